@@ -1,0 +1,43 @@
+# make demo    trains a small network on the emulated IPU
+# make test    runs the tests
+# make bench   measures
+# make lint    runs the linter and the type checker
+#
+# Each makes what it needs in a virtual environment: Python 3.11 or newer is all that has to be there.
+# Variables: VENV=folder of the environment, PYTHON=interpreter to make it with.
+
+VENV ?= .venv
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+METADATA := setup.cfg pyproject.toml
+FOLDERS := ipu_tf keras_ipu examples benchmarks tests
+
+.PHONY: demo test bench lint clean
+
+demo: $(VENV)/.installed-examples
+	$(BIN)/python examples/digits_cnn.py
+
+test: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -q
+
+bench: $(VENV)/.installed-examples
+	$(BIN)/python -m benchmarks
+
+lint: $(VENV)/.installed-test
+	$(BIN)/python -m ruff check $(FOLDERS)
+	$(BIN)/python -m mypy $(FOLDERS)
+
+clean:
+	rm -rf $(VENV) *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+# A stamp for each set of extras; it is as old as the metadata it was installed from.
+$(VENV)/.installed-%: $(METADATA) | $(BIN)/python
+	$(PIP) install --editable '.[$*]'
+	@touch $@
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 is needed: set PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "Python 3.11 or newer is needed, and $(PYTHON) is not that: set PYTHON=/path/to/python3.11" >&2; exit 1; }
+	"$(PYTHON)" -m venv $(VENV)

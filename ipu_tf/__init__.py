@@ -1,0 +1,70 @@
+"""The Graphcore IPU programming interface for stock TensorFlow and Keras, on an emulated IPU.
+
+Three lines make a Keras script run its loops on the device:
+
+    import ipu_tf as ipu
+    cfg = ipu.config.IPUConfig(); cfg.auto_select_ipus = 1; cfg.configure_ipu_system()
+    with ipu.ipu_strategy.IPUStrategy().scope():
+        ...
+
+`python -m ipu_tf SCRIPT` runs a program written for Graphcore's TensorFlow as it is.
+
+Modules are imported when they are first used, so that `import ipu_tf` alone costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from ipu_tf.aliases import install_aliases
+
+if TYPE_CHECKING:
+    from ipu_tf import (
+        config,
+        ipu_compiler,
+        ipu_infeed_queue,
+        ipu_outfeed_queue,
+        ipu_strategy,
+        loops,
+        scopes,
+        utils,
+    )
+
+__version__ = "0.1.0"
+
+_MODULES = (
+    "config",
+    "ipu_compiler",
+    "ipu_infeed_queue",
+    "ipu_outfeed_queue",
+    "ipu_strategy",
+    "loops",
+    "scopes",
+    "utils",
+)
+
+__all__ = [
+    "config",
+    "install_aliases",
+    "ipu_compiler",
+    "ipu_infeed_queue",
+    "ipu_outfeed_queue",
+    "ipu_strategy",
+    "is_emulated",
+    "loops",
+    "scopes",
+    "utils",
+]
+
+
+def is_emulated() -> bool:
+    """Whether the IPUs of this package are emulated: always. No hardware figure it gives is measured on an IPU."""
+    return True
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in _MODULES:
+        return importlib.import_module(f"ipu_tf.{name}")
+    raise AttributeError(f"module 'ipu_tf' has no attribute {name!r}")

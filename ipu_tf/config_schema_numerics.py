@@ -1,0 +1,105 @@
+"""Configuration categories about the arithmetic of an IPU."""
+
+from __future__ import annotations
+
+from ipu_tf.config_base import ConfigBase
+from ipu_tf.config_enums import StochasticRoundingBehaviour
+from ipu_tf.config_option import Group, Option
+from ipu_tf.config_treatment import COMPILER, no_effect, warns
+
+_NO_TRAP = warns("Nothing stops the program; infinities and NaNs spread through its results.")
+_PLANNER = no_effect("It steers PopLibs' planner, which is not used; results do not depend on it here.")
+_HALF_PARTIALS = warns(
+    "The option partialsType=half is not emulated: sums are kept in at least the precision of the operands, "
+    "so results can be more accurate than an IPU's."
+)
+
+
+def _planner_options(what: str) -> Option[dict[str, str]]:
+    """Options of operations without partial sums."""
+    return Option({}, f"PopLibs options of {what}, as a dict from option names to strings.", _PLANNER)
+
+
+def _partials_options(what: str) -> Option[dict[str, str]]:
+    """Options of operations that add up partial results, whose type changes results on an IPU."""
+    return Option(
+        {},
+        f"""PopLibs options of {what}, as a dict from option names to strings. `availableMemoryProportion`
+        bounds the temporary memory; `partialsType`, "float" or "half", is the type of partial sums.""",
+        _HALF_PARTIALS,
+        exceptions=[(lambda value: value.get("partialsType") != "half", _PLANNER)],
+    )
+
+
+class FloatingPointBehaviour(ConfigBase):
+    """The category `floating_point_behaviour`."""
+
+    inv = Option(False, "Whether an invalid operation, such as 0/0, stops the program.", _NO_TRAP)
+    div0 = Option(False, "Whether a division by zero stops the program.", _NO_TRAP)
+    oflo = Option(False, "Whether an overflow stops the program.", _NO_TRAP)
+    esr = Option(
+        StochasticRoundingBehaviour.OFF,
+        "Where float16 results are rounded stochastically: a `StochasticRoundingBehaviour`.",
+        warns("Float16 results are rounded to nearest, ties to even."),
+    )
+    nanoo = Option(
+        False,
+        "Whether a float16 overflow gives NaN. If not, an IPU gives the largest finite float16, 65504.",
+        warns("A float16 overflow gives an infinity, as in IEEE 754, whether this is set or not."),
+    )
+    set_all = Option(
+        False,
+        "Whether `inv`, `div0`, `oflo` and `nanoo` count as True and `esr` as `ON`, whatever their values.",
+        warns("None of the options that it switches on is emulated."),
+    )
+
+
+class NormsExperimental(ConfigBase):
+    """The category `norms.experimental`."""
+
+    distributed_batch_norm_replica_group_size = Option(
+        1,
+        """Over how many consecutive replicas a training batch normalisation takes its statistics. At least 1;
+        more than 1 cannot be combined with I/O tiles.""",
+        warns("Every replica takes batch-normalisation statistics of its own batch only."),
+    )
+
+
+class Norms(ConfigBase):
+    """The category `norms`: it concerns batch, group, layer and instance normalisation."""
+
+    use_stable_statistics = Option(
+        False,
+        "Whether the mean is subtracted before the variance is taken: slower, and more accurate.",
+        warns("The variance is computed as TensorFlow defines the operation, whether this is set or not."),
+    )
+    experimental = Group(NormsExperimental, "Options of normalisation that may change or go.")
+
+
+class Convolutions(ConfigBase):
+    """The category `convolutions`."""
+
+    poplar_options = _partials_options("all convolutions")
+
+
+class Matmuls(ConfigBase):
+    """The category `matmuls`."""
+
+    clear_pass_type = Option(
+        False,
+        "Whether PopLibs is not told which pass (forward, backward, update) a matrix product is for.",
+        COMPILER,
+    )
+    poplar_options = _partials_options("all matrix products")
+
+
+class Slices(ConfigBase):
+    """The category `slices`."""
+
+    poplar_options = _planner_options("slices and their updates, which embeddings use")
+
+
+class Pooling(ConfigBase):
+    """The category `pooling`."""
+
+    poplar_options = _planner_options("pooling")

@@ -1,0 +1,205 @@
+"""The configured system: what IPU devices this process has, and who has to know when they go."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import jax
+
+from ipu_tf.config_devices import IPUDevice, auto_selected_devices, selected_devices
+from ipu_tf.config_errors import failed_precondition, invalid_argument
+from ipu_tf.config_ignored import WARNED
+from ipu_tf.config_options import IpuOptions
+from ipu_tf.config_report import LOGGER
+from ipu_tf.config_validation import as_numbers, validate
+from ipu_tf.device.environment import use_ipu_model
+
+if TYPE_CHECKING:
+    from ipu_tf.config import IPUConfig
+
+__all__ = [
+    "ConfiguredSystem",
+    "IPUDevice",
+    "configure",
+    "configured_devices",
+    "configured_system",
+    "current_config",
+    "on_reset",
+    "require_device",
+    "reset",
+]
+
+_ONE_IPU = (IPUDevice(0, 1),)
+_NOT_CONFIGURED = (
+    "No device target has been configured. Did you configure the IPU devices by running "
+    "`tensorflow.python.ipu.utils.configure_ipu_system(ipu_options)`?"
+)
+_ALREADY_CONFIGURED = (
+    "IPU system configuration has already been set in this process, but it should have been reset "
+    "automatically by the call to 'tensorflow.python.ipu.config.configure_ipu_system'."
+)
+_RESETTING = "Resetting existing IPU configuration before applying new configuration; "
+
+
+@dataclasses.dataclass(frozen=True)
+class ConfiguredSystem:
+    """What was configured.
+
+    Attributes:
+        options: the record of the configuration; configurations with equal records are the same.
+        config: a copy of the configuration, which nobody else holds.
+        devices: the emulated devices, `/device:IPU:0` first.
+    """
+
+    options: IpuOptions
+    config: IPUConfig
+    devices: tuple[IPUDevice, ...]
+
+
+class _SystemState:
+    """The system of this process. Readers take no lock: a system is replaced as a whole."""
+
+    def __init__(self) -> None:
+        self.system: ConfiguredSystem | None = None
+        self._changing = threading.RLock()
+        self._registering = threading.Lock()
+        self._callbacks: dict[object, Callable[[], None]] = {}
+
+    def configure(self, config: IPUConfig, reset_configuration: bool) -> None:
+        """See the function `configure`. All that can fail, but for the callbacks, precedes any change."""
+        wanted = _prepare(config)
+        with self._changing:
+            existing = self.system
+            if existing is not None and existing.options == wanted.options:
+                return
+            if existing is not None and not reset_configuration:
+                raise failed_precondition(_ALREADY_CONFIGURED)
+            WARNED.warn(wanted.config)
+            note = f"configured {', '.join(map(str, wanted.devices))} (jax {jax.__version__} on {_backend()})"
+            self.reset()
+            self.system = wanted
+            LOGGER.info("ipu_tf: %s%s", "" if existing is None else _RESETTING, note)
+
+    def reset(self) -> None:
+        """Forget the system, then call every callback, even if one of them fails."""
+        with self._changing:
+            if self.system is None:
+                return
+            self.system = None
+            with self._registering:
+                callbacks = tuple(self._callbacks.values())
+            with ExitStack() as stack:
+                for callback in reversed(callbacks):
+                    stack.callback(callback)
+
+    def register(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Add a callback; the result removes it."""
+        token = object()
+        with self._registering:
+            self._callbacks[token] = callback
+
+        def unregister() -> None:
+            with self._registering:
+                self._callbacks.pop(token, None)
+
+        return unregister
+
+
+_STATE = _SystemState()
+
+
+def configure(config: IPUConfig, reset_configuration: bool = True) -> None:
+    """Make `config` the configuration of this process; nothing happens if it is that already.
+
+    The JAX backend starts here, since the log line names it.
+
+    Args:
+        config: the configuration. A copy is kept, so later changes of `config` have no effect.
+        reset_configuration: whether another configuration may be replaced. Its device-resident state is
+            dropped.
+
+    Raises:
+        TypeError, ValueError: if attributes of `config` contradict each other; see `validate`.
+        tf.errors.FailedPreconditionError: if another configuration must not be replaced, or a device asks
+            for more IPUs than there are.
+        tf.errors.InvalidArgumentError: if `select_ipus` has an id that does not exist.
+    """
+    _STATE.configure(config, reset_configuration)
+
+
+def reset() -> None:
+    """Forget the configuration and drop what lives on its devices. Without a configuration, do nothing."""
+    _STATE.reset()
+
+
+def on_reset(callback: Callable[[], None]) -> Callable[[], None]:
+    """Have `callback()` called whenever the system is reset, to drop what lives on the devices.
+
+    When it is called nothing is configured any more. Every callback is called even if another one fails; the
+    error then reaches whoever asked for the reset.
+
+    Returns:
+        A function that takes the callback out again.
+    """
+    return _STATE.register(callback)
+
+
+def configured_system() -> ConfiguredSystem | None:
+    """The system as it is now; None if nothing is configured."""
+    return _STATE.system
+
+
+def configured_devices() -> tuple[IPUDevice, ...]:
+    """The configured devices, `/device:IPU:0` first; empty if nothing is configured."""
+    system = _STATE.system
+    return () if system is None else system.devices
+
+
+def current_config() -> IPUConfig | None:
+    """A copy of the configuration; None if nothing is configured."""
+    system = _STATE.system
+    return None if system is None else copy.deepcopy(system.config)
+
+
+def require_device(ordinal: int) -> IPUDevice:
+    """The device `/device:IPU:<ordinal>`.
+
+    On the IPU model (TF_POPLAR_FLAGS=--use_ipu_model) a process that configured nothing has one device with
+    one IPU.
+
+    Raises:
+        tf.errors.FailedPreconditionError: if nothing is configured.
+        tf.errors.InvalidArgumentError: if there is no device of that ordinal.
+    """
+    devices = configured_devices() or (_ONE_IPU if use_ipu_model() else ())
+    if not devices:
+        raise failed_precondition(_NOT_CONFIGURED)
+    if not 0 <= ordinal < len(devices):
+        raise invalid_argument(_no_such_device(ordinal, devices))
+    return devices[ordinal]
+
+
+def _prepare(config: IPUConfig) -> ConfiguredSystem:
+    """The system that `config` asks for, checked."""
+    own = copy.deepcopy(config)
+    validate(own)
+    selected = selected_devices(as_numbers(own.select_ipus))
+    devices = selected or auto_selected_devices(as_numbers(own.auto_select_ipus)) or _ONE_IPU
+    return ConfiguredSystem(IpuOptions(own), own, devices)
+
+
+def _backend() -> str:
+    return jax.default_backend()
+
+
+def _no_such_device(ordinal: int, devices: tuple[IPUDevice, ...]) -> str:
+    there = f"{len(devices)} IPU device{' is' if len(devices) == 1 else 's are'} configured"
+    advice = "Use a device that exists"
+    if ordinal >= len(devices):
+        advice += f", or set `auto_select_ipus` to {ordinal + 1} numbers, one for each device"
+    return f"There is no /device:IPU:{ordinal}: {there} ({', '.join(map(str, devices))}). {advice}."

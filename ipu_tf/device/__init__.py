@@ -1,0 +1,1 @@
+"""The emulated IPU. Uses JAX and numpy only: nothing here imports TensorFlow."""

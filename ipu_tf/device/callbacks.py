@@ -1,0 +1,50 @@
+"""Feeds reached from inside a running program: for queues used in a loop or branch deeper than a streamed loop.
+
+Ordered callbacks keep the order of elements. An exception in one is kept, since JAX passes on only its text, and
+`take_failure` gives it back to whoever ran the program.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+from jax.experimental import io_callback
+
+from ipu_tf.device import queues
+from ipu_tf.device.program import Arrays, Types
+
+_lock = threading.Lock()
+_failures: list[BaseException] = []
+
+
+def dequeue(name: str, types: Types) -> Arrays:
+    """The next element of an infeed, asked for by the running program."""
+
+    def take() -> tuple[np.ndarray, ...]:
+        try:
+            return tuple(np.asarray(value) for value in queues.infeed(name).next())
+        except BaseException as error:
+            with _lock:
+                _failures.append(error)
+            raise
+
+    return tuple(io_callback(take, types, ordered=True))
+
+
+def enqueue(name: str, row: Sequence[jax.Array]) -> None:
+    """One row for an outfeed, given by the running program."""
+
+    def give(*values: np.ndarray) -> None:
+        queue = queues.outfeed(name)
+        queue.put(values if queue.last_only else [np.asarray(value)[None] for value in values], 1)
+
+    io_callback(give, None, *row, ordered=True)
+
+
+def take_failure() -> BaseException | None:
+    """The exception of the last callback that failed, once."""
+    with _lock:
+        return _failures.pop() if _failures else None

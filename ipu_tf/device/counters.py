@@ -1,0 +1,71 @@
+"""What the emulated device has done so far: the proof that work ran there and not in TensorFlow."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceCounts:
+    """A reading of the device's counters.
+
+    Attributes:
+        programs: programs compiled (one for each program and set of shapes).
+        executions: program executions that finished.
+        steps: loop iterations those executions ran; an execution without a streamed loop counts as one.
+        replicas: the most replicas any execution used.
+    """
+
+    programs: int = 0
+    executions: int = 0
+    steps: int = 0
+    replicas: int = 1
+
+    def since(self, earlier: DeviceCounts) -> DeviceCounts:
+        """What happened between an `earlier` reading and this one."""
+        return DeviceCounts(
+            self.programs - earlier.programs,
+            self.executions - earlier.executions,
+            self.steps - earlier.steps,
+            self.replicas,
+        )
+
+
+class DeviceCounters:
+    """Thread-safe counters. The process has one, `COUNTERS`.
+
+    Example:
+        >>> from ipu_tf.device.counters import COUNTERS
+        >>> before = COUNTERS.read()
+        >>> COUNTERS.read().since(before).executions
+        0
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts = DeviceCounts()
+
+    def read(self) -> DeviceCounts:
+        """The counts so far."""
+        with self._lock:
+            return self._counts
+
+    def count_program(self) -> None:
+        """A program was compiled for one set of shapes."""
+        with self._lock:
+            self._counts = dataclasses.replace(self._counts, programs=self._counts.programs + 1)
+
+    def count_execution(self, steps: int = 1, replicas: int = 1) -> None:
+        """A program execution finished after `steps` iterations on `replicas` replicas."""
+        with self._lock:
+            now = self._counts
+            self._counts = dataclasses.replace(
+                now,
+                executions=now.executions + 1,
+                steps=now.steps + steps,
+                replicas=max(now.replicas, replicas),
+            )
+
+
+COUNTERS = DeviceCounters()

@@ -1,0 +1,90 @@
+"""One execution of one streamed loop, chunk by chunk."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ipu_tf.device import queues
+from ipu_tf.device.loop import chunk_function
+from ipu_tf.device.program import Arrays, Hidden, LoopPart
+from ipu_tf.device.slots import Slots
+from ipu_tf.device.stager import StagedChunk, Stager
+from ipu_tf.device.staging import chunk_capacity, placed
+
+if TYPE_CHECKING:
+    from ipu_tf.device.executable import Executable
+
+
+class LoopRun:
+    """Runs part `index` of an executable's program.
+
+    Args:
+        executable: keeps the compiled chunk function and the staging buffers.
+        index: which part.
+        part: that part.
+        slots: the execution's arrays.
+        hidden: its hidden state.
+
+    Attributes:
+        capacity: most iterations of one chunk.
+    """
+
+    def __init__(self, executable: Executable, index: int, part: LoopPart, slots: Slots, hidden: Hidden) -> None:
+        self._part = part
+        self._slots = slots
+        self._hidden = hidden
+        self._wanted = part.trip_count(slots.read(part.carry_in)) if part.trip_count else None
+        types = tuple(t for queue in (*part.infeeds.values(), *part.outfeeds.values()) for t in queue)
+        self.capacity = chunk_capacity(types, self._wanted)
+        self._outfeeds = {name: queues.outfeed(name) for name in part.outfeeds}
+        last_only = frozenset(name for name, queue in self._outfeeds.items() if queue.last_only)
+        self._chunk = executable.compiled(
+            (index, self.capacity, last_only), lambda: chunk_function(part, last_only, self.capacity), donate=(0,)
+        )
+        self._buffers = executable.kept(
+            ("staging", index, self.capacity), lambda: Stager.make_buffers(part, self.capacity)
+        )
+        self._carry: Arrays = slots.take_carry(index, part)
+        self._constants: Arrays = slots.read(part.constants)
+
+    def run(self, stopped: bool = False) -> tuple[Hidden, int, BaseException | None]:
+        """Runs the loop to its end, or none of it where an earlier loop was `stopped` by an error.
+
+        Returns:
+            The hidden state, the number of iterations run, and what ended the loop early, or None.
+        """
+        done, error = 0, None
+        with Stager(self._part, self.capacity, self._buffers) as stager:
+            while True:
+                left = 0 if stopped else self._left(done)
+                chunk = stager.take(left)
+                if self._wanted is not None and chunk.error is None:
+                    stager.stage_ahead(left - chunk.count)
+                ran, goes_on = self._run_chunk(chunk)
+                stager.give_back(chunk, ran)
+                done += ran
+                if stopped or not (goes_on if self._wanted is None else done < self._wanted):
+                    break
+                if chunk.error is not None and ran == chunk.count:
+                    error = chunk.error
+                    break
+        self._slots.fill(self._part.carry_out, self._carry)
+        return self._hidden, done, error
+
+    def _left(self, done: int) -> int:
+        return self.capacity if self._wanted is None else self._wanted - done
+
+    def _run_chunk(self, chunk: StagedChunk) -> tuple[int, bool]:
+        """Runs one chunk and hands out its rows; gives the iterations it ran and whether the loop would go on."""
+        arrays = {name: placed(staged.arrays) for name, staged in chunk.staged.items()}
+        self._carry, self._hidden, rows, index, goes_on = self._chunk(
+            self._carry, self._constants, self._hidden, arrays, np.int32(chunk.count)
+        )
+        # The staging buffers may be filled again only once the device has read them.
+        ran = int(index)
+        for name, queue in self._outfeeds.items():
+            queue.put(rows[name], ran)
+        return ran, bool(goes_on)
+

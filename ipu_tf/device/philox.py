@@ -1,0 +1,91 @@
+"""The Philox4x32-10 counter generator, with the bits and the states of XLA's and TensorFlow's.
+
+A state is three `uint64`: the key, then a 128-bit counter, low word first. One counter value makes one block
+of 128 bits: four elements of up to 32 bits each, or two of 64.
+
+    block  counter + 0      counter + 1      ...
+    bits   [0] [1] [2] [3]  [4] [5] [6] [7]  ...
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import jax
+import numpy as np
+from jax import lax
+
+_U32, _U64 = np.uint32, np.uint64
+_MULTIPLIERS = (_U64(0xD2511F53), _U64(0xCD9E8D57))
+_KEY_STEPS = (_U32(0x9E3779B9), _U32(0xBB67AE85))
+_ROUNDS = 10
+
+
+@functools.partial(jax.jit, static_argnames=("shape", "dtype"))
+def philox_bits(state: jax.Array, shape: tuple[int, ...], dtype: np.dtype) -> tuple[jax.Array, jax.Array]:
+    """Random bits, and the state to draw the next ones from.
+
+    Every element computes the whole block it lies in and keeps its own part. That is up to four times the
+    arithmetic of computing each block once, but there is nothing to shuffle: XLA vectorises it and fuses it
+    with what uses the bits, which on a CPU takes a tenth of the time.
+
+    Args:
+        state: 3 `uint64` (key, low and high word of the counter), or 2 (key and low word; the high one is 0).
+        shape: of the bits.
+        dtype: an unsigned integer type; one narrower than 32 bits takes the low bits of 32.
+
+    Returns:
+        The new state, of the shape of `state`, and the bits.
+
+    Example:
+        With `jax.enable_x64(True)`: `philox_bits(np.zeros(3, np.uint64), (2, 3), np.dtype(np.uint32))`.
+    """
+    count = math.prod(shape)
+    per_block = 2 if dtype.itemsize == 8 else 4
+    counter = (state[1], state[2] if state.shape == (3,) else _U64(0) * state[1])
+    position = lax.iota(_U64, count)
+    low, high = _advanced(counter, position // _U64(per_block))
+    words = _block(_halves(state[0]), (*_halves(low), *_halves(high)))
+    lane = position % _U64(per_block)
+    bits = _pick_64_bits(words, lane) if per_block == 2 else _pick_32_bits(words, lane)
+    after = (state[0], *_advanced(counter, _U64(-(-count // per_block))))
+    new_state = lax.concatenate([lax.expand_dims(word, (0,)) for word in after[: state.shape[0]]], 0)
+    return new_state, lax.reshape(bits.astype(dtype), shape)
+
+
+def _advanced(
+    counter: tuple[jax.Array, jax.Array], blocks: jax.Array | np.uint64
+) -> tuple[jax.Array, jax.Array]:
+    """The two words of the counter, so many blocks on."""
+    low = counter[0] + blocks
+    return low, counter[1] + (low < blocks).astype(_U64)
+
+
+def _halves(word: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The low and the high 32 bits of 64."""
+    return word.astype(_U32), (word >> _U64(32)).astype(_U32)
+
+
+def _block(key: tuple[jax.Array, jax.Array], counter: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    """Four words of random bits from a key of two words and a counter of four."""
+    for _ in range(_ROUNDS):
+        low0, high0 = _halves(counter[0].astype(_U64) * _MULTIPLIERS[0])
+        low1, high1 = _halves(counter[2].astype(_U64) * _MULTIPLIERS[1])
+        counter = (high1 ^ counter[1] ^ key[0], low1, high0 ^ counter[3] ^ key[1], low0)
+        key = (key[0] + _KEY_STEPS[0], key[1] + _KEY_STEPS[1])
+    return counter
+
+
+def _pick_32_bits(words: tuple[jax.Array, ...], lane: jax.Array) -> jax.Array:
+    first = lax.select(lane == _U64(0), words[0], words[1])
+    last = lax.select(lane == _U64(2), words[2], words[3])
+    return lax.select(lane < _U64(2), first, last)
+
+
+def _pick_64_bits(words: tuple[jax.Array, ...], lane: jax.Array) -> jax.Array:
+    low, high = (
+        lax.select(lane == _U64(0), words[0], words[2]),
+        lax.select(lane == _U64(0), words[1], words[3]),
+    )
+    return low.astype(_U64) | (high.astype(_U64) << _U64(32))

@@ -1,0 +1,119 @@
+"""What the device runs: a program as frozen data. Front ends make programs; `Executable` runs them.
+
+A program works on numbered slots. Its parameters fill the first ones; each part reads some slots and fills others;
+its results are slots too. The hidden state (the seed of stateful random ops) travels beside the slots.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+
+Types = tuple[jax.ShapeDtypeStruct, ...]
+Arrays = tuple[jax.Array, ...]
+Hidden = dict[str, jax.Array]
+Rows = dict[str, Arrays]
+"""One element for each queue, by the queue's name."""
+
+
+@dataclasses.dataclass(frozen=True)
+class StraightPart:
+    """Runs once.
+
+    Attributes:
+        run: `(live, hidden, elements) -> (live_out, hidden, rows)`, traceable by JAX.
+        live_in: slots it reads, in the order `run` wants them.
+        live_out: slots it fills, in the order `run` gives them.
+        infeeds: element types of the infeeds it takes one element from.
+        outfeeds: row types of the outfeeds it gives one row to.
+    """
+
+    run: Callable[[Arrays, Hidden, Rows], tuple[Arrays, Hidden, Rows]]
+    live_in: tuple[int, ...]
+    live_out: tuple[int, ...]
+    infeeds: Mapping[str, Types] = dataclasses.field(default_factory=dict)
+    outfeeds: Mapping[str, Types] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class LoopPart:
+    """A loop whose infeeds are staged in chunks by the host.
+
+    Attributes:
+        step: `(carry, constants, hidden, elements) -> (carry, hidden, rows)`, traceable by JAX.
+        goes_on: `(carry, constants) -> bool array`, the loop's condition, traceable by JAX.
+        trip_count: from the initial carry to the number of iterations; None for a data-dependent loop.
+        carry_in: slots of the initial carried values; a slot may occur twice.
+        constants: slots of values the loop reads but does not carry.
+        carry_out: slots for the final carried values; None for one that nobody reads.
+        infeeds: element types of the infeeds it takes one element from in each iteration.
+        outfeeds: row types of the outfeeds it gives one row to in each iteration.
+    """
+
+    step: Callable[[Arrays, Arrays, Hidden, Rows], tuple[Arrays, Hidden, Rows]]
+    goes_on: Callable[[Arrays, Arrays], jax.Array]
+    trip_count: Callable[[Sequence[Any]], int] | None
+    carry_in: tuple[int, ...]
+    constants: tuple[int, ...]
+    carry_out: tuple[int | None, ...]
+    infeeds: Mapping[str, Types] = dataclasses.field(default_factory=dict)
+    outfeeds: Mapping[str, Types] = dataclasses.field(default_factory=dict)
+
+    @property
+    def live_in(self) -> tuple[int, ...]:
+        """Every slot the loop reads."""
+        return tuple(dict.fromkeys(self.carry_in + self.constants))
+
+    @property
+    def live_out(self) -> tuple[int, ...]:
+        """Every slot the loop fills."""
+        return tuple(slot for slot in self.carry_out if slot is not None)
+
+
+Part = StraightPart | LoopPart
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A program for the device.
+
+    Attributes:
+        name: for errors and reports.
+        parameters: shape and dtype of every parameter; parameter i is slot i.
+        parts: what to run, in order.
+        results: slots of the results.
+        aliases: result index -> parameter index, where a result is the new value of a piece of state. The buffers
+            of such parameters are given up to the execution (donated).
+        uses_seed: whether the program draws from the device's seed.
+        uses_callbacks: whether the running program calls back to the host for feeds; such programs donate nothing,
+            so that state survives an infeed that fails.
+    """
+
+    name: str
+    parameters: Types
+    parts: tuple[Part, ...]
+    results: tuple[int, ...]
+    aliases: Mapping[int, int]
+    uses_seed: bool = False
+    uses_callbacks: bool = False
+
+    @property
+    def infeeds(self) -> tuple[str, ...]:
+        """Names of the staged infeeds."""
+        return tuple(dict.fromkeys(name for part in self.parts for name in part.infeeds))
+
+    @property
+    def outfeeds(self) -> tuple[str, ...]:
+        """Names of the staged outfeeds."""
+        return tuple(dict.fromkeys(name for part in self.parts for name in part.outfeeds))
+
+    def dying_slots(self, index: int) -> frozenset[int]:
+        """Slots that part `index` is the last to read and whose buffers it may therefore take over."""
+        if self.uses_callbacks:
+            return frozenset()
+        later = {slot for part in self.parts[index + 1 :] for slot in part.live_in} | set(self.results)
+        kept = later | (set(range(len(self.parameters))) - set(self.aliases.values()))
+        return frozenset(self.parts[index].live_in) - kept

@@ -1,0 +1,117 @@
+"""Variables stay on the device between executions, and come back to the host when it wants them.
+
+    host variable --acquire--> device buffer --execution--> new buffer (dirty) --flush--> host variable
+
+Before an execution each variable's host memory is asked whether it changed since the last exchange; if it did, the
+host wins and the value is uploaded, otherwise the device's buffer is used as it is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import weakref
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+
+from ipu_tf.device.staging import aligned_empty
+
+
+class HostVariable(Protocol):
+    """The host's side of a variable."""
+
+    def snapshot(self) -> tuple[np.ndarray, Any]:
+        """The present value as a view without a copy, and an object that keeps that memory from being reused.
+
+        As long as the object lives, a write to the variable must show as a view at another address.
+        """
+        ...
+
+    def write(self, value: np.ndarray) -> None:
+        """Replaces the value. The array may be kept: it is not changed afterwards."""
+        ...
+
+
+@dataclasses.dataclass
+class _Resident:
+    variable: weakref.ref[Any]
+    buffer: jax.Array
+    address: int
+    anchor: Any
+    dirty: bool = False
+
+
+class Residency:
+    """The device-side buffers of host variables. The process has one, `RESIDENCY`."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._residents: dict[int, _Resident] = {}
+
+    def acquire(self, variable: HostVariable) -> jax.Array:
+        """The variable's buffer on the device, uploaded if the host changed it."""
+        with self._lock:
+            view, anchor = variable.snapshot()
+            address = view.ctypes.data
+            resident = self._residents.get(id(variable))
+            if resident is not None and resident.address == address and not resident.buffer.is_deleted():
+                return resident.buffer
+            buffer = jax.device_put(_own_copy(view))
+            self._residents[id(variable)] = _Resident(self._reference(variable), buffer, address, anchor)
+            return buffer
+
+    def commit(self, variable: HostVariable, buffer: jax.Array) -> None:
+        """Keeps the variable's new value, which an execution produced. The host sees it after `flush`."""
+        with self._lock:
+            resident = self._residents[id(variable)]
+            resident.buffer, resident.dirty = buffer, True
+
+    def flush(self, variables: Iterable[HostVariable] | None = None) -> None:
+        """Writes new values back to the host: of these variables, or of all."""
+        with self._lock:
+            wanted = list(self._residents) if variables is None else [id(variable) for variable in variables]
+            for key in wanted:
+                resident = self._residents.get(key)
+                variable = resident.variable() if resident is not None else None
+                if resident is None or variable is None or not resident.dirty:
+                    continue
+                if not self._host_changed(resident, variable):
+                    variable.write(np.array(resident.buffer))
+                    view, resident.anchor = variable.snapshot()
+                    resident.address = view.ctypes.data
+                resident.dirty = False
+
+    def forget(self, variables: Iterable[HostVariable] | None = None) -> None:
+        """Drops buffers, of these variables or of all, with whatever the host has not seen."""
+        with self._lock:
+            if variables is None:
+                self._residents.clear()
+                return
+            for variable in variables:
+                self._residents.pop(id(variable), None)
+
+    def __len__(self) -> int:
+        """How many variables have a buffer on the device."""
+        return len(self._residents)
+
+    @staticmethod
+    def _host_changed(resident: _Resident, variable: HostVariable) -> bool:
+        """A value that the host wrote while the device's was not read back yet is the newer one."""
+        return variable.snapshot()[0].ctypes.data != resident.address
+
+    def _reference(self, variable: HostVariable) -> weakref.ref[Any]:
+        key = id(variable)
+        return weakref.ref(variable, lambda _: self._residents.pop(key, None))
+
+
+def _own_copy(view: np.ndarray) -> np.ndarray:
+    """A copy that the device may take over: the host's memory is never donated."""
+    copy = aligned_empty(view.shape, view.dtype)
+    copy[...] = view
+    return copy
+
+
+RESIDENCY = Residency()

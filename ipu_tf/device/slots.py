@@ -1,0 +1,60 @@
+"""The arrays of one execution, and who may take over their buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ipu_tf.device.program import Arrays, LoopPart, Program
+
+
+class Slots:
+    """The slots of one execution of a program.
+
+    Args:
+        program: the program.
+        parameters: its parameters, which fill the first slots.
+    """
+
+    def __init__(self, program: Program, parameters: Sequence[Any]) -> None:
+        self._program = program
+        self._arrays: dict[int, Any] = dict(enumerate(parameters))
+
+    def results(self) -> Arrays:
+        """The program's results."""
+        return tuple(jnp.asarray(self._arrays[slot]) for slot in self._program.results)
+
+    def read(self, slots: Sequence[int]) -> tuple[Any, ...]:
+        """The arrays in some slots."""
+        return tuple(self._arrays[slot] for slot in slots)
+
+    def fill(self, slots: Sequence[int | None], arrays: Sequence[Any]) -> None:
+        """Puts arrays into slots; None drops one."""
+        self._arrays.update((s, a) for s, a in zip(slots, arrays, strict=True) if s is not None)
+
+    def take(self, index: int) -> tuple[dict[int, Any], dict[int, Any]]:
+        """The arrays that part `index` reads: those whose buffers it takes over, and those it must leave."""
+        dying = self._program.dying_slots(index)
+        live = {slot: self._arrays[slot] for slot in self._program.parts[index].live_in}
+        taken = {slot: array for slot, array in live.items() if slot in dying and self._alone(slot)}
+        for slot in taken:
+            del self._arrays[slot]
+        return taken, {slot: array for slot, array in live.items() if slot not in taken}
+
+    def take_carry(self, index: int, part: LoopPart) -> Arrays:
+        """The initial carry of a loop as buffers of its own: taken over where possible, else copied."""
+        dying = self._program.dying_slots(index) - set(part.constants)
+        carry: list[jax.Array] = []
+        for position, slot in enumerate(part.carry_in):
+            array = self._arrays[slot]
+            own = slot in dying and slot not in part.carry_in[position + 1 :] and self._alone(slot)
+            carry.append(array if own and slot not in part.carry_in[:position] else jnp.array(array, copy=True))
+        return tuple(carry)
+
+    def _alone(self, slot: int) -> bool:
+        """Whether no other slot holds the very same JAX array."""
+        array = self._arrays[slot]
+        return isinstance(array, jax.Array) and sum(other is array for other in self._arrays.values()) == 1

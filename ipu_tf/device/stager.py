@@ -1,0 +1,96 @@
+"""Fills staging buffers from infeeds, in a thread of its own while the device is busy."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+from types import TracebackType
+
+import numpy as np
+
+from ipu_tf.device import queues
+from ipu_tf.device.program import LoopPart
+from ipu_tf.device.staging import Staged, stage_buffers
+
+
+@dataclasses.dataclass(frozen=True)
+class StagedChunk:
+    """What a chunk of a loop runs on.
+
+    Attributes:
+        staged: the elements of each infeed.
+        count: iterations that every infeed has an element for.
+        error: what ended an infeed early, if one did.
+    """
+
+    staged: dict[str, Staged]
+    count: int
+    error: BaseException | None
+
+
+class Stager:
+    """Stages chunks for one execution of a loop. A context manager: its thread ends with it.
+
+    Args:
+        part: the loop.
+        capacity: most iterations of a chunk.
+        buffers: two sets of staging buffers to use in turn, from `make_buffers`.
+    """
+
+    def __init__(self, part: LoopPart, capacity: int, buffers: list[dict[str, tuple[np.ndarray, ...]]]) -> None:
+        self._infeeds = {name: queues.infeed(name) for name in part.infeeds}
+        self._capacity = capacity
+        self._buffers = buffers
+        self._turn = 0
+        self._thread: concurrent.futures.ThreadPoolExecutor | None = None
+        self._ahead: concurrent.futures.Future[StagedChunk] | None = None
+
+    @staticmethod
+    def make_buffers(part: LoopPart, capacity: int) -> list[dict[str, tuple[np.ndarray, ...]]]:
+        """Two sets of staging buffers for a loop."""
+        return [{name: stage_buffers(t, capacity) for name, t in part.infeeds.items()} for _ in range(2)]
+
+    def __enter__(self) -> Stager:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._thread is not None:
+            self._thread.shutdown(wait=True)
+        if self._ahead is not None:
+            self._return(self._ahead.result(), 0)
+
+    def take(self, count: int) -> StagedChunk:
+        """A chunk of at most `count` iterations: the one staged ahead if there is one, else staged now."""
+        if self._ahead is None:
+            return self._stage(count)
+        ahead, self._ahead = self._ahead, None
+        return ahead.result()
+
+    def stage_ahead(self, count: int) -> None:
+        """Starts to stage the next chunk while the device runs the present one."""
+        if count <= 0 or not self._infeeds:
+            return
+        if self._thread is None:
+            self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="ipu-infeed")
+        self._ahead = self._thread.submit(self._stage, count)
+
+    def give_back(self, chunk: StagedChunk, used: int) -> None:
+        """Returns the elements of iterations that the loop did not run."""
+        if used < chunk.count:
+            self._return(chunk, used)
+
+    def _stage(self, count: int) -> StagedChunk:
+        count = min(count, self._capacity)
+        buffers = self._buffers[self._turn]
+        self._turn = 1 - self._turn
+        staged = {name: infeed.fill(buffers[name], count) for name, infeed in self._infeeds.items()}
+        common = min((s.count for s in staged.values()), default=count)
+        for name, s in staged.items():
+            if s.count > common:
+                self._infeeds[name].give_back(s, common)
+        error = next((s.error for s in staged.values() if s.error is not None), None)
+        return StagedChunk({n: dataclasses.replace(s, count=common) for n, s in staged.items()}, common, error)
+
+    def _return(self, chunk: StagedChunk, first: int) -> None:
+        for name, staged in chunk.staged.items():
+            self._infeeds[name].give_back(staged, first)

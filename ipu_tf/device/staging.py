@@ -1,0 +1,68 @@
+"""Elements of an infeed, stacked in host memory for a loop to slice."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import numpy as np
+
+from ipu_tf.device.program import Types
+
+CHUNK_BYTES = 32 << 20
+"""Most bytes of one staged chunk; two chunks exist at a time, one being filled while the device reads the other."""
+CHUNK_STEPS = 1024
+"""Most iterations of one staged chunk."""
+OPEN_ENDED_STEPS = 16
+"""Iterations of a chunk where nobody knows how many the loop will run."""
+_ALIGNMENT = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Staged:
+    """A chunk of elements.
+
+    Attributes:
+        arrays: one array for each tensor of an element, `[capacity, *shape]`; rows from `count` on are undefined.
+        count: how many rows hold elements.
+        error: what ended the source, if it ended before the chunk was full.
+    """
+
+    arrays: tuple[np.ndarray, ...]
+    count: int
+    error: BaseException | None = None
+
+
+def chunk_capacity(types: Types, wanted: int | None) -> int:
+    """How many iterations to stage at a time.
+
+    Args:
+        types: every tensor that one iteration takes from, or gives to, a queue.
+        wanted: how many iterations the loop will run, or None where that is not known.
+
+    Returns:
+        A power of two, so that loops of different lengths share executables; within `CHUNK_BYTES` unless one
+        iteration alone is larger.
+    """
+    size = sum(int(np.prod(t.shape)) * np.dtype(t.dtype).itemsize for t in types)
+    most = min(CHUNK_STEPS, max(1, CHUNK_BYTES // max(1, size)))
+    wanted = OPEN_ENDED_STEPS if wanted is None else max(1, wanted)
+    return min(1 << (most.bit_length() - 1), 1 << (wanted - 1).bit_length())
+
+
+def aligned_empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An uninitialised array whose memory JAX on CPU takes over without a copy."""
+    size = int(np.prod(shape)) * dtype.itemsize
+    raw = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % _ALIGNMENT
+    return raw[start : start + size].view(dtype).reshape(shape)
+
+
+def stage_buffers(types: Types, capacity: int) -> tuple[np.ndarray, ...]:
+    """Host memory for a chunk of `capacity` elements of these types."""
+    return tuple(aligned_empty((capacity, *t.shape), np.dtype(t.dtype)) for t in types)
+
+
+def placed(arrays: tuple[np.ndarray, ...]) -> tuple[jax.Array, ...]:
+    """Host arrays on the device."""
+    return tuple(jax.device_put(array) for array in arrays)

@@ -1,0 +1,117 @@
+"""Wraps a function as one program on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_tf.config_state import require_device
+from ipu_tf.ipu_strategy import device_ordinal
+from ipu_tf.lowering import tf_private
+from ipu_tf.lowering.device_function import DeviceFunction
+from ipu_tf.lowering.embed import embed
+
+_NOT_ON_IPU = """  A computation has been compiled, however it was not placed on an IPU device. This computation will not be \
+executed on an IPU.
+  To fix this, call `compile` inside `with ipu_scope('/device:IPU:0'):`."""
+_ESTIMATOR_SPEC = """  Your computation output contains an EstimatorSpec or IPUEstimatorSpec object.
+  When you use an IPUEstimator, it already handles all the xla compilation
+  and no manual call to compile() is needed.
+"""
+
+
+def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None) -> Any:
+    """Compiles a computation into one program for the device.
+
+    In a graph (TF1, or inside a `tf.function`) the results are tensors of the graph; the program runs whenever they
+    are computed. In eager mode it runs at once.
+
+    Args:
+        computation: takes one tensor an input and gives tensors, then operations that have to run.
+        inputs: tensors, or what converts to them.
+
+    Returns:
+        A list of tensors, also for a single one; an operation if the computation gives no tensors.
+
+    Raises:
+        Exception: outside an `ipu_scope`.
+        ValueError: if the computation gives operations before tensors, or an estimator's spec.
+        tf.errors.FailedPreconditionError: when it runs, if no device is configured.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> import ipu_tf as ipu
+        >>> config = ipu.config.IPUConfig()
+        >>> config.auto_select_ipus = 1
+        >>> config.configure_ipu_system()
+        >>> with ipu.scopes.ipu_scope("/device:IPU:0"):
+        ...     [product] = ipu.ipu_compiler.compile(lambda a, b: a * b, [2.0, 3.0])
+        >>> float(product)
+        6.0
+    """
+    with tf.device("/device:CPU:0"):
+        tensors = [tf.convert_to_tensor(value) for value in inputs or []]
+    device = tf_private.current_device()
+    name = getattr(computation, "__name__", "computation").strip("<>")
+    parts = _Parts(computation)
+    if tf_private.executing_eagerly():
+        function = tf.function(parts, autograph=False)
+        concrete = function.get_concrete_function(*[tf.TensorSpec(t.shape, t.dtype) for t in tensors])
+        return parts.packed(DeviceFunction(concrete, _checked_ordinal(device))(tensors), None)
+    if not _is_ipu(device):
+        raise Exception(_NOT_ON_IPU)
+    with _resource_variables():
+        embedded = embed(parts, tensors, name, lambda: _checked_ordinal(device))
+    return parts.packed(embedded.outputs, embedded.operation)
+
+
+class _Parts:
+    """A computation as a function from tensors to tensors, its operations hung onto them."""
+
+    def __init__(self, computation: Callable[..., Any]) -> None:
+        self._computation = computation
+        self._count = 0
+
+    def __call__(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
+        results = self._computation(*inputs)
+        results = [] if results is None else list(results) if isinstance(results, (list, tuple)) else [results]
+        if any("EstimatorSpec" in type(result).__name__ for result in results):
+            raise ValueError(_ESTIMATOR_SPEC)
+        results = [r if isinstance(r, tf.Operation) else tf.convert_to_tensor(r) for r in results if r is not None]
+        operations = [result for result in results if isinstance(result, tf.Operation)]
+        tensors = results[: len(results) - len(operations)]
+        if any(isinstance(tensor, tf.Operation) for tensor in tensors):
+            raise ValueError("A compiled computation must return zero or more Tensors followed by zero or more Operations.")
+        self._count = len(tensors)
+        with tf.control_dependencies(operations):
+            return [tf.identity(tensor) for tensor in tensors]
+
+    def packed(self, outputs: list[tf.Tensor], operation: tf.Operation | None) -> Any:
+        """What `compile` returns for these outputs."""
+        return outputs if self._count else operation
+
+
+def _is_ipu(device: str) -> bool:
+    return tf.DeviceSpec.from_string(device).device_type == "IPU" if device else False
+
+
+def _checked_ordinal(device: str) -> int:
+    if not _is_ipu(device):
+        raise Exception(_NOT_ON_IPU)
+    ordinal = device_ordinal(device)
+    require_device(ordinal)
+    return ordinal
+
+
+class _resource_variables:  # noqa: N801 - a context manager, used like a function
+    """Within it, TF1 variables are resource variables: others cannot be captured by a program."""
+
+    def __enter__(self) -> None:
+        self._scope = tf.compat.v1.get_variable_scope()
+        self._before = self._scope.use_resource
+        self._scope.set_use_resource(True)
+
+    def __exit__(self, *exception: Any) -> None:
+        self._scope.set_use_resource(self._before)

@@ -1,0 +1,182 @@
+"""Infeeds: how a dataset reaches a loop on the device.
+
+    dataset -> IPUInfeedQueue -> one element an iteration of the loop -> arguments of the loop's body
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import tensorflow as tf
+
+from ipu_tf.device import queues
+from ipu_tf.device.infeed import Infeed
+from ipu_tf.element_arguments import body_arguments
+from ipu_tf.lowering import tf_private
+from ipu_tf.lowering.dataset_source import GraphDataset, eager_elements, flat_specs
+from ipu_tf.lowering.host_op import host_op
+from ipu_tf.lowering.markers import dequeue_marker
+from ipu_tf.queue_arguments import checked_ordinal
+
+_numbers = itertools.count()
+_REFUSED = (tf.float64, tf.int64, tf.uint64, tf.string)
+
+
+class IPUInfeedQueue:
+    """Feeds elements of a dataset to a loop, one for each iteration. The position persists over executions.
+
+    Args:
+        dataset: a `tf.data.Dataset` whose elements have fixed shapes and dtypes the device has (not float64, int64,
+            string).
+        device_ordinal: the `/device:IPU:<ordinal>` to feed; by default that of the strategy in whose scope the queue
+            is made, else 0.
+        prefetch_depth: elements the hardware would prefetch, 1 to 255; default 3. Changes no result here: the
+            emulator stages elements in chunks of its own.
+        optimise_latency: without effect in emulation.
+        **kwargs: accepted for compatibility with other releases, ignored.
+
+    Raises:
+        ValueError: for a shape that is not fully defined, nested elements, a bad ordinal or a bad prefetch depth.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> from ipu_tf.ipu_infeed_queue import IPUInfeedQueue
+        >>> IPUInfeedQueue(tf.data.Dataset.range(3).map(lambda i: tf.cast(i, tf.float32))).number_of_tuple_elements
+        1
+    """
+
+    def __init__(
+        self,
+        dataset: tf.data.Dataset,
+        device_ordinal: int | None = None,
+        prefetch_depth: int | None = None,
+        optimise_latency: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        _check_structure(dataset)
+        _check_depth(3 if prefetch_depth is None else prefetch_depth)
+        self._device_ordinal = checked_ordinal(device_ordinal)
+        self._dataset = dataset
+        self._structure = dataset.element_spec
+        self._specs = flat_specs(dataset)
+        self._id = f"infeed_{next(_numbers)}"
+        self._dequeued = False
+        self._initializer_taken = False
+        if tf_private.executing_eagerly():
+            self._start(eager_elements(dataset))
+        else:
+            self._init_op, self._delete_op = self._graph_ops(GraphDataset(dataset))
+
+    @property
+    def dequeued(self) -> bool:
+        """Whether a loop takes elements from this queue."""
+        return self._dequeued
+
+    @property
+    def number_of_tuple_elements(self) -> int:
+        """How many arguments an element gives to the body of a loop."""
+        positional, named = body_arguments(self._structure)
+        return len(positional) + len(named)
+
+    @property
+    def initializer(self) -> tf.Operation | None:
+        """Starts the queue, at the first element of its dataset. An op to run in a graph; done at once if eager.
+
+        Raises:
+            ValueError: if it is read a second time in a graph.
+        """
+        if tf_private.executing_eagerly():
+            self._start(eager_elements(self._dataset))
+            return None
+        if self._initializer_taken:
+            raise ValueError("The IPUInfeedQueue `initializer` function can only be accessed once.")
+        self._initializer_taken = True
+        return self._init_op
+
+    @property
+    def deleter(self) -> tf.Operation | None:
+        """Frees the queue. An op to run in a graph; done at once if eager.
+
+        Raises:
+            tf.errors.NotFoundError: if the queue was not initialised, or is deleted already.
+        """
+        if tf_private.executing_eagerly():
+            self._delete()
+            return None
+        return self._delete_op
+
+    def get_next(self) -> None:
+        """Obsolete: the loop dequeues by itself.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError(
+            "`get_next()` is now obsolete as the IPUInfeedQueue is now automatically dequeued by the loop."
+        )
+
+    def _dequeue(self) -> Any:
+        """The next element, inside a program."""
+        for index, spec in enumerate(self._specs):
+            if spec.dtype in _REFUSED:
+                raise tf.errors.FailedPreconditionError(
+                    None,
+                    None,
+                    f"Unsupported datatype {spec.dtype.name} on index {index} of feed operation {self._id}. The device "
+                    f"has no {spec.dtype.name}: cast it in the dataset, e.g. dataset.map(lambda x: tf.cast(x, tf.int32)).",
+                )
+        self._dequeued = True
+        return tf.nest.pack_sequence_as(self._structure, dequeue_marker(self._id, self._specs))
+
+    def _start(self, open_source: Callable[[], Any]) -> None:
+        types = tuple(jax.ShapeDtypeStruct(tuple(s.shape), s.dtype.as_numpy_dtype) for s in self._specs)
+        infeed = Infeed(self._id, types, open_source)
+        infeed.restart()
+        queues.add_infeed(infeed)
+
+    def _delete(self) -> None:
+        if not queues.remove(self._id):
+            raise tf.errors.NotFoundError(
+                None,
+                None,
+                f"Infeed with id='{self._id}'. Make sure that you have run the initializer for this infeed before "
+                "attempting to delete it.",
+            )
+
+    def _graph_ops(self, dataset: GraphDataset) -> tuple[tf.Operation, tf.Operation]:
+        def start(*values: np.ndarray) -> list[np.ndarray]:
+            self._start(dataset.open(*values))
+            return []
+
+        def delete() -> list[np.ndarray]:
+            self._delete()
+            return []
+
+        return (
+            host_op(start, dataset.inputs, [], f"{self._id}_initializer").operation,
+            host_op(delete, [], [], f"{self._id}_deleter").operation,
+        )
+
+
+def _check_structure(dataset: tf.data.Dataset) -> None:
+    for spec in tf.nest.flatten(dataset.element_spec):
+        if not isinstance(spec, tf.TensorSpec):
+            raise ValueError(f"An infeed takes dense tensors. Received: a dataset with elements of {spec}.")
+        if not spec.shape.is_fully_defined():
+            raise ValueError(
+                f"Output shape {spec.shape} is not fully defined. If using tf.Dataset.batch, set `drop_remainder=True`."
+            )
+    top = dataset.element_spec
+    if isinstance(top, (list, tuple)) and any(isinstance(inner, (list, tuple)) for inner in top):
+        raise ValueError("Nested list/tuple input shapes are not supported")
+
+
+def _check_depth(depth: int) -> None:
+    if depth <= 0:
+        raise ValueError(f"prefetch_depth must be greater than zero, but it is {depth}")
+    if depth > 255:
+        raise ValueError(f"prefetch_depth must be less than 256, but it is {depth}")

@@ -1,0 +1,86 @@
+"""`iter(dataset)` within a strategy's scope: an iterator whose elements arrive on the device."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_tf.ipu_infeed_queue import IPUInfeedQueue
+from ipu_tf.lowering import tf_private
+
+
+class IPUIterator:
+    """Takes elements of a dataset inside a program on the device: `next(iterator)` in a `tf.function`.
+
+    Args:
+        dataset: a `tf.data.Dataset` of fixed shapes.
+        infeed_spec: accepted for compatibility; must be None.
+        element_spec: accepted for compatibility; must be None.
+        **kwargs: arguments of the `IPUInfeedQueue`.
+
+    Raises:
+        ValueError: without a dataset, or as `IPUInfeedQueue`.
+    """
+
+    def __init__(
+        self, dataset: tf.data.Dataset | None = None, infeed_spec: Any = None, element_spec: Any = None, **kwargs: Any
+    ) -> None:
+        if dataset is None or infeed_spec is not None or element_spec is not None:
+            raise ValueError("Either `dataset` or both `infeed_spec` and `element_spec` need to be provided.")
+        self._infeed_queue = IPUInfeedQueue(dataset, **kwargs)
+        self._element_spec = dataset.element_spec
+
+    @property
+    def element_spec(self) -> Any:
+        """The structure, shapes and dtypes of an element."""
+        return self._element_spec
+
+    def __iter__(self) -> IPUIterator:
+        return self
+
+    @tf.autograph.experimental.do_not_convert
+    def __next__(self) -> Any:
+        """The next element, inside a program.
+
+        Raises:
+            RuntimeError: in eager mode.
+        """
+        if tf_private.executing_eagerly():
+            raise RuntimeError(
+                "Accessing dataset elements can not be accessed in eager mode when inside 'IPUStrategy'. The dataset "
+                "elements should be accessed inside of a 'tf.function' with 'jit_compile=True' set, which is run with "
+                "`strategy.run`."
+            )
+        return self._infeed_queue._dequeue()  # noqa: SLF001 - dequeuing is the loop's business, and the iterator's
+
+    def get_next(self) -> Any:
+        """The next element, inside a program; as `next`."""
+        return self.__next__()
+
+    def get_next_as_optional(self) -> None:
+        """Not supported.
+
+        Raises:
+            NotImplementedError: always.
+        """
+        raise NotImplementedError("IPU Dataset iterator does not support get_next_as_optional().")
+
+    def _serialize_to_tensors(self) -> None:
+        raise NotImplementedError("IPU Dataset iterator is not currently saveable.")
+
+
+IPUOwnedIterator = IPUIterator
+
+
+@contextlib.contextmanager
+def ipu_iterators(ordinal: int) -> Iterator[None]:
+    """Within it, `iter(dataset)` gives an `IPUIterator` for `/device:IPU:<ordinal>`."""
+
+    def make(dataset: tf.data.Dataset) -> IPUIterator:
+        return IPUIterator(dataset, device_ordinal=ordinal)
+
+    with tf_private.dataset_iterators(make):
+        yield

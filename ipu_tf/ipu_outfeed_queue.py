@@ -1,0 +1,213 @@
+"""Outfeeds: how results of a loop on the device reach the host."""
+
+from __future__ import annotations
+
+import enum
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ipu_tf.device import queues
+from ipu_tf.device.outfeed import Outfeed
+from ipu_tf.lowering import tf_private
+from ipu_tf.lowering.host_op import host_op
+from ipu_tf.lowering.markers import enqueue_marker
+from ipu_tf.queue_arguments import checked_ordinal
+
+_numbers = itertools.count()
+
+
+class IPUOutfeedMode(enum.Enum):
+    """What a dequeue gives: every row since the last dequeue, or only the newest."""
+
+    ALL = "all"
+    LAST = "get_last"
+
+
+class IPUOutfeedQueue:
+    """Collects rows that programs enqueue, for the host to dequeue.
+
+    Args:
+        outfeed_mode: `ALL` (default) keeps every row until it is dequeued; `LAST` keeps the newest.
+        device_ordinal: the `/device:IPU:<ordinal>` whose programs enqueue; default as for `IPUInfeedQueue`.
+        buffer_depth: rows the hardware would buffer, at least 1; changes no result here.
+        optimise_latency: without effect in emulation.
+
+    Raises:
+        ValueError: for a bad mode, ordinal or depth.
+
+    Example:
+        >>> from ipu_tf.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
+        >>> IPUOutfeedQueue(outfeed_mode=IPUOutfeedMode.LAST).enqueued
+        False
+    """
+
+    def __init__(
+        self,
+        outfeed_mode: IPUOutfeedMode | None = None,
+        device_ordinal: int | None = None,
+        buffer_depth: int = 3,
+        optimise_latency: bool = False,
+    ) -> None:
+        if outfeed_mode is not None and not isinstance(outfeed_mode, IPUOutfeedMode):
+            raise ValueError(
+                f"Expected `outfeed_mode` value to be of `ipu_outfeed_queue.IPUOutfeedMode` type, but is "
+                f"{outfeed_mode}."
+            )
+        if buffer_depth < 1:
+            raise ValueError("Outfeed buffer depth cannot be less than 1")
+        self._mode = outfeed_mode or IPUOutfeedMode.ALL
+        self._device_ordinal = checked_ordinal(device_ordinal)
+        self._id = f"outfeed_{next(_numbers)}"
+        self._structure: Any = None
+        self._specs: list[tf.TensorSpec] | None = None
+        queues.add_outfeed(Outfeed(self._id, last_only=self._mode is IPUOutfeedMode.LAST))
+
+    @property
+    def enqueued(self) -> bool:
+        """Whether some program enqueues to this queue."""
+        return self._specs is not None
+
+    @property
+    def deleter(self) -> tf.Operation | None:
+        """Frees the queue. An op to run in a graph; done at once if eager.
+
+        Raises:
+            tf.errors.NotFoundError: if the queue is deleted already.
+        """
+        if tf_private.executing_eagerly():
+            self._delete()
+            return None
+        return host_op(lambda: self._delete() or [], [], [], f"{self._id}_deleter").operation
+
+    @tf.autograph.experimental.do_not_convert
+    def enqueue(self, tensors: Any) -> tf.Operation:
+        """Gives one row to the queue, inside a program. At most once a program.
+
+        Args:
+            tensors: a tensor, or a list, tuple or dictionary of them; a dequeue gives the same structure.
+
+        Returns:
+            The op that enqueues. Return it from the loop's body, or make something depend on it.
+
+        Raises:
+            ValueError: for a second enqueue in the same program.
+            tf.errors.FailedPreconditionError: if another program enqueues rows of other shapes.
+            RuntimeError: outside of a program.
+        """
+        if tf_private.executing_eagerly():
+            raise RuntimeError(
+                "An outfeed is enqueued by a program on the device. Call `enqueue` inside a function given to "
+                "`strategy.run` or `ipu_compiler.compile`. Received: a call in eager mode."
+            )
+        flat = [tf.convert_to_tensor(tensor) for tensor in tf.nest.flatten(tensors)]
+        specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in flat]
+        self._check_row(specs)
+        self._specs = specs
+        self._structure = tf.nest.map_structure(lambda _: None, tensors)
+        return enqueue_marker(self._id, flat)
+
+    def dequeue(self, wait_for_completion: bool = False) -> Any:
+        """What was enqueued, in the structure it was enqueued in.
+
+        Mode `ALL`: every tensor has a leading dimension, one row an iteration since the last dequeue; the queue is
+        empty afterwards. Mode `LAST`: the newest row, without that dimension.
+
+        Args:
+            wait_for_completion: wait until running programs have finished. Programs of the calling thread always
+                have.
+
+        Raises:
+            RuntimeError: if no program enqueues to this queue.
+            tf.errors.FailedPreconditionError: mode `LAST`, before the first row.
+        """
+        if self._specs is None:
+            raise RuntimeError(
+                "Trying to dequeue an outfeed which has not been enqueued. Build the program that enqueues "
+                "first, then dequeue."
+            )
+        if tf_private.executing_eagerly():
+            return self._pack([tf.convert_to_tensor(array) for array in self._rows(wait_for_completion)])
+        last = self._mode is IPUOutfeedMode.LAST
+        outputs = [s if last else tf.TensorSpec([None, *s.shape], s.dtype) for s in self._specs]
+        op = host_op(lambda: self._rows(wait_for_completion), [], outputs, f"{self._id}_dequeue")
+        return self._pack(op.results)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Takes waiting rows one by one, until none is left.
+
+        Raises:
+            RuntimeError: outside eager mode, or in mode `LAST`.
+        """
+        if not tf_private.executing_eagerly():
+            raise RuntimeError("IPUOutfeedQueue can only be iterated over in eager mode.")
+        if self._mode is not IPUOutfeedMode.ALL:
+            raise RuntimeError(
+                "IPUOutfeedQueue can only be iterated over if the `outfeed_mode` is set to 'IPUOutfeedMode.ALL'."
+            )
+        return IPUOutfeedQueueIterator(self)
+
+    def _pop(self) -> Any:
+        row = queues.outfeed(self._id).pop()
+        return None if row is None else self._pack([tf.convert_to_tensor(array) for array in row])
+
+    def _rows(self, wait: bool) -> Sequence[np.ndarray]:
+        outfeed = queues.outfeed(self._id)
+        if wait:
+            queues.wait_for_programs()
+        assert self._specs is not None
+        if self._mode is IPUOutfeedMode.ALL:
+            rows = outfeed.drain()
+            return rows if rows is not None else [np.zeros((0, *s.shape), s.dtype.as_numpy_dtype) for s in self._specs]
+        newest = outfeed.newest()
+        if newest is None:
+            raise tf.errors.FailedPreconditionError(
+                None,
+                None,
+                "Trying to get the last value from an outfeed queue before it was executed. Make sure the outfeed "
+                "dequeue TensorFlow operation is executed after the enqueue to the outfeed has completed.",
+            )
+        return newest
+
+    def _pack(self, flat: Sequence[Any]) -> Any:
+        return tf.nest.pack_sequence_as(self._structure, list(flat))
+
+    def _check_row(self, specs: list[tf.TensorSpec]) -> None:
+        for spec in specs:
+            if 0 in spec.shape.as_list():
+                raise tf.errors.InvalidArgumentError(
+                    None,
+                    None,
+                    "Detected an input tensor to an outfeed queue with a dimension of size 0. Please remove it from "
+                    "the inputs.",
+                )
+        if self._specs is not None and self._specs != specs:
+            raise tf.errors.FailedPreconditionError(
+                None,
+                None,
+                f"Outfeed with id='{self._id}' already exists but with a different tensor shape or replication factor. "
+                f"Consider changing the `feed_name` in IPUOutfeedQueue. It has {self._specs}. Received: {specs}.",
+            )
+
+    def _delete(self) -> None:
+        if not queues.remove(self._id):
+            raise tf.errors.NotFoundError(None, None, f"Outfeed with id='{self._id}' does not exist (any more).")
+
+
+class IPUOutfeedQueueIterator:
+    """Takes the waiting rows of an outfeed one by one."""
+
+    def __init__(self, outfeed_queue: IPUOutfeedQueue) -> None:
+        self._queue = outfeed_queue
+
+    def __iter__(self) -> IPUOutfeedQueueIterator:
+        return self
+
+    def __next__(self) -> Any:
+        row = self._queue._pop()  # noqa: SLF001 - one class in two halves
+        if row is None:
+            raise StopIteration
+        return row

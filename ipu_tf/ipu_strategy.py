@@ -1,0 +1,219 @@
+"""The strategy: what is made in its scope belongs to the emulated IPU, and `run` runs there.
+
+    strategy = IPUStrategy()
+    with strategy.scope():
+        model = ...                 Keras models train, evaluate and predict as loops on the device
+        iterator = iter(dataset)    feeds programs on the device
+    strategy.run(tf_function, args)
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_tf.ipu_iterator import ipu_iterators
+from ipu_tf.strategy_hooks import entered_scope
+from ipu_tf.strategy_run import run_on_device
+
+
+class IPUStrategyV1(tf.distribute.Strategy):
+    """Runs programs on one emulated IPU device.
+
+    Args:
+        ipu_device: the device, e.g. `/device:IPU:0`.
+        cpu_device: the host.
+        enable_dataset_iterators: whether `iter(dataset)` within the scope makes an iterator that feeds the device.
+        enable_keras_extensions: whether Keras models made within the scope run on the device.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> import ipu_tf as ipu
+        >>> config = ipu.config.IPUConfig()
+        >>> config.auto_select_ipus = 1
+        >>> config.configure_ipu_system()
+        >>> strategy = ipu.ipu_strategy.IPUStrategy()
+        >>> strategy.run(tf.function(lambda a, b: a + b), args=[tf.constant(1.0), tf.constant(2.0)]).numpy()
+        3.0
+    """
+
+    def __init__(
+        self,
+        ipu_device: str = "/device:IPU:0",
+        cpu_device: str = "/device:CPU:0",
+        enable_dataset_iterators: bool = True,
+        enable_keras_extensions: bool = True,
+    ) -> None:
+        super().__init__(_IPUExtended(self, ipu_device, cpu_device))
+        self._enable_dataset_iterators = enable_dataset_iterators
+        self._enable_keras_extensions = enable_keras_extensions
+
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[IPUStrategyV1]:
+        """Within it, variables, models and dataset iterators belong to the device."""
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(super().scope())
+            if self._enable_dataset_iterators:
+                stack.enter_context(ipu_iterators(self._device_ordinal))
+            stack.enter_context(entered_scope(self))
+            yield self
+
+    def run(
+        self, fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None, options: Any = None
+    ) -> Any:
+        """Runs a function on the device.
+
+        Args:
+            fn: a `tf.function` or concrete function.
+            args: its positional arguments.
+            kwargs: its keyword arguments.
+            options: accepted for compatibility, ignored.
+
+        Returns:
+            What `fn` returns, as tensors on the host.
+
+        Raises:
+            ValueError: in eager mode, for a function that is not a `tf.function`.
+            TypeError: for a float64 input or output.
+            tf.errors.FailedPreconditionError: if no device is configured.
+        """
+        return run_on_device(self, fn, tuple(args), dict(kwargs or {}))
+
+    def experimental_run_v2(self, *args: Any, **kwargs: Any) -> None:
+        """Removed.
+
+        Raises:
+            RuntimeError: always.
+        """
+        raise RuntimeError("`experimental_run_v2` has been deleted. Use `run` instead.")
+
+    @property
+    def supports_loss_scaling(self) -> bool:
+        """Whether Keras may scale losses under this strategy: yes."""
+        return True
+
+    @property
+    def _device_ordinal(self) -> int:
+        return device_ordinal(self.extended.non_slot_devices(None))
+
+
+def device_ordinal(device: str) -> int:
+    """The ordinal of an IPU device string: 0 for `/device:IPU:0`.
+
+    Raises:
+        ValueError: for a device that is not an IPU.
+    """
+    spec = tf.DeviceSpec.from_string(device)
+    if spec.device_type != "IPU":
+        raise ValueError(f"Wanted an IPU device such as '/device:IPU:0'. Received: {device!r}.")
+    return int(spec.device_index or 0)
+
+
+class _IPUExtended(tf.compat.v1.distribute.StrategyExtended):
+    """What TensorFlow asks of a strategy: one replica as far as TensorFlow is concerned."""
+
+    def __init__(self, strategy: tf.distribute.Strategy, ipu_device: str, cpu_device: str) -> None:
+        super().__init__(strategy)
+        self._ipu_device = ipu_device
+        self._cpu_device = cpu_device
+
+    def _create_variable(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
+        # The host keeps every variable's home copy; the device borrows it.
+        with tf.device(self._cpu_device):
+            return next_creator(**kwargs)
+
+    def _local_results(self, value: Any) -> tuple[Any, ...]:
+        return (value,)
+
+    def value_container(self, value: Any) -> Any:
+        """The container of a value: the value itself."""
+        return value
+
+    def _call_for_each_replica(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        with tf.distribute.ReplicaContext(self._container_strategy(), replica_id_in_sync_group=0):
+            return fn(*args, **kwargs)
+
+    def _get_local_replica_id(self, replica_id_in_sync_group: int) -> int:
+        return replica_id_in_sync_group
+
+    def _reduce_to(self, reduce_op: Any, value: Any, destinations: Any, options: Any) -> Any:
+        if reduce_op not in (tf.distribute.ReduceOp.SUM, tf.distribute.ReduceOp.MEAN):
+            raise ValueError(f"Unsupported reduce op: {reduce_op}")
+        return value
+
+    def _batch_reduce_to(self, reduce_op: Any, pairs: Any, options: Any) -> list[Any]:
+        return [self._reduce_to(reduce_op, value, destination, options) for value, destination in pairs]
+
+    def _update(self, var: Any, fn: Callable[..., Any], args: Any, kwargs: Any, group: bool) -> Any:
+        return self._update_non_slot(var, fn, (var, *args), kwargs, group)
+
+    def _update_non_slot(
+        self, colocate_with: Any, fn: Callable[..., Any], args: Any, kwargs: Any, group: bool
+    ) -> Any:
+        result = fn(*args, **kwargs)
+        return result if group else tf.nest.map_structure(self._local_results, result)
+
+    def _experimental_distribute_dataset(self, dataset: Any, options: Any) -> Any:
+        return dataset
+
+    def _distribute_datasets_from_function(self, dataset_fn: Callable[..., Any], options: Any) -> Any:
+        return dataset_fn(tf.distribute.InputContext())
+
+    def variable_created_in_scope(self, v: Any) -> bool:
+        """Whether a variable may be used under this strategy: any may."""
+        return True
+
+    def read_var(self, v: Any) -> Any:
+        """A variable's value."""
+        return v.read_value()
+
+    def non_slot_devices(self, var_list: Any) -> str:
+        """The device of variables that belong to no other: the IPU."""
+        return self._ipu_device
+
+    @property
+    def worker_devices(self) -> tuple[str, ...]:
+        """The devices that compute."""
+        return (self._ipu_device,)
+
+    @property
+    def parameter_devices(self) -> tuple[str, ...]:
+        """The devices that keep variables."""
+        return (self._ipu_device,)
+
+    @property
+    def _num_replicas_in_sync(self) -> int:
+        return 1
+
+    @property
+    def experimental_require_static_shapes(self) -> bool:
+        """Whether shapes have to be fixed: yes."""
+        return True
+
+    @property
+    def experimental_between_graph(self) -> bool:
+        """Whether graphs are replicated between workers: no."""
+        return False
+
+    @property
+    def should_checkpoint(self) -> bool:
+        """Whether this process writes checkpoints: yes."""
+        return True
+
+    @property
+    def should_save_summary(self) -> bool:
+        """Whether this process writes summaries: yes."""
+        return True
+
+    def _in_multi_worker_mode(self) -> bool:
+        return False
+
+    @property
+    def _global_batch_size(self) -> bool:
+        return True
+
+
+IPUStrategy = IPUStrategyV1

@@ -1,0 +1,198 @@
+"""Whether a program was written for TensorFlow 1, told from its source without running it."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+
+TODAY = "tensorflow"
+V1_MODULES = frozenset({"tensorflow.compat.v1", "tensorflow._api.v2.compat.v1"})
+
+#: Names that nothing but a graph run by hand has a use for. Today's `tensorflow` module has none of them.
+GRAPH_MODE_NAMES = frozenset(
+    {
+        "InteractiveSession",
+        "Session",
+        "global_variables_initializer",
+        "initialize_all_variables",
+        "local_variables_initializer",
+        "placeholder",
+        "placeholder_with_default",
+    }
+)
+
+#: More names that today's `tensorflow` module has not; on `tf.compat.v1` they serve TensorFlow 2 as well.
+FORMER_NAMES = GRAPH_MODE_NAMES | {
+    "ConfigProto",
+    "GraphKeys",
+    "app.run",
+    "get_collection",
+    "get_default_graph",
+    "get_default_session",
+    "get_variable",
+    "global_variables",
+    "logging.set_verbosity",
+    "random_normal",
+    "random_uniform",
+    "set_random_seed",
+    "to_float",
+    "to_int32",
+    "train.AdamOptimizer",
+    "train.GradientDescentOptimizer",
+    "train.MomentumOptimizer",
+    "train.RMSPropOptimizer",
+    "trainable_variables",
+    "truncated_normal_initializer",
+    "variable_scope",
+}
+
+#: Names that only a program for TensorFlow 2 has a use for.
+EAGER_MODE_NAMES = frozenset({"GradientTape", "function"})
+
+#: Functions by which a program settles the behaviour itself.
+SETTLING_NAMES = frozenset(
+    {"disable_eager_execution", "disable_v2_behavior", "enable_eager_execution", "enable_v2_behavior"}
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class ProgramStyle:
+    """How a program uses TensorFlow.
+
+    Attributes:
+        tf1: it was written for TensorFlow 1.
+        settles: it turns TensorFlow 2's behaviour, or eager execution, on or off itself.
+    """
+
+    tf1: bool
+    settles: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class _Uses:
+    """What one or more files use, by the dotted names they spell."""
+
+    today: frozenset[str] = frozenset()
+    v1: frozenset[str] = frozenset()
+    imports_today: bool = False
+    imports_v1: bool = False
+    settles: bool = False
+
+    def __or__(self, other: _Uses) -> _Uses:
+        return _Uses(
+            self.today | other.today,
+            self.v1 | other.v1,
+            self.imports_today or other.imports_today,
+            self.imports_v1 or other.imports_v1,
+            self.settles or other.settles,
+        )
+
+
+def program_style(script: Path) -> ProgramStyle:
+    """The style of `script`, together with the modules it imports that lie beside it.
+
+    A program is one for TensorFlow 1 when it spells a name that `tensorflow` has no more (`tf.placeholder`),
+    when it runs a graph with `tf.compat.v1` (its sessions, its placeholders), or when `tensorflow.compat.v1`
+    is all it imports of TensorFlow; the last two only without `tf.function` and gradient tapes. A program for
+    TensorFlow 2 that uses helpers of `tf.compat.v1`, its logging say, is not.
+
+    Raises:
+        OSError: the script cannot be read.
+        SyntaxError: the script is not Python.
+    """
+    uses = functools.reduce(_Uses.__or__, (_uses(tree) for tree in _program(script)))
+    eager = bool(EAGER_MODE_NAMES & (uses.today | uses.v1))
+    graph = bool(GRAPH_MODE_NAMES & uses.v1) or (uses.imports_v1 and not uses.imports_today)
+    return ProgramStyle(tf1=bool(FORMER_NAMES & uses.today) or (graph and not eager), settles=uses.settles)
+
+
+def _program(script: Path) -> Iterator[ast.Module]:
+    """The syntax trees of the script and of the modules beside it, each file once."""
+    seen = {script.resolve()}
+    tree = ast.parse(script.read_bytes(), filename=str(script))
+    waiting = [tree]
+    while waiting:
+        tree = waiting.pop()
+        yield tree
+        for path in _local_files(tree, script.resolve().parent):
+            if path not in seen:
+                seen.add(path)
+                waiting.extend(_parse_module(path))
+
+
+def _parse_module(path: Path) -> list[ast.Module]:
+    try:
+        return [ast.parse(path.read_bytes(), filename=str(path))]
+    except SyntaxError:
+        # The program may never import this file; if it does, Python itself reports the error, at the import.
+        return []
+
+
+def _local_files(tree: ast.Module, folder: Path) -> Iterator[Path]:
+    """The files in `folder` that the imports of `tree` would load."""
+    for name in _imported(tree):
+        path = folder.joinpath(*name.split("."))
+        for candidate in (path.with_suffix(".py"), path / "__init__.py"):
+            if candidate.is_file():
+                yield candidate.resolve()
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    """Every module a tree may import, packages before what they hold."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield from _with_parents(alias.name)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from _with_parents(node.module)
+            yield from (f"{node.module}.{alias.name}" for alias in node.names if alias.name != "*")
+
+
+def _with_parents(name: str) -> Iterator[str]:
+    parts = name.split(".")
+    yield from (".".join(parts[:end]) for end in range(1, len(parts) + 1))
+
+
+def _uses(tree: ast.Module) -> _Uses:
+    bound = _bindings(tree)
+    modules = frozenset(bound.values())
+    spelled = {_spelled(node, bound) for node in ast.walk(tree) if isinstance(node, ast.Attribute | ast.Name)}
+    today: set[str] = set()
+    v1: set[str] = set()
+    for name in spelled:
+        root = next((root for root in V1_MODULES if name.startswith(root + ".")), TODAY)
+        (today if root == TODAY else v1).add(name[len(root) + 1 :])
+    return _Uses(
+        today=frozenset(today),
+        v1=frozenset(v1),
+        imports_today=TODAY in modules,
+        imports_v1=bool(V1_MODULES & modules),
+        settles=any(name.rpartition(".")[2] in SETTLING_NAMES for name in spelled),
+    )
+
+
+def _bindings(tree: ast.Module) -> dict[str, str]:
+    """The names that imports bind to TensorFlow, or to something in it, and what they stand for."""
+    bound: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.split(".")[0] == TODAY:
+                    bound[alias.asname or TODAY] = alias.name if alias.asname else TODAY
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == TODAY:
+            bound.update({alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names})
+    return bound
+
+
+def _spelled(node: ast.expr, bound: dict[str, str]) -> str:
+    """The full dotted name that an expression such as `tf.train.Saver` stands for; "" for any other."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name) or node.id not in bound:
+        return ""
+    return ".".join([bound[node.id], *reversed(parts)])

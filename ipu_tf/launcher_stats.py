@@ -1,0 +1,70 @@
+"""The launcher's last line: what the emulated device did."""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+import sys
+
+from ipu_tf.device.counters import COUNTERS, DeviceCounts
+
+
+@dataclasses.dataclass(frozen=True)
+class JaxDevices:
+    """The devices JAX runs on.
+
+    Attributes:
+        count: how many there are.
+        platform: what they are: "cpu", "gpu", "tpu"; "none" before anything ran.
+    """
+
+    count: int
+    platform: str
+
+
+NO_DEVICES = JaxDevices(0, "none")
+
+
+def stats_line(counts: DeviceCounts, devices: JaxDevices) -> str:
+    """The line `--stats` prints.
+
+    Example:
+        >>> stats_line(DeviceCounts(programs=2, executions=1, steps=40, replicas=4), JaxDevices(1, "cpu"))
+        'ipu_tf: 2 programs compiled, 1 execution, 40 steps, 4 replicas on 1 device (cpu)'
+    """
+    return (
+        f"ipu_tf: {_count(counts.programs, 'program')} compiled, {_count(counts.executions, 'execution')}, "
+        f"{_count(counts.steps, 'step')}, {_count(counts.replicas, 'replica')} "
+        f"on {_count(devices.count, 'device')} ({devices.platform})"
+    )
+
+
+class StatsReport:
+    """Prints the line when the interpreter ends.
+
+    Made before the script runs: functions registered with `atexit` run in reverse order, so that the line
+    comes after everything the script itself leaves for the end.
+    """
+
+    def __init__(self) -> None:
+        self._devices = NO_DEVICES
+        atexit.register(self._print)
+
+    def note_devices(self) -> None:
+        """Looks up JAX's devices, while JAX is still up: it closes its backends at the end of the process."""
+        counts = COUNTERS.read()
+        if counts.programs or counts.executions:
+            import jax
+
+            devices = jax.devices()
+            self._devices = JaxDevices(len(devices), devices[0].platform)
+
+    def _print(self) -> None:
+        # A script may have put something of its own in the place of sys.stdout, or closed it.
+        if sys.stdout is not None and not getattr(sys.stdout, "closed", False):
+            sys.stdout.flush()
+        print(stats_line(COUNTERS.read(), self._devices), file=sys.__stdout__, flush=True)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,1 @@
+"""From a TensorFlow function through StableHLO to a JAX function the device can run."""

@@ -1,0 +1,69 @@
+"""A TensorFlow function that runs on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ipu_tf.device.executable import Executable, Outcome
+from ipu_tf.device.residency import RESIDENCY
+from ipu_tf.lowering import tf_private
+from ipu_tf.lowering.build import build_program
+from ipu_tf.lowering.trace import Lowered, lower
+from ipu_tf.lowering.variables import host_variable
+
+
+class DeviceFunction:
+    """A concrete function, lowered and ready to run on the device any number of times.
+
+    Args:
+        function: a concrete function; its inputs must have fixed shapes.
+        ordinal: the `/device:IPU:<ordinal>` to run on.
+
+    Raises:
+        LoweringError: TensorFlow cannot lower the function.
+        UnsupportedOpsError: the device cannot run some of its ops.
+    """
+
+    def __init__(self, function: Any, ordinal: int = 0) -> None:
+        self._function = function  # keeps the captured variables alive
+        self.lowered: Lowered = lower(function)
+        self.executable = Executable(build_program(self.lowered.module), ordinal)
+        self._captures = tuple(
+            host_variable(c) if isinstance(c, tf.Variable) else tf_private.tensor_memory(c)
+            for c in self.lowered.captures
+        )
+        self._variables = tuple(c for c in self._captures if not isinstance(c, np.ndarray))
+
+    def __call__(self, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Runs it; the function's variables have their new values afterwards.
+
+        Args:
+            inputs: one tensor for each of the function's tensor inputs.
+
+        Returns:
+            The function's tensor outputs, flat, in order.
+
+        Raises:
+            Exception: what an infeed raised. Variables then hold the values of the last complete iteration.
+        """
+        values = [tf_private.tensor_memory(tensor) for tensor in inputs]
+        captured = [c if isinstance(c, np.ndarray) else RESIDENCY.acquire(c) for c in self._captures]
+        try:
+            outcome = self.executable.run([*values, *captured])
+        except BaseException:
+            RESIDENCY.forget(self._variables)  # their buffers may be gone: the host's values count
+            raise
+        self._commit(outcome)
+        if outcome.error is not None:
+            raise outcome.error
+        return [tf.convert_to_tensor(np.array(array)) for array in outcome.results[: self.lowered.outputs]]
+
+    def _commit(self, outcome: Outcome) -> None:
+        inputs = len(self.lowered.inputs)
+        for result, parameter in self.lowered.module.aliases.items():
+            RESIDENCY.commit(self._captures[parameter - inputs], outcome.results[result])
+        RESIDENCY.flush(self._variables)

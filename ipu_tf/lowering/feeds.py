@@ -1,0 +1,40 @@
+"""Where infeed and outfeed markers lead while a part of a program is traced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+
+from ipu_tf.device import callbacks
+from ipu_tf.device.program import Rows
+
+
+class PartFeeds:
+    """Takes elements that the host staged, collects rows, and calls back to the host for every other queue.
+
+    Args:
+        elements: one element for each staged infeed.
+        outfeeds: names of the staged outfeeds.
+
+    Attributes:
+        rows: the rows that were given to staged outfeeds so far.
+    """
+
+    def __init__(self, elements: Rows, outfeeds: Sequence[str]) -> None:
+        self._elements = dict(elements)
+        self._outfeeds = frozenset(outfeeds)
+        self.rows: Rows = {}
+
+    def dequeue(self, queue: str, types: Sequence[jax.ShapeDtypeStruct]) -> list[jax.Array]:
+        """The next element of an infeed."""
+        if queue in self._elements:
+            return list(self._elements.pop(queue))
+        return list(callbacks.dequeue(queue, tuple(types)))
+
+    def enqueue(self, queue: str, values: Sequence[jax.Array]) -> None:
+        """One more row for an outfeed."""
+        if queue in self._outfeeds:
+            self.rows[queue] = tuple(values)
+        else:
+            callbacks.enqueue(queue, values)

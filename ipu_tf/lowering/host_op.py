@@ -1,0 +1,51 @@
+"""Python run by an op of a TensorFlow graph: how a session or a `tf.function` reaches the device."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+
+@dataclasses.dataclass(frozen=True)
+class HostOp:
+    """An op that runs Python.
+
+    Attributes:
+        operation: the op; running it runs the Python function once.
+        results: its results.
+    """
+
+    operation: tf.Operation
+    results: list[tf.Tensor]
+
+
+def host_op(
+    function: Callable[..., Sequence[np.ndarray]], inputs: Sequence[tf.Tensor], outputs: Sequence[tf.TensorSpec], name: str
+) -> HostOp:
+    """Adds an op to the current graph that calls `function` with its inputs' values when it runs.
+
+    Args:
+        function: takes one array an input and gives one array an output, of the dtypes in `outputs`.
+        inputs: tensors of the current graph.
+        outputs: what the results are; shapes may be partly known.
+        name: the op's name.
+
+    Raises:
+        When it runs: what the function raised (`host_errors` says how it reaches the user).
+    """
+
+    def call(*values: np.ndarray) -> list[np.ndarray]:
+        return [np.asarray(result) for result in function(*values)] or [np.int32(0)]
+
+    # The op wants a result to be of use; one that has none gives a dummy.
+    dtypes = [spec.dtype for spec in outputs] or [tf.int32]
+    with tf.device("/device:CPU:0"):
+        results = tf.numpy_function(call, list(inputs), dtypes, stateful=True, name=name)
+    results = list(results) if isinstance(results, (list, tuple)) else [results]
+    operation = results[0].op
+    for result, spec in zip(results, outputs, strict=False):
+        result.set_shape(spec.shape)
+    return HostOp(operation, results[: len(outputs)])

@@ -1,0 +1,82 @@
+"""Walks a StableHLO module and traces it into JAX, rule by rule."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import jax
+
+from ipu_tf.lowering.module import Module
+from ipu_tf.lowering.op import Op
+from ipu_tf.lowering.rules import RULES
+
+TERMINATORS = ("func.return", "stablehlo.return", "mhlo.return")
+
+
+class Feeds(Protocol):
+    """Where the infeed and outfeed markers of a program lead while it is traced."""
+
+    def dequeue(self, queue: str, types: Sequence[jax.ShapeDtypeStruct]) -> list[jax.Array]:
+        """The next element of an infeed."""
+        ...
+
+    def enqueue(self, queue: str, values: Sequence[jax.Array]) -> None:
+        """One more row for an outfeed."""
+        ...
+
+
+class Interpreter:
+    """Traces blocks of one module; an `Importer` for the rules.
+
+    Args:
+        module: the module.
+        feeds: what infeed and outfeed markers do.
+        hidden: state that the program threads through its control flow without naming it, e.g. the `seed` of
+            stateful random ops. Rules read and replace its entries.
+    """
+
+    def __init__(self, module: Module, feeds: Feeds, hidden: dict[str, jax.Array] | None = None) -> None:
+        self.module = module
+        self.feeds = feeds
+        self.hidden: dict[str, jax.Array] = dict(hidden or {})
+        self._values: dict[Any, Any] = {}
+
+    def run_block(self, block: Any, arguments: Sequence[Any]) -> list[Any]:
+        """The results of a block, traced with these arguments; sees the values of enclosing blocks."""
+        self.bind(block.arguments, arguments)
+        for operation in block.operations:
+            operation = operation.operation
+            if operation.name in TERMINATORS:
+                return self.read(operation.operands)
+            self.run_operation(operation)
+        raise ValueError(f"A block of `{self.module.name}` does not return.")
+
+    def run_function(self, name: str, arguments: Sequence[Any]) -> list[Any]:
+        """The results of a function of the module, by its name."""
+        return self.run_block(self.module.functions[name], arguments)
+
+    def run_operation(self, operation: Any) -> None:
+        """Traces one operation and keeps its results."""
+        results = RULES[operation.name](self, Op(operation), *self.read(operation.operands))
+        if not isinstance(results, (list, tuple)):
+            results = (results,)
+        self.bind(operation.results, results)
+
+    def bind(self, names: Sequence[Any], values: Sequence[Any]) -> None:
+        """Gives values to SSA names."""
+        self._values.update(zip(names, values, strict=True))
+
+    def read(self, names: Sequence[Any]) -> list[Any]:
+        """The values of SSA names."""
+        return [self._values[name] for name in names]
+
+    @contextlib.contextmanager
+    def branch(self, hidden: dict[str, jax.Array]) -> Iterator[dict[str, jax.Array]]:
+        """Within it, hidden state starts as given; the dictionary it yields holds it at the end."""
+        outer, self.hidden = self.hidden, dict(hidden)
+        try:
+            yield self.hidden
+        finally:
+            self.hidden = outer

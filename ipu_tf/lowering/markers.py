@@ -1,0 +1,26 @@
+"""Markers: ops that mean something only to the device. TensorFlow carries them through to StableHLO unopened.
+
+TensorFlow has no CPU kernel for them, so a program that strays onto the CPU fails there instead of going on in
+silence.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from ipu_tf.lowering import tf_private
+from ipu_tf.lowering.module import INFEED, OUTFEED
+
+
+def dequeue_marker(queue: str, specs: Sequence[tf.TensorSpec]) -> list[tf.Tensor]:
+    """The next element of an infeed: one tensor for each spec."""
+    return list(tf_private.custom_call(INFEED, (), specs, json.dumps({"queue": queue}), side_effect=True))
+
+
+def enqueue_marker(queue: str, tensors: Sequence[tf.Tensor]) -> tf.Operation:
+    """Gives a row to an outfeed."""
+    tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
+    return tf_private.custom_call(OUTFEED, tensors, (), json.dumps({"queue": queue}), side_effect=True)

@@ -1,0 +1,208 @@
+"""Cuts a program into parts at the loops that use feeds.
+
+    main:   a = f(x)           straight part
+            while ...:         streamed loop: the host stages the infeed's elements in bounded chunks while the
+                infeed             device runs the loop over the chunk before
+                outfeed
+            return g(a)        straight part
+
+A loop is streamed where a queue is used straight in its body (once an iteration). A queue used deeper, in a loop
+or branch inside the loop, is reached from the running program by an ordered callback instead: slower, same order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ipu_tf.lowering.module import Module, callee, custom_call_target, feed_name, walk
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """Runs one operation."""
+
+    operation: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Bind:
+    """Gives values to other names: the arguments or results of a call that was opened up."""
+
+    targets: tuple[Any, ...]
+    sources: tuple[Any, ...]
+
+
+Step = Run | Bind
+
+
+@dataclasses.dataclass(frozen=True)
+class StraightSteps:
+    """Steps without a streamed loop.
+
+    Attributes:
+        steps: what to run, in order.
+        feeds: queues used here, outside of any loop or branch.
+        live_in: names of earlier parts (or parameters) that are read here or passed on.
+        live_out: names that later parts, or the program's results, read.
+    """
+
+    steps: tuple[Step, ...]
+    feeds: frozenset[str]
+    live_in: tuple[Any, ...] = ()
+    live_out: tuple[Any, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class LoopStep:
+    """One streamed loop.
+
+    Attributes:
+        operation: the `stablehlo.while`.
+        feeds: the queues that are staged; others that the loop uses are reached by callback.
+        live_in: names the loop reads, its initial values among them.
+        live_out: names that later parts read.
+    """
+
+    operation: Any
+    feeds: frozenset[str]
+    live_in: tuple[Any, ...] = ()
+    live_out: tuple[Any, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Partition:
+    """The parts of a program in order, and the names of its results."""
+
+    parts: tuple[StraightSteps | LoopStep, ...]
+    results: tuple[Any, ...]
+
+
+def partition(module: Module) -> Partition:
+    """The parts of a module's program."""
+    steps = list(_flatten(module, module.main))
+    *steps, last = steps
+    assert isinstance(last, Bind)
+    parts = [_part(module, group) for group in _groups(module, steps)]
+    return Partition(_with_liveness(module, parts, last.sources), last.sources)
+
+
+def _flatten(module: Module, block: Any, results: Sequence[Any] = ()) -> Iterator[Step]:
+    """A block's operations, with calls opened up where feeds are used inside them."""
+    for operation in block.operations:
+        operation = operation.operation
+        if operation.name == "func.return":
+            yield Bind(tuple(results), tuple(operation.operands))
+        elif operation.name == "func.call" and _all_feeds(module, operation):
+            inner = module.functions[callee(operation)]
+            yield Bind(tuple(inner.arguments), tuple(operation.operands))
+            yield from _flatten(module, inner, tuple(operation.results))
+        else:
+            yield Run(operation)
+
+
+def _groups(module: Module, steps: list[Step]) -> Iterator[list[Step]]:
+    group: list[Step] = []
+    for step in steps:
+        if isinstance(step, Run) and step.operation.name == "stablehlo.while" and _direct(module, step.operation):
+            yield from ([group] if group else [])
+            yield [step]
+            group = []
+        else:
+            group.append(step)
+    yield from ([group] if group else [])
+
+
+def _part(module: Module, group: list[Step]) -> StraightSteps | LoopStep:
+    first = group[0]
+    if isinstance(first, Run) and first.operation.name == "stablehlo.while":
+        feeds = _direct(module, first.operation)
+        if feeds:
+            return LoopStep(first.operation, frozenset(feeds))
+    used = {feed_name(step.operation) for step in group if isinstance(step, Run)} - {None}
+    return StraightSteps(tuple(group), frozenset(name for name in used if name))
+
+
+def _all_feeds(module: Module, operation: Any) -> set[str]:
+    """Every queue used in an operation, however deep."""
+    found = {feed_name(operation)}
+    for region in operation.regions:
+        for block in region.blocks:
+            found |= {feed_name(inner) for inner in walk(block, module.functions)}
+    if operation.name == "func.call":
+        found |= {feed_name(inner) for inner in walk(module.functions[callee(operation)], module.functions)}
+    return {name for name in found if name}
+
+
+def _direct(module: Module, loop: Any) -> set[str]:
+    """Queues used in the loop's body itself, once an iteration, and nowhere deeper."""
+    uses = list(_shallow(module, loop.regions[1].blocks[0]))
+    names = [name for name in map(feed_name, uses) if name]
+    deeper: set[str] = set()
+    for operation in uses:
+        if operation.regions:
+            deeper |= _all_feeds(module, operation)
+    return {name for name in names if names.count(name) == 1} - deeper
+
+
+def _shallow(module: Module, block: Any) -> Iterator[Any]:
+    """A block's operations and those of the functions it calls, but not what their regions hold."""
+    for operation in block.operations:
+        yield operation.operation
+        if operation.operation.name == "func.call":
+            yield from _shallow(module, module.functions[callee(operation.operation)])
+
+
+def _with_liveness(
+    module: Module, parts: list[StraightSteps | LoopStep], results: Sequence[Any]
+) -> tuple[StraightSteps | LoopStep, ...]:
+    """Fills in what each part takes from those before it and leaves for those after it."""
+    needed: dict[Any, None] = dict.fromkeys(results)
+    filled: list[StraightSteps | LoopStep] = []
+    for part in reversed(parts):
+        defined, read = _definitions(part), _reads(module, part)
+        live_out = tuple(name for name in needed if name in defined)
+        needed = {name: None for name in needed if name not in defined}
+        live_in = tuple(dict.fromkeys(name for name in read if name not in defined))
+        needed.update(dict.fromkeys(live_in))
+        filled.append(dataclasses.replace(part, live_in=live_in, live_out=live_out))
+    return tuple(reversed(filled))
+
+
+def _definitions(part: StraightSteps | LoopStep) -> set[Any]:
+    if isinstance(part, LoopStep):
+        return set(part.operation.results)
+    return {
+        name
+        for step in part.steps
+        for name in (step.targets if isinstance(step, Bind) else step.operation.results)
+    }
+
+
+def _reads(module: Module, part: StraightSteps | LoopStep) -> list[Any]:
+    if isinstance(part, LoopStep):
+        return _names_read(part.operation)
+    names: list[Any] = []
+    for step in part.steps:
+        names += step.sources if isinstance(step, Bind) else _names_read(step.operation)
+    return names
+
+
+def _names_read(operation: Any) -> list[Any]:
+    """Outer names that an operation and its regions read."""
+    names = list(operation.operands)
+    own: set[Any] = set()
+    for region in operation.regions:
+        for block in region.blocks:
+            own |= set(block.arguments)
+            for inner in block.operations:
+                names += _names_read(inner.operation)
+                own |= set(inner.operation.results)
+    return [name for name in names if name not in own]
+
+
+def uses_feeds(module: Module) -> bool:
+    """Whether any infeed or outfeed marker occurs in the program."""
+    return any(custom_call_target(operation).startswith("ipu.") and feed_name(operation)
+               for operation in walk(module.main, module.functions))

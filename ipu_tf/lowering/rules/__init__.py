@@ -1,0 +1,48 @@
+"""What each StableHLO op means in JAX; importing the package fills the table."""
+
+from ipu_tf.lowering.rules import (
+    constants,
+    control_flow,
+    custom_call,
+    elementwise,
+    feeds,
+    gather,
+    linear_algebra,
+    normalization,
+    products,
+    random_bits,
+    reductions,
+    scatter,
+    shapes,
+    slices,
+    sorting,
+    special_functions,
+    stateful_random,
+    structure,
+    windows,
+)
+from ipu_tf.lowering.rules.registry import CUSTOM_CALLS, RULES
+
+__all__ = [
+    "CUSTOM_CALLS",
+    "RULES",
+    "constants",
+    "control_flow",
+    "custom_call",
+    "elementwise",
+    "feeds",
+    "gather",
+    "linear_algebra",
+    "normalization",
+    "products",
+    "random_bits",
+    "reductions",
+    "scatter",
+    "shapes",
+    "slices",
+    "sorting",
+    "special_functions",
+    "stateful_random",
+    "structure",
+    "windows",
+]

@@ -1,0 +1,14 @@
+"""Custom calls: looked up by the name of what they call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipu_tf.lowering.module import custom_call_target
+from ipu_tf.lowering.op import Op
+from ipu_tf.lowering.rules.registry import CUSTOM_CALLS, rule
+
+
+@rule("stablehlo.custom_call")
+def _custom_call(importer: Any, op: Op, *operands: Any) -> Any:
+    return CUSTOM_CALLS[custom_call_target(op.operation)](importer, op, *operands)

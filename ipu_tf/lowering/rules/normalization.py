@@ -1,0 +1,101 @@
+"""Batch normalisation over all dimensions but the feature's."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import jax
+from jax import lax
+
+from ipu_tf.lowering.op import Op
+from ipu_tf.lowering.rules.registry import Importer, rule
+
+
+@dataclasses.dataclass(frozen=True)
+class _Features:
+    """How features lie in an array.
+
+    Attributes:
+        shape: the array's shape.
+        index: the feature's dimension.
+        epsilon: added to variances.
+    """
+
+    shape: tuple[int, ...]
+    index: int
+    epsilon: float
+
+    @classmethod
+    def of(cls, op: Op, operand: jax.Array) -> _Features:
+        return cls(operand.shape, op.integer("feature_index"), op.attribute("epsilon").value)
+
+    @property
+    def others(self) -> tuple[int, ...]:
+        """All dimensions but the feature's."""
+        return tuple(dimension for dimension in range(len(self.shape)) if dimension != self.index)
+
+    @property
+    def count(self) -> int:
+        """Elements of one feature."""
+        return math.prod(self.shape[dimension] for dimension in self.others)
+
+    def spread(self, values: jax.Array) -> jax.Array:
+        """One value a feature, given to all elements of it."""
+        return lax.broadcast_in_dim(values, self.shape, (self.index,))
+
+    def mean(self, values: jax.Array) -> jax.Array:
+        """The mean of each feature."""
+        return lax.reduce_sum(values, self.others) / self.count
+
+    def inverse_deviation(self, variance: jax.Array) -> jax.Array:
+        """1 / sqrt(variance + epsilon)."""
+        return lax.rsqrt(variance + self.epsilon)
+
+
+@rule("stablehlo.batch_norm_training")
+def _training(
+    importer: Importer, op: Op, operand: jax.Array, scale: jax.Array, offset: jax.Array
+) -> list[jax.Array]:
+    features = _Features.of(op, operand)
+    mean = features.mean(operand)
+    variance = features.mean(lax.square(operand - features.spread(mean)))
+    return [_normalized(features, operand, scale, offset, mean, variance), mean, variance]
+
+
+@rule("stablehlo.batch_norm_inference")
+def _inference(importer: Importer, op: Op, operand: jax.Array, *parameters: jax.Array) -> jax.Array:
+    return _normalized(_Features.of(op, operand), operand, *parameters)
+
+
+def _normalized(
+    features: _Features,
+    operand: jax.Array,
+    scale: jax.Array,
+    offset: jax.Array,
+    mean: jax.Array,
+    variance: jax.Array,
+) -> jax.Array:
+    factor = scale * features.inverse_deviation(variance)
+    return (operand - features.spread(mean)) * features.spread(factor) + features.spread(offset)
+
+
+@rule("stablehlo.batch_norm_grad")
+def _gradient(
+    importer: Importer,
+    op: Op,
+    operand: jax.Array,
+    scale: jax.Array,
+    mean: jax.Array,
+    variance: jax.Array,
+    gradient: jax.Array,
+) -> list[jax.Array]:
+    """Gradients of the operand, the scale and the offset."""
+    features = _Features.of(op, operand)
+    inverse = features.inverse_deviation(variance)
+    normalized = (operand - features.spread(mean)) * features.spread(inverse)
+    along = gradient - features.spread(features.mean(gradient))
+    along -= normalized * features.spread(features.mean(gradient * normalized))
+    to_operand = along * features.spread(scale * inverse)
+    to_scale = lax.reduce_sum(gradient * normalized, features.others)
+    return [to_operand, to_scale, lax.reduce_sum(gradient, features.others)]

@@ -1,0 +1,69 @@
+"""The table of rules: what each StableHLO op means in JAX.
+
+A rule is a small function from an op and the JAX values of its operands to the JAX values of its results.
+A rule that meets an attribute it does not understand raises `NotImplementedError` saying which; the importer
+collects these before anything runs and reports all of them in one `UnsupportedOpsError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import jax
+
+from ipu_tf.lowering.op import Op
+
+
+class Importer(Protocol):
+    """What a rule may ask of the importer that calls it."""
+
+    def run_block(self, block: Any, arguments: Sequence[jax.Array]) -> list[jax.Array]:
+        """The results of a region's block (or of a function's), traced with these arguments.
+
+        Values of enclosing regions are visible in it.
+        """
+        ...
+
+    def run_function(self, name: str, arguments: Sequence[jax.Array]) -> list[jax.Array]:
+        """The results of another function of the module, by its symbol name without `@`."""
+        ...
+
+
+Rule = Callable[..., Any]
+"""`rule(importer, op, *operands)` gives one JAX value, or a list or tuple of them."""
+
+RULES: dict[str, Rule] = {}
+"""Rules by op name, e.g. `stablehlo.add`."""
+
+CUSTOM_CALLS: dict[str, Rule] = {}
+"""Rules of `stablehlo.custom_call` by target name, e.g. `TopK`."""
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Registers a function as the rule of one or more ops.
+
+    Raises:
+        ValueError: if an op has a rule already.
+    """
+    return _registration(RULES, names)
+
+
+def custom_call_rule(*targets: str) -> Callable[[Rule], Rule]:
+    """Registers a function as the rule of one or more custom call targets.
+
+    Raises:
+        ValueError: if a target has a rule already.
+    """
+    return _registration(CUSTOM_CALLS, targets)
+
+
+def _registration(table: dict[str, Rule], names: Sequence[str]) -> Callable[[Rule], Rule]:
+    def register(function: Rule) -> Rule:
+        for name in names:
+            if name in table:
+                raise ValueError(f"{name} has a rule already: {table[name]}.")
+            table[name] = function
+        return function
+
+    return register

@@ -1,0 +1,29 @@
+"""Floating-point numbers as integers of the same order: -NaN < -inf < ... < -0 < +0 < ... < +inf < +NaN."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+from jax import lax
+
+
+def to_ordered_bits(values: jax.Array) -> jax.Array:
+    """Signed integers of the same width, equal only where all bits are, in the same order."""
+    bits = np.dtype(values.dtype).itemsize * 8
+    return _with_negatives_turned(lax.bitcast_convert_type(values, np.dtype(f"int{bits}")))
+
+
+def from_ordered_bits(ordered: jax.Array, dtype: np.dtype) -> jax.Array:
+    """The floating-point numbers that `to_ordered_bits` was given."""
+    return lax.bitcast_convert_type(_with_negatives_turned(ordered), dtype)
+
+
+def _with_negatives_turned(integers: jax.Array) -> jax.Array:
+    """Flips all bits but the sign of negative numbers, whose magnitude counts backwards. Its own inverse."""
+    kind = np.dtype(integers.dtype)
+    sign = lax.shift_right_arithmetic(integers, _full(integers, kind.itemsize * 8 - 1))
+    return lax.bitwise_xor(integers, lax.bitwise_and(sign, _full(integers, np.iinfo(kind).max)))
+
+
+def _full(like: jax.Array, value: int) -> np.ndarray:
+    return np.broadcast_to(np.array(value, like.dtype), like.shape)

@@ -1,0 +1,147 @@
+"""Everything the project takes from TensorFlow beyond its public interface.
+
+If TensorFlow moves one of these, `tests/test_private_api.py` names it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.compiler.tf2xla.python import xla as _tf2xla
+from tensorflow.python.data.ops import dataset_ops as _dataset_ops
+from tensorflow.python.data.ops import iterator_ops as _iterator_ops
+from tensorflow.python.distribute import device_util as _device_util
+from tensorflow.python.eager import context as _context
+from tensorflow.python.eager.polymorphic_function import compiler_ir as _compiler_ir
+from tensorflow.python.framework import func_graph as _func_graph
+from tensorflow.python.framework import importer as _importer
+from tensorflow.python.ops import handle_data_util as _handle_data_util
+
+
+_local = threading.local()
+
+
+def stablehlo_bytecode(function: Any, specs: Sequence[tf.TensorSpec]) -> bytes:
+    """A concrete function lowered by tf2xla for the CPU: MLIR bytecode of the StableHLO dialect."""
+    return _compiler_ir.from_concrete_function(function, list(specs))("stablehlo_serialized", platform_name="CPU")
+
+
+def custom_call(
+    target: str, operands: Sequence[tf.Tensor], results: Sequence[tf.TensorSpec], configuration: str, side_effect: bool
+) -> Any:
+    """A marker that survives tf2xla as `stablehlo.custom_call @target`: its result tensors, or the op if it has none."""
+    return _tf2xla.custom_call_v2(target, list(operands), list(results), configuration, side_effect)
+
+
+def tensor_memory(tensor: tf.Tensor) -> np.ndarray:
+    """A host tensor's memory as an array, without a copy."""
+    array = tensor._numpy()
+    if isinstance(array, np.ndarray):
+        return array
+    # TensorFlow copies scalars; their memory is reached through the buffer protocol, which has no bfloat16.
+    if tensor.dtype == tf.bfloat16:
+        return np.asarray(memoryview(tf.bitcast(tensor, tf.uint16))).view(tf.bfloat16.as_numpy_dtype)
+    return np.asarray(memoryview(tensor))
+
+
+def eager_mode() -> Any:
+    """A context in which TensorFlow executes eagerly, whatever the program has switched off."""
+    return _context.eager_mode()
+
+
+def trace_in_graph(
+    name: str, function: Callable[..., Any], arguments: Sequence[Any]
+) -> Any:
+    """Traces a Python function into a `FuncGraph` nested in the current graph.
+
+    Variables that the function makes belong to the current graph; tensors of it that the function reads are
+    captured.
+    """
+    return _func_graph.func_graph_from_py_func(name, function, tuple(arguments), {}, add_control_dependencies=True)
+
+
+def import_graph(graph_def: Any, inputs: dict[str, tf.Tensor], outputs: Sequence[str]) -> list[Any]:
+    """Copies a graph's nodes into the current graph with some tensors replaced; gives tensors by their names."""
+    return _importer.import_graph_def(graph_def, input_map=inputs, return_elements=list(outputs), name="")
+
+
+def stock_iterator(dataset: tf.data.Dataset) -> Any:
+    """TensorFlow's own iterator over a dataset, also where `iter(dataset)` means something else."""
+    return _iterator_ops.OwnedIterator(dataset)
+
+
+def ancestors(operation: tf.Operation) -> list[tf.Operation]:
+    """Every operation that an operation depends on, itself included."""
+    found: dict[tf.Operation, None] = {}
+    waiting = [operation]
+    while waiting:
+        current = waiting.pop()
+        if current not in found:
+            found[current] = None
+            waiting += [tensor.op for tensor in current.inputs] + list(current.control_inputs)
+    return list(found)
+
+
+def executing_eagerly() -> bool:
+    """Whether ops run at once here, rather than being added to a graph."""
+    return _context.executing_eagerly()
+
+
+def current_device() -> str:
+    """The device asked for here, as TensorFlow spells it; an empty string if none was."""
+    return _device_util.current()
+
+
+
+@contextlib.contextmanager
+def dataset_iterators(make: Callable[[tf.data.Dataset], Any]) -> Iterator[None]:
+    """Within it, in this thread, `iter(dataset)` is what `make` gives. Stock iterators stay as they are elsewhere."""
+    _install_iterator_hook()
+    outer = getattr(_local, "make_iterator", None)
+    _local.make_iterator = make
+    try:
+        yield
+    finally:
+        _local.make_iterator = outer
+
+
+def _install_iterator_hook() -> None:
+    stock = _dataset_ops.DatasetV2.__iter__
+    if getattr(stock, "_ipu_tf_hook", False):
+        return
+
+    def hooked(self: Any) -> Any:
+        make = getattr(_local, "make_iterator", None)
+        return make(self) if make is not None else stock(self)
+
+    hooked._ipu_tf_hook = True  # type: ignore[attr-defined]
+    _dataset_ops.DatasetV2.__iter__ = hooked
+
+
+def handle_spec(handle: tf.Tensor) -> tf.TensorSpec:
+    """Shape and dtype of the variable behind a resource handle."""
+    data = _handle_data_util.get_resource_handle_data(handle).shape_and_type[0]
+    return tf.TensorSpec(tf.TensorShape(data.shape), tf.as_dtype(data.dtype))
+
+
+def read_handle(handle: tf.Tensor) -> tf.Tensor:
+    """The value of the variable behind a resource handle of the current graph."""
+    spec = handle_spec(handle)
+    value = tf.raw_ops.ReadVariableOp(resource=handle, dtype=spec.dtype)
+    value.set_shape(spec.shape)
+    return value
+
+
+def assign_handle(handle: tf.Tensor, value: tf.Tensor) -> tf.Operation:
+    """Assigns to the variable behind a resource handle of the current graph."""
+    return tf.raw_ops.AssignVariableOp(resource=handle, value=value)
+
+
+def is_concrete(function: Any) -> bool:
+    """Whether something is a concrete function."""
+    return isinstance(function, tf.types.experimental.ConcreteFunction)

@@ -1,0 +1,96 @@
+"""From a traced TensorFlow function to a module and what its parameters stand for."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_tf.lowering import tf_private
+from ipu_tf.lowering.errors import LoweringError
+from ipu_tf.lowering.module import Module, parse
+
+HOST_ONLY_DTYPES = (tf.string, tf.variant, tf.resource)
+
+
+@dataclasses.dataclass(frozen=True)
+class Lowered:
+    """A concrete function, lowered.
+
+    Attributes:
+        module: the StableHLO module. Its parameters are the function's tensor inputs, then its captures; its results
+            are the function's tensor outputs, then the new values of the variables it changes.
+        inputs: specs of the tensor inputs.
+        captures: what each captured parameter stands for: a `tf.Variable`, or a tensor.
+        outputs: number of tensor outputs.
+    """
+
+    module: Module
+    inputs: tuple[tf.TensorSpec, ...]
+    captures: tuple[Any, ...]
+    outputs: int
+
+
+def lower(function: Any) -> Lowered:
+    """Lowers a `tf.types.experimental.ConcreteFunction`.
+
+    Raises:
+        LoweringError: if TensorFlow cannot compile the function, with TensorFlow's own words.
+    """
+    captured = function.captured_inputs
+    tensors = function.inputs[: len(function.inputs) - len(captured)]
+    specs = tuple(_spec(tensor, function.name) for tensor in tensors)
+    try:
+        with tf_private.eager_mode():
+            bytecode = tf_private.stablehlo_bytecode(function, specs)
+    except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError, tf.errors.InternalError) as error:
+        raise LoweringError(_explanation(function, error)) from error
+    module = parse(bytecode)
+    captures = tuple(_capture(tensor, function) for tensor in captured)
+    lowered = Lowered(module, specs, captures, len([output for output in function.outputs if output is not None]))
+    _check(lowered)
+    return lowered
+
+
+def _spec(tensor: tf.Tensor, name: str) -> tf.TensorSpec:
+    if tensor.dtype in HOST_ONLY_DTYPES:
+        raise LoweringError(
+            f"The emulated IPU computes with numbers and booleans. Received: an argument of dtype "
+            f"{tensor.dtype.name} for `{name}`. Convert it to numbers on the host."
+        )
+    if not tensor.shape.is_fully_defined():
+        raise LoweringError(
+            f"An argument of `{name}` has the shape {tensor.shape}, which is not fully defined. The device needs "
+            "fixed shapes: with tf.data use batch(..., drop_remainder=True), or give the tensor a static shape."
+        )
+    return tf.TensorSpec(tensor.shape, tensor.dtype)
+
+
+def _capture(tensor: tf.Tensor, function: Any) -> Any:
+    if tensor.dtype != tf.resource:
+        return tensor
+    for variable in function.graph.variables:
+        if variable.handle is tensor:
+            return variable
+    raise LoweringError(
+        f"`{function.name}` uses a resource that is not a variable ({tensor}). Only variables live on the device: "
+        "take dataset elements with `next(iterator)` of an iterator made inside the strategy's scope, and look-up "
+        "tables on the host."
+    )
+
+
+def _check(lowered: Lowered) -> None:
+    module = lowered.module
+    parameters = len(lowered.inputs) + len(lowered.captures)
+    if len(module.parameters) != parameters or len(module.results) != lowered.outputs + len(module.aliases):
+        raise LoweringError(
+            f"TensorFlow lowered `{module.name}` to {len(module.parameters)} parameters and {len(module.results)} "
+            f"results, but the function has {parameters} inputs and captures, {lowered.outputs} outputs and "
+            f"{len(module.aliases)} changed variables."
+        )
+
+
+def _explanation(function: Any, error: tf.errors.OpError) -> str:
+    name = function.name.decode() if isinstance(function.name, bytes) else function.name
+    return f"TensorFlow could not lower `{name}` for the device. Nothing was run. TensorFlow says: {error.message}"

@@ -1,0 +1,40 @@
+"""The host's side of TensorFlow variables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ipu_tf.lowering import tf_private
+
+
+class TensorFlowVariable:
+    """A `tf.Variable` as the device sees it. One object for each variable: see `host_variable`."""
+
+    def __init__(self, variable: tf.Variable) -> None:
+        self.variable = variable
+
+    def snapshot(self) -> tuple[np.ndarray, Any]:
+        """The present value without a copy, and the tensor that owns its memory.
+
+        While the tensor lives, TensorFlow writes to the variable by giving it other memory.
+        """
+        with tf_private.eager_mode():
+            tensor = self.variable.read_value()
+        return tf_private.tensor_memory(tensor), tensor
+
+    def write(self, value: np.ndarray) -> None:
+        """Assigns a value."""
+        with tf_private.eager_mode():
+            self.variable.assign(value)
+
+
+def host_variable(variable: tf.Variable) -> TensorFlowVariable:
+    """The one `TensorFlowVariable` of a variable."""
+    found = getattr(variable, "_ipu_tf_host_variable", None)
+    if found is None:
+        found = TensorFlowVariable(variable)
+        variable._ipu_tf_host_variable = found  # noqa: SLF001 - lives as long as the variable
+    return found

@@ -1,0 +1,47 @@
+"""TensorFlow 1's names on today's `tensorflow` module, for programs that were written when they lay there."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+from ipu_tf.import_hooks import add_fallback
+
+#: Names that lead to the same modules again, or to none with a TensorFlow 1 side.
+_SKIPPED = frozenset({"compat", "keras", "lite"})
+
+_BRIDGED: set[str] = set()
+
+
+def disable_v2_behavior(tensorflow: ModuleType) -> None:
+    """Gives the program TensorFlow 1's behaviour: graphs and sessions, nothing eager.
+
+    Args:
+        tensorflow: the imported module `tensorflow`, which has run nothing yet.
+    """
+    tensorflow.compat.v1.disable_v2_behavior()
+
+
+def bridge_tf1_names(tensorflow: ModuleType) -> None:
+    """Lets `tensorflow` give the names that it lacks and `tensorflow.compat.v1` has; so for its submodules.
+
+    A name that both have, `tf.metrics` for one, keeps today's meaning. Calling it again changes nothing.
+
+    Args:
+        tensorflow: the imported module `tensorflow`.
+    """
+    v1 = tensorflow.compat.v1
+    _bridge(tensorflow, v1)
+    for name in set(dir(v1)) - _SKIPPED:
+        today = vars(tensorflow).get(name)
+        if isinstance(today, ModuleType) and not name.startswith("_"):
+            # `tf.losses` and its like are stand-ins for modules of Keras, under those modules' names.
+            _bridge(importlib.import_module(today.__name__), getattr(v1, name))
+
+
+def _bridge(today: ModuleType, v1: ModuleType) -> None:
+    if today.__name__ in _BRIDGED:
+        return
+    _BRIDGED.add(today.__name__)
+    names = frozenset(name for name in dir(v1) if not name.startswith("_"))
+    add_fallback(today, names.__contains__, lambda name: getattr(v1, name))

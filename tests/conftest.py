@@ -1,0 +1,48 @@
+"""What holds for every test: a quiet TensorFlow, no accelerator, the same random numbers, no network."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+# Before TensorFlow and JAX are imported, which read these once. What the caller has set stays.
+for _name, _value in {
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+    "CUDA_VISIBLE_DEVICES": "-1",
+    "JAX_PLATFORMS": "cpu",
+    "KERAS_BACKEND": "tensorflow",
+}.items():
+    os.environ.setdefault(_name, _value)
+
+LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """Every test starts from the same random state, whichever tests ran before it."""
+    random.seed(0)
+    np.random.seed(0)
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is not None:
+        tensorflow.random.set_seed(0)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_network() -> Iterator[None]:
+    """A test that reaches for the network fails at once."""
+    connect = socket.socket.connect
+
+    def connect_locally(self: socket.socket, address: object) -> None:
+        if isinstance(address, tuple) and address[0] not in LOCAL_HOSTS:
+            raise OSError(f"tests do not use the network; received the address {address!r}")
+        connect(self, address)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket.socket, "connect", connect_locally)
+        yield
