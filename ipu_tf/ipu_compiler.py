@@ -86,7 +86,8 @@ class _Parts:
             raise ValueError("A compiled computation must return zero or more Tensors followed by zero or more Operations.")
         self._count = len(tensors)
         with tf.control_dependencies(operations):
-            return [tf.identity(tensor) for tensor in tensors]
+            # A computation of operations only gives a dummy for them to hang on.
+            return [tf.identity(tensor) for tensor in tensors or [tf.constant(0)]]
 
     def packed(self, outputs: list[tf.Tensor], operation: tf.Operation | None) -> Any:
         """What `compile` returns for these outputs."""

@@ -59,7 +59,8 @@ class Residency:
             resident = self._residents.get(id(variable))
             if resident is not None and resident.address == address and not resident.buffer.is_deleted():
                 return resident.buffer
-            buffer = jax.device_put(_own_copy(view))
+            with jax.enable_x64(True):
+                buffer = jax.device_put(_own_copy(view))
             self._residents[id(variable)] = _Resident(self._reference(variable), buffer, address, anchor)
             return buffer
 

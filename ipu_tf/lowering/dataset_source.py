@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_tf.lowering import tf_private
+from ipu_tf.lowering.graph_pruning import pruned
 
 
 def flat_specs(dataset: tf.data.Dataset) -> list[Any]:
@@ -58,7 +59,9 @@ class GraphDataset:
                     f"An infeed's dataset may depend on placeholders and constants. Received: one that depends on the "
                     f"variable '{tensor.op.name}'. Make the dataset from its value instead."
                 )
-        self._graph_def = tf.compat.v1.graph_util.extract_sub_graph(graph.as_graph_def(), [variant.op.name])
+        self._graph_def = pruned(
+            graph.as_graph_def(), [variant.op.name], {tensor.op.name for tensor in self.inputs}
+        )
         self._variant = variant.name
         self._element_spec = dataset.element_spec
 

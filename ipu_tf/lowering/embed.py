@@ -20,6 +20,7 @@ import tensorflow as tf
 from ipu_tf.device.executable import Executable
 from ipu_tf.lowering import tf_private
 from ipu_tf.lowering.build import build_program
+from ipu_tf.lowering.graph_pruning import pruned
 from ipu_tf.lowering.host_op import host_op
 from ipu_tf.lowering.trace import Lowered, lower
 
@@ -87,9 +88,9 @@ class _GraphProgram:
         self._ready: dict[Any, _Ready] = {}
         self.written = [index for index, handle in enumerate(self._handles) if _written(graph, handle)]
         self._names = [tensor.name for tensor in graph.outputs]
-        targets = [tensor.op.name for tensor in graph.outputs] + [op.name for op in graph.control_outputs]
-        self._graph_def = tf.compat.v1.graph_util.extract_sub_graph(graph.as_graph_def(), sorted(set(targets)))
-        self._name = graph.name
+        targets = {tensor.op.name for tensor in graph.outputs} | {op.name for op in graph.control_outputs}
+        given = {tensor.op.name for tensor in [*self._inputs, *self._handles]}
+        self._graph_def = pruned(graph.as_graph_def(), targets, given)
         self.outputs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in graph.outputs]
         self._outputs = len(self.outputs)
         self.outputs += [tf_private.handle_spec(self._handles[index]) for index in self.written]
@@ -109,16 +110,16 @@ class _GraphProgram:
             variables = [tf.Variable(value, dtype=value.dtype) for value in states]
             specs = [tf.TensorSpec(value.shape, value.dtype) for value in inputs]
             function = tf.function(lambda *tensors: self._rebuilt(tensors, variables), autograph=False)
-            lowered = lower(function.get_concrete_function(*specs))
+            lowered = lower(function.get_concrete_function(*specs), variables)
         order = [next(i for i, v in enumerate(variables) if v is capture) for capture in lowered.captures]
         return _Ready(lowered, Executable(build_program(lowered.module), ordinal), order)
 
     def _rebuilt(self, tensors: Sequence[tf.Tensor], variables: Sequence[tf.Variable]) -> list[tf.Tensor]:
         """The traced computation again, in the graph being built now, over stand-ins for its variables."""
-        present = {node.name for node in self._graph_def.node}
         fed = dict(zip((t.name for t in self._inputs), tensors, strict=True))
         fed.update(zip((t.name for t in self._handles), (v.handle for v in variables), strict=True))
-        fed = {name: tensor for name, tensor in fed.items() if name.split(":")[0] in present}
+        used = {text for node in self._graph_def.node for text in node.input}
+        fed = {name: tensor for name, tensor in fed.items() if name.removesuffix(":0") in used}
         return tf_private.import_graph(self._graph_def, fed, self._names)
 
 

@@ -40,6 +40,13 @@ def array_type(text: str) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(shape, ELEMENT_TYPES[match.group(2)])
 
 
+def array_types(text: str) -> list[jax.ShapeDtypeStruct]:
+    """The tensors of a StableHLO type: one, or those of a tuple such as `tuple<tensor<2xf32>, tensor<i32>>`."""
+    if not text.startswith("tuple<"):
+        return [array_type(text)]
+    return [array_type(item) for item in re.findall(r"tensor<(?:[^<>]|<[^<>]*>)*>", text)]
+
+
 class Op:
     """One StableHLO op: its name, types and attributes.
 
@@ -60,7 +67,7 @@ class Op:
     @property
     def results(self) -> list[jax.ShapeDtypeStruct]:
         """Shape and dtype of every tensor result."""
-        return [array_type(str(value.type)) for value in self.operation.results]
+        return [t for value in self.operation.results for t in array_types(str(value.type))]
 
     @property
     def result(self) -> jax.ShapeDtypeStruct:

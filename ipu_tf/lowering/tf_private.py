@@ -20,6 +20,7 @@ from tensorflow.python.eager import context as _context
 from tensorflow.python.eager.polymorphic_function import compiler_ir as _compiler_ir
 from tensorflow.python.framework import func_graph as _func_graph
 from tensorflow.python.framework import importer as _importer
+from tensorflow.python.framework import ops as _ops
 from tensorflow.python.ops import handle_data_util as _handle_data_util
 
 
@@ -66,8 +67,16 @@ def trace_in_graph(
 
 
 def import_graph(graph_def: Any, inputs: dict[str, tf.Tensor], outputs: Sequence[str]) -> list[Any]:
-    """Copies a graph's nodes into the current graph with some tensors replaced; gives tensors by their names."""
-    return _importer.import_graph_def(graph_def, input_map=inputs, return_elements=list(outputs), name="")
+    """Copies a graph's nodes into the function graph being built, with some tensors replaced.
+
+    Args:
+        graph_def: the nodes.
+        inputs: what stands for tensors that the nodes refer to, by their names; eager tensors are captured.
+        outputs: names of the tensors to give.
+    """
+    graph = _ops.get_default_graph()
+    fed = {name: graph.capture(tensor) for name, tensor in inputs.items()}
+    return list(_importer.import_graph_def(graph_def, fed, list(outputs), name=""))
 
 
 def stock_iterator(dataset: tf.data.Dataset) -> Any:

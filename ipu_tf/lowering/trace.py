@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -32,8 +33,12 @@ class Lowered:
     outputs: int
 
 
-def lower(function: Any) -> Lowered:
+def lower(function: Any, variables: Sequence[tf.Variable] = ()) -> Lowered:
     """Lowers a `tf.types.experimental.ConcreteFunction`.
+
+    Args:
+        function: the concrete function.
+        variables: variables whose handles the function may capture without TensorFlow having noted it.
 
     Raises:
         LoweringError: if TensorFlow cannot compile the function, with TensorFlow's own words.
@@ -47,7 +52,7 @@ def lower(function: Any) -> Lowered:
     except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError, tf.errors.InternalError) as error:
         raise LoweringError(_explanation(function, error)) from error
     module = parse(bytecode)
-    captures = tuple(_capture(tensor, function) for tensor in captured)
+    captures = tuple(_capture(tensor, function, variables) for tensor in captured)
     lowered = Lowered(module, specs, captures, len([output for output in function.outputs if output is not None]))
     _check(lowered)
     return lowered
@@ -67,10 +72,10 @@ def _spec(tensor: tf.Tensor, name: str) -> tf.TensorSpec:
     return tf.TensorSpec(tensor.shape, tensor.dtype)
 
 
-def _capture(tensor: tf.Tensor, function: Any) -> Any:
+def _capture(tensor: tf.Tensor, function: Any, variables: Sequence[tf.Variable]) -> Any:
     if tensor.dtype != tf.resource:
         return tensor
-    for variable in function.graph.variables:
+    for variable in (*variables, *function.graph.variables):
         if variable.handle is tensor:
             return variable
     raise LoweringError(

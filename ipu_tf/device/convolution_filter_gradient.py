@@ -1,0 +1,83 @@
+"""Convolutions with a small result and a large kernel, such as the gradients of filters.
+
+There the sum runs over the examples and over space. It is one matrix product of the result's windows with
+the kernel, too large a matrix to hold, so that it is built and multiplied for some examples at a time, few
+enough for the cache.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from ipu_tf.device.convolution_chunks import sum_over_chunks
+from ipu_tf.device.convolution_plan import CALL, Best, Plan, Solve, arithmetic, traffic
+from ipu_tf.device.convolution_problem import CanonicalConvolution
+from ipu_tf.device.convolution_windows import Windows, product
+
+#: Bytes of patches built at a time.
+CHUNK = 4e6
+#: Result positions above which the program for gathering patches would be long.
+MOST_POSITIONS = 128
+#: Rows of patches up to this long are cheaper to transpose in the product than the kernel is.
+SHORT_ROW = 64
+#: Flops in a microsecond, gathering included.
+RATE = 130e3
+
+
+def _applies(problem: CanonicalConvolution) -> bool:
+    reads_examples = problem.leading_contraction and problem.groups == 1
+    return reads_examples and problem.is_plain and problem.is_floating and problem.positions <= MOST_POSITIONS
+
+
+def _example_bytes(problem: CanonicalConvolution) -> int:
+    """Bytes of the patches of one example."""
+    return max(1, problem.bytes_of(problem.taps, problem.positions, problem.batch))
+
+
+def _chunk(problem: CanonicalConvolution) -> int:
+    return max(1, min(problem.in_features, int(CHUNK // _example_bytes(problem))))
+
+
+def _cost(problem: CanonicalConvolution, best: Best) -> float:
+    chunks = problem.in_features / _chunk(problem)
+    return arithmetic(problem.products, RATE) + chunks * (8 * CALL + traffic(_example_bytes(problem)))
+
+
+def _emit(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:
+    # In canonical order the features come last; here they are examples and lie first in memory.
+    lhs, rhs = jnp.moveaxis(lhs, (0, -1), (-1, 0)), jnp.moveaxis(rhs, -2, 0)
+    if problem.positions == 1:
+        result = _one_position(lhs, rhs, problem)
+    else:
+        lhs, rhs = lax.optimization_barrier((lhs, rhs))
+        parts = (lambda a, b: _some_examples(a, b, problem))
+        result = sum_over_chunks(parts, (lhs, rhs), _chunk(problem))
+    result = result.reshape(problem.out_features, *problem.output, problem.batch)
+    return jnp.moveaxis(result, (0, -1), (-1, 0)).astype(problem.out_dtype)
+
+
+def _some_examples(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution) -> jax.Array:
+    """(features out, positions * features in) from (examples, *space, features) of both."""
+    rows = lax.optimization_barrier(Windows.transposed(problem).patches(lhs))
+    kernel = rhs.reshape(-1, problem.out_features)
+    if rows.shape[1] <= SHORT_ROW:
+        return product(rows, kernel, (0, 0), problem).T
+    return product(lax.optimization_barrier(kernel.T), rows, (1, 0), problem)
+
+
+def _one_position(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution) -> jax.Array:
+    """The same with nothing to gather, so that transposing the input once is cheapest."""
+    rows = lax.optimization_barrier(Windows.transposed(problem).patches(lhs).T)
+    return product(rows, rhs.reshape(-1, problem.out_features), (1, 0), problem).T
+
+
+FILTER_GRADIENT = Plan(
+    "filter gradient",
+    "a sum over examples with few results: windows are gathered and multiplied for some examples at a time",
+    _applies,
+    _cost,
+    _emit,
+)
+PLANS = (FILTER_GRADIENT,)

@@ -1,0 +1,143 @@
+"""The library's own convolution, in the form XLA:CPU is fast at, and how to keep it off its slow paths.
+
+XLA:CPU rewrites convolutions into the form of its fast kernels only outside of loops, and in that form they
+cost the same in a loop. So here is that form: batch, space, features; the kernel's features last; barriers,
+lest the compiler folds the transposes back into the convolution.
+"""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+from jax import lax
+
+from ipu_tf.device.convolution_plan import CACHE, CALL, Best, Plan, Solve, arithmetic, traffic
+from ipu_tf.device.convolution_problem import HALVES, CanonicalConvolution, ConvLayout
+from ipu_tf.device.convolution_windows import pad_space
+
+#: Above this, a convolution without padding has its windows copied out to memory by the library.
+UNPADDED_LIMIT = 10e6
+#: Rates in flops a microsecond of forms the library has no good kernel for.
+DOUBLE_RATE, VOLUME_RATE, LEADING_RATE, DILATED_RATE, UNPADDED_RATE = 90e3, 25e3, 30e3, 150e3, 28e3
+
+
+def library_convolution(
+    lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, layout: ConvLayout
+) -> jax.Array:
+    """`lax.conv_general_dilated` of the problem, its operands and result in `layout`."""
+    numbers = lax.ConvDimensionNumbers(
+        (layout.input_batch, layout.input_feature, *layout.input_spatial),
+        (layout.kernel_output_feature, layout.kernel_input_feature, *layout.kernel_spatial),
+        (layout.output_batch, layout.output_feature, *layout.output_spatial),
+    )
+    return lax.conv_general_dilated(
+        lhs,
+        rhs,
+        window_strides=problem.strides,
+        padding=problem.padding,
+        lhs_dilation=problem.input_dilation,
+        rhs_dilation=problem.window_dilation,
+        dimension_numbers=numbers,
+        feature_group_count=problem.feature_groups,
+        batch_group_count=problem.batch_groups,
+        precision=problem.precision,  # type: ignore[arg-type]
+        preferred_element_type=np.dtype(problem.out_dtype),
+    )
+
+
+def _emit_canonical(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:
+    lhs, rhs = lax.optimization_barrier((lhs, rhs))
+    result = library_convolution(lhs, rhs, problem, ConvLayout.canonical(problem.rank))
+    return lax.optimization_barrier(result)
+
+
+def _has_fast_kernel(problem: CanonicalConvolution) -> bool:
+    return problem.rank == 2 and problem.groups == 1 and problem.is_plain and problem.dtype in (*HALVES, "float32")
+
+
+def _patch_bytes(problem: CanonicalConvolution) -> int:
+    return problem.bytes_of(problem.pixels, problem.taps, problem.in_features)
+
+
+def _is_unpadded_and_large(problem: CanonicalConvolution) -> bool:
+    return _has_fast_kernel(problem) and not problem.is_padded and _patch_bytes(problem) > UNPADDED_LIMIT
+
+
+def _rate(problem: CanonicalConvolution) -> float:
+    rates = {
+        LEADING_RATE: problem.leading_contraction,
+        VOLUME_RATE: problem.rank > 2,
+        DILATED_RATE: not problem.is_plain,
+        DOUBLE_RATE: problem.dtype == "float64",
+        UNPADDED_RATE: _is_unpadded_and_large(problem),
+    }
+    return min((rate for rate, applies in rates.items() if applies), default=200e3)
+
+
+def _cost_canonical(problem: CanonicalConvolution, best: Best) -> float:
+    if problem.groups > 1:
+        return CALL + 0.025 * problem.pixels * problem.out_features
+    cost = arithmetic(problem.products, _rate(problem))
+    if not problem.is_plain:
+        cost += traffic(problem.bytes_of(problem.batch, *problem.input, problem.taps, problem.out_features))
+    if problem.out_features < 32:
+        cost += 0.02 * problem.pixels
+    if _is_odd(problem):
+        cost += 0.0058 * problem.pixels * problem.taps
+    return cost
+
+
+def _is_odd(problem: CanonicalConvolution) -> bool:
+    odd = problem.in_features % 2 == 1 and problem.in_features > 1
+    return odd and 24 <= problem.out_features < 48 and _has_fast_kernel(problem)
+
+
+def _guarded(problem: CanonicalConvolution) -> CanonicalConvolution:
+    """The problem with one more zero after its longest axis."""
+    axis = max(range(problem.rank), key=lambda a: problem.output[a])
+    padding = tuple((low, high + (a == axis)) for a, (low, high) in enumerate(problem.padding))
+    return problem.but(padding=padding)
+
+
+def _cost_guarded(problem: CanonicalConvolution, best: Best) -> float:
+    return best(_guarded(problem)) + traffic(problem.bytes_of(*problem.output_shape))
+
+
+def _emit_guarded(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:
+    return lax.slice(solve(lhs, rhs, _guarded(problem)), (0,) * (problem.rank + 2), problem.output_shape)
+
+
+def _cost_widened(problem: CanonicalConvolution, best: Best) -> float:
+    return best(problem.but(in_features=problem.in_features + 1)) + traffic(problem.bytes_of(*problem.input_shape))
+
+
+def _emit_widened(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:
+    lhs = lax.pad(lhs, np.zeros((), lhs.dtype), [(0, 0, 0)] * (problem.rank + 1) + [(0, 1, 0)])
+    rhs = pad_space(rhs[None], ((0, 0),) * problem.rank + ((0, 1),))[0]
+    return solve(lhs, rhs, problem.but(in_features=problem.in_features + 1))
+
+
+CANONICAL = Plan(
+    "canonical",
+    "the library's convolution in the form its fast kernels take",
+    lambda problem: True,
+    _cost_canonical,
+    _emit_canonical,
+)
+GUARDED = Plan(
+    "guarded",
+    f"without padding the library copies windows of more than {UNPADDED_LIMIT / 1e6:.0f} MB to memory; "
+    "one zero row, cut off afterwards, avoids it",
+    _is_unpadded_and_large,
+    _cost_guarded,
+    _emit_guarded,
+)
+WIDENED = Plan(
+    "widened",
+    "the library is slow at odd numbers of features; a feature of zeros is added",
+    _is_odd,
+    _cost_widened,
+    _emit_widened,
+)
+PLANS = (CANONICAL, GUARDED, WIDENED)
+assert CACHE > UNPADDED_LIMIT
