@@ -84,3 +84,8 @@ def ipu_iterators(ordinal: int) -> Iterator[None]:
 
     with tf_private.dataset_iterators(make):
         yield
+
+
+def stock_iterators() -> contextlib.AbstractContextManager[None]:
+    """Within it, `iter(dataset)` is TensorFlow's own iterator, also inside a strategy's scope."""
+    return tf_private.dataset_iterators(None)

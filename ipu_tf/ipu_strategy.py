@@ -96,6 +96,22 @@ class IPUStrategyV1(tf.distribute.Strategy):
         return True
 
     @property
+    def keras_extensions_enabled(self) -> bool:
+        """Whether Keras models made in the scope run on the device."""
+        return self._enable_keras_extensions
+
+    @property
+    def device_ordinal(self) -> int:
+        """The ordinal of the strategy's device: 0 for `/device:IPU:0`."""
+        return self._device_ordinal
+
+    @contextlib.contextmanager
+    def replica_context(self) -> Iterator[None]:
+        """Within it, functions are traced as a replica of this strategy, which Keras optimizers need."""
+        with super().scope(), tf.distribute.ReplicaContext(self, replica_id_in_sync_group=0):
+            yield
+
+    @property
     def _device_ordinal(self) -> int:
         return device_ordinal(self.extended.non_slot_devices(None))
 

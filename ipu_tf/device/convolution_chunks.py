@@ -23,8 +23,10 @@ def sum_over_chunks(
     """
     rows = arrays[0].shape[0]
     loops = max(0, -(-rows // size) - 1)
-    first = function(*(array[: rows - loops * size] for array in arrays))
-    if not loops:
-        return first
-    rest = tuple(a[rows - loops * size :].reshape(loops, size, *a.shape[1:]) for a in arrays)
-    return lax.scan(lambda total, part: (total + function(*part), None), first, rest)[0]
+    odd = rows - loops * size
+
+    def add(index: jax.Array, total: jax.Array) -> jax.Array:
+        return total + function(*(lax.dynamic_slice_in_dim(a, odd + index * size, size) for a in arrays))
+
+    first = function(*(array[:odd] for array in arrays))
+    return lax.fori_loop(0, loops, add, first) if loops else first

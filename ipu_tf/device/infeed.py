@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from ipu_tf.device.errors import InfeedExhausted
+from ipu_tf.device.errors import ElementShapeError, InfeedExhausted
 from ipu_tf.device.program import Types
 from ipu_tf.device.staging import Staged
 
@@ -69,8 +69,14 @@ class Infeed:
                     element = next(self._source)
                 except StopIteration:
                     raise InfeedExhausted(self.name, self._taken) from None
+                self._check(element)
             self._taken += 1
             return element
+
+    def _check(self, element: Element) -> None:
+        for index, (value, wanted) in enumerate(zip(element, self.types, strict=True)):
+            if value.shape != wanted.shape:
+                raise ElementShapeError(self.name, self._taken, index, wanted.shape, value.shape)
 
     def fill(self, buffers: tuple[np.ndarray, ...], count: int) -> Staged:
         """Stacks the next `count` elements into staging buffers; fewer, with the error, if the source ends."""

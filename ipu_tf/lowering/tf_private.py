@@ -108,8 +108,8 @@ def current_device() -> str:
 
 
 @contextlib.contextmanager
-def dataset_iterators(make: Callable[[tf.data.Dataset], Any]) -> Iterator[None]:
-    """Within it, in this thread, `iter(dataset)` is what `make` gives. Stock iterators stay as they are elsewhere."""
+def dataset_iterators(make: Callable[[tf.data.Dataset], Any] | None) -> Iterator[None]:
+    """Within it, in this thread, `iter(dataset)` is what `make` gives; None means TensorFlow's own iterator."""
     _install_iterator_hook()
     outer = getattr(_local, "make_iterator", None)
     _local.make_iterator = make

@@ -3,6 +3,7 @@
 from ipu_tf.lowering.rules import (
     constants,
     control_flow,
+    convolution,
     custom_call,
     elementwise,
     feeds,
@@ -28,6 +29,7 @@ __all__ = [
     "RULES",
     "constants",
     "control_flow",
+    "convolution",
     "custom_call",
     "elementwise",
     "feeds",

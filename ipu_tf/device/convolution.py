@@ -1,0 +1,96 @@
+"""Convolutions as the emulated device computes them: fast inside of loops on the CPU too.
+
+XLA:CPU runs a convolution inside of a `while` loop 10 to 50 times slower than outside, unless it is written in
+one particular form. The device's programs live in loops, so every convolution is brought into a canonical
+form, and for its shape the cheapest of several ways to compute it is chosen (`convolution_plans`).
+On other backends the backend's own convolution is used unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+from jax import lax
+
+from ipu_tf.device.convolution_canonical import canonicalize
+from ipu_tf.device.convolution_library import library_convolution
+from ipu_tf.device.convolution_plans import explain, solve
+from ipu_tf.device.convolution_problem import CanonicalConvolution, ConvLayout
+
+__all__ = ["CanonicalConvolution", "ConvLayout", "canonicalize", "convolution", "explain"]
+
+
+def convolution(
+    lhs: jax.Array,
+    rhs: jax.Array,
+    *,
+    window_strides: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    lhs_dilation: Sequence[int],
+    rhs_dilation: Sequence[int],
+    window_reversal: Sequence[bool],
+    dimension_numbers: ConvLayout,
+    feature_group_count: int = 1,
+    batch_group_count: int = 1,
+    precision: lax.PrecisionLike = None,
+    preferred_element_type: object = None,
+    platform: str | None = None,
+) -> jax.Array:
+    """`stablehlo.convolution`: of any rank, element type, stride, padding, dilation, reversal and grouping.
+
+    Args:
+        lhs: the input.
+        rhs: the kernel, of the input's element type.
+        window_strides: steps of the window, one for each spatial axis.
+        padding: zeros before and after each spatial axis; negative ones crop.
+        lhs_dilation: distances of the input's elements, 1 for none between them.
+        rhs_dilation: distances of the window's elements.
+        window_reversal: for each spatial axis, whether the kernel is reversed along it.
+        dimension_numbers: which axis of input, kernel and result is which.
+        feature_group_count: groups of features convolved separately.
+        batch_group_count: groups of batch rows convolved separately.
+        precision: as in `jax.lax`.
+        preferred_element_type: the result's element type; by default the operands'.
+        platform: where it will run, such as "cpu" or "gpu"; by default JAX's default backend.
+
+    Returns:
+        The result, its axes as `dimension_numbers` says.
+
+    Raises:
+        ValueError: shapes, types, layout and window do not belong together.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> convolution(jnp.ones((1, 4, 1)), jnp.ones((2, 1, 1)), window_strides=(1,), padding=((0, 0),),
+        ...     lhs_dilation=(1,), rhs_dilation=(1,), window_reversal=(False,),
+        ...     dimension_numbers=ConvLayout.canonical(1)).ravel()
+        Array([2., 2., 2.], dtype=float32)
+    """
+    layout = dimension_numbers
+    if lhs.dtype != rhs.dtype:
+        raise ValueError(
+            f"the operands of a convolution must have one element type; received {lhs.dtype} and {rhs.dtype}. "
+            "Convert one of them."
+        )
+    problem = canonicalize(
+        lhs.shape,
+        rhs.shape,
+        lhs.dtype,
+        window_strides=window_strides,
+        padding=padding,
+        lhs_dilation=lhs_dilation,
+        rhs_dilation=rhs_dilation,
+        dimension_numbers=layout,
+        feature_group_count=feature_group_count,
+        batch_group_count=batch_group_count,
+        precision=precision,
+        preferred_element_type=preferred_element_type,
+    )
+    reversed_axes = [axis for axis, flag in zip(layout.kernel_spatial, window_reversal, strict=True) if flag]
+    rhs = lax.rev(rhs, reversed_axes) if reversed_axes else rhs
+    if (platform or jax.default_backend()) != "cpu":
+        return library_convolution(lhs, rhs, problem, layout)
+    result = solve(lhs.transpose(layout.input), rhs.transpose(layout.kernel), problem)
+    return result.transpose(np.argsort(layout.output))

@@ -1,0 +1,161 @@
+"""Convolutions in groups: depthwise ones as sums of products, the others group by group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from ipu_tf.device.convolution_chunks import sum_over_chunks
+from ipu_tf.device.convolution_plan import CALL, Best, Plan, Solve, traffic
+from ipu_tf.device.convolution_problem import CanonicalConvolution
+from ipu_tf.device.convolution_windows import Windows
+
+#: Products for each result above which the program would be long and a matrix product is better.
+MOST_TERMS = 72
+#: Microseconds for each product of a sum of products.
+TERM = 0.15e-3
+#: Bytes of both operands in each chunk of a sum over examples.
+CHUNK = 1e6
+#: Groups up to which each has its own part of the program; above, a loop runs over them.
+MOST_UNROLLED = 8
+
+
+def _repeated(array: jax.Array, feature: int, width: int, groups: int) -> jax.Array:
+    """One feature of each group of (..., groups * features), `width` times each: (..., groups * width)."""
+    grouped = array.reshape(*array.shape[:-1], groups, -1)
+    if width == 1:
+        return grouped[..., feature]
+    spread = jnp.broadcast_to(grouped[..., feature, None], (*grouped.shape[:-1], width))
+    spread = spread.reshape(*array.shape[:-1], groups * width)
+    # Worth writing out where every product reads it; with several features a group there are too many.
+    return lax.optimization_barrier(spread) if grouped.shape[-1] == 1 else spread
+
+
+def _applies_multiply_add(problem: CanonicalConvolution) -> bool:
+    few = problem.taps * problem.group_features <= MOST_TERMS
+    return problem.feature_groups > 1 and few and problem.is_plain and problem.is_floating
+
+
+def _cost_multiply_add(problem: CanonicalConvolution, best: Best) -> float:
+    sums = problem.pixels * problem.out_features
+    return CALL + TERM * sums * problem.taps * problem.group_features + traffic(problem.bytes_of(sums))
+
+
+def _emit_multiply_add(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:
+    groups, features = problem.feature_groups, problem.group_features
+    lhs, rhs = lax.optimization_barrier((lhs, rhs))
+    weights = rhs.reshape(problem.taps, features, -1).astype(problem.accumulator)
+    total = None
+    for feature in range(features):
+        seen = _repeated(lhs, feature, problem.out_features // groups, groups).astype(problem.accumulator)
+        for weight, tap in zip(weights[:, feature], Windows.of(problem).slices(seen), strict=True):
+            total = tap * weight if total is None else total + tap * weight
+    assert total is not None
+    return lax.optimization_barrier(total.astype(problem.out_dtype))
+
+
+def _applies_multiply_reduce(problem: CanonicalConvolution) -> bool:
+    few = problem.positions * (problem.batch // problem.batch_groups) <= MOST_TERMS
+    grouped = problem.batch_groups > 1 and problem.leading_contraction
+    return grouped and few and problem.is_plain and problem.is_floating
+
+
+def _cost_multiply_reduce(problem: CanonicalConvolution, best: Best) -> float:
+    return CALL + 2 * TERM * problem.products
+
+
+def _emit_multiply_reduce(
+    lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve
+) -> jax.Array:
+    # The sum runs over the examples, which are the features here, and over the window.
+    lhs, rhs = jnp.moveaxis(lhs, (0, -1), (-1, 0)), jnp.moveaxis(rhs, -2, 0)
+    lhs, rhs = lax.optimization_barrier((lhs, rhs))
+    example = problem.bytes_of(problem.batch, *problem.input) + problem.bytes_of(problem.taps, problem.out_features)
+    chunk = max(1, min(problem.in_features, int(CHUNK // max(1, example))))
+    sums = sum_over_chunks(lambda a, b: jnp.stack(list(_sums(a, b, problem))), (lhs, rhs), chunk)
+    return sums.reshape(problem.output_shape).astype(problem.out_dtype)
+
+
+def _sums(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution) -> Iterator[jax.Array]:
+    """For each feature of a group and each result position the sums, (features out,), over some examples."""
+    groups = problem.batch_groups
+    rhs = rhs.astype(problem.accumulator)
+    for feature in range(problem.batch // groups):
+        seen = _repeated(lhs, feature, problem.out_features // groups, groups).astype(problem.accumulator)
+        for tap in Windows.transposed(problem).slices(seen):
+            rows = jnp.sum(tap * rhs, axis=tuple(range(problem.rank)))
+            yield jnp.sum(rows, axis=0)
+
+
+def _group(problem: CanonicalConvolution) -> CanonicalConvolution:
+    groups = problem.feature_groups
+    return problem.but(
+        in_features=problem.in_features // groups, out_features=problem.out_features // groups, feature_groups=1
+    )
+
+
+def _applies_split(problem: CanonicalConvolution) -> bool:
+    return problem.feature_groups > 1 and problem.is_floating
+
+
+def _cost_split(problem: CanonicalConvolution, best: Best) -> float:
+    return problem.feature_groups * best(_group(problem)) + traffic(problem.bytes_of(*problem.output_shape))
+
+
+def _emit_split(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:
+    groups, part = problem.feature_groups, _group(problem)
+    if groups <= MOST_UNROLLED:
+        operands = zip(jnp.split(lhs, groups, axis=-1), jnp.split(rhs, groups, axis=-1), strict=True)
+        return jnp.concatenate([solve(a, b, part) for a, b in operands], axis=-1)
+    parts = tuple(jnp.moveaxis(a.reshape(*a.shape[:-1], groups, -1), -2, 0) for a in (lhs, rhs))
+    results = lax.map(lambda operands: solve(*operands, part), parts)
+    return jnp.moveaxis(results, 0, -2).reshape(problem.output_shape)
+
+
+def _regrouped(problem: CanonicalConvolution) -> CanonicalConvolution:
+    """The batch's groups as groups of features."""
+    groups = problem.batch_groups
+    return problem.but(
+        batch=problem.batch // groups,
+        in_features=problem.in_features * groups,
+        feature_groups=groups,
+        batch_groups=1,
+    )
+
+
+def _applies_regroup(problem: CanonicalConvolution) -> bool:
+    return problem.batch_groups > 1 and problem.is_floating
+
+
+def _cost_regroup(problem: CanonicalConvolution, best: Best) -> float:
+    return best(_regrouped(problem)) + traffic(problem.bytes_of(*problem.input_shape))
+
+
+def _emit_regroup(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:
+    changed = _regrouped(problem)
+    lhs = jnp.moveaxis(lhs.reshape(problem.batch_groups, -1, *lhs.shape[1:]), 0, -2)
+    return solve(lhs.reshape(changed.input_shape), rhs, changed)
+
+
+MULTIPLY_ADD = Plan(
+    "multiply-add",
+    "few products for each result: shifted inputs times weights, summed in one pass",
+    _applies_multiply_add,
+    _cost_multiply_add,
+    _emit_multiply_add,
+)
+MULTIPLY_REDUCE = Plan(
+    "multiply-reduce",
+    "a depthwise filter's gradient: shifted inputs times the other operand, summed over some examples at a time",
+    _applies_multiply_reduce,
+    _cost_multiply_reduce,
+    _emit_multiply_reduce,
+)
+SPLIT = Plan("split", "the groups are convolved one by one", _applies_split, _cost_split, _emit_split)
+REGROUP = Plan(
+    "regroup", "groups of the batch become groups of features", _applies_regroup, _cost_regroup, _emit_regroup
+)
+PLANS = (MULTIPLY_ADD, MULTIPLY_REDUCE, SPLIT, REGROUP)

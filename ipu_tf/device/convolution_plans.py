@@ -1,0 +1,86 @@
+"""Which plan a convolution gets: the cheapest by estimate of those that apply. Pure, from shapes alone."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+
+import jax
+
+from ipu_tf.device import (
+    convolution_filter_gradient,
+    convolution_grouped,
+    convolution_library,
+    convolution_matmul,
+    convolution_shapes,
+    convolution_transposed,
+)
+from ipu_tf.device.convolution_plan import Plan
+from ipu_tf.device.convolution_problem import CanonicalConvolution
+
+_MODULES = (
+    convolution_shapes,
+    convolution_matmul,
+    convolution_filter_gradient,
+    convolution_grouped,
+    convolution_transposed,
+    convolution_library,
+)
+#: Every plan. Of equally cheap ones the first is taken.
+PLANS: tuple[Plan, ...] = tuple(itertools.chain.from_iterable(module.PLANS for module in _MODULES))
+
+
+@functools.lru_cache(maxsize=4096)
+def candidates(problem: CanonicalConvolution) -> tuple[tuple[Plan, float], ...]:
+    """The plans that apply, each with its estimate in microseconds, cheapest first.
+
+    The estimates are for two CPU cores and good for comparison only.
+    """
+    if convolution_shapes.EMPTY.applies(problem):
+        return ((convolution_shapes.EMPTY, 0.0),)
+    costs = [(plan, plan.cost(problem, _best)) for plan in PLANS if plan.applies(problem)]
+    return tuple(sorted(costs, key=lambda entry: entry[1]))
+
+
+def _best(problem: CanonicalConvolution) -> float:
+    return candidates(problem)[0][1]
+
+
+def choose(problem: CanonicalConvolution) -> Plan:
+    """The plan to compute `problem` with.
+
+    Example:
+        >>> choose(CanonicalConvolution(8, 32, 16, (9,), (1,), (1,), ((0, 0),), (1,), (1,))).name
+        'matmul'
+    """
+    return candidates(problem)[0][0]
+
+
+def solve(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution) -> jax.Array:
+    """The convolution of canonical operands by the chosen plan.
+
+    Args:
+        lhs: of shape `problem.input_shape` and type `problem.dtype`.
+        rhs: of shape `problem.kernel_shape` and type `problem.dtype`.
+        problem: what to compute.
+
+    Returns:
+        An array of shape `problem.output_shape` and type `problem.out_dtype`.
+    """
+    return choose(problem).emit(lhs, rhs, problem, solve)
+
+
+def explain(problem: CanonicalConvolution) -> str:
+    """The chosen plan, why, and what the others were estimated to cost.
+
+    Example:
+        >>> print(explain(CanonicalConvolution(8, 32, 16, (9,), (1,), (1,), ((0, 0),), (1,), (1,))))
+        8x9x32 * 1x32x16 -> 8x9x16 float32: matmul, about ... us
+          each result sees one position, or the whole input: a matrix product without copies
+          instead of canonical, about ... us
+    """
+    (plan, cost), *others = candidates(problem)
+    lines = [f"{problem}: {plan.name}, about {math.ceil(cost)} us", f"  {plan.why}"]
+    lines += [f"  instead of {other.name}, about {math.ceil(cost)} us" for other, cost in others]
+    return "\n".join(lines)

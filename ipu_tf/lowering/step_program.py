@@ -1,0 +1,70 @@
+"""A lowered step function as a program that runs it in a loop: one element in, the variables changed, one row out.
+
+    for each step:   variables, row = step(variables, element)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ipu_tf.device.program import Arrays, Hidden, LoopPart, Program, Rows
+from ipu_tf.lowering.build import program_function, uses_seed
+from ipu_tf.lowering.trace import Lowered
+
+STEPS = jax.ShapeDtypeStruct((), np.dtype(np.int32))
+
+
+def step_program(lowered: Lowered, infeed: str, outfeed: str) -> Program:
+    """The program.
+
+    Its first parameter is the number of steps, an int32 scalar; the captures of the step function follow. Its results
+    are the new values of the variables that the step changes, in the order of `lowered.module.aliases`.
+
+    Args:
+        lowered: the step function; its inputs are the tensors of one element, its outputs those of one row.
+        infeed: name of the queue that elements come from; may be the same queue for several programs.
+        outfeed: name of the queue that rows go to.
+    """
+    module = lowered.module
+    function = program_function(module)
+    inputs = len(lowered.inputs)
+    # A parameter's slot is its place among the captures, after the number of steps.
+    written = [parameter - inputs + 1 for parameter in module.aliases.values()]
+    unwritten = [slot for slot in range(1, len(lowered.captures) + 1) if slot not in written]
+    new_values = list(module.aliases)
+
+    def step(carry: Arrays, constants: Arrays, hidden: Hidden, elements: Rows) -> tuple[Arrays, Hidden, Rows]:
+        captured = dict(zip([*written, *unwritten], [*carry[1:], *constants], strict=True))
+        parameters = [*elements.get(infeed, ()), *(captured[slot] for slot in sorted(captured))]
+        results, hidden = function(parameters, hidden)
+        rows = tuple(results[: lowered.outputs])
+        return (carry[0], *(results[index] for index in new_values)), hidden, {outfeed: rows}
+
+    first_free = 1 + len(lowered.captures)
+    loop = LoopPart(
+        step=step,
+        goes_on=lambda carry, constants: jnp.bool_(True),
+        trip_count=_steps,
+        carry_in=(0, *written),
+        constants=tuple(unwritten),
+        carry_out=(None, *range(first_free, first_free + len(written))),
+        infeeds={infeed: module.parameters[:inputs]} if inputs else {},
+        outfeeds={outfeed: module.results[: lowered.outputs]},
+    )
+    return Program(
+        name=module.name,
+        parameters=(STEPS, *module.parameters[inputs:]),
+        parts=(loop,),
+        results=tuple(range(first_free, first_free + len(written))),
+        aliases=dict(enumerate(written)),
+        uses_seed=uses_seed(module),
+    )
+
+
+def _steps(carry: Sequence[Any]) -> int:
+    return int(carry[0])

@@ -1,0 +1,197 @@
+"""A TensorFlow step function, run as a loop on the device: what Keras models train, evaluate and predict with.
+
+    elements ──► StepLoop.run(steps) ──► rows
+                  │  variables stay on the device between runs
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+import tensorflow as tf
+
+from ipu_tf.config_state import require_device
+from ipu_tf.device import queues
+from ipu_tf.device.errors import InfeedExhausted
+from ipu_tf.device.executable import Executable
+from ipu_tf.device.infeed import Infeed
+from ipu_tf.device.outfeed import Outfeed
+from ipu_tf.device.residency import RESIDENCY
+from ipu_tf.lowering import tf_private
+from ipu_tf.lowering.step_program import step_program
+from ipu_tf.lowering.trace import lower
+from ipu_tf.lowering.variables import host_variable
+
+_numbers = itertools.count()
+
+
+@dataclasses.dataclass(frozen=True)
+class Ran:
+    """What a run gave.
+
+    Attributes:
+        steps: how many steps ran; fewer than asked for if the elements ran out.
+        rows: what the step returned: of the last step, or of every step with a leading dimension. None if no step ran.
+    """
+
+    steps: int
+    rows: Any
+
+
+class StepLoop:
+    """A step function traced for elements of one structure and shape.
+
+    Args:
+        step: takes one element and returns a structure of tensors; may read and change variables.
+        element_spec: the structure of `tf.TensorSpec`s of an element, `None`s allowed; shapes fully defined.
+        ordinal: the `/device:IPU:<ordinal>` it runs on.
+        all_rows: keep the rows of all steps, not only the last.
+
+    Raises:
+        LoweringError: if TensorFlow cannot lower the step.
+        UnsupportedOpsError: if the device cannot run some of its ops.
+    """
+
+    def __init__(
+        self, step: Callable[[Any], Any], element_spec: Any, ordinal: int = 0, all_rows: bool = False
+    ) -> None:
+        self._all_rows = all_rows
+        self._ordinal = ordinal
+        specs = [spec for spec in tf.nest.flatten(element_spec) if spec is not None]
+        self.types = tuple(jax.ShapeDtypeStruct(tuple(s.shape), s.dtype.as_numpy_dtype) for s in specs)
+
+        def flat(*tensors: tf.Tensor) -> Any:
+            given = iter(tensors)
+            filled = [None if spec is None else next(given) for spec in tf.nest.flatten(element_spec)]
+            return step(tf.nest.pack_sequence_as(element_spec, filled))
+
+        function = tf.function(flat, autograph=False).get_concrete_function(*specs)
+        self._function = function  # keeps the variables alive
+        self._structure = function.structured_outputs
+        self._lowered = lower(function)
+        number = next(_numbers)
+        self._infeed = f"step_infeed_{number}"
+        self._outfeed = Outfeed(f"step_outfeed_{number}", last_only=not all_rows)
+        program = step_program(self._lowered, self._infeed, self._outfeed.name)
+        self._executable = Executable(program, ordinal)
+        self._captures = tuple(
+            host_variable(c) if isinstance(c, tf.Variable) else tf_private.tensor_memory(c)
+            for c in self._lowered.captures
+        )
+        self._written = [self._captures[p - len(specs)] for p in self._lowered.module.aliases.values()]
+
+    def run(self, elements: Feed, steps: int) -> Ran:
+        """Runs up to `steps` steps.
+
+        Args:
+            elements: where elements come from; taken as far as they are needed.
+            steps: how many steps to run.
+
+        Raises:
+            tf.errors.FailedPreconditionError: if no device is configured.
+            Exception: what the source of the elements raised. The variables are those of the last complete step.
+        """
+        require_device(self._ordinal)
+        queues.add_infeed(elements.infeed_as(self._infeed))
+        queues.add_outfeed(self._outfeed)
+        captured = [c if isinstance(c, np.ndarray) else RESIDENCY.acquire(c) for c in self._captures]
+        try:
+            outcome = self._executable.run([np.int32(steps), *captured])
+        except BaseException:
+            RESIDENCY.forget(self._written)  # their buffers may be gone: the host's values count
+            raise
+        finally:
+            queues.remove(self._infeed)
+            queues.remove(self._outfeed.name)
+        for variable, buffer in zip(self._written, outcome.results, strict=True):
+            RESIDENCY.commit(variable, buffer)
+        if outcome.error is not None and not isinstance(outcome.error, InfeedExhausted):
+            raise outcome.error
+        return Ran(outcome.steps, self._rows(outcome.steps))
+
+    def _rows(self, steps: int) -> Any:
+        if steps == 0:
+            return None
+        rows = self._outfeed.drain()
+        arrays = [] if rows is None else [array if self._all_rows else array[0] for array in rows]
+        given = iter(tf.convert_to_tensor(array) for array in arrays)
+        flat = [None if leaf is None else next(given) for leaf in tf.nest.flatten(self._structure)]
+        return tf.nest.pack_sequence_as(self._structure, flat)
+
+
+class Feed:
+    """Elements for step loops, out of a Python iterator; looks at the first to learn its shapes.
+
+    Args:
+        iterator: gives structures of tensors or arrays.
+        on_cast: told once of each 64-bit dtype that becomes a 32-bit one.
+    """
+
+    def __init__(self, iterator: Iterator[Any], on_cast: Callable[[str, str], None] = lambda was, becomes: None) -> None:
+        self._iterator = iterator
+        self._on_cast = on_cast
+        self._first: list[Any] = []
+        self._infeed: Infeed | None = None
+
+    def spec(self) -> Any:
+        """The specs of the next element.
+
+        Raises:
+            StopIteration: if there is none.
+        """
+        if not self._first:
+            self._first.append(next(self._iterator))
+        return tf.nest.map_structure(self._leaf_spec, _without_optionals(self._first[0]))
+
+    def infeed_as(self, name: str) -> Infeed:
+        """The elements as an infeed of this name."""
+        if self._infeed is None:
+            types = [t for t in tf.nest.flatten(self.spec()) if t is not None]
+            shapes = tuple(jax.ShapeDtypeStruct(tuple(t.shape), t.dtype.as_numpy_dtype) for t in types)
+            self._infeed = Infeed(name, shapes, self._arrays)
+        self._infeed.name = name
+        return self._infeed
+
+    def _arrays(self) -> Iterator[tuple[np.ndarray, ...]]:
+        while True:
+            try:
+                with tf_private.eager_mode():
+                    element = self._first.pop() if self._first else next(self._iterator)
+            except StopIteration:
+                return
+            leaves = tf.nest.flatten(_without_optionals(element))
+            yield tuple(_memory(leaf) for leaf in leaves if leaf is not None)
+
+    def _leaf_spec(self, leaf: Any) -> tf.TensorSpec | None:
+        if leaf is None:
+            return None
+        spec = tf.TensorSpec.from_tensor(leaf) if isinstance(leaf, tf.Tensor) else _array_spec(leaf)
+        narrow = {tf.float64: tf.float32, tf.int64: tf.int32, tf.uint64: tf.uint32}.get(spec.dtype)
+        if narrow is None:
+            return spec
+        self._on_cast(spec.dtype.name, narrow.name)
+        return tf.TensorSpec(spec.shape, narrow)
+
+
+def flush_variables() -> None:
+    """Brings every variable that changed on the device back to the host."""
+    RESIDENCY.flush()
+
+
+def _array_spec(leaf: Any) -> tf.TensorSpec:
+    array = np.asarray(leaf)
+    return tf.TensorSpec(array.shape, tf.as_dtype(array.dtype))
+
+
+def _memory(leaf: Any) -> np.ndarray:
+    return tf_private.tensor_memory(leaf) if isinstance(leaf, tf.Tensor) else np.asarray(leaf)
+
+
+def _without_optionals(element: Any) -> Any:
+    """Keras says `None` in a dataset as an empty `tf.experimental.Optional`."""
+    return tf.nest.map_structure(lambda leaf: None if isinstance(leaf, tf.experimental.Optional) else leaf, element)

@@ -1,0 +1,77 @@
+"""Which data an IPU model can be given. The device needs to know every shape, and how many steps it will run."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+_log = logging.getLogger("ipu_tf")
+
+
+def checked_data(x: Any) -> None:
+    """Checks a `tf.data.Dataset`; other data is checked when its batches are known.
+
+    Raises:
+        ValueError: for an element whose shape is not fully defined.
+    """
+    if not isinstance(x, tf.data.Dataset):
+        return
+    for spec in tf.nest.flatten(x.element_spec):
+        if not isinstance(spec, tf.TensorSpec):
+            raise ValueError(f"The device is fed dense tensors. Received: a dataset with elements of {spec}.")
+        if not spec.shape.is_fully_defined():
+            raise ValueError(
+                f"The provided set of data contains a shape {spec.shape} which is not fully defined. Executing on IPU "
+                "requires all dataset elements to have fully defined shapes. If using batch() make sure to set "
+                "`drop_remainder=True`."
+            )
+
+
+def checked_steps_per_execution(adapter: Any, steps_per_epoch: int | None, steps_per_execution: int) -> int:
+    """How many steps an execution runs.
+
+    Args:
+        adapter: Keras's view of the data: `num_batches` is None where nobody knows; `has_partial_batch`.
+        steps_per_epoch: what the user asked for, or None for all of the data.
+        steps_per_execution: what the model was compiled with. More than there are steps means all steps at once.
+
+    Raises:
+        ValueError: for a partial batch, too little data, or executions that do not divide the epoch evenly.
+    """
+    batches = adapter.num_batches
+    if adapter.has_partial_batch:
+        raise ValueError(
+            "The provided set of data has a partial batch, which could result in data being dropped. Either adjust the "
+            f"`batch_size` of your model (currently set to {_batch_size(adapter)}) or pad your dataset to ensure there "
+            "are no partial batches."
+        )
+    if steps_per_epoch is not None and batches is not None and batches < steps_per_epoch:
+        raise ValueError(
+            "Your input does not have enough data. Make sure that your dataset or generator can generate at least "
+            f"{steps_per_epoch} batches (currently it can only generate {batches} batches). You may need to use the "
+            "repeat() function when building your dataset."
+        )
+    steps = steps_per_epoch or batches
+    if steps is None or not np.isfinite(steps):
+        return steps_per_execution
+    if steps_per_execution > steps:
+        _log.warning(
+            "ipu_tf: `steps_per_execution` (%d) is more than the %d steps there are: each execution runs %d steps.",
+            steps_per_execution,
+            steps,
+            steps,
+        )
+        return int(steps)
+    if steps % steps_per_execution:
+        raise ValueError(
+            f"`steps_per_execution` ({steps_per_execution}) must be a divisor of the number of batches ({steps}) in "
+            "the dataset provided."
+        )
+    return steps_per_execution
+
+
+def _batch_size(adapter: Any) -> Any:
+    return getattr(adapter, "_batch_size", "unknown")

@@ -1,0 +1,87 @@
+"""Callbacks see a model's variables as they are.
+
+While a model trains its variables live on the device. Keras's own progress bar and history only look at the logs; any
+other callback may look at weights, optimizers or metrics, so the host's copies are brought up to date before it runs.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from ipu_tf.step_loop import flush_variables
+
+_LOGS_ONLY = (
+    keras.callbacks.History,
+    keras.callbacks.ProgbarLogger,
+    keras.callbacks.CSVLogger,
+    keras.callbacks.TerminateOnNaN,
+)
+_BATCH_HOOKS = (
+    "on_train_batch_begin",
+    "on_train_batch_end",
+    "on_batch_begin",
+    "on_batch_end",
+    "on_test_batch_begin",
+    "on_test_batch_end",
+    "on_predict_batch_begin",
+    "on_predict_batch_end",
+)
+
+
+class _EpochHostView(keras.callbacks.Callback):
+    """Brings variables back to the host wherever a callback that is not called for each batch may look."""
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        flush_variables()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        flush_variables()
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        flush_variables()
+
+    def on_test_end(self, logs: Any = None) -> None:
+        flush_variables()
+
+    def on_train_end(self, logs: Any = None) -> None:
+        flush_variables()
+
+    def on_predict_end(self, logs: Any = None) -> None:
+        flush_variables()
+
+
+class _BatchHostView(_EpochHostView):
+    """The same before the callbacks of every batch as well."""
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        flush_variables()
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        flush_variables()
+
+    def on_predict_batch_end(self, batch: int, logs: Any = None) -> None:
+        flush_variables()
+
+
+def with_host_view(stock: Callable[..., Any], model: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """The arguments of fit, evaluate or predict, with a callback ahead of the user's that shows them the truth."""
+    bound = inspect.signature(stock).bind(model, *args, **kwargs)
+    callbacks = bound.arguments.get("callbacks")
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        return args, kwargs  # fit's own, already with one
+    if callbacks is not None and not isinstance(callbacks, (list, tuple)):
+        callbacks = [callbacks]
+    curious = [callback for callback in callbacks or [] if not isinstance(callback, _LOGS_ONLY)]
+    if not curious:
+        return args, kwargs
+    view = _BatchHostView() if any(map(_looks_at_batches, curious)) else _EpochHostView()
+    bound.arguments["callbacks"] = [view, *callbacks]
+    return bound.args[1:], bound.kwargs
+
+
+def _looks_at_batches(callback: keras.callbacks.Callback) -> bool:
+    return any(getattr(type(callback), name) is not getattr(keras.callbacks.Callback, name) for name in _BATCH_HOOKS)

@@ -1,0 +1,134 @@
+"""What fit, evaluate and predict of an IPU model do in place of stock Keras.
+
+Keras's own loops over epochs, callbacks and metrics stay; what changes is how one execution runs:
+
+    Keras's fit ── for each execution ──► train_function(iterator) ──► steps_per_execution steps on the device
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_tf.config_state import require_device
+from ipu_tf.ipu_iterator import stock_iterators
+from ipu_tf.ipu_strategy import IPUStrategyV1
+from ipu_tf.step_loop import flush_variables
+from keras_ipu import keras_private
+from keras_ipu.device_functions import PredictFunction, StepFunction
+from keras_ipu.epoch_iterator import IPUEpochIterator
+from keras_ipu.host_view import with_host_view
+
+_OVERRIDDEN = (
+    "The function `{function}` for the model {name} has been overridden. This is not supported when using Keras "
+    "within an IPUStrategy. Either remove the override from your model definition or set "
+    "`enable_keras_extensions=False` when creating the IPUStrategy."
+)
+_EAGER = "Keras models cannot run eagerly when using `IPUStrategy`. Set `run_eagerly=False` when calling `compile`."
+
+
+class IPUTrainer:
+    """Takes over from Keras's trainer for models made in the scope of an `IPUStrategy`."""
+
+    def __init__(self) -> None:
+        running = ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch")
+        self.methods: dict[str, Callable[..., Any]] = {name: _run for name in running}
+        self.methods.update(
+            fit=_run_with_callbacks,
+            evaluate=_run_with_callbacks,
+            predict=_run_with_callbacks,
+            compile=_compile,
+            make_train_function=_make_train_function,
+            make_test_function=_make_test_function,
+            make_predict_function=_make_predict_function,
+            _maybe_symbolic_build=_build_while_tracing,
+            _get_metrics_result_or_logs=_metrics_from_host,
+        )
+
+    def owns(self, model: Any) -> bool:
+        """Whether a model runs on the device."""
+        return on_device(keras_private.strategy_of(model))
+
+    def epoch_iterator(self, *args: Any, **kwargs: Any) -> Any:
+        """The iterator over an epoch's executions."""
+        if on_device(kwargs.get("distribute_strategy")):
+            return IPUEpochIterator(*args, **kwargs)
+        return keras_private.StockEpochIterator(*args, **kwargs)
+
+
+def on_device(strategy: Any) -> bool:
+    """Whether a strategy runs Keras models on the device."""
+    return isinstance(strategy, IPUStrategyV1) and strategy.keras_extensions_enabled
+
+
+@contextlib.contextmanager
+def _running(model: Any) -> Iterator[None]:
+    """The host sees every variable as it is, before and after."""
+    _check(model)
+    try:
+        with stock_iterators():
+            yield
+    finally:
+        flush_variables()
+
+
+def _run(stock: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
+    with _running(model):
+        return stock(model, *args, **kwargs)
+
+
+def _run_with_callbacks(stock: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
+    with _running(model):
+        args, kwargs = with_host_view(stock, model, args, kwargs)
+        return stock(model, *args, **kwargs)
+
+
+def _check(model: Any) -> None:
+    for function in ("make_train_function", "make_test_function", "make_predict_function"):
+        if keras_private.overridden(model, function):
+            raise RuntimeError(_OVERRIDDEN.format(function=function, name=model.name))
+    if model.compiled and model.run_eagerly:
+        raise RuntimeError(_EAGER)
+    require_device(keras_private.strategy_of(model).device_ordinal)
+
+
+def _compile(stock: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
+    if kwargs.get("run_eagerly"):
+        raise RuntimeError(_EAGER)
+    steps = kwargs.get("steps_per_execution")
+    if isinstance(steps, (tf.Tensor, tf.Variable)):
+        kwargs["steps_per_execution"] = int(steps)
+    return stock(model, *args, **kwargs)
+
+
+def _make_train_function(stock: Callable[..., Any], model: Any, force: bool = False) -> Any:
+    if force or model.train_function is None:
+        model.train_function = StepFunction(model, model.train_step, "train")
+    return model.train_function
+
+
+def _make_test_function(stock: Callable[..., Any], model: Any, force: bool = False) -> Any:
+    if force or model.test_function is None:
+        model.test_function = StepFunction(model, model.test_step, "test")
+    return model.test_function
+
+
+def _make_predict_function(stock: Callable[..., Any], model: Any, force: bool = False) -> Any:
+    if force or model.predict_function is None:
+        model.predict_function = PredictFunction(model)
+    return model.predict_function
+
+
+def _build_while_tracing(stock: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> None:
+    """A model that is not built yet is built when its step is first traced, as stock Keras does without a strategy."""
+
+
+def _metrics_from_host(stock: Callable[..., Any], model: Any, logs: Any) -> Any:
+    flush_variables()
+    return stock(model, logs)
+
+
+TRAINER = IPUTrainer()
