@@ -19,7 +19,9 @@ NAN = np.where(X > 1, np.nan, X).astype(np.float32)
 IMAGE = rng.normal(size=(2, 7, 8, 3)).astype(np.float32)
 VOLUME = rng.normal(size=(1, 4, 5, 6, 2)).astype(np.float32)
 SCALE, OFFSET = np.array([1, 2, 3], np.float32), np.array([0.1, 0.2, 0.3], np.float32)
+TIES = rng.integers(0, 3, IMAGE.shape).astype(np.float32)
 REDUCE, WINDOW = ("stablehlo.reduce",), ("stablehlo.reduce_window",)
+SELECT_AND_SCATTER = ("stablehlo.select_and_scatter",)
 
 
 def _over(fn: Any, axis: Any = 1) -> Any:
@@ -98,6 +100,22 @@ CASES += [
         ("stablehlo.batch_norm_grad",),
         1e-4,
     ),
+    *(
+        Case(
+            f"max_pool{rank}d gradient {window} by {stride}",
+            _gradients(pool),
+            (image,),
+            SELECT_AND_SCATTER,
+            1e-4,
+        )
+        for rank, image, window, stride, pool in (
+            (1, X, 2, 2, lambda x: tf.nn.max_pool1d(x, 2, 2, "VALID")),
+            (2, IMAGE, 2, 2, lambda x: tf.nn.max_pool2d(x, 2, 2, "VALID")),
+            (2, IMAGE, 3, 2, lambda x: tf.nn.max_pool2d(x, 3, 2, "SAME")),
+            (2, TIES, 3, 1, lambda x: tf.nn.max_pool2d(x, 3, 1, "VALID")),
+            (3, VOLUME, 2, 2, lambda x: tf.nn.max_pool3d(x, 2, 2, "SAME")),
+        )
+    ),
     Case("avg_pool2d gradient", _gradients(lambda x: tf.nn.avg_pool2d(x, 3, 2, "SAME")), (IMAGE,), WINDOW),
 ]
 
@@ -115,12 +133,29 @@ def _reduce(
     body = (
         f"{inits}\n%r{f':{count}' if count > 1 else ''} = "
         f'"stablehlo.reduce"({", ".join(names + ["%i", "%j"][:count])}) <{{dimensions = array<i64: 0>}}> '
-        f'({{\n'
+        f"({{\n"
         f"^bb0({arguments}):\n{region}\n}}) : ({', '.join(types)}) -> ({results})\n"
         f"return {returned} : {results}"
     )
     signature = f"({', '.join(f'{n}: {operand}' for n in names)}) -> ({results})"
     return TextCase(name, signature, body, args, expected, REDUCE)
+
+
+def _select_and_scatter(name: str, direction: str, start: str, scatter: str = "add") -> TextCase:
+    body = (
+        f"%i = stablehlo.constant dense<{start}> : tensor<f32>\n"
+        '%r = "stablehlo.select_and_scatter"(%a, %s, %i) <{window_dimensions = array<i64: 2>, '
+        "window_strides = array<i64: 2>, padding = dense<0> : tensor<1x2xi64>}> ({\n"
+        "^bb0(%x: tensor<f32>, %y: tensor<f32>):\n"
+        f"%z = stablehlo.compare {direction}, %x, %y : (tensor<f32>, tensor<f32>) -> tensor<i1>\n"
+        "stablehlo.return %z : tensor<i1>\n}, {\n^bb0(%x: tensor<f32>, %y: tensor<f32>):\n"
+        f"%z = stablehlo.{scatter} %x, %y : tensor<f32>\nstablehlo.return %z : tensor<f32>\n"
+        "}) : (tensor<4xf32>, tensor<2xf32>, tensor<f32>) -> tensor<4xf32>\nreturn %r : tensor<4xf32>"
+    )
+    args = (np.array([3, 1, 5, 5], np.float32), np.array([10, 20], np.float32))
+    expected = np.array([2, 12, 22, 2], np.float32)
+    signature = "(%a: tensor<4xf32>, %s: tensor<2xf32>) -> tensor<4xf32>"
+    return TextCase(name, signature, body, args, (expected,), SELECT_AND_SCATTER)
 
 
 TABLE = rng.integers(0, 100, (4, 3)).astype(np.int32)
@@ -166,7 +201,7 @@ TEXTS = [
         "(%a: tensor<7xf32>) -> tensor<3xf32>",
         "%i = stablehlo.constant dense<0.0> : tensor<f32>\n"
         '%r = "stablehlo.reduce_window"(%a, %i) <{window_dimensions = array<i64: 2>, window_strides = '
-        'array<i64: 2>, '
+        "array<i64: 2>, "
         "window_dilations = array<i64: 2>, padding = dense<[[0, 0]]> : tensor<1x2xi64>}> ({\n"
         f"^bb0(%x0: tensor<f32>, %x1: tensor<f32>):\n{MIXED}\n"
         "}) : (tensor<7xf32>, tensor<f32>) -> tensor<3xf32>\nreturn %r : tensor<3xf32>",
@@ -174,6 +209,7 @@ TEXTS = [
         (np.array([1 * 3 + 3, 3 * 5 + 5, 5 * 7 + 7], np.float32),),
         WINDOW,
     ),
+    _select_and_scatter("the smallest, onto another start than 0", "LE", "2.0"),
     TextCase(
         "map",
         "(%a: tensor<4x3xf32>, %b: tensor<4x3xf32>) -> tensor<4x3xf32>",
@@ -201,3 +237,10 @@ def test_agrees_with_numpy(case: TextCase) -> None:
 def test_a_plain_reduction_is_one_primitive(name: str) -> None:
     module = lowered(_over(getattr(tf, f"reduce_{name}")), tf.constant(X))
     assert [str(equation.primitive) for equation in traced_module(module, X).eqns] == [f"reduce_{name}"]
+
+
+@pytest.mark.parametrize(("direction", "scatter"), [("GT", "add"), ("GE", "multiply")])
+def test_another_select_and_scatter_is_refused(direction: str, scatter: str) -> None:
+    case = _select_and_scatter("", direction, "0.0", scatter)
+    with pytest.raises(NotImplementedError, match="select_and_scatter"):
+        traced_module(case.parse(), *case.args)

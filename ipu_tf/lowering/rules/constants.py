@@ -11,15 +11,23 @@ from jax import lax
 from ipu_tf.lowering.op import Op
 from ipu_tf.lowering.rules.registry import Importer, rule
 
+_FEW = 64
+"""Equal elements beyond this many are broadcast by the program, lest it carry them all."""
 _NUMBER = re.compile(r"0x[0-9A-Fa-f]+|[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?")
 
 
 @rule("stablehlo.constant")
-def _constant(importer: Importer, op: Op) -> np.ndarray:
+def _constant(importer: Importer, op: Op) -> np.ndarray | jax.Array:
     result = op.result
-    if result.dtype.isbuiltin == 1 and result.dtype.kind != "c":
-        return np.asarray(op.attribute("value"))
-    return _from_text(str(op.operation), result)
+    values = _from_buffer(op) if result.dtype.isbuiltin == 1 and result.dtype.kind != "c" else _from_text(op)
+    if values.size > _FEW and not any(values.strides):
+        return lax.broadcast(values[(0,) * values.ndim], values.shape)
+    return values
+
+
+def _from_buffer(op: Op) -> np.ndarray:
+    """Elements as jaxlib gives them, with strides of 0 where all are the same."""
+    return np.asarray(op.attribute("value"))
 
 
 @rule("stablehlo.iota", "stablehlo.dynamic_iota")
@@ -32,12 +40,13 @@ def _partition_id(importer: Importer, op: Op) -> np.ndarray:
     return np.zeros((), np.uint32)
 
 
-def _from_text(text: str, result: jax.ShapeDtypeStruct) -> np.ndarray:
+def _from_text(op: Op) -> np.ndarray:
     """Elements of the types that jaxlib gives no buffer of: bfloat16, 8-bit floats, 4-bit integers, complex.
 
     MLIR prints `dense<[1.5, 0x7FC0]>`, hexadecimal for what decimals cannot say, `dense<"0x3FC0...">` for the
     bytes of a long array, and a single element where all are the same.
     """
+    text, result = str(op.operation), op.result
     body = text[text.index("dense<") + len("dense<") : text.rindex("> : tensor<")]
     if body.startswith('"'):
         elements = np.frombuffer(bytes.fromhex(body[3:-1]), result.dtype)
