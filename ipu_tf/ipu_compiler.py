@@ -22,6 +22,7 @@ _ESTIMATOR_SPEC = """  Your computation output contains an EstimatorSpec or IPUE
 """
 
 
+@tf.autograph.experimental.do_not_convert
 def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None) -> Any:
     """Compiles a computation into one program for the device.
 

@@ -148,17 +148,12 @@ class IPUInfeedQueue:
             )
 
     def _graph_ops(self, dataset: GraphDataset) -> tuple[tf.Operation, tf.Operation]:
-        def start(*values: np.ndarray) -> list[np.ndarray]:
+        def start(*values: np.ndarray) -> None:
             self._start(dataset.open(*values))
-            return []
-
-        def delete() -> list[np.ndarray]:
-            self._delete()
-            return []
 
         return (
             host_op(start, dataset.inputs, [], f"{self._id}_initializer").operation,
-            host_op(delete, [], [], f"{self._id}_deleter").operation,
+            host_op(self._delete, [], [], f"{self._id}_deleter").operation,
         )
 
 

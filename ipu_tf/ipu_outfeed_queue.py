@@ -81,7 +81,7 @@ class IPUOutfeedQueue:
         if tf_private.executing_eagerly():
             self._delete()
             return None
-        return host_op(lambda: self._delete() or [], [], [], f"{self._id}_deleter").operation
+        return host_op(self._delete, [], [], f"{self._id}_deleter").operation
 
     @tf.autograph.experimental.do_not_convert
     def enqueue(self, tensors: Any) -> tf.Operation:

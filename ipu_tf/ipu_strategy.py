@@ -61,6 +61,7 @@ class IPUStrategyV1(tf.distribute.Strategy):
             stack.enter_context(entered_scope(self))
             yield self
 
+    @tf.autograph.experimental.do_not_convert
     def run(
         self, fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None, options: Any = None
     ) -> Any:

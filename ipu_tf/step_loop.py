@@ -23,9 +23,9 @@ from ipu_tf.device.infeed import Infeed
 from ipu_tf.device.outfeed import Outfeed
 from ipu_tf.device.residency import RESIDENCY
 from ipu_tf.lowering import tf_private
+from ipu_tf.lowering.captures import Captures
 from ipu_tf.lowering.step_program import step_program
 from ipu_tf.lowering.trace import lower
-from ipu_tf.lowering.variables import host_variable
 
 _numbers = itertools.count()
 
@@ -79,11 +79,7 @@ class StepLoop:
         self._outfeed = Outfeed(f"step_outfeed_{number}", last_only=not all_rows)
         program = step_program(self._lowered, self._infeed, self._outfeed.name)
         self._executable = Executable(program, ordinal)
-        self._captures = tuple(
-            host_variable(c) if isinstance(c, tf.Variable) else tf_private.tensor_memory(c)
-            for c in self._lowered.captures
-        )
-        self._written = [self._captures[p - len(specs)] for p in self._lowered.module.aliases.values()]
+        self._captures = Captures(self._lowered)
 
     def run(self, elements: Feed, steps: int) -> Ran:
         """Runs up to `steps` steps.
@@ -99,17 +95,15 @@ class StepLoop:
         require_device(self._ordinal)
         queues.add_infeed(elements.infeed_as(self._infeed))
         queues.add_outfeed(self._outfeed)
-        captured = [c if isinstance(c, np.ndarray) else RESIDENCY.acquire(c) for c in self._captures]
         try:
-            outcome = self._executable.run([np.int32(steps), *captured])
+            outcome = self._executable.run([np.int32(steps), *self._captures.acquire()])
         except BaseException:
-            RESIDENCY.forget(self._written)  # their buffers may be gone: the host's values count
+            self._captures.forget()  # their buffers may be gone: the host's values count
             raise
         finally:
             queues.remove(self._infeed)
             queues.remove(self._outfeed.name)
-        for variable, buffer in zip(self._written, outcome.results, strict=True):
-            RESIDENCY.commit(variable, buffer)
+        self._captures.commit(dict(zip(self._lowered.module.aliases, outcome.results, strict=True)))
         if outcome.error is not None and not isinstance(outcome.error, InfeedExhausted):
             raise outcome.error
         return Ran(outcome.steps, self._rows(outcome.steps))

@@ -72,7 +72,7 @@ def reset_ipu_seed(
     if tf_private.executing_eagerly():
         device_seed.reset_seed(seed, ordinal)
         return None
-    return host_op(lambda: device_seed.reset_seed(seed, ordinal) or [], [], [], "reset_ipu_seed").operation
+    return host_op(lambda: device_seed.reset_seed(seed, ordinal), [], [], "reset_ipu_seed").operation
 
 
 def move_variable_initialization_to_cpu(graph: tf.Graph | None = None) -> None:

@@ -1,19 +1,21 @@
 """Feeds reached from inside a running program: for queues used in a loop or branch deeper than a streamed loop.
 
 Ordered callbacks keep the order of elements. An exception in one is kept, since JAX passes on only its text, and
-`take_failure` gives it back to whoever ran the program.
+is raised where the program was run.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import jax
 import numpy as np
 from jax.experimental import io_callback
 
 from ipu_tf.device import queues
+from ipu_tf.device.jax_effects import forget_effects, quiet_callbacks
 from ipu_tf.device.program import Arrays, Types
 
 _lock = threading.Lock()
@@ -44,7 +46,19 @@ def enqueue(name: str, row: Sequence[jax.Array]) -> None:
     io_callback(give, None, *row, ordered=True)
 
 
-def take_failure() -> BaseException | None:
-    """The exception of the last callback that failed, once."""
+@contextlib.contextmanager
+def failures_raised() -> Iterator[None]:
+    """Raises the exception of a callback that failed in it, in place of JAX's account of it."""
     with _lock:
-        return _failures.pop() if _failures else None
+        _failures.clear()
+    try:
+        with quiet_callbacks():
+            yield
+            jax.effects_barrier()
+    except Exception as error:
+        forget_effects()
+        with _lock:
+            failure = _failures.pop() if _failures else None
+        if failure is None:
+            raise
+        raise failure from error

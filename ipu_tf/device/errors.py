@@ -20,7 +20,7 @@ class InfeedExhausted(DeviceError):
         self.taken = taken
         super().__init__(
             f"The infeed '{queue}' ran out of data after {taken} elements. Use a dataset with more elements "
-            "(dataset.repeat()), or run fewer iterations. State is that of the last complete iteration."
+            "(dataset.repeat()), or run fewer iterations."
         )
 
 
@@ -38,7 +38,14 @@ class ElementShapeError(DeviceError, ValueError):
 
 
 class UnknownQueue(DeviceError):
-    """A program uses a queue that does not exist (any more)."""
+    """A program uses a queue that does not exist (any more).
+
+    Attributes:
+        kind: `infeed` or `outfeed`.
+        name: the queue's name.
+    """
 
     def __init__(self, kind: str, name: str) -> None:
+        self.kind = kind
+        self.name = name
         super().__init__(f"The program uses the {kind} '{name}', which was deleted or never started.")

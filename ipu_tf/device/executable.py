@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ipu_tf.device import queues, seed
+from ipu_tf.device import callbacks, queues, seed
 from ipu_tf.device.counters import COUNTERS
 from ipu_tf.device.loop_run import LoopRun
 from ipu_tf.device.program import Arrays, Hidden, Program, StraightPart
@@ -59,7 +59,10 @@ class Executable:
             UnknownQueue: a queue that the program uses was deleted.
         """
         with self._lock, queues.program_running(), jax.enable_x64(True):
-            return self._run(parameters)
+            if not self.program.uses_callbacks:
+                return self._run(parameters)
+            with callbacks.failures_raised():
+                return self._run(parameters)
 
     def _run(self, parameters: Sequence[Any]) -> Outcome:
         slots = Slots(self.program, parameters)

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ipu_tf.device.executable import Executable, Outcome
-from ipu_tf.device.residency import RESIDENCY
+from ipu_tf.device.executable import Executable
 from ipu_tf.lowering import tf_private
 from ipu_tf.lowering.build import build_program
+from ipu_tf.lowering.captures import Captures
+from ipu_tf.lowering.host_errors import as_promised
 from ipu_tf.lowering.trace import Lowered, lower
-from ipu_tf.lowering.variables import host_variable
 
 
 class DeviceFunction:
@@ -32,11 +32,7 @@ class DeviceFunction:
         self._function = function  # keeps the captured variables alive
         self.lowered: Lowered = lower(function)
         self.executable = Executable(build_program(self.lowered.module), ordinal)
-        self._captures = tuple(
-            host_variable(c) if isinstance(c, tf.Variable) else tf_private.tensor_memory(c)
-            for c in self.lowered.captures
-        )
-        self._variables = tuple(c for c in self._captures if not isinstance(c, np.ndarray))
+        self._captures = Captures(self.lowered)
 
     def __call__(self, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Runs it; the function's variables have their new values afterwards.
@@ -51,19 +47,13 @@ class DeviceFunction:
             Exception: what an infeed raised. Variables then hold the values of the last complete iteration.
         """
         values = [tf_private.tensor_memory(tensor) for tensor in inputs]
-        captured = [c if isinstance(c, np.ndarray) else RESIDENCY.acquire(c) for c in self._captures]
         try:
-            outcome = self.executable.run([*values, *captured])
-        except BaseException:
-            RESIDENCY.forget(self._variables)  # their buffers may be gone: the host's values count
-            raise
-        self._commit(outcome)
+            outcome = self.executable.run([*values, *self._captures.acquire()])
+        except BaseException as error:
+            self._captures.forget()  # their buffers may be gone: the host's values count
+            raise as_promised(error) from error.__cause__
+        self._captures.commit(outcome.results)
+        self._captures.flush()
         if outcome.error is not None:
-            raise outcome.error
+            raise as_promised(outcome.error)
         return [tf.convert_to_tensor(np.array(array)) for array in outcome.results[: self.lowered.outputs]]
-
-    def _commit(self, outcome: Outcome) -> None:
-        inputs = len(self.lowered.inputs)
-        for result, parameter in self.lowered.module.aliases.items():
-            RESIDENCY.commit(self._captures[parameter - inputs], outcome.results[result])
-        RESIDENCY.flush(self._variables)

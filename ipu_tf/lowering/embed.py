@@ -17,10 +17,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ipu_tf.device.errors import DeviceError
 from ipu_tf.device.executable import Executable
 from ipu_tf.lowering import tf_private
 from ipu_tf.lowering.build import build_program
 from ipu_tf.lowering.graph_pruning import pruned
+from ipu_tf.lowering.host_errors import as_promised
 from ipu_tf.lowering.host_op import host_op
 from ipu_tf.lowering.trace import Lowered, lower
 
@@ -59,7 +61,7 @@ def embed(
     values = [pair for pair in captured if pair[0].dtype != tf.resource]
     program = _GraphProgram(graph, [inner for _, inner in values], [inner for _, inner in handles], before)
     with tf.device("/device:CPU:0"):
-        states = [tf_private.read_handle(outer) for outer, _ in handles]
+        states = [tf_private.read_handle(outer, tf_private.handle_spec(inner)) for outer, inner in handles]
         op = host_op(program.run, [*inputs, *(outer for outer, _ in values), *states], program.outputs, name)
         count = len(op.results) - len(program.written)
         updates = [
@@ -139,9 +141,12 @@ class _Ready:
         self, inputs: Sequence[np.ndarray], states: Sequence[np.ndarray], outputs: int, written: Sequence[int]
     ) -> list[np.ndarray]:
         """The outputs, then the values of the `written` states."""
-        outcome = self.executable.run([*inputs, *(states[index] for index in self.order)])
+        try:
+            outcome = self.executable.run([*inputs, *(states[index] for index in self.order)])
+        except DeviceError as error:
+            raise as_promised(error) from error.__cause__
         if outcome.error is not None:
-            raise outcome.error
+            raise as_promised(outcome.error)
         after = dict(enumerate(states))
         for result, parameter in self.lowered.module.aliases.items():
             after[self.order[parameter - len(inputs)]] = np.asarray(outcome.results[result])

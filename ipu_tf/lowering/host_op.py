@@ -23,12 +23,13 @@ class HostOp:
 
 
 def host_op(
-    function: Callable[..., Sequence[np.ndarray]], inputs: Sequence[tf.Tensor], outputs: Sequence[tf.TensorSpec], name: str
+    function: Callable[..., Sequence[np.ndarray] | None], inputs: Sequence[tf.Tensor], outputs: Sequence[tf.TensorSpec], name: str
 ) -> HostOp:
     """Adds an op to the current graph that calls `function` with its inputs' values when it runs.
 
     Args:
-        function: takes one array an input and gives one array an output, of the dtypes in `outputs`.
+        function: takes one array an input and gives one array an output, of the dtypes in `outputs`; None where there
+            are no outputs.
         inputs: tensors of the current graph.
         outputs: what the results are; shapes may be partly known.
         name: the op's name.
@@ -38,7 +39,7 @@ def host_op(
     """
 
     def call(*values: np.ndarray) -> list[np.ndarray]:
-        return [np.asarray(result) for result in function(*values)] or [np.int32(0)]
+        return [np.asarray(result) for result in function(*values) or ()] or [np.zeros((), np.int32)]
 
     # The op wants a result to be of use; one that has none gives a dummy.
     dtypes = [spec.dtype for spec in outputs] or [tf.int32]

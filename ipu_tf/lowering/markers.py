@@ -16,11 +16,23 @@ from ipu_tf.lowering.module import INFEED, OUTFEED
 
 
 def dequeue_marker(queue: str, specs: Sequence[tf.TensorSpec]) -> list[tf.Tensor]:
-    """The next element of an infeed: one tensor for each spec."""
-    return list(tf_private.custom_call(INFEED, (), specs, json.dumps({"queue": queue}), side_effect=True))
+    """The next element of an infeed: one tensor for each spec. It is taken whether or not the program uses it."""
+    tensors = list(tf_private.custom_call(INFEED, (), specs, json.dumps({"queue": queue}), side_effect=True))
+    _kept(tensors[0].op)
+    return tensors
 
 
 def enqueue_marker(queue: str, tensors: Sequence[tf.Tensor]) -> tf.Operation:
-    """Gives a row to an outfeed."""
+    """Gives a row to an outfeed, whether or not the program uses the operation."""
     tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
-    return tf_private.custom_call(OUTFEED, tensors, (), json.dumps({"queue": queue}), side_effect=True)
+    return _kept(tf_private.custom_call(OUTFEED, tensors, (), json.dumps({"queue": queue}), side_effect=True))
+
+
+def _kept(marker: tf.Operation) -> tf.Operation:
+    """A stateful op after the marker.
+
+    TensorFlow takes the marker itself for stateless and would drop it where nothing uses it. An assertion is stateful,
+    and compiles to nothing.
+    """
+    with tf.control_dependencies([marker]):
+        return tf.raw_ops.Assert(condition=True, data=[0])

@@ -133,21 +133,20 @@ def _install_iterator_hook() -> None:
 
 
 def handle_spec(handle: tf.Tensor) -> tf.TensorSpec:
-    """Shape and dtype of the variable behind a resource handle."""
+    """Shape and dtype of the variable behind a resource handle of a graph."""
     data = _handle_data_util.get_resource_handle_data(handle).shape_and_type[0]
     return tf.TensorSpec(tf.TensorShape(data.shape), tf.as_dtype(data.dtype))
 
 
-def read_handle(handle: tf.Tensor) -> tf.Tensor:
-    """The value of the variable behind a resource handle of the current graph."""
-    spec = handle_spec(handle)
+def read_handle(handle: tf.Tensor, spec: tf.TensorSpec) -> tf.Tensor:
+    """The value of the variable of this shape and dtype behind a resource handle."""
     value = tf.raw_ops.ReadVariableOp(resource=handle, dtype=spec.dtype)
     value.set_shape(spec.shape)
     return value
 
 
 def assign_handle(handle: tf.Tensor, value: tf.Tensor) -> tf.Operation:
-    """Assigns to the variable behind a resource handle of the current graph."""
+    """Assigns to the variable behind a resource handle."""
     return tf.raw_ops.AssignVariableOp(resource=handle, value=value)
 
 

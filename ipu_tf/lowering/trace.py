@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from ipu_tf.lowering import tf_private
-from ipu_tf.lowering.errors import LoweringError
+from ipu_tf.lowering.errors import LoweringError, UnsupportedOp, UnsupportedOpsError
 from ipu_tf.lowering.module import Module, parse
 
 HOST_ONLY_DTYPES = (tf.string, tf.variant, tf.resource)
@@ -41,7 +43,8 @@ def lower(function: Any, variables: Sequence[tf.Variable] = ()) -> Lowered:
         variables: variables whose handles the function may capture without TensorFlow having noted it.
 
     Raises:
-        LoweringError: if TensorFlow cannot compile the function, with TensorFlow's own words.
+        UnsupportedOpsError: listing every op that TensorFlow cannot compile.
+        LoweringError: if TensorFlow cannot compile the function for another reason, with TensorFlow's own words.
     """
     captured = function.captured_inputs
     tensors = function.inputs[: len(function.inputs) - len(captured)]
@@ -49,8 +52,8 @@ def lower(function: Any, variables: Sequence[tf.Variable] = ()) -> Lowered:
     try:
         with tf_private.eager_mode():
             bytecode = tf_private.stablehlo_bytecode(function, specs)
-    except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError, tf.errors.InternalError) as error:
-        raise LoweringError(_explanation(function, error)) from error
+    except (tf.errors.OpError, ValueError) as error:
+        raise _refusal(_name(function), str(error)) from error
     module = parse(bytecode)
     captures = tuple(_capture(tensor, function, variables) for tensor in captured)
     lowered = Lowered(module, specs, captures, len([output for output in function.outputs if output is not None]))
@@ -96,6 +99,18 @@ def _check(lowered: Lowered) -> None:
         )
 
 
-def _explanation(function: Any, error: tf.errors.OpError) -> str:
+def _name(function: Any) -> str:
+    """A function's name as its author wrote it."""
     name = function.name.decode() if isinstance(function.name, bytes) else function.name
-    return f"TensorFlow could not lower `{name}` for the device. Nothing was run. TensorFlow says: {error.message}"
+    return re.sub(r"^__(inference|forward)_|_\d+$", "", name)
+
+
+def _refusal(name: str, message: str) -> Exception:
+    """What to raise where TensorFlow cannot lower a function, given what it said."""
+    found: dict[str, list[str]] = collections.defaultdict(list)
+    for kind, node in re.findall(r"(\w+) \(No registered '\w+' OpKernel for XLA\w* devices.*?\{\{node ([^}]*)\}\}", message):
+        found[kind].append(node)
+    if found:
+        ops = [UnsupportedOp(kind, "TensorFlow cannot compile it", tuple(nodes)) for kind, nodes in found.items()]
+        return UnsupportedOpsError(name, tuple(ops))
+    return LoweringError(f"TensorFlow could not lower `{name}` for the device. Nothing was run. It says: {message}")

@@ -139,5 +139,8 @@ def _operation(value: Any) -> Any:
 def _constant(operation: Any) -> int | None:
     if operation.name != "stablehlo.constant":
         return None
-    array = np.array(ir.DenseIntElementsAttr(operation.attributes["value"]))
+    value = operation.attributes["value"]
+    if not isinstance(value, ir.DenseIntElementsAttr):
+        return None
+    array = np.array(value)
     return int(array.ravel()[0]) if array.size == 1 else None

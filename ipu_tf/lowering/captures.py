@@ -1,0 +1,59 @@
+"""What a lowered function captured: variables, which live on the device, and tensors, which never change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import tensorflow as tf
+
+from ipu_tf.device.residency import RESIDENCY
+from ipu_tf.lowering import tf_private
+from ipu_tf.lowering.trace import Lowered
+from ipu_tf.lowering.variables import TensorFlowVariable, host_variable
+
+
+class Captures:
+    """The captures of a lowered function.
+
+    Args:
+        lowered: the function.
+    """
+
+    def __init__(self, lowered: Lowered) -> None:
+        self._values: list[TensorFlowVariable | np.ndarray] = [
+            host_variable(capture) if isinstance(capture, tf.Variable) else tf_private.tensor_memory(capture)
+            for capture in lowered.captures
+        ]
+        first = len(lowered.inputs)
+        self._written = {result: parameter - first for result, parameter in lowered.module.aliases.items()}
+
+    @property
+    def variables(self) -> list[TensorFlowVariable]:
+        """The variables among them."""
+        return [value for value in self._values if isinstance(value, TensorFlowVariable)]
+
+    def acquire(self) -> list[Any]:
+        """Their values on the device, one for each capture, in order."""
+        return [value if isinstance(value, np.ndarray) else RESIDENCY.acquire(value) for value in self._values]
+
+    def commit(self, results: Mapping[int, jax.Array] | Sequence[jax.Array]) -> None:
+        """Keeps the new values of the variables that the function changes.
+
+        Args:
+            results: new values by the index of the result of the lowered module that they are.
+        """
+        for result, position in self._written.items():
+            variable = self._values[position]
+            assert isinstance(variable, TensorFlowVariable)
+            RESIDENCY.commit(variable, results[result])
+
+    def flush(self) -> None:
+        """Brings new values back to the host."""
+        RESIDENCY.flush(self.variables)
+
+    def forget(self) -> None:
+        """Drops the device's values: those of the host count again."""
+        RESIDENCY.forget(self.variables)

@@ -1,0 +1,23 @@
+"""Errors of the device as the TensorFlow errors that Graphcore's interface promises."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from ipu_tf.device.errors import InfeedExhausted, UnknownQueue
+
+
+def as_promised(error: BaseException) -> BaseException:
+    """The TensorFlow error that stands for a device error; any other exception as it is."""
+    if isinstance(error, InfeedExhausted):
+        return tf.errors.OutOfRangeError(None, None, str(error))
+    if isinstance(error, UnknownQueue) and error.kind == "infeed":
+        return tf.errors.FailedPreconditionError(
+            None,
+            None,
+            "Trying to access an infeed dataset iterator which has not been created. Did you initialize the "
+            f"infeed_queue '{error.name}' ?",
+        )
+    if isinstance(error, UnknownQueue):
+        return tf.errors.NotFoundError(None, None, str(error))
+    return error
