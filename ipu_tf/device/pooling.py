@@ -108,7 +108,7 @@ def reduce_window(
 
     Args:
         operand: the array the windows slide over.
-        init: a scalar, what each reduction starts from and what the padding holds.
+        init: a scalar, what each reduction starts from. Padding is not reduced.
         reducer: "max", "min" or "add".
         window_dimensions, window_strides, padding: one for each axis.
         base_dilation, window_dilation: one for each axis; by default 1.
@@ -123,7 +123,8 @@ def reduce_window(
     """
     dilated = {1} != {1, *(base_dilation or ()), *(window_dilation or ())}
     windows = _windows(operand.shape, window_dimensions, window_strides, padding)
-    if dilated or max(window_dimensions, default=1) > LONGEST or 0 in (w.count for w in windows):
+    long = max(window_dimensions, default=1) > LONGEST
+    if dilated or long or _identity(reducer, operand.dtype) is None or 0 in (w.count for w in windows):
         return lax.reduce_window(
             operand,
             init,
@@ -140,13 +141,23 @@ def reduce_window(
 def _reduce_by_axis(
     operand: jax.Array, init: jax.Array, reducer: Reducer, windows: Sequence[AxisWindows]
 ) -> jax.Array:
-    combine = _REDUCE[reducer]
+    combine, identity = _REDUCE[reducer], np.array(_identity(reducer, operand.dtype), operand.dtype)
     kept = np.float32 if reducer == "add" and operand.dtype in (jnp.float16, jnp.bfloat16) else operand.dtype
-    total = lax.pad(operand, init.astype(operand.dtype), [(w.low, w.high, 0) for w in windows]).astype(kept)
+    total = lax.pad(operand, identity, [(w.low, w.high, 0) for w in windows]).astype(kept)
     for axis in reversed(range(operand.ndim)):
         if not windows[axis].is_trivial:
             total = lax.optimization_barrier(windows[axis].reduce(total, axis, combine))
     return combine(total, jnp.broadcast_to(init.astype(kept), total.shape)).astype(operand.dtype)
+
+
+def _identity(reducer: Reducer, dtype: np.dtype) -> float | int | None:
+    """What changes no other element under the reducer; None for types that are left to the library."""
+    if jnp.issubdtype(dtype, jnp.floating):
+        return {"max": -math.inf, "min": math.inf, "add": 0.0}[reducer]
+    if jnp.issubdtype(dtype, jnp.integer):
+        limits = jnp.iinfo(dtype)
+        return {"max": limits.min, "min": limits.max, "add": 0}[reducer]
+    return None
 
 
 def _windows(shape: Sequence[int], sizes: Sequence[int], strides: Sequence[int], padding: Pairs) -> list[AxisWindows]:
@@ -154,12 +165,3 @@ def _windows(shape: Sequence[int], sizes: Sequence[int], strides: Sequence[int],
     entries = zip(shape, sizes, strides, padding, strict=True)
     return [AxisWindows(n, size, stride, *edges) for n, size, stride, edges in entries]
 
-
-def window_counts(shape: Sequence[int], sizes: Sequence[int], strides: Sequence[int], padding: Pairs) -> tuple[int, ...]:
-    """The number of windows along each axis.
-
-    Example:
-        >>> window_counts((4, 5), (2, 3), (2, 1), ((0, 0), (1, 1)))
-        (2, 5)
-    """
-    return tuple(window.count for window in _windows(shape, sizes, strides, padding))

@@ -15,24 +15,27 @@ from ipu_tf.lowering import tf_private
 from ipu_tf.lowering.module import INFEED, OUTFEED
 
 
+_DONE = tf.TensorSpec([], tf.int32)
+
+
 def dequeue_marker(queue: str, specs: Sequence[tf.TensorSpec]) -> list[tf.Tensor]:
     """The next element of an infeed: one tensor for each spec. It is taken whether or not the program uses it."""
     tensors = list(tf_private.custom_call(INFEED, (), specs, json.dumps({"queue": queue}), side_effect=True))
-    _kept(tensors[0].op)
+    _used(tensors[0])
     return tensors
 
 
 def enqueue_marker(queue: str, tensors: Sequence[tf.Tensor]) -> tf.Operation:
     """Gives a row to an outfeed, whether or not the program uses the operation."""
     tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
-    return _kept(tf_private.custom_call(OUTFEED, tensors, (), json.dumps({"queue": queue}), side_effect=True))
+    [done] = tf_private.custom_call(OUTFEED, tensors, [_DONE], json.dumps({"queue": queue}), side_effect=True)
+    return _used(done)
 
 
-def _kept(marker: tf.Operation) -> tf.Operation:
-    """A stateful op after the marker.
+def _used(result: tf.Tensor) -> tf.Operation:
+    """A stateful op that uses a marker's result.
 
     TensorFlow takes the marker itself for stateless and would drop it where nothing uses it. An assertion is stateful,
-    and compiles to nothing.
+    and compiles to nothing. It has to use a result: control edges are lost where TensorFlow inlines a function.
     """
-    with tf.control_dependencies([marker]):
-        return tf.raw_ops.Assert(condition=True, data=[0])
+    return tf.raw_ops.Assert(condition=True, data=[result])

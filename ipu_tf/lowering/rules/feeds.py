@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import numpy as np
 
 from ipu_tf.lowering.module import INFEED, OUTFEED, feed_name
 from ipu_tf.lowering.op import Op
@@ -19,6 +20,6 @@ def _infeed(importer: Any, op: Op) -> list[Any]:
 
 
 @custom_call_rule(OUTFEED)
-def _outfeed(importer: Any, op: Op, *values: jax.Array) -> list[None]:
+def _outfeed(importer: Any, op: Op, *values: jax.Array) -> np.ndarray:
     importer.feeds.enqueue(feed_name(op.operation), values)
-    return [None] * len(op.operation.results)
+    return np.zeros((), np.int32)
