@@ -70,7 +70,9 @@ class StepLoop:
             filled = [None if spec is None else next(given) for spec in tf.nest.flatten(element_spec)]
             return step(tf.nest.pack_sequence_as(element_spec, filled))
 
-        function = tf.function(flat, autograph=False).get_concrete_function(*specs)
+        # Gradients of while loops, as of masked RNNs, only lower if TensorFlow knows while tracing that XLA will compile.
+        traced = tf.function(flat, autograph=False, jit_compile=True)
+        function = traced.get_concrete_function(*specs)
         self._function = function  # keeps the variables alive
         self._structure = function.structured_outputs
         self._lowered = lower(function)

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import re
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
+
+from ipu_tf.lowering import tf_private
+
+_failures: dict[int, BaseException] = {}
+_numbers = itertools.count()
+_MOST_KEPT = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,11 +43,15 @@ def host_op(
         name: the op's name.
 
     Raises:
-        When it runs: what the function raised (`host_errors` says how it reaches the user).
+        When it runs: what the function raised, out of `Session.run`; out of a `tf.function` as TensorFlow words it.
     """
+    tf_private.hook_sessions(_original)
 
     def call(*values: np.ndarray) -> list[np.ndarray]:
-        return [np.asarray(result) for result in function(*values) or ()] or [np.zeros((), np.int32)]
+        try:
+            return [np.asarray(result) for result in function(*values) or ()] or [np.zeros((), np.int32)]
+        except Exception as error:
+            raise RuntimeError(f"{error} {_remembered(error)}") from error
 
     # The op wants a result to be of use; one that has none gives a dummy.
     dtypes = [spec.dtype for spec in outputs] or [tf.int32]
@@ -50,3 +62,17 @@ def host_op(
     for result, spec in zip(results, outputs, strict=False):
         result.set_shape(spec.shape)
     return HostOp(operation, results[: len(outputs)])
+
+
+def _remembered(error: BaseException) -> str:
+    """Keeps an exception, and gives the words by which `_original` finds it again."""
+    number = next(_numbers)
+    _failures[number] = error
+    _failures.pop(number - _MOST_KEPT, None)
+    return f"(ipu_tf error {number})"
+
+
+def _original(error: BaseException) -> BaseException | None:
+    """The exception behind TensorFlow's account of it, once."""
+    found = re.search(r"\(ipu_tf error (\d+)\)", str(error))
+    return _failures.pop(int(found.group(1)), None) if found else None

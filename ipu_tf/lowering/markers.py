@@ -14,7 +14,6 @@ import tensorflow as tf
 from ipu_tf.lowering import tf_private
 from ipu_tf.lowering.module import INFEED, OUTFEED
 
-
 _DONE = tf.TensorSpec([], tf.int32)
 
 

@@ -6,6 +6,7 @@ If TensorFlow moves one of these, `tests/test_private_api.py` names it.
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla as _tf2xla
+from tensorflow.python.client import session as _session
 from tensorflow.python.data.ops import dataset_ops as _dataset_ops
 from tensorflow.python.data.ops import iterator_ops as _iterator_ops
 from tensorflow.python.distribute import device_util as _device_util
@@ -22,7 +24,6 @@ from tensorflow.python.framework import func_graph as _func_graph
 from tensorflow.python.framework import importer as _importer
 from tensorflow.python.framework import ops as _ops
 from tensorflow.python.ops import handle_data_util as _handle_data_util
-
 
 _local = threading.local()
 
@@ -153,3 +154,23 @@ def assign_handle(handle: tf.Tensor, value: tf.Tensor) -> tf.Operation:
 def is_concrete(function: Any) -> bool:
     """Whether something is a concrete function."""
     return isinstance(function, tf.types.experimental.ConcreteFunction)
+
+
+def hook_sessions(original: Callable[[BaseException], BaseException | None]) -> None:
+    """Makes `Session.run` raise the exception of a Python function in the graph itself, where `original` knows it."""
+    stock = _session.BaseSession.run
+    if getattr(stock, "_ipu_tf_hook", False):
+        return
+
+    @functools.wraps(stock)
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return stock(self, *args, **kwargs)
+        except tf.errors.OpError as error:
+            known = original(error)
+            if known is None:
+                raise
+            raise known from error
+
+    run._ipu_tf_hook = True  # type: ignore[attr-defined]
+    _session.BaseSession.run = run

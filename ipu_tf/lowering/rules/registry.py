@@ -12,8 +12,6 @@ from typing import Any, Protocol
 
 import jax
 
-from ipu_tf.lowering.op import Op
-
 
 class Importer(Protocol):
     """What a rule may ask of the importer that calls it."""
