@@ -68,20 +68,30 @@ class _BatchHostView(_EpochHostView):
 
 
 def with_host_view(stock: Callable[..., Any], model: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
-    """The arguments of fit, evaluate or predict, with a callback ahead of the user's that shows them the truth."""
+    """The arguments of fit, evaluate or predict, with a callback ahead of the user's that shows them the truth.
+
+    A `keras.callbacks.CallbackList` is given that callback itself: fit hands its own to evaluate.
+    """
     bound = inspect.signature(stock).bind(model, *args, **kwargs)
-    callbacks = bound.arguments.get("callbacks")
-    if isinstance(callbacks, keras.callbacks.CallbackList):
-        return args, kwargs  # fit's own, already with one
-    if callbacks is not None and not isinstance(callbacks, (list, tuple)):
-        callbacks = [callbacks]
-    curious = [callback for callback in callbacks or [] if not isinstance(callback, _LOGS_ONLY)]
-    if not curious:
+    given = bound.arguments.get("callbacks")
+    in_list = isinstance(given, keras.callbacks.CallbackList)
+    callbacks = given.callbacks if in_list else keras.tree.flatten(given) if given else []
+    curious = [callback for callback in callbacks if not isinstance(callback, _LOGS_ONLY)]
+    if not curious or any(isinstance(callback, _EpochHostView) for callback in callbacks):
         return args, kwargs
     view = _BatchHostView() if any(map(_looks_at_batches, curious)) else _EpochHostView()
+    if in_list:
+        given.callbacks.insert(0, view)
+        return args, kwargs
     bound.arguments["callbacks"] = [view, *callbacks]
     return bound.args[1:], bound.kwargs
 
 
 def _looks_at_batches(callback: keras.callbacks.Callback) -> bool:
-    return any(getattr(type(callback), name) is not getattr(keras.callbacks.Callback, name) for name in _BATCH_HOOKS)
+    return any(_is_own(callback, name) for name in _BATCH_HOOKS)
+
+
+def _is_own(callback: keras.callbacks.Callback, name: str) -> bool:
+    """Whether a callback has this hook itself: in its class, or, like a `LambdaCallback`, in the object."""
+    hook = getattr(callback, name)
+    return getattr(hook, "__func__", hook) is not getattr(keras.callbacks.Callback, name)

@@ -182,7 +182,7 @@ TEXTS = [
 ]
 GATHER_BODY = (
     '%r = "stablehlo.gather"(%a, %i) <{{dimension_numbers = #stablehlo.gather<{numbers}>, slice_sizes = '
-    'array<i64: '
+    "array<i64: "
     "{sizes}>, indices_are_sorted = false}}> : (tensor<4x2xf32>, {indices}) -> {result}\nreturn %r : {result}"
 )
 
@@ -230,7 +230,7 @@ TEXTS += [
         "(%a: tensor<4x2xf32>, %i: tensor<3x1xi32>) -> tensor<3x2xf32>",
         "%s = stablehlo.constant dense<[1, 2]> : tensor<2xi32>\n"
         '%r = "stablehlo.dynamic_gather"(%a, %i, %s) <{dimension_numbers = #stablehlo.gather<offset_dims = '
-        '[1], '
+        "[1], "
         "collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>, indices_are_sorted = "
         "false}> : "
         "(tensor<4x2xf32>, tensor<3x1xi32>, tensor<2xi32>) -> tensor<3x2xf32>\nreturn %r : tensor<3x2xf32>",

@@ -183,7 +183,7 @@ TEXTS = [
         "composite",
         f"(%a: {F32}) -> {F32}",
         f'%r = stablehlo.composite "some.name" %a {{decomposition = @twice}} : ({F32}) -> {F32}\n'
-        f'return %r : {F32}',
+        f"return %r : {F32}",
         (X,),
         (X + X,),
         more=f"func.func private @twice(%a: {F32}) -> {F32} {{\n"

@@ -62,7 +62,7 @@ def _sort(
     returned = ", ".join(f"%r#{index}" for index in range(count)) if count > 1 else "%r"
     body = (
         f'%r{f":{count}" if count > 1 else ""} = "stablehlo.sort"({", ".join(names)}) <{{dimension = 0 : '
-        f'i64, '
+        f"i64, "
         f"is_stable = true}}> ({{\n^bb0({', '.join(pairs)}):\n{region}\nstablehlo.return %z : tensor<i1>\n"
         f"}}) : "
         f"({results}) -> ({results})\nreturn {returned} : {results}"

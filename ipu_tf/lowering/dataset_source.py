@@ -21,7 +21,7 @@ def eager_elements(dataset: tf.data.Dataset) -> Callable[[], Iterator[tuple[np.n
     """Opens an eager dataset from its start, any number of times."""
 
     def open_source() -> Iterator[tuple[np.ndarray, ...]]:
-        with tf_private.eager_mode(), tf.device("/device:CPU:0"):
+        with tf_private.eager_mode():
             iterator = tf_private.stock_iterator(dataset)
         return _elements(iterator)
 
@@ -69,7 +69,7 @@ class GraphDataset:
         """Opens the dataset with the values of its inputs."""
 
         def open_source() -> Iterator[tuple[np.ndarray, ...]]:
-            with tf_private.eager_mode(), tf.device("/device:CPU:0"):
+            with tf_private.eager_mode():
                 dataset = tf.data.experimental.from_variant(self._rebuilt(values), self._element_spec)
                 iterator = tf_private.stock_iterator(dataset)
             return _elements(iterator)

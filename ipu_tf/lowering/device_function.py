@@ -56,4 +56,5 @@ class DeviceFunction:
         self._captures.flush()
         if outcome.error is not None:
             raise as_promised(outcome.error)
-        return [tf.convert_to_tensor(np.array(array)) for array in outcome.results[: self.lowered.outputs]]
+        with tf_private.eager_mode():
+            return [tf.convert_to_tensor(np.array(array)) for array in outcome.results[: self.lowered.outputs]]

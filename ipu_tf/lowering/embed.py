@@ -108,7 +108,7 @@ class _GraphProgram:
         return self._ready[key].run(inputs, states, self._outputs, self.written)
 
     def _made_ready(self, inputs: Sequence[np.ndarray], states: Sequence[np.ndarray], ordinal: int) -> _Ready:
-        with tf_private.eager_mode(), tf.device("/device:CPU:0"):
+        with tf_private.eager_mode():
             variables = [tf.Variable(value, dtype=value.dtype) for value in states]
             specs = [tf.TensorSpec(value.shape, value.dtype) for value in inputs]
             function = tf.function(lambda *tensors: self._rebuilt(tensors, variables), autograph=False)

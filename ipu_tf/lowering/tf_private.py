@@ -22,6 +22,7 @@ from tensorflow.python.eager import context as _context
 from tensorflow.python.eager.polymorphic_function import compiler_ir as _compiler_ir
 from tensorflow.python.framework import func_graph as _func_graph
 from tensorflow.python.framework import importer as _importer
+from tensorflow.python.framework import kernels as _kernels
 from tensorflow.python.framework import ops as _ops
 from tensorflow.python.ops import handle_data_util as _handle_data_util
 
@@ -51,9 +52,11 @@ def tensor_memory(tensor: tf.Tensor) -> np.ndarray:
     return np.asarray(memoryview(tensor))
 
 
-def eager_mode() -> Any:
-    """A context in which TensorFlow executes eagerly, whatever the program has switched off."""
-    return _context.eager_mode()
+@contextlib.contextmanager
+def eager_mode() -> Iterator[None]:
+    """Within it, TensorFlow executes eagerly on the host, whatever the program has switched off or asked for."""
+    with _context.eager_mode(), tf.device("/device:CPU:0"):
+        yield
 
 
 def trace_in_graph(
@@ -174,3 +177,9 @@ def hook_sessions(original: Callable[[BaseException], BaseException | None]) -> 
 
     run._ipu_tf_hook = True  # type: ignore[attr-defined]
     _session.BaseSession.run = run
+
+
+def compiles(operation_type: str) -> bool:
+    """Whether tf2xla knows how to lower ops of a type. Function calls and inputs, which it opens up, count."""
+    kernels = _kernels.get_registered_kernels_for_op(operation_type).kernel
+    return not kernels or any(kernel.device_type == "XLA_CPU_JIT" for kernel in kernels)

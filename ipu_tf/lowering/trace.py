@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -14,6 +14,7 @@ from ipu_tf.lowering import tf_private
 from ipu_tf.lowering.errors import LoweringError, UnsupportedOp, UnsupportedOpsError
 from ipu_tf.lowering.module import Module, parse
 
+_INPUTS = ("Placeholder", "PlaceholderWithDefault", "_Arg", "_Retval")
 HOST_ONLY_DTYPES = (tf.string, tf.variant, tf.resource)
 
 
@@ -53,7 +54,7 @@ def lower(function: Any, variables: Sequence[tf.Variable] = ()) -> Lowered:
         with tf_private.eager_mode():
             bytecode = tf_private.stablehlo_bytecode(function, specs)
     except (tf.errors.OpError, ValueError) as error:
-        raise _refusal(_name(function), str(error)) from error
+        raise _refusal(function, str(error)) from error
     module = parse(bytecode)
     captures = tuple(_capture(tensor, function, variables) for tensor in captured)
     lowered = Lowered(module, specs, captures, len([output for output in function.outputs if output is not None]))
@@ -105,12 +106,25 @@ def _name(function: Any) -> str:
     return re.sub(r"^__(inference|forward)_|_\d+$", "", name)
 
 
-def _refusal(name: str, message: str) -> Exception:
+def _refusal(function: Any, message: str) -> Exception:
     """What to raise where TensorFlow cannot lower a function, given what it said."""
     found: dict[str, list[str]] = collections.defaultdict(list)
+    # TensorFlow stops at the first op it cannot compile; the others are looked up.
+    for node in _nodes(function.graph.as_graph_def()):
+        if not tf_private.compiles(node.op) and node.op not in _INPUTS:
+            found[node.op].append(node.name)
     for kind, node in re.findall(r"(\w+) \(No registered '\w+' OpKernel for XLA\w* devices.*?\{\{node ([^}]*)\}\}", message):
-        found[kind].append(node)
+        found[kind] = found.get(kind) or [node]
     if found:
         ops = [UnsupportedOp(kind, "TensorFlow cannot compile it", tuple(nodes)) for kind, nodes in found.items()]
-        return UnsupportedOpsError(name, tuple(ops))
-    return LoweringError(f"TensorFlow could not lower `{name}` for the device. Nothing was run. It says: {message}")
+        return UnsupportedOpsError(_name(function), tuple(ops))
+    return LoweringError(
+        f"TensorFlow could not lower `{_name(function)}` for the device. Nothing was run. It says: {message}"
+    )
+
+
+def _nodes(graph_def: Any) -> Iterator[Any]:
+    """The nodes of a graph and of the functions in its library."""
+    yield from graph_def.node
+    for function in graph_def.library.function:
+        yield from function.node_def
