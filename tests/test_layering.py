@@ -39,6 +39,7 @@ PRIVATE_API = (
 PRIVATE_API_FILES = {
     "ipu_tf/lowering/tf_private.py": ("tensorflow",),
     "ipu_tf/lowering/jax_private.py": ("jax", "jaxlib"),
+    "ipu_tf/device/jax_effects.py": ("jax",),
     "keras_ipu/keras_private.py": ("keras",),
 }
 

@@ -1,0 +1,100 @@
+"""A contender's process: gets ready, then trains a round for each line it reads, and writes what came of it.
+
+    standard input    a line for each round; its end ends the process
+    standard output   a line of JSON after getting ready and after each round: {"seconds": s, "loss": l}
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from typing import IO, Any
+
+from benchmarks.contenders import CONTENDERS, Contender
+from benchmarks.workload import WORKLOADS, Workload
+
+
+class Worker:
+    """The parent's end of a contender's process.
+
+    Args:
+        contender: who runs there.
+        workload: what it trains.
+        log: takes the process's standard error.
+    """
+
+    def __init__(self, contender: Contender, workload: Workload, log: IO[str]) -> None:
+        self.contender = contender
+        self.steps = contender.steps(workload)
+        self._log = log
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.worker", contender.name, workload.name, str(workload.steps)],
+            env={**os.environ, "KERAS_BACKEND": contender.backend, "TF_CPP_MIN_LOG_LEVEL": "2"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+
+    def ready(self) -> float:
+        """Waits until it has compiled and warmed up; how many seconds that took in the process."""
+        return self._answer()
+
+    def round(self) -> float:
+        """Runs a round; seconds for a step."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("round\n")
+        self._process.stdin.flush()
+        return self._answer() / self.steps
+
+    def close(self) -> None:
+        """Ends the process, whatever it is doing."""
+        self._process.kill()
+        self._process.communicate()
+
+    def _answer(self) -> float:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            self._log.seek(0)
+            raise RuntimeError(f"{self.contender.title} failed:\n{self._log.read()[-4000:]}")
+        answer: dict[str, float] = json.loads(line)
+        if not math.isfinite(answer["loss"]):
+            raise RuntimeError(f"{self.contender.title} reached a loss of {answer['loss']}: nothing to compare with")
+        return answer["seconds"]
+
+
+def serve(contender: Contender, workload: Workload, answers: IO[str]) -> None:
+    """Gets ready, then runs rounds as they are asked for."""
+
+    def timed(action: Any) -> None:
+        start = time.perf_counter()
+        loss = action()
+        print(json.dumps({"seconds": time.perf_counter() - start, "loss": loss}), file=answers, flush=True)
+
+    def warmed_up() -> float:
+        nonlocal run
+        run = contender.prepare(workload)
+        run()
+        return run()
+
+    run: Any = None
+    timed(warmed_up)
+    for _ in sys.stdin:
+        timed(run)
+
+
+def main() -> None:
+    """Reads who and what from the command line."""
+    contender, workload, steps = sys.argv[1:]
+    # What libraries print must not come between the answers.
+    answers, sys.stdout = sys.stdout, sys.stderr
+    serve(CONTENDERS[contender], WORKLOADS[workload].with_steps(int(steps)), answers)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""What we take from TensorFlow, Keras and JAX beyond their public interfaces is still there and still does its work.
+
+A test that fails here names the file to mend and the thing that moved.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+import tensorflow as tf
+
+ROOT = Path(__file__).parent.parent
+FILES = (
+    "ipu_tf/lowering/tf_private.py",
+    "ipu_tf/lowering/jax_private.py",
+    "ipu_tf/device/jax_effects.py",
+    "keras_ipu/keras_private.py",
+)
+
+
+def private_imports(file: str) -> list[tuple[str, str]]:
+    """(module, name) of everything a file imports from private modules."""
+    tree = ast.parse((ROOT / file).read_text())
+    private = ("tensorflow.python", "tensorflow.compiler", "keras.src", "jax._src", "jaxlib")
+    return [
+        (node.module, alias.name)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(private)
+        for alias in node.names
+    ]
+
+
+@pytest.mark.parametrize(("module", "name"), sorted({pair for file in FILES for pair in private_imports(file)}))
+def test_what_is_imported_exists(module: str, name: str) -> None:
+    try:
+        found = importlib.import_module(module)
+        assert hasattr(found, name) or importlib.import_module(f"{module}.{name}")
+    except ImportError as error:
+        pytest.fail(f"{module}.{name} has moved: {error}")
+
+
+def test_a_write_moves_a_variable_to_other_memory_while_its_tensor_is_held() -> None:
+    """`Residency` recognises a host's write by this."""
+    from ipu_tf.lowering.variables import TensorFlowVariable
+
+    for value in (1.0, [1.0, 2.0], np.int64(3), tf.constant(1.0, tf.bfloat16)):
+        variable = tf.Variable(value)
+        host = TensorFlowVariable(variable)
+        view, anchor = host.snapshot()
+        again, _ = host.snapshot()
+        assert view.ctypes.data == again.ctypes.data
+        for write in (variable.assign, variable.assign_add):
+            write(tf.ones_like(variable))
+            after, newer = host.snapshot()
+            assert after.ctypes.data != view.ctypes.data
+            view, anchor = after, newer
+        assert anchor is not None
+
+
+def test_a_marker_survives_lowering() -> None:
+    from ipu_tf.lowering import markers
+    from ipu_tf.lowering.module import custom_call_target, walk
+    from ipu_tf.lowering.trace import lower
+
+    def program(x: tf.Tensor) -> None:
+        markers.enqueue_marker("queue", [x])
+
+    inner = tf.function(program, autograph=False)
+    outer = tf.function(lambda x: inner(x) and None, autograph=False)
+    module = lower(outer.get_concrete_function(tf.TensorSpec([2]))).module
+    targets = [custom_call_target(operation) for operation in walk(module.main, module.functions)]
+    assert targets.count("ipu.outfeed") == 1
+
+
+def test_state_aliases_are_read() -> None:
+    from ipu_tf.lowering.trace import lower
+
+    a, b = tf.Variable(1.0), tf.Variable(2.0)
+    function = tf.function(lambda x: (b.assign(a + x), x)[1], autograph=False)
+    lowered = lower(function.get_concrete_function(tf.TensorSpec([])))
+    [(result, parameter)] = lowered.module.aliases.items()
+    assert result == 1 and lowered.captures[parameter - 1] is b
+
+
+def test_jax_runs_again_after_a_failed_ordered_callback() -> None:
+    from jax.experimental import io_callback
+
+    from ipu_tf.device.jax_effects import forget_effects, quiet_callbacks
+
+    def fails() -> np.ndarray:
+        raise KeyError("broken")
+
+    program = jax.jit(lambda: io_callback(fails, jax.ShapeDtypeStruct((), np.float32), ordered=True))
+    with quiet_callbacks(), pytest.raises(Exception, match="broken"):
+        jax.block_until_ready(program())
+    forget_effects()
+    fine = jax.jit(lambda: io_callback(lambda: np.float32(2), jax.ShapeDtypeStruct((), np.float32), ordered=True))
+    assert float(fine()) == 2.0
+    jax.effects_barrier()
