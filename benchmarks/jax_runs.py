@@ -116,7 +116,8 @@ def adam(params: Any, gradients: Any, moments: Any, number: jax.Array) -> tuple[
 
 def _convolution(x: jax.Array, layer: Any, padding: str) -> jax.Array:
     weights, biases = layer
-    return jax.lax.conv_general_dilated(x, weights, (1, 1), padding, dimension_numbers=("NHWC", "HWIO", "NHWC")) + biases
+    layout = ("NHWC", "HWIO", "NHWC")
+    return jax.lax.conv_general_dilated(x, weights, (1, 1), padding, dimension_numbers=layout) + biases
 
 
 def _pooled(x: jax.Array) -> jax.Array:

@@ -74,8 +74,8 @@ def measure(workload: Workload, contenders: list[Contender], rounds: int) -> lis
             for contender in contenders[first:] + contenders[:first]:
                 times[contender.name].append(started[contender.name][0].round() * 1e3)
         return [
-            Measured(contender, started[contender.name][0].steps, started[contender.name][1], tuple(times[contender.name]))
-            for contender in contenders
+            Measured(worker.contender, worker.steps, ready, tuple(times[name]))
+            for name, (worker, ready) in started.items()
         ]
 
 
@@ -89,9 +89,10 @@ def table(workload: Workload, results: list[Measured]) -> str:
         times = f"{result.median:9.3f}  {low:9.3f}  {high:9.3f}  {result.ratio(ours):10.2f}"
         lines.append(f"  {result.contender.title:<{width}}  {times}")
     for family in dict.fromkeys(result.contender.family for result in results if result is not ours):
-        best = min(result.ratio(ours) for result in results if result.contender.family == family)
+        ratios = [result.ratio(ours) for result in results if result.contender.family == family]
+        best = min(ratios)
         verdict = f"{best:.2f} times faster" if best >= 1 else f"{1 / best:.2f} times slower"
-        lines.append(f"  this project is {verdict} than {family} at its best")
+        lines.append(f"  this project is {verdict} than {family}{' at its best' if ratios[1:] else ''}")
     return "\n".join(lines)
 
 
@@ -127,12 +128,13 @@ def options() -> argparse.Namespace:
         "process of its own; compilation is left out; nothing else should run on the machine.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--models", nargs="+", choices=WORKLOADS, default=list(WORKLOADS), help="what is trained")
     others = [name for name in CONTENDERS if name != OURS]
-    parser.add_argument("--against", nargs="+", choices=others, default=others, help="what this project is compared with")
-    parser.add_argument("--rounds", type=_positive, default=7, help="how often each has its turn")
-    parser.add_argument("--steps", type=_positive, help="training steps of a turn, for all models (default: each its own)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything measured there as well")
+    add = parser.add_argument
+    add("--models", nargs="+", choices=WORKLOADS, default=list(WORKLOADS), help="what is trained")
+    add("--against", nargs="+", choices=others, default=others, help="what this project is compared with")
+    add("--rounds", type=_positive, default=7, help="how often each has its turn")
+    add("--steps", type=_positive, help="training steps of a turn, for all models (default: each its own)")
+    add("--json", type=Path, metavar="FILE", help="write everything measured there as well")
     return parser.parse_args()
 
 

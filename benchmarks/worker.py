@@ -70,6 +70,7 @@ class Worker:
 
 def serve(contender: Contender, workload: Workload, answers: IO[str]) -> None:
     """Gets ready, then runs rounds as they are asked for."""
+    run: Any = None
 
     def timed(action: Any) -> None:
         start = time.perf_counter()
@@ -82,7 +83,6 @@ def serve(contender: Contender, workload: Workload, answers: IO[str]) -> None:
         run()
         return run()
 
-    run: Any = None
     timed(warmed_up)
     for _ in sys.stdin:
         timed(run)

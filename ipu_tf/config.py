@@ -79,9 +79,7 @@ class IPUConfig(ConfigRoot):
         return IpuOptions(self)
 
 
-def configure_ipu_system(
-    config: IPUConfig | IpuOptions, device: str = "cpu", reset_configuration: bool = True
-) -> None:
+def configure_ipu_system(config: IPUConfig | IpuOptions, device: str = "cpu", reset_configuration: bool = True) -> None:
     """Apply a configuration to this process.
 
     The same configuration again does nothing. Another one first resets the system, which drops the variables

@@ -139,9 +139,7 @@ class ConfigBase:
     def __str__(self) -> str:
         """One `name = value` line for each attribute."""
         lines = ((item.metadata.name, item.value) for item in settings_of(self))
-        return "\n".join(
-            f"{name} = {value if isinstance(value, Enum) else repr(value)}" for name, value in lines
-        )
+        return "\n".join(f"{name} = {value if isinstance(value, Enum) else repr(value)}" for name, value in lines)
 
     def __repr__(self) -> str:
         """The class name above the indented lines of `str`."""

@@ -30,9 +30,7 @@ _RENAMED = {
     "device_connection.type": "device_connection_type",
     "device_connection.version": "ipu_version",
     "device_connection.enable_remote_buffers": "enable_remote_buffers_without_device",
-    "experimental.always_rearrange_copies_on_the_host": (
-        "speed_size_config.always_rearrange_copies_on_the_host"
-    ),
+    "experimental.always_rearrange_copies_on_the_host": ("speed_size_config.always_rearrange_copies_on_the_host"),
     "experimental.enable_remote_buffer_embedding": "enable_experimental_remote_buffer_embedding",
     "experimental.enable_prng_stability": "enable_experimental_prng_stability",
     "experimental.multi_replica_distribution.process_index": "multi_replica_process_index",
@@ -99,9 +97,7 @@ class OptionFields:
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         """Refuse: the record says what was configured."""
-        raise AttributeError(
-            f"{type(self).__name__}.{name} cannot be set. Set the attribute of an IPUConfig instead."
-        )
+        raise AttributeError(f"{type(self).__name__}.{name} cannot be set. Set the attribute of an IPUConfig instead.")
 
     def __eq__(self, other: object) -> bool:
         """Whether `other` is of the same class and has the same values."""

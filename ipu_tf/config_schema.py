@@ -85,9 +85,7 @@ class ConfigRoot(ConfigBase):
         FloatingPointBehaviour, "What floating-point exceptions do and how float16 results are rounded."
     )
     io_tiles = Group(IoTiles, "Tiles that are set aside to move data in and out.")
-    ipu_model = Group(
-        IpuModel, "The IPU model, Poplar's simulator. Read only if TF_POPLAR_FLAGS asks for it."
-    )
+    ipu_model = Group(IpuModel, "The IPU model, Poplar's simulator. Read only if TF_POPLAR_FLAGS asks for it.")
     matmuls = Group(Matmuls, "Options of matrix products.")
     norms = Group(Norms, "Options of normalisation.")
     optimizations = Group(Optimizations, "What the compiler may do to make programs smaller or faster.")

@@ -36,18 +36,12 @@ class Optimizations(ConfigBase):
 
     math = Group(AlgebraicSimplifier, "How algebraic expressions are simplified.")
     prefetch_data_streams = Option(True, "Whether the host prepares input while the IPU works.", _INPUT)
-    combine_embedding_lookups = Option(
-        False, "Whether lookups in the same table are made together.", COMPILER
-    )
-    combine_matmuls = Option(
-        False, "Whether matrix products with a common operand are made together.", COMPILER
-    )
+    combine_embedding_lookups = Option(False, "Whether lookups in the same table are made together.", COMPILER)
+    combine_matmuls = Option(False, "Whether matrix products with a common operand are made together.", COMPILER)
     enable_graph_outlining = Option(
         True, "Whether equal pieces of a program share their code: less memory, more copying.", MEMORY
     )
-    merge_infeed_io_copies = Option(
-        True, "Whether the tensors of one input element are copied together.", _INPUT
-    )
+    merge_infeed_io_copies = Option(True, "Whether the tensors of one input element are copied together.", _INPUT)
     maximum_cross_replica_sum_buffer_size = _waiting_bytes("sums over replicas")
     maximum_reduce_scatter_buffer_size = _waiting_bytes("reduce-scatters")
     maximum_inter_ipu_copies_buffer_size = _waiting_bytes("copies between IPUs")

@@ -13,8 +13,8 @@ from ipu_tf.lowering import tf_private
 from ipu_tf.lowering.device_function import DeviceFunction
 from ipu_tf.lowering.embed import embed
 
-_NOT_ON_IPU = """  A computation has been compiled, however it was not placed on an IPU device. This computation will not be \
-executed on an IPU.
+_NOT_ON_IPU = """  A computation has been compiled, however it was not placed on an IPU device. This computation \
+will not be executed on an IPU.
   To fix this, call `compile` inside `with ipu_scope('/device:IPU:0'):`."""
 _ESTIMATOR_SPEC = """  Your computation output contains an EstimatorSpec or IPUEstimatorSpec object.
   When you use an IPUEstimator, it already handles all the xla compilation
@@ -84,7 +84,9 @@ class _Parts:
         operations = [result for result in results if isinstance(result, tf.Operation)]
         tensors = results[: len(results) - len(operations)]
         if any(isinstance(tensor, tf.Operation) for tensor in tensors):
-            raise ValueError("A compiled computation must return zero or more Tensors followed by zero or more Operations.")
+            raise ValueError(
+                "A compiled computation must return zero or more Tensors followed by zero or more Operations."
+            )
         self._count = len(tensors)
         with tf.control_dependencies(operations):
             # A computation of operations only gives a dummy for them to hang on.

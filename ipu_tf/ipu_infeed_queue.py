@@ -1,6 +1,6 @@
 """Infeeds: how a dataset reaches a loop on the device.
 
-    dataset -> IPUInfeedQueue -> one element an iteration of the loop -> arguments of the loop's body
+dataset -> IPUInfeedQueue -> one element an iteration of the loop -> arguments of the loop's body
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class IPUInfeedQueue:
                     None,
                     None,
                     f"Unsupported datatype {spec.dtype.name} on index {index} of feed operation {self._id}. The device "
-                    f"has no {spec.dtype.name}: cast it in the dataset, e.g. dataset.map(lambda x: tf.cast(x, tf.int32)).",
+                    f"has no {spec.dtype.name}: cast it in the dataset, e.g. by dataset.map.",
                 )
         self._dequeued = True
         return tf.nest.pack_sequence_as(self._structure, dequeue_marker(self._id, self._specs))

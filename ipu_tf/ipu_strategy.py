@@ -1,10 +1,10 @@
 """The strategy: what is made in its scope belongs to the emulated IPU, and `run` runs there.
 
-    strategy = IPUStrategy()
-    with strategy.scope():
-        model = ...                 Keras models train, evaluate and predict as loops on the device
-        iterator = iter(dataset)    feeds programs on the device
-    strategy.run(tf_function, args)
+strategy = IPUStrategy()
+with strategy.scope():
+    model = ...                 Keras models train, evaluate and predict as loops on the device
+    iterator = iter(dataset)    feeds programs on the device
+strategy.run(tf_function, args)
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class IPUStrategyV1(tf.distribute.Strategy):
         >>> config.auto_select_ipus = 1
         >>> config.configure_ipu_system()
         >>> strategy = ipu.ipu_strategy.IPUStrategy()
-        >>> strategy.run(tf.function(lambda a, b: a + b), args=[tf.constant(1.0), tf.constant(2.0)]).numpy()
+        >>> add = tf.function(tf.add)
+        >>> float(strategy.run(add, args=[tf.constant(1.0), tf.constant(2.0)]))
         3.0
     """
 
@@ -63,7 +64,11 @@ class IPUStrategyV1(tf.distribute.Strategy):
 
     @tf.autograph.experimental.do_not_convert
     def run(
-        self, fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None, options: Any = None
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any] = (),
+        kwargs: dict[str, Any] | None = None,
+        options: Any = None,
     ) -> Any:
         """Runs a function on the device.
 
@@ -167,9 +172,7 @@ class _IPUExtended(tf.compat.v1.distribute.StrategyExtended):
     def _update(self, var: Any, fn: Callable[..., Any], args: Any, kwargs: Any, group: bool) -> Any:
         return self._update_non_slot(var, fn, (var, *args), kwargs, group)
 
-    def _update_non_slot(
-        self, colocate_with: Any, fn: Callable[..., Any], args: Any, kwargs: Any, group: bool
-    ) -> Any:
+    def _update_non_slot(self, colocate_with: Any, fn: Callable[..., Any], args: Any, kwargs: Any, group: bool) -> Any:
         result = fn(*args, **kwargs)
         return result if group else tf.nest.map_structure(self._local_results, result)
 

@@ -1,10 +1,10 @@
 """Loops on the device.
 
-    repeat(n, body, inputs, infeed)          while_loop(condition, body, inputs, infeed)
+repeat(n, body, inputs, infeed)          while_loop(condition, body, inputs, infeed)
 
-       inputs ──► body ──► body ──► ... ──► outputs
-                   ▲        ▲
-                element  element                  one element of the infeed for each iteration
+   inputs ──► body ──► body ──► ... ──► outputs
+               ▲        ▲
+            element  element                  one element of the infeed for each iteration
 """
 
 from __future__ import annotations
@@ -104,8 +104,12 @@ def repeat(
         >>> config = ipu.config.IPUConfig()
         >>> config.auto_select_ipus = 1
         >>> config.configure_ipu_system()
-        >>> double = tf.function(lambda x: ipu.loops.repeat(3, lambda x: x * 2, x))
-        >>> ipu.ipu_strategy.IPUStrategy().run(double, [tf.constant(1.0)]).numpy()
+        >>> def double(x):
+        ...     return x * 2
+        >>> @tf.function
+        ... def program(x):
+        ...     return ipu.loops.repeat(3, double, x)
+        >>> float(ipu.ipu_strategy.IPUStrategy().run(program, [tf.constant(1.0)]))
         8.0
     """
     return while_loop(lambda *_: True, body, inputs, infeed_queue, n, use_while_v1)
@@ -137,7 +141,9 @@ def _check_arguments(
     given = f"You specified {len(values)} inputs: {list(values)}"
     needs = "the computation needs" if extra else f"the loop {role} needs"
     text = f"Supplied loop {role} function cannot be called with the specified inputs. {given}"
-    text += f" and {extra} additional inputs from infeed, but {needs} {wanted}." if extra else f", but {needs} {wanted}."
+    text += (
+        f" and {extra} additional inputs from infeed, but {needs} {wanted}." if extra else f", but {needs} {wanted}."
+    )
     if role == "condition" and infeed_queue is not None:
         text += " Note that infeed is not passed to the loop condition."
     raise TypeError(text)
@@ -147,7 +153,9 @@ def _argument_mismatch(function: Callable[..., Any], count: int) -> str | None:
     """What a function wants, in words, if it cannot be called with `count` arguments."""
     kinds = inspect.Parameter
     parameters = inspect.signature(function).parameters.values()
-    plain = [p for p in parameters if p.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD, kinds.KEYWORD_ONLY)]
+    plain = [
+        p for p in parameters if p.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD, kinds.KEYWORD_ONLY)
+    ]
     needed = sum(parameter.default is kinds.empty for parameter in plain)
     if count < needed:
         return f"{'exactly' if needed == len(plain) else 'at least'} {_arguments(needed)}"

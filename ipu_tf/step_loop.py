@@ -1,7 +1,7 @@
 """A TensorFlow step function, run as a loop on the device: what Keras models train, evaluate and predict with.
 
-    elements ──► StepLoop.run(steps) ──► rows
-                  │  variables stay on the device between runs
+elements ──► StepLoop.run(steps) ──► rows
+              │  variables stay on the device between runs
 """
 
 from __future__ import annotations
@@ -57,9 +57,7 @@ class StepLoop:
         UnsupportedOpsError: if the device cannot run some of its ops.
     """
 
-    def __init__(
-        self, step: Callable[[Any], Any], element_spec: Any, ordinal: int = 0, all_rows: bool = False
-    ) -> None:
+    def __init__(self, step: Callable[[Any], Any], element_spec: Any, ordinal: int = 0, all_rows: bool = False) -> None:
         self._all_rows = all_rows
         self._ordinal = ordinal
         specs = [spec for spec in tf.nest.flatten(element_spec) if spec is not None]
@@ -128,7 +126,9 @@ class Feed:
         on_cast: told once of each 64-bit dtype that becomes a 32-bit one.
     """
 
-    def __init__(self, iterator: Iterator[Any], on_cast: Callable[[str, str], None] = lambda was, becomes: None) -> None:
+    def __init__(
+        self, iterator: Iterator[Any], on_cast: Callable[[str, str], None] = lambda was, becomes: None
+    ) -> None:
         self._iterator = iterator
         self._on_cast = on_cast
         self._first: list[Any] = []

@@ -90,7 +90,7 @@ class Program:
         x: what it is fitted to: 40 samples.
         y: 40 targets.
         loss: as for `compile`.
-        metrics: as for `compile`.
+        metrics: makes what `compile` takes.
         optimizer: makes the optimizer.
         rtol: relative to the largest element of an array.
         jit_stock: compile the stock side with XLA, which draws the same random numbers as the device.
@@ -101,7 +101,7 @@ class Program:
     x: Any
     y: Any
     loss: Any = "mse"
-    metrics: Any = None
+    metrics: Callable[[], Any] = lambda: None
     optimizer: Callable[[], keras.optimizers.Optimizer] = sgd
     rtol: float = LOOSE
     jit_stock: bool = False
@@ -128,7 +128,7 @@ class Program:
         with counted() as device:
             with scope:
                 model = self.build()
-                model.compile(self.optimizer(), self.loss, metrics=self.metrics, **compiled, **self.compiled)
+                model.compile(self.optimizer(), self.loss, metrics=self.metrics(), **compiled, **self.compiled)
             history = model.fit(self.x, self.y, batch_size=BATCH, epochs=EPOCHS, verbose=0).history
             evaluated = model.evaluate(self.x, self.y, batch_size=BATCH, verbose=0, return_dict=True)
             return Seen(history, evaluated, weights_of(model), optimizer_of(model), device())

@@ -64,7 +64,7 @@ def test_run_eagerly() -> None:
 def test_batches_without_drop_remainder() -> None:
     data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(4)
     with pytest.raises(ValueError, match="not fully defined.*make sure to set `drop_remainder=True`"):
-        compiled().fit(data, verbose=0)
+        compiled().fit(data, shuffle=False, verbose=0)
     with pytest.raises(ValueError, match="not fully defined"):
         compiled().fit(X, Y, batch_size=4, validation_data=data, verbose=0)
     with pytest.raises(ValueError, match="not fully defined"):
@@ -95,7 +95,7 @@ def test_steps_per_execution_beyond_the_data(caplog: pytest.LogCaptureFixture) -
 def test_too_little_data() -> None:
     data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(4, drop_remainder=True)
     with pytest.raises(ValueError, match=r"at least 12 batches \(currently it can only generate 10 batches\)"):
-        compiled().fit(data, steps_per_epoch=12, verbose=0)
+        compiled().fit(data, steps_per_epoch=12, shuffle=False, verbose=0)
 
 
 class OwnFunction(keras.Model):
@@ -144,7 +144,7 @@ def _after(steps: int) -> list[np.ndarray]:
 def test_an_error_in_a_map_function_reaches_the_user(steps_per_execution: int) -> None:
     model = compiled(steps_per_execution=steps_per_execution)
     with counted() as device, pytest.raises(tf.errors.OpError) as raised:
-        model.fit(_fails_at(6, ZeroDivisionError("no seventh batch")), verbose=0)
+        model.fit(_fails_at(6, ZeroDivisionError("no seventh batch")), shuffle=False, verbose=0)
     assert "ZeroDivisionError: no seventh batch" in str(raised.value)
     assert "in check" in str(raised.value)  # the user's own traceback
     assert device().steps == 6
@@ -162,7 +162,7 @@ def test_an_error_in_a_generator_reaches_the_user() -> None:
 
     model = compiled(steps_per_execution=5)
     with pytest.raises((ZeroDivisionError, tf.errors.OpError), match="no fourth batch"):
-        model.fit(generator(), steps_per_epoch=10, verbose=0)
+        model.fit(generator(), steps_per_epoch=10, shuffle=False, verbose=0)
     assert int(model.optimizer.iterations.numpy()) == 3
     np.testing.assert_equal(list(weights_of(model).values()), _after(3))
 
@@ -190,7 +190,7 @@ def test_a_shape_that_changes_in_mid_epoch(steps_per_execution: int) -> None:
 
     model = compiled(steps_per_execution=steps_per_execution)
     with pytest.raises(Exception, match=r"\(2, 5\)") as raised:
-        model.fit(generator(), steps_per_epoch=5, verbose=0)
+        model.fit(generator(), steps_per_epoch=5, shuffle=False, verbose=0)
     assert "(4, 5)" in str(raised.value)
     assert int(model.optimizer.iterations.numpy()) == 3
 
@@ -215,9 +215,9 @@ class Ragged(layers.Layer):
 def test_an_op_the_device_cannot_run(layer: type[layers.Layer], op: str) -> None:
     model = compiled(layer())
     before = list(weights_of(model).values())
-    with counted() as device, pytest.raises((ValueError, NotImplementedError), match="Nothing was run") as raised:
+    with counted() as device, pytest.raises((ValueError, NotImplementedError), match=op) as raised:
         model.fit(X, Y, batch_size=4, verbose=0)
-    assert op in str(raised.value)
+    assert "Nothing was run" in str(raised.value)
     assert device().executions == 0
     np.testing.assert_equal(list(weights_of(model).values()), before)
     assert int(model.optimizer.iterations.numpy()) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -71,16 +72,16 @@ def branched() -> keras.Model:
 
 
 MODELS = [
-    Program("sequential", dense, X, Y, metrics=["mae"], rtol=TIGHT),
-    Program("unbuilt", unbuilt, X, Y, metrics=["mae"], rtol=TIGHT),
-    Program("subclassed", Subclassed, X, Y, metrics=["mae"], rtol=TIGHT, jit_stock=True),
+    Program("sequential", dense, X, Y, metrics=lambda: ["mae"], rtol=TIGHT),
+    Program("unbuilt", unbuilt, X, Y, metrics=lambda: ["mae"], rtol=TIGHT),
+    Program("subclassed", Subclassed, X, Y, metrics=lambda: ["mae"], rtol=TIGHT, jit_stock=True),
     Program(
         "branched",
         branched,
         {"left": X, "right": numbers(40, 2)},
         {"size": Y, "kind": LABELS},
         loss={"size": "mse", "kind": "sparse_categorical_crossentropy"},
-        metrics={"size": ["mae"], "kind": ["accuracy"]},
+        metrics=lambda: {"size": ["mae"], "kind": ["accuracy"]},
         rtol=TIGHT,
         compiled={"loss_weights": {"size": 0.5, "kind": 2.0}},
     ),
@@ -92,32 +93,36 @@ def test_a_model_trains_as_on_stock_keras(program: Program) -> None:
     program.check()
 
 
-OPTIMIZERS = [
-    keras.optimizers.SGD(0.05, nesterov=True, momentum=0.9, weight_decay=0.01),
-    keras.optimizers.SGD(keras.optimizers.schedules.ExponentialDecay(0.1, 5, 0.5)),
-    keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(0.01, 20), amsgrad=True, global_clipnorm=0.5),
-    keras.optimizers.Adam(0.01, use_ema=True, ema_momentum=0.9, ema_overwrite_frequency=5),
-    keras.optimizers.Adam(0.01, gradient_accumulation_steps=4),
-    keras.optimizers.AdamW(0.01, clipvalue=0.1),
-    keras.optimizers.Adamax(0.01),
-    keras.optimizers.Adagrad(0.05),
-    keras.optimizers.Adadelta(0.5),
-    keras.optimizers.Adafactor(0.01),
-    keras.optimizers.RMSprop(0.005, momentum=0.5, centered=True),
-    keras.optimizers.Nadam(0.01),
-    keras.optimizers.Ftrl(0.05),
-    keras.optimizers.Lion(0.001),
-    keras.optimizers.Lamb(0.01),
-    keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.05), initial_scale=64.0, dynamic_growth_steps=5),
-]
-if hasattr(keras.optimizers, "Muon"):
-    OPTIMIZERS.append(keras.optimizers.Muon(0.01))
+OPTIMIZERS: dict[str, Callable[[], keras.optimizers.Optimizer]] = {
+    "nesterov": lambda: keras.optimizers.SGD(0.05, nesterov=True, momentum=0.9, weight_decay=0.01),
+    "decayed_sgd": lambda: keras.optimizers.SGD(keras.optimizers.schedules.ExponentialDecay(0.1, 5, 0.5)),
+    "clipped_amsgrad": lambda: keras.optimizers.Adam(
+        keras.optimizers.schedules.CosineDecay(0.01, 20), amsgrad=True, global_clipnorm=0.5
+    ),
+    "averaged_adam": lambda: keras.optimizers.Adam(
+        0.01, use_ema=True, ema_momentum=0.9, ema_overwrite_frequency=5
+    ),
+    "accumulated_adam": lambda: keras.optimizers.Adam(0.01, gradient_accumulation_steps=4),
+    "adamw": lambda: keras.optimizers.AdamW(0.01, clipvalue=0.1),
+    "adamax": lambda: keras.optimizers.Adamax(0.01),
+    "adagrad": lambda: keras.optimizers.Adagrad(0.05),
+    "adadelta": lambda: keras.optimizers.Adadelta(0.5),
+    "adafactor": lambda: keras.optimizers.Adafactor(0.01),
+    "rmsprop": lambda: keras.optimizers.RMSprop(0.005, momentum=0.5, centered=True),
+    "nadam": lambda: keras.optimizers.Nadam(0.01),
+    "ftrl": lambda: keras.optimizers.Ftrl(0.05),
+    "lion": lambda: keras.optimizers.Lion(0.001),
+    "lamb": lambda: keras.optimizers.Lamb(0.01),
+    "muon": lambda: keras.optimizers.Muon(0.01),
+    "loss_scale": lambda: keras.optimizers.LossScaleOptimizer(
+        keras.optimizers.SGD(0.05), initial_scale=64.0, dynamic_growth_steps=5
+    ),
+}
 
 
-@pytest.mark.parametrize("place", range(len(OPTIMIZERS)), ids=lambda p: f"{p}_{type(OPTIMIZERS[p]).__name__}")
-def test_an_optimizer_changes_weights_as_on_stock_keras(place: int) -> None:
-    made = type(OPTIMIZERS[place]), OPTIMIZERS[place].get_config()
-    Program("", dense, X, Y, optimizer=lambda: made[0].from_config(made[1]), rtol=LOOSE).check()
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_an_optimizer_changes_weights_as_on_stock_keras(name: str) -> None:
+    Program(name, dense, X, Y, optimizer=OPTIMIZERS[name], rtol=LOOSE).check()
 
 
 def named_losses() -> dict[str, Any]:
@@ -155,8 +160,9 @@ def test_losses() -> None:
     Program("losses", many, X, dict.fromkeys(losses, ONE_HOT), losses).check()
 
 
-def test_metrics() -> None:
-    metrics = [
+def every_metric() -> list[Any]:
+    """Metrics of every kind of state: sums, confusion tables, thresholds."""
+    return [
         "accuracy",
         "mse",
         keras.metrics.RootMeanSquaredError(),
@@ -171,8 +177,10 @@ def test_metrics() -> None:
         keras.metrics.TruePositives(),
         keras.metrics.SensitivityAtSpecificity(0.5),
     ]
-    configs = [m if isinstance(m, str) else keras.metrics.serialize(m) for m in metrics]
-    Program("metrics", classifier, X, ONE_HOT, "categorical_crossentropy", configs).check()
+
+
+def test_metrics() -> None:
+    Program("metrics", classifier, X, ONE_HOT, "categorical_crossentropy", every_metric).check()
 
 
 def test_steps_per_execution_does_not_change_a_bit() -> None:
@@ -180,7 +188,7 @@ def test_steps_per_execution_does_not_change_a_bit() -> None:
         inner = [layers.Conv2D(3, 3), layers.BatchNormalization(), layers.Dropout(0.3), layers.Flatten()]
         return keras.Sequential([keras.Input((5, 5, 2)), *inner, layers.Dense(3)])
 
-    program = Program("", build, numbers(64, 5, 5, 2), numbers(64, 3), metrics=["mae"], optimizer=keras.optimizers.Adam)
+    program = Program("", build, numbers(64, 5, 5, 2), numbers(64, 3), metrics=lambda: ["mae"], optimizer=keras.optimizers.Adam)
     one, four, sixteen = (program.run_device(steps_per_execution) for steps_per_execution in (1, 4, 16))
     assert [seen.device.executions for seen in (one, four, sixteen)] == [48, 12, 3]
     assert one.device.steps == four.device.steps == sixteen.device.steps == 48

@@ -27,9 +27,7 @@ class InfeedExhausted(DeviceError):
 class ElementShapeError(DeviceError, ValueError):
     """An element of an infeed has another shape than those before it."""
 
-    def __init__(
-        self, queue: str, number: int, index: int, wanted: tuple[int, ...], received: tuple[int, ...]
-    ) -> None:
+    def __init__(self, queue: str, number: int, index: int, wanted: tuple[int, ...], received: tuple[int, ...]) -> None:
         super().__init__(
             f"Tensor {index} of element {number} of '{queue}' must have the shape {wanted}, which the program was "
             f"compiled for. Received: shape {received}. If this is the last, partial batch of the data, leave it out "

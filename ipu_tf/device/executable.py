@@ -118,6 +118,3 @@ def _straight_function(part: StraightPart) -> Any:
         return part.run(tuple(values[slot] for slot in part.live_in), hidden, elements)
 
     return run
-
-
-

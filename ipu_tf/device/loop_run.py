@@ -87,4 +87,3 @@ class LoopRun:
         for name, queue in self._outfeeds.items():
             queue.put(rows[name], ran)
         return ran, bool(goes_on)
-

@@ -79,7 +79,9 @@ class _Numbering:
 
     def slots(self, names: Sequence[Any]) -> tuple[int, ...]:
         """The slots of some names."""
-        return tuple(self._slots[n] if n in self._slots else self._slots.setdefault(n, next(self._count)) for n in names)
+        return tuple(
+            self._slots[n] if n in self._slots else self._slots.setdefault(n, next(self._count)) for n in names
+        )
 
 
 def _part(module: Module, piece: StraightSteps | LoopStep, names: _Numbering) -> Part:
@@ -150,7 +152,9 @@ def _inside(module: Module, block: Any) -> Iterator[Any]:
     yield from walk(block, module.functions)
 
 
-def _queues(module: Module, operations: Sequence[Any], staged: frozenset[str]) -> tuple[dict[str, Types], dict[str, Types]]:
+def _queues(
+    module: Module, operations: Sequence[Any], staged: frozenset[str]
+) -> tuple[dict[str, Types], dict[str, Types]]:
     """Element types of the staged infeeds and row types of the staged outfeeds among some operations."""
     infeeds: dict[str, Types] = {}
     outfeeds: dict[str, Types] = {}

@@ -59,9 +59,7 @@ class GraphDataset:
                     f"An infeed's dataset may depend on placeholders and constants. Received: one that depends on the "
                     f"variable '{tensor.op.name}'. Make the dataset from its value instead."
                 )
-        self._graph_def = pruned(
-            graph.as_graph_def(), [variant.op.name], {tensor.op.name for tensor in self.inputs}
-        )
+        self._graph_def = pruned(graph.as_graph_def(), [variant.op.name], {tensor.op.name for tensor in self.inputs})
         self._variant = variant.name
         self._element_spec = dataset.element_spec
 

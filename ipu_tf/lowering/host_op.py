@@ -31,7 +31,10 @@ class HostOp:
 
 
 def host_op(
-    function: Callable[..., Sequence[np.ndarray] | None], inputs: Sequence[tf.Tensor], outputs: Sequence[tf.TensorSpec], name: str
+    function: Callable[..., Sequence[np.ndarray] | None],
+    inputs: Sequence[tf.Tensor],
+    outputs: Sequence[tf.TensorSpec],
+    name: str,
 ) -> HostOp:
     """Adds an op to the current graph that calls `function` with its inputs' values when it runs.
 

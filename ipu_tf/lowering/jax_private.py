@@ -11,7 +11,10 @@ from jax._src.interpreters.mlir import make_ir_context
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-__all__ = ["ir", "parse_module", "stablehlo"]
+__all__ = ["MLIRError", "ir", "parse_module", "stablehlo"]
+
+
+MLIRError = ir.MLIRError
 
 
 def parse_module(text_or_bytecode: str | bytes) -> Any:

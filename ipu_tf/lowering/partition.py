@@ -174,9 +174,7 @@ def _definitions(part: StraightSteps | LoopStep) -> set[Any]:
     if isinstance(part, LoopStep):
         return set(part.operation.results)
     return {
-        name
-        for step in part.steps
-        for name in (step.targets if isinstance(step, Bind) else step.operation.results)
+        name for step in part.steps for name in (step.targets if isinstance(step, Bind) else step.operation.results)
     }
 
 
@@ -204,5 +202,7 @@ def _names_read(operation: Any) -> list[Any]:
 
 def uses_feeds(module: Module) -> bool:
     """Whether any infeed or outfeed marker occurs in the program."""
-    return any(custom_call_target(operation).startswith("ipu.") and feed_name(operation)
-               for operation in walk(module.main, module.functions))
+    return any(
+        custom_call_target(operation).startswith("ipu.") and feed_name(operation)
+        for operation in walk(module.main, module.functions)
+    )

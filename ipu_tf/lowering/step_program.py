@@ -1,6 +1,6 @@
 """A lowered step function as a program that runs it in a loop: one element in, the variables changed, one row out.
 
-    for each step:   variables, row = step(variables, element)
+for each step:   variables, row = step(variables, element)
 """
 
 from __future__ import annotations

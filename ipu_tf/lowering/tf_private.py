@@ -37,7 +37,7 @@ def stablehlo_bytecode(function: Any, specs: Sequence[tf.TensorSpec]) -> bytes:
 def custom_call(
     target: str, operands: Sequence[tf.Tensor], results: Sequence[tf.TensorSpec], configuration: str, side_effect: bool
 ) -> Any:
-    """A marker that survives tf2xla as `stablehlo.custom_call @target`: its result tensors, or the op if it has none."""
+    """A marker that survives tf2xla as `stablehlo.custom_call @target`; gives its result tensors."""
     return _tf2xla.custom_call_v2(target, list(operands), list(results), configuration, side_effect)
 
 
@@ -59,9 +59,7 @@ def eager_mode() -> Iterator[None]:
         yield
 
 
-def trace_in_graph(
-    name: str, function: Callable[..., Any], arguments: Sequence[Any]
-) -> Any:
+def trace_in_graph(name: str, function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
     """Traces a Python function into a `FuncGraph` nested in the current graph.
 
     Variables that the function makes belong to the current graph; tensors of it that the function reads are
@@ -108,7 +106,6 @@ def executing_eagerly() -> bool:
 def current_device() -> str:
     """The device asked for here, as TensorFlow spells it; an empty string if none was."""
     return _device_util.current()
-
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from ipu_tf.lowering import tf_private
 from ipu_tf.lowering.errors import LoweringError, UnsupportedOp, UnsupportedOpsError
+from ipu_tf.lowering.jax_private import MLIRError
 from ipu_tf.lowering.module import Module, parse
 
 _INPUTS = ("Placeholder", "PlaceholderWithDefault", "_Arg", "_Retval")
@@ -55,11 +56,22 @@ def lower(function: Any, variables: Sequence[tf.Variable] = ()) -> Lowered:
             bytecode = tf_private.stablehlo_bytecode(function, specs)
     except (tf.errors.OpError, ValueError) as error:
         raise _refusal(function, str(error)) from error
-    module = parse(bytecode)
+    module = _parsed(bytecode, function)
     captures = tuple(_capture(tensor, function, variables) for tensor in captured)
     lowered = Lowered(module, specs, captures, len([output for output in function.outputs if output is not None]))
     _check(lowered)
     return lowered
+
+
+def _parsed(bytecode: bytes, function: Any) -> Module:
+    try:
+        return parse(bytecode)
+    except (NotImplementedError, MLIRError) as error:
+        raise LoweringError(
+            f"`{_name(function)}` has values whose shape depends on data, or of a type the device has not: {error} "
+            "Nothing was run. tf.where(x), tf.unique and tf.boolean_mask are such ops; their forms with fixed shapes "
+            "(tf.where(x, a, b), a mask multiplied in) are not."
+        ) from error
 
 
 def _spec(tensor: tf.Tensor, name: str) -> tf.TensorSpec:
@@ -113,7 +125,9 @@ def _refusal(function: Any, message: str) -> Exception:
     for node in _nodes(function.graph.as_graph_def()):
         if not tf_private.compiles(node.op) and node.op not in _INPUTS:
             found[node.op].append(node.name)
-    for kind, node in re.findall(r"(\w+) \(No registered '\w+' OpKernel for XLA\w* devices.*?\{\{node ([^}]*)\}\}", message):
+    for kind, node in re.findall(
+        r"(\w+) \(No registered '\w+' OpKernel for XLA\w* devices.*?\{\{node ([^}]*)\}\}", message
+    ):
         found[kind] = found.get(kind) or [node]
     if found:
         ops = [UnsupportedOp(kind, "TensorFlow cannot compile it", tuple(nodes)) for kind, nodes in found.items()]
