@@ -58,7 +58,7 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
     name = getattr(computation, "__name__", "computation").strip("<>")
     parts = _Parts(computation)
     if tf_private.executing_eagerly():
-        function = tf.function(parts, autograph=False)
+        function = tf.function(parts, autograph=False, jit_compile=True)
         concrete = function.get_concrete_function(*[tf.TensorSpec(t.shape, t.dtype) for t in tensors])
         return parts.packed(DeviceFunction(concrete, _checked_ordinal(device))(tensors), None)
     if not _is_ipu(device):

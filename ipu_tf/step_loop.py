@@ -68,7 +68,7 @@ class StepLoop:
             filled = [None if spec is None else next(given) for spec in tf.nest.flatten(element_spec)]
             return step(tf.nest.pack_sequence_as(element_spec, filled))
 
-        # Gradients of while loops, as of masked RNNs, only lower if TensorFlow knows while tracing that XLA will compile.
+        # Gradients of loops, as of masked RNNs, lower only if TensorFlow knows while tracing that XLA will compile.
         traced = tf.function(flat, autograph=False, jit_compile=True)
         function = traced.get_concrete_function(*specs)
         self._function = function  # keeps the variables alive

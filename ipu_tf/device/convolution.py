@@ -1,7 +1,7 @@
 """Convolutions as the emulated device computes them: fast inside of loops on the CPU too.
 
-XLA:CPU runs a convolution inside of a `while` loop 10 to 50 times slower than outside, unless it is written in
-one particular form. The device's programs live in loops, so every convolution is brought into a canonical
+XLA:CPU runs a convolution inside of a `while` loop 10 to 50 times slower than outside, unless it is written
+in one particular form. The device's programs live in loops, so every convolution is brought into a canonical
 form, and for its shape the cheapest of several ways to compute it is chosen (`convolution_plans`).
 On other backends the backend's own convolution is used unchanged.
 """
@@ -71,8 +71,8 @@ def convolution(
     layout = dimension_numbers
     if lhs.dtype != rhs.dtype:
         raise ValueError(
-            f"the operands of a convolution must have one element type; received {lhs.dtype} and {rhs.dtype}. "
-            "Convert one of them."
+            f"the operands of a convolution must have one element type; received {lhs.dtype} and "
+            f"{rhs.dtype}. Convert one of them."
         )
     problem = canonicalize(
         lhs.shape,

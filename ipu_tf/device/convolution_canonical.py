@@ -73,8 +73,8 @@ def _check_layout(layout: ConvLayout, lhs_rank: int, rhs_rank: int) -> None:
         axes = getattr(layout, name)
         if sorted(axes) != list(range(rank)):
             raise ValueError(
-                f"the {name} axes of a convolution must be each of 0 to {rank - 1} once, for an array of {rank} "
-                f"axes; received {axes}. Give every axis of the {name} one role in the layout."
+                f"the {name} axes of a convolution must be each of 0 to {rank - 1} once, for an array of "
+                f"{rank} axes; received {axes}. Give every axis of the {name} one role in the layout."
             )
 
 
@@ -86,11 +86,17 @@ def _check_window(window: dict[str, Sequence[object]], rank: int) -> None:
                 "Give one for each spatial axis."
             )
         if name != "padding" and any(value < 1 for value in values):  # type: ignore[operator]
-            raise ValueError(f"{name} of a convolution must be 1 or more; received {tuple(values)}. Use 1 for none.")
+            raise ValueError(
+                f"{name} of a convolution must be 1 or more; received {tuple(values)}. Use 1 for none."
+            )
 
 
 def _check_groups(
-    layout: ConvLayout, lhs_shape: Sequence[int], rhs_shape: Sequence[int], feature_groups: int, batch_groups: int
+    layout: ConvLayout,
+    lhs_shape: Sequence[int],
+    rhs_shape: Sequence[int],
+    feature_groups: int,
+    batch_groups: int,
 ) -> None:
     features, batch = lhs_shape[layout.input_feature], lhs_shape[layout.input_batch]
     kernel, out = rhs_shape[layout.kernel_input_feature], rhs_shape[layout.kernel_output_feature]
@@ -111,4 +117,6 @@ def _check_groups(
         ("batch", batch, batch_groups),
     ):
         if size % groups:
-            raise ValueError(f"the {name} must divide into {groups} groups; {received}. Change the group count.")
+            raise ValueError(
+                f"the {name} must divide into {groups} groups; {received}. Change the number of groups."
+            )

@@ -17,7 +17,7 @@ from ipu_tf.device.convolution_problem import CanonicalConvolution
 from ipu_tf.device.convolution_windows import Windows, product
 
 #: Bytes of patches built at a time.
-CHUNK = 4e6
+CHUNK = 3.5e6
 #: Result positions above which the program for gathering patches would be long.
 MOST_POSITIONS = 128
 #: Rows of patches up to this long are cheaper to transpose in the product than the kernel is.
@@ -52,8 +52,7 @@ def _emit(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: 
         result = _one_position(lhs, rhs, problem)
     else:
         lhs, rhs = lax.optimization_barrier((lhs, rhs))
-        parts = (lambda a, b: _some_examples(a, b, problem))
-        result = sum_over_chunks(parts, (lhs, rhs), _chunk(problem))
+        result = sum_over_chunks(lambda a, b: _some_examples(a, b, problem), (lhs, rhs), _chunk(problem))
     result = result.reshape(problem.out_features, *problem.output, problem.batch)
     return jnp.moveaxis(result, (0, -1), (-1, 0)).astype(problem.out_dtype)
 

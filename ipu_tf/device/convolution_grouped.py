@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import jax
@@ -44,7 +45,9 @@ def _cost_multiply_add(problem: CanonicalConvolution, best: Best) -> float:
     return CALL + TERM * sums * problem.taps * problem.group_features + traffic(problem.bytes_of(sums))
 
 
-def _emit_multiply_add(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:
+def _emit_multiply_add(
+    lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve
+) -> jax.Array:
     groups, features = problem.feature_groups, problem.group_features
     lhs, rhs = lax.optimization_barrier((lhs, rhs))
     weights = rhs.reshape(problem.taps, features, -1).astype(problem.accumulator)
@@ -73,8 +76,8 @@ def _emit_multiply_reduce(
     # The sum runs over the examples, which are the features here, and over the window.
     lhs, rhs = jnp.moveaxis(lhs, (0, -1), (-1, 0)), jnp.moveaxis(rhs, -2, 0)
     lhs, rhs = lax.optimization_barrier((lhs, rhs))
-    example = problem.bytes_of(problem.batch, *problem.input) + problem.bytes_of(problem.taps, problem.out_features)
-    chunk = max(1, min(problem.in_features, int(CHUNK // max(1, example))))
+    example = problem.bytes_of(math.prod(problem.input) * problem.batch + problem.taps * problem.out_features)
+    chunk = max(1, min(problem.in_features, int(CHUNK // example)))
     sums = sum_over_chunks(lambda a, b: jnp.stack(list(_sums(a, b, problem))), (lhs, rhs), chunk)
     return sums.reshape(problem.output_shape).astype(problem.out_dtype)
 
@@ -93,7 +96,9 @@ def _sums(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution) -> Iter
 def _group(problem: CanonicalConvolution) -> CanonicalConvolution:
     groups = problem.feature_groups
     return problem.but(
-        in_features=problem.in_features // groups, out_features=problem.out_features // groups, feature_groups=1
+        in_features=problem.in_features // groups,
+        out_features=problem.out_features // groups,
+        feature_groups=1,
     )
 
 
@@ -111,7 +116,7 @@ def _emit_split(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, s
         operands = zip(jnp.split(lhs, groups, axis=-1), jnp.split(rhs, groups, axis=-1), strict=True)
         return jnp.concatenate([solve(a, b, part) for a, b in operands], axis=-1)
     parts = tuple(jnp.moveaxis(a.reshape(*a.shape[:-1], groups, -1), -2, 0) for a in (lhs, rhs))
-    results = lax.map(lambda operands: solve(*operands, part), parts)
+    results = lax.map(lambda operands: solve(operands[0], operands[1], part), parts)
     return jnp.moveaxis(results, 0, -2).reshape(problem.output_shape)
 
 
@@ -149,7 +154,7 @@ MULTIPLY_ADD = Plan(
 )
 MULTIPLY_REDUCE = Plan(
     "multiply-reduce",
-    "a depthwise filter's gradient: shifted inputs times the other operand, summed over some examples at a time",
+    "a depthwise filter's gradient: shifted inputs times the other operand, summed over the examples",
     _applies_multiply_reduce,
     _cost_multiply_reduce,
     _emit_multiply_reduce,

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jax import lax
 
-from ipu_tf.device.convolution_plan import CACHE, CALL, Best, Plan, Solve, arithmetic, traffic
+from ipu_tf.device.convolution_plan import CALL, FLOPS, Best, Plan, Solve, arithmetic, traffic
 from ipu_tf.device.convolution_problem import HALVES, CanonicalConvolution, ConvLayout
 from ipu_tf.device.convolution_windows import pad_space
 
@@ -19,6 +19,10 @@ from ipu_tf.device.convolution_windows import pad_space
 UNPADDED_LIMIT = 10e6
 #: Rates in flops a microsecond of forms the library has no good kernel for.
 DOUBLE_RATE, VOLUME_RATE, LEADING_RATE, DILATED_RATE, UNPADDED_RATE = 90e3, 25e3, 30e3, 150e3, 28e3
+#: Microseconds beside the arithmetic: for each position of the result; with few features; for each tap of it
+#: with an odd number of features; for each result in groups.
+PIXEL, FEW_FEATURES_PIXEL, ODD_TAP, GROUPED_RESULT = 0.003, 0.02, 0.0058, 0.025
+FEW_FEATURES = 32
 
 
 def library_convolution(
@@ -52,7 +56,8 @@ def _emit_canonical(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolutio
 
 
 def _has_fast_kernel(problem: CanonicalConvolution) -> bool:
-    return problem.rank == 2 and problem.groups == 1 and problem.is_plain and problem.dtype in (*HALVES, "float32")
+    typed = problem.dtype in (*HALVES, "float32")
+    return typed and problem.rank == 2 and problem.groups == 1 and problem.is_plain
 
 
 def _patch_bytes(problem: CanonicalConvolution) -> int:
@@ -71,19 +76,19 @@ def _rate(problem: CanonicalConvolution) -> float:
         DOUBLE_RATE: problem.dtype == "float64",
         UNPADDED_RATE: _is_unpadded_and_large(problem),
     }
-    return min((rate for rate, applies in rates.items() if applies), default=200e3)
+    return min((rate for rate, applies in rates.items() if applies), default=FLOPS)
 
 
 def _cost_canonical(problem: CanonicalConvolution, best: Best) -> float:
     if problem.groups > 1:
-        return CALL + 0.025 * problem.pixels * problem.out_features
-    cost = arithmetic(problem.products, _rate(problem))
+        return CALL + GROUPED_RESULT * problem.pixels * problem.out_features
+    cost = arithmetic(problem.products, _rate(problem)) + PIXEL * problem.pixels
     if not problem.is_plain:
         cost += traffic(problem.bytes_of(problem.batch, *problem.input, problem.taps, problem.out_features))
-    if problem.out_features < 32:
-        cost += 0.02 * problem.pixels
+    if problem.out_features < FEW_FEATURES:
+        cost += FEW_FEATURES_PIXEL * problem.pixels
     if _is_odd(problem):
-        cost += 0.0058 * problem.pixels * problem.taps
+        cost += ODD_TAP * problem.pixels * problem.taps
     return cost
 
 
@@ -108,7 +113,8 @@ def _emit_guarded(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution,
 
 
 def _cost_widened(problem: CanonicalConvolution, best: Best) -> float:
-    return best(problem.but(in_features=problem.in_features + 1)) + traffic(problem.bytes_of(*problem.input_shape))
+    wider = problem.but(in_features=problem.in_features + 1)
+    return best(wider) + traffic(problem.bytes_of(*wider.input_shape))
 
 
 def _emit_widened(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:
@@ -126,8 +132,7 @@ CANONICAL = Plan(
 )
 GUARDED = Plan(
     "guarded",
-    f"without padding the library copies windows of more than {UNPADDED_LIMIT / 1e6:.0f} MB to memory; "
-    "one zero row, cut off afterwards, avoids it",
+    "without padding the library writes the windows out to memory; a row of zeros, its results cut off, avoids it",
     _is_unpadded_and_large,
     _cost_guarded,
     _emit_guarded,
@@ -140,4 +145,3 @@ WIDENED = Plan(
     _emit_widened,
 )
 PLANS = (CANONICAL, GUARDED, WIDENED)
-assert CACHE > UNPADDED_LIMIT

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import jax
 from jax import lax
 
-from ipu_tf.device.convolution_plan import Best, Plan, Solve, arithmetic, traffic
+from ipu_tf.device.convolution_plan import CACHE, Best, Plan, Solve, arithmetic, traffic
 from ipu_tf.device.convolution_problem import CanonicalConvolution
 from ipu_tf.device.convolution_windows import Windows, product
 
@@ -15,6 +13,8 @@ from ipu_tf.device.convolution_windows import Windows, product
 ALIGN = 16
 #: Taps above which the program for gathering patches would be long.
 MOST_TAPS = 64
+#: Columns below which the library's product does not get faster.
+NARROW = 32
 #: Above so many bytes the library's product copies its left operand out to memory first.
 LARGE = 10e6
 
@@ -29,8 +29,8 @@ def _covers(problem: CanonicalConvolution) -> bool:
 
 
 def _applies_matmul(problem: CanonicalConvolution) -> bool:
-    pointwise = problem.taps == 1 and math.prod(problem.window_dilation) >= 1
-    return _is_dense(problem) and not problem.leading_contraction and (pointwise or _covers(problem))
+    simple = problem.taps == 1 or _covers(problem)
+    return simple and _is_dense(problem) and not problem.leading_contraction
 
 
 def _cost_matmul(problem: CanonicalConvolution, best: Best) -> float:
@@ -40,10 +40,7 @@ def _cost_matmul(problem: CanonicalConvolution, best: Best) -> float:
 
 
 def _emit_matmul(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:
-    if _covers(problem):
-        rows = lhs.reshape(problem.batch, -1)
-    else:
-        rows = Windows.of(problem).patches(lhs)
+    rows = lhs.reshape(problem.batch, -1) if _covers(problem) else Windows.of(problem).patches(lhs)
     result = product(rows, rhs.reshape(-1, problem.out_features), (1, 0), problem)
     return result.reshape(problem.output_shape).astype(problem.out_dtype)
 
@@ -58,8 +55,10 @@ def _applies_patches(problem: CanonicalConvolution) -> bool:
 
 
 def _cost_patches(problem: CanonicalConvolution, best: Best) -> float:
-    row = _row(problem)
-    return arithmetic(problem.pixels * row * problem.out_features) + traffic(problem.bytes_of(problem.pixels, row))
+    # A product with few columns takes as long as with more, and gathering is faster than most copies.
+    gathered = problem.bytes_of(problem.pixels, _row(problem))
+    products = problem.pixels * _row(problem) * max(problem.out_features, NARROW)
+    return arithmetic(products) + traffic(gathered) * (0.5 if gathered <= CACHE else 1)
 
 
 def _emit_patches(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:

@@ -110,7 +110,8 @@ class CanonicalConvolution:
 
     def _output_size(self, axis: int) -> int:
         room = spread(self.input[axis], self.input_dilation[axis]) + sum(self.padding[axis])
-        return max(0, (room - spread(self.window[axis], self.window_dilation[axis])) // self.strides[axis] + 1)
+        reach = spread(self.window[axis], self.window_dilation[axis])
+        return max(0, (room - reach) // self.strides[axis] + 1)
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -166,7 +167,8 @@ class CanonicalConvolution:
     @property
     def is_plain(self) -> bool:
         """Whether the input is not dilated and the padding crops nothing."""
-        return all(d == 1 for d in self.input_dilation) and all(low >= 0 and high >= 0 for low, high in self.padding)
+        crops = any(low < 0 or high < 0 for low, high in self.padding)
+        return not crops and all(dilation == 1 for dilation in self.input_dilation)
 
     @property
     def is_padded(self) -> bool:
@@ -187,8 +189,8 @@ class CanonicalConvolution:
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
 
     def __str__(self) -> str:
-        shapes = ("x".join(map(str, s)) or "1" for s in (self.input_shape, self.kernel_shape, self.output_shape))
-        return "{} * {} -> {} {}".format(*shapes, self.dtype)
+        shapes = (self.input_shape, self.kernel_shape, self.output_shape)
+        return "{} * {} -> {} {}".format(*("x".join(map(str, shape)) for shape in shapes), self.dtype)
 
 
 def spread(size: int, dilation: int) -> int:

@@ -16,7 +16,6 @@ from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from ipu_tf.device.convolution_plan import Best, Plan, Solve, arithmetic, traffic
@@ -96,9 +95,11 @@ def _emit_phases(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, 
 def _spread_out(part: jax.Array, phases: tuple[_Phase, ...], problem: CanonicalConvolution) -> jax.Array:
     """The results of one combination of phases at their places among zeros."""
     inside = tuple(d - 1 for d in problem.input_dilation)
-    ends = (phase.first + (phase.count - 1) * (gap + 1) + 1 for phase, gap in zip(phases, inside, strict=True))
-    padding = tuple((p.first, size - end) for p, size, end in zip(phases, problem.output, ends, strict=True))
-    return pad_space(part, padding, inside)
+    padding = []
+    for phase, gap, size in zip(phases, inside, problem.output, strict=True):
+        last = phase.first + (phase.count - 1) * (gap + 1)
+        padding.append((phase.first, size - 1 - last))
+    return pad_space(part, tuple(padding), inside)
 
 
 def _applies_tiles(problem: CanonicalConvolution) -> bool:
@@ -108,23 +109,37 @@ def _applies_tiles(problem: CanonicalConvolution) -> bool:
 
 def _cost_tiles(problem: CanonicalConvolution, best: Best) -> float:
     tiles = problem.bytes_of(problem.batch, *problem.input, problem.taps, problem.out_features)
-    work = problem.batch * math.prod(problem.input) * problem.taps * problem.in_features * problem.out_features
-    return arithmetic(work) + traffic(tiles) + traffic(problem.bytes_of(*problem.output_shape))
+    products = math.prod(problem.input_shape) * problem.taps * problem.out_features
+    return arithmetic(products) + traffic(tiles) + traffic(problem.bytes_of(*problem.output_shape))
 
 
 def _emit_tiles(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:
-    rank, dilation = problem.rank, problem.input_dilation
-    kernel = jnp.moveaxis(lax.rev(rhs, tuple(range(rank))), -2, 0).reshape(problem.in_features, -1)
+    space = _laid_out(_tiles(lhs, rhs, problem), problem)
+    padding = []
+    for axis, (low, _) in enumerate(problem.padding):
+        start = low - (problem.window[axis] - 1)
+        padding.append((start, problem.output[axis] - space.shape[axis + 1] - start))
+    return pad_space(space, tuple(padding))
+
+
+def _tiles(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution) -> jax.Array:
+    """For each element of the input what it adds to the results near it: (batch, *space, *dilation, features)."""
+    kernel = jnp.moveaxis(lax.rev(rhs, tuple(range(problem.rank))), -2, 0).reshape(problem.in_features, -1)
     tiles = product(lhs.reshape(-1, problem.in_features), kernel, (1, 0), problem).astype(problem.out_dtype)
-    tiles = tiles.reshape(problem.batch, *problem.input, *problem.window, problem.out_features)
-    gaps = [(0, d - w, 0) for d, w in zip(dilation, problem.window, strict=True)]
-    tiles = lax.pad(tiles, np.zeros((), tiles.dtype), [(0, 0, 0)] * (rank + 1) + gaps + [(0, 0, 0)])
-    order = [axis for pair in zip(range(1, rank + 1), range(rank + 1, 2 * rank + 1), strict=True) for axis in pair]
-    sizes = tuple(n * d for n, d in zip(problem.input, dilation, strict=True))
-    space = tiles.transpose(0, *order, 2 * rank + 1).reshape(problem.batch, *sizes, problem.out_features)
-    starts = tuple(low - (w - 1) for (low, _), w in zip(problem.padding, problem.window, strict=True))
-    ends = (out - n - start for out, n, start in zip(problem.output, sizes, starts, strict=True))
-    return pad_space(space, tuple(zip(starts, ends, strict=True)))
+    tiles = tiles.reshape(-1, *problem.window, problem.out_features)
+    gaps = tuple((0, d - w) for d, w in zip(problem.input_dilation, problem.window, strict=True))
+    return pad_space(tiles, gaps).reshape(
+        problem.batch, *problem.input, *problem.input_dilation, problem.out_features
+    )
+
+
+def _laid_out(tiles: jax.Array, problem: CanonicalConvolution) -> jax.Array:
+    """The tiles next to each other: (batch, *(space * dilation), features)."""
+    rank = problem.rank
+    order = [axis for n in range(1, rank + 1) for axis in (n, n + rank)]
+    sizes = (n * d for n, d in zip(problem.input, problem.input_dilation, strict=True))
+    space = tiles.transpose(0, *order, 2 * rank + 1)
+    return space.reshape(problem.batch, *sizes, problem.out_features)
 
 
 PHASES = Plan(

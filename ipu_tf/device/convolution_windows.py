@@ -57,7 +57,7 @@ class Windows:
             )
 
     def patches(self, array: jax.Array, align: int = 1) -> jax.Array:
-        """(batch * windows, taps * features): a row for each window, zeros added up to a multiple of `align`."""
+        """(batch * windows, taps * features): a row for each window, filled up to a multiple of `align`."""
         columns = list(self.slices(array))
         width = math.prod(self.taps) * array.shape[-1]
         if width % align:
@@ -75,7 +75,9 @@ def pad_space(array: jax.Array, padding: Pairs, interior: tuple[int, ...] | None
     return lax.pad(array, np.zeros((), array.dtype), [(0, 0, 0), *config, (0, 0, 0)])
 
 
-def product(left: jax.Array, right: jax.Array, axes: tuple[int, int], problem: CanonicalConvolution) -> jax.Array:
+def product(
+    left: jax.Array, right: jax.Array, axes: tuple[int, int], problem: CanonicalConvolution
+) -> jax.Array:
     """The matrix product over one axis of each, with the problem's precision, in its accumulator's type."""
     return lax.dot_general(
         left,

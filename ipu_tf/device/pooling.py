@@ -160,7 +160,9 @@ def _identity(reducer: Reducer, dtype: np.dtype) -> float | int | None:
     return None
 
 
-def _windows(shape: Sequence[int], sizes: Sequence[int], strides: Sequence[int], padding: Pairs) -> list[AxisWindows]:
+def _windows(
+    shape: Sequence[int], sizes: Sequence[int], strides: Sequence[int], padding: Pairs
+) -> list[AxisWindows]:
     """The windows along each axis."""
     entries = zip(shape, sizes, strides, padding, strict=True)
     return [AxisWindows(n, size, stride, *edges) for n, size, stride, edges in entries]

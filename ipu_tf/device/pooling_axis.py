@@ -58,8 +58,8 @@ class AxisWindows:
         taps = self._taps(self._padded(array, axis, self.low, self.high), axis)
         best = next(taps)
         seen = self._inside(0)
-        place = self._along(np.where(seen, 0, -1).astype(self._place_type), axis, best.ndim)
-        place = jnp.broadcast_to(place, best.shape)
+        first = np.where(seen, 0, -1).astype(self._place_type)
+        place = jnp.broadcast_to(self._along(first, axis, best.ndim), best.shape)
         for number, tap in enumerate(taps, start=1):
             inside = self._inside(number)
             kept = keep(best, tap)
@@ -95,8 +95,8 @@ class AxisWindows:
             start = reach - 1 - m
             gradient, at = (lax.slice_in_dim(a, start, start + blocks, axis=axis) for a in (source, place))
             wanted = np.arange(self.stride) + m * self.stride
-            wanted = self._along(np.where(wanted < self.size, wanted, -2).astype(place.dtype), axis + 1, source.ndim + 1)
-            hit = jnp.expand_dims(at, axis + 1) == wanted
+            wanted = np.where(wanted < self.size, wanted, -2).astype(place.dtype)
+            hit = jnp.expand_dims(at, axis + 1) == self._along(wanted, axis + 1, source.ndim + 1)
             part = jnp.where(hit, jnp.expand_dims(gradient, axis + 1), np.zeros((), source.dtype))
             total = part if total is None else total + part
         assert total is not None

@@ -11,27 +11,41 @@ from ipu_tf.lowering.module import Module, custom_call_target, walk
 from ipu_tf.lowering.op import Op
 from ipu_tf.lowering.rules import CUSTOM_CALLS, RULES
 
+NO_RULE = "there is no rule for it"
+UNKNOWN_SHAPE = "the shape of its result depends on values, and the device needs fixed shapes"
+
 
 def check_supported(module: Module) -> None:
-    """Looks up a rule for every op of a module.
+    """Looks up a rule for every op of a module, and checks that no shape depends on values.
 
     Raises:
-        UnsupportedOpsError: listing every op without one, with the places of the model it came from.
+        UnsupportedOpsError: listing every op that cannot be imported, with the places of the model it came from.
     """
-    missing: dict[str, list[str]] = collections.defaultdict(list)
+    found: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
     for operation in walk(module.main, module.functions):
-        name = _missing(operation)
-        if name:
-            missing[name].append(Op(operation).origin)
-    if missing:
-        ops = [UnsupportedOp(name, "there is no rule for it", tuple(dict.fromkeys(o))) for name, o in missing.items()]
+        unsupported = _missing(operation) or _of_unknown_shape(operation)
+        if unsupported:
+            found[unsupported].append(Op(operation).origin)
+    if found:
+        ops = [UnsupportedOp(name, reason, tuple(dict.fromkeys(o))) for (name, reason), o in found.items()]
         raise UnsupportedOpsError(module.name, tuple(sorted(ops, key=lambda op: op.name)))
 
 
-def _missing(operation: Any) -> str | None:
+def _missing(operation: Any) -> tuple[str, str] | None:
     target = custom_call_target(operation)
     if target:
-        return None if target in CUSTOM_CALLS else f"{operation.name} @{target}"
+        return None if target in CUSTOM_CALLS else (f"{operation.name} @{target}", NO_RULE)
     if operation.name in RULES or operation.name in TERMINATORS:
         return None
-    return operation.name
+    return operation.name, NO_RULE
+
+
+def _of_unknown_shape(operation: Any) -> tuple[str, str] | None:
+    """An op that makes a tensor of unknown shape; those that only pass it on are not named."""
+    made = any(_unknown(value) for value in operation.results)
+    passed_on = any(_unknown(value) for value in operation.operands)
+    return (operation.name, UNKNOWN_SHAPE) if made and not passed_on else None
+
+
+def _unknown(value: Any) -> bool:
+    return "?" in str(value.type)

@@ -24,6 +24,7 @@ from tensorflow.python.framework import func_graph as _func_graph
 from tensorflow.python.framework import importer as _importer
 from tensorflow.python.framework import kernels as _kernels
 from tensorflow.python.framework import ops as _ops
+from tensorflow.python.ops import control_flow_ops as _control_flow_ops
 from tensorflow.python.ops import handle_data_util as _handle_data_util
 
 _local = threading.local()
@@ -65,7 +66,19 @@ def trace_in_graph(name: str, function: Callable[..., Any], arguments: Sequence[
     Variables that the function makes belong to the current graph; tensors of it that the function reads are
     captured.
     """
-    return _func_graph.func_graph_from_py_func(name, function, tuple(arguments), {}, add_control_dependencies=True)
+
+    def in_xla_context(*tensors: Any) -> Any:
+        # TensorFlow makes loops whose gradients can be lowered only where it knows that XLA will compile them.
+        xla = _control_flow_ops.XLAControlFlowContext()
+        xla.Enter()
+        try:
+            return function(*tensors)
+        finally:
+            xla.Exit()
+
+    return _func_graph.func_graph_from_py_func(
+        name, in_xla_context, tuple(arguments), {}, add_control_dependencies=True
+    )
 
 
 def import_graph(graph_def: Any, inputs: dict[str, tf.Tensor], outputs: Sequence[str]) -> list[Any]:
