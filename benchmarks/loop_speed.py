@@ -126,14 +126,13 @@ def options() -> argparse.Namespace:
         prog="python -m benchmarks",
         description="Measures the time of a training step: this project, stock Keras, JAX by hand. Each runs in a "
         "process of its own; compilation is left out; nothing else should run on the machine.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     others = [name for name in CONTENDERS if name != OURS]
     add = parser.add_argument
-    add("--models", nargs="+", choices=WORKLOADS, default=list(WORKLOADS), help="what is trained")
-    add("--against", nargs="+", choices=others, default=others, help="what this project is compared with")
-    add("--rounds", type=_positive, default=7, help="how often each has its turn")
-    add("--steps", type=_positive, help="training steps of a turn, for all models (default: each its own)")
+    add("--models", nargs="+", choices=WORKLOADS, default=list(WORKLOADS), help="what is trained (both)")
+    add("--against", nargs="+", choices=others, default=others, help="what this project is compared with (all)")
+    add("--rounds", type=_positive, default=7, help="how often each has its turn (%(default)s)")
+    add("--steps", type=_positive, help="training steps of a turn, for all models (each has its own number)")
     add("--json", type=Path, metavar="FILE", help="write everything measured there as well")
     return parser.parse_args()
 

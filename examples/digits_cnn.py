@@ -136,19 +136,20 @@ def compare(on_device: tf.keras.Model, digits: Digits, steps_per_execution: int)
 def main() -> None:
     """Reads the command line and does it all."""
     parser = argparse.ArgumentParser(
-        description="Trains a small convolutional network on handwritten digits, on the emulated IPU.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        description="Trains a small convolutional network on handwritten digits, on the emulated IPU."
     )
-    parser.add_argument("--epochs", type=int, default=15, help="how often to go through the training images")
-    parser.add_argument("--batch-size", type=int, default=32, help="images in a training step")
+    parser.add_argument("--epochs", type=int, default=15, help="passes over the training images (%(default)s)")
+    parser.add_argument("--batch-size", type=int, default=32, help="images in a training step (%(default)s)")
     parser.add_argument(
         "--steps-per-execution",
         type=int,
         help="training steps the device runs before Python hears of it; must divide the steps of an epoch "
-        "(default: an epoch's)",
+        "(all steps of an epoch)",
     )
     parser.add_argument("--no-comparison", action="store_true", help="leave out the time with stock Keras")
     options = parser.parse_args()
+    if not 1 <= options.batch_size <= 1437:
+        parser.error(f"--batch-size: wanted 1 to 1437, the number of training images; received {options.batch_size}")
     digits = read_digits(options.batch_size)
     steps_per_execution = options.steps_per_execution or digits.steps
     model = train_on_device(digits, options.epochs, steps_per_execution)

@@ -18,6 +18,7 @@ from ipu_tf.config_options import IpuOptions
 from ipu_tf.config_report import LOGGER
 from ipu_tf.config_validation import as_numbers, validate
 from ipu_tf.device.environment import use_ipu_model
+from ipu_tf.device.residency import RESIDENCY
 
 if TYPE_CHECKING:
     from ipu_tf.config import IPUConfig
@@ -193,6 +194,12 @@ def _prepare(config: IPUConfig) -> ConfiguredSystem:
     return ConfiguredSystem(IpuOptions(own), own, devices)
 
 
+def _drop_resident_variables() -> None:
+    """Brings variables that live on the devices back to the host and frees their buffers."""
+    RESIDENCY.flush()
+    RESIDENCY.forget()
+
+
 def _backend() -> str:
     return jax.default_backend()
 
@@ -203,3 +210,6 @@ def _no_such_device(ordinal: int, devices: tuple[IPUDevice, ...]) -> str:
     if ordinal >= len(devices):
         advice += f", or set `auto_select_ipus` to {ordinal + 1} numbers, one for each device"
     return f"There is no /device:IPU:{ordinal}: {there} ({', '.join(map(str, devices))}). {advice}."
+
+
+on_reset(_drop_resident_variables)

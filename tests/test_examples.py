@@ -32,9 +32,14 @@ class Ran:
 
 
 def run(name: str, *arguments: str) -> Ran:
-    """Runs an example under the launcher, which counts what the device does; warnings are errors."""
+    """Runs an example."""
+    return run_script(ROOT / "examples" / f"{name}.py", *arguments)
+
+
+def run_script(script: Path, *arguments: str) -> Ran:
+    """Runs a script under the launcher, which counts what the device does; warnings are errors."""
     launcher = [sys.executable, "-W", "error", "-m", "ipu_tf", "--stats"]
-    command = [*launcher, str(ROOT / "examples" / f"{name}.py"), *arguments]
+    command = [*launcher, str(script), *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     counted = STATS.search(done.stdout.splitlines()[-1])
@@ -55,6 +60,21 @@ def test_every_example_is_run_here() -> None:
     names = [path.stem for path in (ROOT / "examples").glob("*.py") if path.stem != "__init__"]
     assert names
     assert [name for name in names if f'run("{name}"' not in text] == []
+
+
+def test_the_readme_s_code_runs(tmp_path: Path) -> None:
+    """Every complete program of the README, one after the other in one process, as it says."""
+    blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    programs = [block for block in blocks if "..." not in block]
+    assert len(programs) == len(blocks) - 1 == 3
+    script = tmp_path / "readme.py"
+    script.write_text("\n".join(programs))
+    ran = run_script(script)
+    assert "array([11., 22.], dtype=float32), array([101., 202.], dtype=float32)" in ran.output
+    assert "tf.Tensor(45.0" in ran.output
+    assert "[ 0.  0.  1.  3.  6. 10. 15. 21. 28. 36.]" in ran.output
+    # A program each to train, to test, to add and to repeat; 2 epochs of 20 steps, 20 to test, 1 and 10.
+    assert (ran.programs, ran.executions, ran.steps) == (4, 5, 71)
 
 
 def test_digits_cnn() -> None:

@@ -194,3 +194,13 @@ def test_run_inside_a_tf_function(strategy: Strategy) -> None:  # noqa: F811
         assert float(outer(tf.constant(2.0))) == 7.0
     assert float(total) == 3.0
     assert work.counts.executions == 1
+
+
+def test_a_reset_brings_variables_back_and_frees_the_device(strategy: Strategy) -> None:  # noqa: F811
+    from ipu_tf.device.residency import RESIDENCY
+
+    variable = tf.Variable(1.0)
+    strategy.run(tf.function(lambda: variable.assign_add(1.0)))
+    assert len(RESIDENCY) > 0
+    ipu.config.reset_ipu_configuration()
+    assert len(RESIDENCY) == 0 and float(variable) == 2.0

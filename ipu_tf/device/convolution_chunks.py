@@ -2,31 +2,52 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable
 
 import jax
+import jax.numpy as jnp
 from jax import lax
+
+
+def chunk_size(rows: int, most: int) -> int:
+    """At most `most` rows, at least half as many, and a divisor of `rows` if there is one.
+
+    Example:
+        >>> chunk_size(64, 5), chunk_size(61, 5), chunk_size(3, 5), chunk_size(3, 0)
+        (4, 5, 3, 1)
+    """
+    most = max(1, min(rows, most))
+    return next((size for size in range(most, most // 2, -1) if rows % size == 0), most)
 
 
 def sum_over_chunks(
     function: Callable[..., jax.Array], arrays: tuple[jax.Array, ...], size: int
 ) -> jax.Array:
-    """The sum of `function` over chunks of at most `size` rows of `arrays`, which have equally many.
-
-    The first chunk takes the odd rows. It is computed outside of the loop and starts the sum, which so has
-    the type the loop's body gives it, inside `shard_map` too.
+    """The sum of `function` over chunks of at most `size` rows of `arrays`, which have equally many, not none.
 
     Example:
-        >>> import jax.numpy as jnp
         >>> sum_over_chunks(lambda part: part.sum(), (jnp.arange(7.0),), 3)
         Array(21., dtype=float32)
     """
-    rows = arrays[0].shape[0]
-    loops = max(0, -(-rows // size) - 1)
-    odd = rows - loops * size
+    loops, odd = divmod(arrays[0].shape[0], size)
 
     def add(index: jax.Array, total: jax.Array) -> jax.Array:
         return total + function(*(lax.dynamic_slice_in_dim(a, odd + index * size, size) for a in arrays))
 
-    first = function(*(array[:odd] for array in arrays))
-    return lax.fori_loop(0, loops, add, first) if loops else first
+    if loops <= 1 and not odd:
+        return function(*arrays)
+    first = function(*(array[:odd] for array in arrays)) if odd else _nothing(function, arrays)
+    return lax.fori_loop(0, loops, add, first)
+
+
+def _nothing(function: Callable[..., jax.Array], arrays: tuple[jax.Array, ...]) -> jax.Array:
+    """Zeros of the type of the function's results, which inside of `shard_map` is more than their shape.
+
+    A loop must return the type it starts from. So the zeros are chosen, by a constant condition that the
+    compiler takes away, over something that has this type.
+    """
+    result = jax.eval_shape(function, *arrays)
+    either = functools.reduce(operator.mul, (array.ravel()[0].astype(result.dtype) for array in arrays))
+    return jnp.where(jnp.zeros(result.shape, bool), either, jnp.zeros((), result.dtype))

@@ -11,13 +11,13 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ipu_tf.device.convolution_chunks import sum_over_chunks
+from ipu_tf.device.convolution_chunks import chunk_size, sum_over_chunks
 from ipu_tf.device.convolution_plan import CALL, Best, Plan, Solve, arithmetic, traffic
 from ipu_tf.device.convolution_problem import CanonicalConvolution
 from ipu_tf.device.convolution_windows import Windows, product
 
 #: Bytes of patches built at a time.
-CHUNK = 3.5e6
+CHUNK = 4.5e6
 #: Result positions above which the program for gathering patches would be long.
 MOST_POSITIONS = 128
 #: Rows of patches up to this long are cheaper to transpose in the product than the kernel is.
@@ -37,7 +37,7 @@ def _example_bytes(problem: CanonicalConvolution) -> int:
 
 
 def _chunk(problem: CanonicalConvolution) -> int:
-    return max(1, min(problem.in_features, int(CHUNK // _example_bytes(problem))))
+    return chunk_size(problem.in_features, int(CHUNK // _example_bytes(problem)))
 
 
 def _cost(problem: CanonicalConvolution, best: Best) -> float:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ipu_tf.device.convolution_chunks import sum_over_chunks
+from ipu_tf.device.convolution_chunks import chunk_size, sum_over_chunks
 from ipu_tf.device.convolution_plan import CALL, Best, Plan, Solve, traffic
 from ipu_tf.device.convolution_problem import CanonicalConvolution
 from ipu_tf.device.convolution_windows import Windows
@@ -77,7 +77,7 @@ def _emit_multiply_reduce(
     lhs, rhs = jnp.moveaxis(lhs, (0, -1), (-1, 0)), jnp.moveaxis(rhs, -2, 0)
     lhs, rhs = lax.optimization_barrier((lhs, rhs))
     example = problem.bytes_of(math.prod(problem.input) * problem.batch + problem.taps * problem.out_features)
-    chunk = max(1, min(problem.in_features, int(CHUNK // example)))
+    chunk = chunk_size(problem.in_features, int(CHUNK // example))
     sums = sum_over_chunks(lambda a, b: jnp.stack(list(_sums(a, b, problem))), (lhs, rhs), chunk)
     return sums.reshape(problem.output_shape).astype(problem.out_dtype)
 

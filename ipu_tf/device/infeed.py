@@ -47,11 +47,6 @@ class Infeed:
         """How many elements were handed out since the start of the data."""
         return self._taken
 
-    @property
-    def started(self) -> bool:
-        """Whether there is a position to read from."""
-        return self._source is not None
-
     def next(self) -> Element:
         """The next element.
 

@@ -16,7 +16,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ipu_tf.lowering.module import Module, callee, custom_call_target, feed_name, walk
+from ipu_tf.lowering.module import Module, callee, feed_name, walk
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,10 +199,3 @@ def _names_read(operation: Any) -> list[Any]:
                 own |= set(inner.operation.results)
     return [name for name in names if name not in own]
 
-
-def uses_feeds(module: Module) -> bool:
-    """Whether any infeed or outfeed marker occurs in the program."""
-    return any(
-        custom_call_target(operation).startswith("ipu.") and feed_name(operation)
-        for operation in walk(module.main, module.functions)
-    )
