@@ -7,11 +7,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf.config_state import require_device
 from ipu_tf.ipu_strategy import device_ordinal
 from ipu_tf.lowering import tf_private
 from ipu_tf.lowering.device_function import DeviceFunction
 from ipu_tf.lowering.embed import embed
+from ipu_tf.replication import require_one_replica
 
 _NOT_ON_IPU = """  A computation has been compiled, however it was not placed on an IPU device. This computation \
 will not be executed on an IPU.
@@ -105,7 +105,7 @@ def _checked_ordinal(device: str) -> int:
     if not _is_ipu(device):
         raise Exception(_NOT_ON_IPU)
     ordinal = device_ordinal(device)
-    require_device(ordinal)
+    require_one_replica(ordinal)
     return ordinal
 
 

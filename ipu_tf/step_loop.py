@@ -15,7 +15,6 @@ import jax
 import numpy as np
 import tensorflow as tf
 
-from ipu_tf.config_state import require_device
 from ipu_tf.device import queues
 from ipu_tf.device.errors import InfeedExhausted
 from ipu_tf.device.executable import Executable
@@ -26,6 +25,7 @@ from ipu_tf.lowering import tf_private
 from ipu_tf.lowering.captures import Captures
 from ipu_tf.lowering.step_program import step_program
 from ipu_tf.lowering.trace import lower
+from ipu_tf.replication import require_one_replica
 
 _numbers = itertools.count()
 
@@ -92,7 +92,7 @@ class StepLoop:
             tf.errors.FailedPreconditionError: if no device is configured.
             Exception: what the source of the elements raised. The variables are those of the last complete step.
         """
-        require_device(self._ordinal)
+        require_one_replica(self._ordinal)
         queues.add_infeed(elements.infeed_as(self._infeed))
         queues.add_outfeed(self._outfeed)
         try:
@@ -132,17 +132,20 @@ class Feed:
         self._iterator = iterator
         self._on_cast = on_cast
         self._first: list[Any] = []
+        self._spec: Any = None
         self._infeed: Infeed | None = None
 
     def spec(self) -> Any:
-        """The specs of the next element.
+        """The specs of the first element, which all others have to have.
 
         Raises:
-            StopIteration: if there is none.
+            StopIteration: if there is no element left.
         """
         if not self._first:
             self._first.append(next(self._iterator))
-        return tf.nest.map_structure(self._leaf_spec, _without_optionals(self._first[0]))
+        if self._spec is None:
+            self._spec = tf.nest.map_structure(self._leaf_spec, _without_optionals(self._first[0]))
+        return self._spec
 
     def infeed_as(self, name: str) -> Infeed:
         """The elements as an infeed of this name."""

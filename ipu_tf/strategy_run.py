@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ipu_tf.config_state import require_device
 from ipu_tf.lowering import tf_private
 from ipu_tf.lowering.device_function import DeviceFunction
 from ipu_tf.lowering.embed import embed
+from ipu_tf.replication import require_one_replica
 
 _NOT_A_FUNCTION = (
     "IPUStrategyV1.run(fn, ...) does not support eager execution. Either convert `fn` into a tf.function or consider "
@@ -53,7 +53,7 @@ def run_on_device(strategy: Any, function: Callable[..., Any], args: tuple[Any, 
     if key not in known:
         known[key] = _prepare(strategy, function, (args, kwargs), leaves, ordinal)
     prepared = known[key]
-    require_device(ordinal)
+    require_one_replica(ordinal)
     return tf.nest.pack_sequence_as(prepared.outputs, _restored(prepared, prepared.device_function(tensors)))
 
 
@@ -94,7 +94,7 @@ def _run_in_graph(strategy: Any, function: Callable[..., Any], args: Any, kwargs
 
     def before() -> int:
         ordinal = strategy._device_ordinal  # noqa: SLF001
-        require_device(ordinal)
+        require_one_replica(ordinal)
         return int(ordinal)
 
     tensors = [tf.convert_to_tensor(leaf) for leaf in leaves if _is_tensor(leaf)]

@@ -42,7 +42,7 @@ def checked_steps_per_execution(adapter: Any, steps_per_epoch: int | None, steps
         ValueError: for a partial batch, too little data, or executions that do not divide the epoch evenly.
     """
     batches = adapter.num_batches
-    if adapter.has_partial_batch:
+    if _has_partial_batch(adapter):
         raise ValueError(
             "The provided set of data has a partial batch, which could result in data being dropped. Either adjust the "
             f"`batch_size` of your model (currently set to {_batch_size(adapter)}) or pad your dataset to ensure there "
@@ -71,6 +71,16 @@ def checked_steps_per_execution(adapter: Any, steps_per_epoch: int | None, steps
             "the dataset provided."
         )
     return steps_per_execution
+
+
+def _has_partial_batch(adapter: Any) -> bool:
+    """Whether the last batch is known to be smaller than the others."""
+    try:
+        return bool(adapter.has_partial_batch)
+    except NotImplementedError:
+        # What Keras's adapters of generators and of `PyDataset`s say, which only know a batch once it is made. If its
+        # shape differs from that of the first, the infeed refuses it.
+        return False
 
 
 def _batch_size(adapter: Any) -> Any:

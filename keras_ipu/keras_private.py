@@ -36,7 +36,9 @@ def install(replacement: Replacement) -> None:
     if getattr(trainer, "_ipu_replacement", None) is replacement:
         return
     for name, ours in replacement.methods.items():
-        setattr(trainer, name, _chosen(replacement, getattr(trainer, name), ours))
+        # In the class that defines it: Keras asks whether a model's class overrides `Trainer.compile`.
+        owner = next(kind for kind in trainer.__mro__ if name in vars(kind))
+        setattr(owner, name, _chosen(replacement, getattr(trainer, name), ours))
     _tf_trainer.TFEpochIterator = replacement.epoch_iterator
     trainer._ipu_replacement = replacement
 

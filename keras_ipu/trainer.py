@@ -13,9 +13,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf.config_state import require_device
 from ipu_tf.ipu_iterator import stock_iterators
 from ipu_tf.ipu_strategy import IPUStrategyV1
+from ipu_tf.replication import require_one_replica
 from ipu_tf.step_loop import flush_variables
 from keras_ipu import keras_private
 from keras_ipu.device_functions import PredictFunction, StepFunction
@@ -35,7 +35,7 @@ class IPUTrainer:
 
     def __init__(self) -> None:
         running = ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch")
-        self.methods: dict[str, Callable[..., Any]] = {name: _run for name in running}
+        self.methods: dict[str, Callable[..., Any]] = dict.fromkeys(running, _run)
         self.methods.update(
             fit=_run_with_callbacks,
             evaluate=_run_with_callbacks,
@@ -92,7 +92,7 @@ def _check(model: Any) -> None:
             raise RuntimeError(_OVERRIDDEN.format(function=function, name=model.name))
     if model.compiled and model.run_eagerly:
         raise RuntimeError(_EAGER)
-    require_device(keras_private.strategy_of(model).device_ordinal)
+    require_one_replica(keras_private.strategy_of(model).device_ordinal)
 
 
 def _compile(stock: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:

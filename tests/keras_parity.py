@@ -124,6 +124,7 @@ class Program:
         return self._run(ipu_scope(), steps_per_execution=steps_per_execution)
 
     def _run(self, scope: contextlib.AbstractContextManager[Any], **compiled: Any) -> Seen:
+        keras.utils.clear_session()  # names are numbered from the start
         keras.utils.set_random_seed(1)
         with counted() as device:
             with scope:
@@ -135,7 +136,7 @@ class Program:
 
 
 def weights_of(model: keras.Model) -> dict[str, np.ndarray]:
-    """A model's weights by position and path; names that Keras numbers on are cut short."""
+    """A model's weights by position and path."""
     return {f"{place} {weight.path}": weight.numpy() for place, weight in enumerate(model.weights)}
 
 

@@ -181,6 +181,7 @@ def test_the_progress_bar_is_that_of_stock_keras(capsys: pytest.CaptureFixture[s
 
 
 def _timeless(text: str) -> list[str]:
-    """The last state of each line, without times."""
+    """The last state of each line, without times and the blanks that fill up for them."""
     lines = [re.split("\r|\b", line)[-1] for line in text.split("\n")]
-    return [re.sub(r"\d+(s|ms|us|μs)(/step|/epoch)?", "", re.sub("\x1b\\[[0-9;]*m", "", line)) for line in lines]
+    plain = [re.sub(r"\d+(s|ms|us|μs)(/step|/epoch)?", "", re.sub("\x1b\\[[0-9;]*m", "", line)) for line in lines]
+    return [" ".join(line.split()) for line in plain]
