@@ -21,6 +21,7 @@ from ipu_tf.device.executable import Executable
 from ipu_tf.device.infeed import Infeed
 from ipu_tf.device.outfeed import Outfeed
 from ipu_tf.device.residency import RESIDENCY
+from ipu_tf.interrupts import Interrupts
 from ipu_tf.lowering import tf_private
 from ipu_tf.lowering.captures import Captures
 from ipu_tf.lowering.step_program import step_program
@@ -91,14 +92,22 @@ class StepLoop:
         Raises:
             tf.errors.FailedPreconditionError: if no device is configured.
             Exception: what the source of the elements raised. The variables are those of the last complete step.
+            KeyboardInterrupt: on Ctrl-C, after the steps whose elements were taken already; the same holds then.
         """
+        with Interrupts() as interrupts:
+            elements.check = interrupts.check
+            ran = self._run(elements, steps)
+        interrupts.check()
+        return ran
+
+    def _run(self, elements: Feed, steps: int) -> Ran:
         require_one_replica(self._ordinal)
         queues.add_infeed(elements.infeed_as(self._infeed))
         queues.add_outfeed(self._outfeed)
         try:
             outcome = self._executable.run([np.int32(steps), *self._captures.acquire()])
         except BaseException:
-            self._captures.forget()  # their buffers may be gone: the host's values count
+            self._captures.recover()
             raise
         finally:
             queues.remove(self._infeed)
@@ -124,6 +133,9 @@ class Feed:
     Args:
         iterator: gives structures of tensors or arrays.
         on_cast: told once of each 64-bit dtype that becomes a 32-bit one.
+
+    Attributes:
+        check: called before an element is taken; may raise.
     """
 
     def __init__(
@@ -133,6 +145,7 @@ class Feed:
         self._on_cast = on_cast
         self._first: list[Any] = []
         self._spec: Any = None
+        self.check: Callable[[], None] = lambda: None
         self._infeed: Infeed | None = None
 
     def spec(self) -> Any:
@@ -158,6 +171,7 @@ class Feed:
 
     def _arrays(self) -> Iterator[tuple[np.ndarray, ...]]:
         while True:
+            self.check()
             try:
                 with tf_private.eager_mode():
                     element = self._first.pop() if self._first else next(self._iterator)

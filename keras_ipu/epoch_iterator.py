@@ -38,6 +38,8 @@ class IPUEpochIterator(keras_private.StockEpochIterator):
         ValueError: as `data_rules` says.
     """
 
+    steps_per_execution: int
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         checked_data(kwargs.get("x"))
         super().__init__(*args, **kwargs)

@@ -74,14 +74,14 @@ def with_host_view(stock: Callable[..., Any], model: Any, args: Any, kwargs: Any
     """
     bound = inspect.signature(stock).bind(model, *args, **kwargs)
     given = bound.arguments.get("callbacks")
-    in_list = isinstance(given, keras.callbacks.CallbackList)
-    callbacks = given.callbacks if in_list else keras.tree.flatten(given) if given else []
+    own_list = given.callbacks if isinstance(given, keras.callbacks.CallbackList) else None
+    callbacks = own_list if own_list is not None else keras.tree.flatten(given) if given else []
     curious = [callback for callback in callbacks if not isinstance(callback, _LOGS_ONLY)]
     if not curious or any(isinstance(callback, _EpochHostView) for callback in callbacks):
         return args, kwargs
     view = _BatchHostView() if any(map(_looks_at_batches, curious)) else _EpochHostView()
-    if in_list:
-        given.callbacks.insert(0, view)
+    if own_list is not None:
+        own_list.insert(0, view)
         return args, kwargs
     bound.arguments["callbacks"] = [view, *callbacks]
     return bound.args[1:], bound.kwargs

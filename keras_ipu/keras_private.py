@@ -53,6 +53,13 @@ def strategy_of(model: Any) -> Any:
     return getattr(model, "_distribute_strategy", None)
 
 
+def adopt(optimizer: Any, strategy: Any) -> None:
+    """Makes an optimizer, and the one it may wrap, belong to a strategy, wherever it was made."""
+    while optimizer is not None:
+        optimizer._distribution_strategy = strategy
+        optimizer = getattr(optimizer, "inner_optimizer", None)
+
+
 def _chosen(replacement: Replacement, stock: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(stock)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -95,13 +95,14 @@ def _check(model: Any) -> None:
     require_one_replica(keras_private.strategy_of(model).device_ordinal)
 
 
-def _compile(stock: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
+def _compile(stock: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> None:
     if kwargs.get("run_eagerly"):
         raise RuntimeError(_EAGER)
     steps = kwargs.get("steps_per_execution")
     if isinstance(steps, (tf.Tensor, tf.Variable)):
         kwargs["steps_per_execution"] = int(steps)
-    return stock(model, *args, **kwargs)
+    stock(model, *args, **kwargs)
+    keras_private.adopt(model.optimizer, keras_private.strategy_of(model))
 
 
 def _make_train_function(stock: Callable[..., Any], model: Any, force: bool = False) -> Any:

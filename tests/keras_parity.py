@@ -12,7 +12,7 @@ import numpy as np
 
 import ipu_tf as ipu
 from ipu_tf.device.counters import COUNTERS, DeviceCounts
-from lowering_parity import assert_close
+from tests.lowering_parity import assert_close
 
 BATCH = 4
 STEPS = 10

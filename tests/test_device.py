@@ -188,3 +188,17 @@ def test_variables_that_are_gone_leave_no_buffers() -> None:
     del variable
     gc.collect()
     assert len(residency) == 0
+
+
+def test_recovery_keeps_what_is_left_and_never_half_of_it() -> None:
+    residency, left, right = Residency(), FakeVariable(1.0), FakeVariable(5.0)
+    for variable in (left, right):
+        residency.commit(variable, residency.acquire(variable) + 1)
+    residency.recover([left, right])
+    assert (left.array[0], right.array[0]) == (2.0, 6.0)
+    for variable in (left, right):
+        residency.commit(variable, residency.acquire(variable) + 1)
+    residency.acquire(left).delete()
+    residency.recover([left, right])
+    assert (left.array[0], right.array[0]) == (2.0, 6.0)
+    assert float(residency.acquire(right)[0]) == 6.0

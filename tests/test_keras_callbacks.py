@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from keras import layers
 
-from keras_parity import TIGHT, assert_same_numbers, configure, counted, ipu_scope, numbers, sgd, weights_of
+from tests.keras_parity import TIGHT, assert_same_numbers, configure, counted, ipu_scope, numbers, sgd, weights_of
 
 # Keras makes arrays of TensorFlow variables in a way that NumPy 2 no longer likes.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -44,7 +44,8 @@ def assert_same_watched(watch: Watch, epochs: int = 3, **compiled: Any) -> None:
     """Fits both sides with the callbacks of `watch(model, seen)` and compares what they put into `seen`."""
     sides = []
     for on_device in (False, True):
-        made, seen = model(on_device, **compiled), []
+        made = model(on_device, **compiled)
+        seen: list[Any] = []
         arguments = {"batch_size": 4, "epochs": epochs, "verbose": 0, "shuffle": False, "validation_data": (X, Y)}
         history = made.fit(X, Y, callbacks=watch(made, seen), **arguments).history
         sides.append((seen, history, weights_of(made)))
@@ -66,7 +67,7 @@ def test_a_lambda_callback_sees_the_weights_of_its_batch(steps_per_execution: in
     assert_same_watched(watch, steps_per_execution=steps_per_execution)
 
 
-class Everywhere(keras.callbacks.Callback):  # type: ignore[misc]
+class Everywhere(keras.callbacks.Callback):
     """Notes a weight and the number of steps wherever Keras calls."""
 
     def __init__(self, seen: list[Any]) -> None:

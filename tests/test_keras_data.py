@@ -14,7 +14,7 @@ import tensorflow as tf
 from keras import layers
 
 from keras_ipu import device_functions
-from keras_parity import (
+from tests.keras_parity import (
     TIGHT,
     assert_same_numbers,
     configure,
@@ -81,7 +81,7 @@ def generator() -> Iterator[tuple[np.ndarray, np.ndarray]]:
             yield X[start : start + 4], Y[start : start + 4]
 
 
-class Batches(keras.utils.PyDataset):  # type: ignore[misc]
+class Batches(keras.utils.PyDataset):
     """Ten batches of 4."""
 
     def __len__(self) -> int:
@@ -159,7 +159,8 @@ def test_saved_models_load_on_either_side(saved_on_device: bool, tmp_path: Path)
     trained.save(tmp_path / "model.keras")
     trained.save_weights(tmp_path / "model.weights.h5")
     other = model(not saved_on_device)
-    other.optimizer.build(other.trainable_variables)
+    with other.distribute_strategy.scope():
+        other.optimizer.build(other.trainable_variables)
     other.load_weights(tmp_path / "model.weights.h5")
     configure()
     with ipu_scope():

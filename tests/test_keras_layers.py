@@ -9,7 +9,7 @@ import keras
 import pytest
 from keras import layers
 
-from keras_parity import LOOSE, TIGHT, Program, integers, numbers
+from tests.keras_parity import LOOSE, TIGHT, Program, integers, numbers
 
 IMAGES = numbers(40, 6, 6, 4)
 SERIES = numbers(40, 5, 3)

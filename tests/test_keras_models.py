@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
-from keras_parity import (
+from tests.keras_parity import (
     LOOSE,
     TIGHT,
     Program,
@@ -188,7 +188,8 @@ def test_steps_per_execution_does_not_change_a_bit() -> None:
         inner = [layers.Conv2D(3, 3), layers.BatchNormalization(), layers.Dropout(0.3), layers.Flatten()]
         return keras.Sequential([keras.Input((5, 5, 2)), *inner, layers.Dense(3)])
 
-    program = Program("", build, numbers(64, 5, 5, 2), numbers(64, 3), metrics=lambda: ["mae"], optimizer=keras.optimizers.Adam)
+    x, y = numbers(64, 5, 5, 2), numbers(64, 3)
+    program = Program("", build, x, y, metrics=lambda: ["mae"], optimizer=keras.optimizers.Adam)
     one, four, sixteen = (program.run_device(steps_per_execution) for steps_per_execution in (1, 4, 16))
     assert [seen.device.executions for seen in (one, four, sixteen)] == [48, 12, 3]
     assert one.device.steps == four.device.steps == sixteen.device.steps == 48
@@ -291,6 +292,23 @@ def test_a_model_made_outside_the_scope_stays_stock() -> None:
         assert (device().programs, device().executions, device().steps) == (1, 10, 10)
         stock.predict(X, verbose=0)
         assert device().executions == 10
+
+
+def test_an_optimizer_made_outside_the_scope() -> None:
+    def losses(model: keras.Model, optimizer: Any) -> list[float]:
+        model.compile(optimizer, "mse")
+        return model.fit(X, Y, batch_size=4, epochs=2, verbose=0, shuffle=False).history["loss"]
+
+    keras.utils.set_random_seed(1)
+    wanted = losses(dense(), "adam")
+    configure()
+    for optimizer in ("adam", keras.optimizers.Adam()):
+        keras.utils.set_random_seed(1)
+        with ipu_scope():
+            model = dense()
+        with counted() as device:
+            np.testing.assert_allclose(losses(model, optimizer), wanted, rtol=LOOSE)
+        assert device().steps == 20
 
 
 def test_a_second_fit_compiles_nothing() -> None:

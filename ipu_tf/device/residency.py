@@ -94,6 +94,19 @@ class Residency:
             for variable in variables:
                 self._residents.pop(id(variable), None)
 
+    def recover(self, variables: Iterable[HostVariable]) -> None:
+        """After an execution that failed: keeps the variables' values if all are still there, else drops them all.
+
+        Dropping all of them leaves the host's values, which belong together.
+        """
+        with self._lock:
+            variables = list(variables)
+            residents = [self._residents[id(v)] for v in variables if id(v) in self._residents]
+            if any(resident.buffer.is_deleted() for resident in residents):
+                self.forget(variables)
+            else:
+                self.flush(variables)
+
     def __len__(self) -> int:
         """How many variables have a buffer on the device."""
         return len(self._residents)

@@ -54,6 +54,6 @@ class Captures:
         """Brings new values back to the host."""
         RESIDENCY.flush(self.variables)
 
-    def forget(self) -> None:
-        """Drops the device's values: those of the host count again."""
-        RESIDENCY.forget(self.variables)
+    def recover(self) -> None:
+        """After a failed execution: the host has the newest values that are left."""
+        RESIDENCY.recover(self.variables)

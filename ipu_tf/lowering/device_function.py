@@ -50,7 +50,7 @@ class DeviceFunction:
         try:
             outcome = self.executable.run([*values, *self._captures.acquire()])
         except BaseException as error:
-            self._captures.forget()  # their buffers may be gone: the host's values count
+            self._captures.recover()
             raise as_promised(error) from error.__cause__
         self._captures.commit(outcome.results)
         self._captures.flush()

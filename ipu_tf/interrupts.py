@@ -1,0 +1,47 @@
+"""Ctrl-C while the device runs: the iterations at hand end first, so that what they computed is not lost."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType, TracebackType
+
+
+class Interrupts:
+    """A context manager within which the first Ctrl-C is only noted; a second one interrupts at once.
+
+    It leaves other threads than the main one, and programs with a SIGINT handler of their own, alone.
+
+    Example:
+        >>> with Interrupts() as interrupts:
+        ...     interrupts.check()
+    """
+
+    def __init__(self) -> None:
+        self._asked = False
+        self._installed = False
+
+    def __enter__(self) -> Interrupts:
+        main = threading.current_thread() is threading.main_thread()
+        if main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._note)
+            self._installed = True
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._installed:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            self._installed = False
+
+    def check(self) -> None:
+        """Does what was asked for.
+
+        Raises:
+            KeyboardInterrupt: if Ctrl-C was pressed.
+        """
+        if self._asked:
+            raise KeyboardInterrupt
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.check()
+        self._asked = True
