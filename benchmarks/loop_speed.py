@@ -66,9 +66,11 @@ def workers(contenders: list[Contender], workload: Workload) -> Iterator[dict[st
 
 
 def measure(workload: Workload, contenders: list[Contender], rounds: int) -> list[Measured]:
-    """The contenders' times, taken in turns."""
+    """The contenders' times, taken in turns. The first turn, with all processes just up, is not counted."""
     times: dict[str, list[float]] = {contender.name: [] for contender in contenders}
     with workers(contenders, workload) as started:
+        for worker, _ in started.values():
+            worker.round()
         for number in range(rounds):
             first = number % len(contenders)
             for contender in contenders[first:] + contenders[:first]:

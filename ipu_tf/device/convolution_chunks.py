@@ -38,11 +38,11 @@ def sum_over_chunks(
 
     if loops <= 1 and not odd:
         return function(*arrays)
-    first = function(*(array[:odd] for array in arrays)) if odd else _nothing(function, arrays)
+    first = function(*(array[:odd] for array in arrays)) if odd else nothing(function, arrays)
     return lax.fori_loop(0, loops, add, first)
 
 
-def _nothing(function: Callable[..., jax.Array], arrays: tuple[jax.Array, ...]) -> jax.Array:
+def nothing(function: Callable[..., jax.Array], arrays: tuple[jax.Array, ...]) -> jax.Array:
     """Zeros of the type of the function's results, which inside of `shard_map` is more than their shape.
 
     A loop must return the type it starts from. So the zeros are chosen, by a constant condition that the

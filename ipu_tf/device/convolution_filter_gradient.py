@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ipu_tf.device.convolution_chunks import chunk_size, sum_over_chunks
+from ipu_tf.device.convolution_chunks import chunk_size, nothing
 from ipu_tf.device.convolution_plan import CALL, Best, Plan, Solve, arithmetic, traffic
 from ipu_tf.device.convolution_problem import CanonicalConvolution
 from ipu_tf.device.convolution_windows import Windows, product
@@ -33,7 +33,7 @@ def _applies(problem: CanonicalConvolution) -> bool:
 
 def _example_bytes(problem: CanonicalConvolution) -> int:
     """Bytes of the patches of one example."""
-    return max(1, problem.bytes_of(problem.taps, problem.positions, problem.batch))
+    return problem.bytes_of(problem.taps, problem.positions, problem.batch)
 
 
 def _chunk(problem: CanonicalConvolution) -> int:
@@ -52,24 +52,47 @@ def _emit(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: 
         result = _one_position(lhs, rhs, problem)
     else:
         lhs, rhs = lax.optimization_barrier((lhs, rhs))
-        result = sum_over_chunks(lambda a, b: _some_examples(a, b, problem), (lhs, rhs), _chunk(problem))
+        result = _sum_over_examples(lhs, rhs, problem)
     result = result.reshape(problem.out_features, *problem.output, problem.batch)
     return jnp.moveaxis(result, (0, -1), (-1, 0)).astype(problem.out_dtype)
 
 
-def _some_examples(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution) -> jax.Array:
+def _one_position(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution) -> jax.Array:
+    """The sum with nothing to gather, so that transposing the input once is cheapest."""
+    rows = lax.optimization_barrier(Windows.transposed(problem).patches(lhs).T)
+    return product(rows, rhs.reshape(-1, problem.out_features), (1, 0), problem).T
+
+
+def _sum_over_examples(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution) -> jax.Array:
     """(features out, positions * features in) from (examples, *space, features) of both."""
-    rows = lax.optimization_barrier(Windows.transposed(problem).patches(lhs))
-    kernel = rhs.reshape(-1, problem.out_features)
+    windows, size = Windows.transposed(problem), _chunk(problem)
+    loops, odd = divmod(problem.in_features, size)
+
+    def rows_of(part: jax.Array) -> jax.Array:
+        return windows.patches(part)
+
+    def add(index: jax.Array, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        total, rows = state
+        left, right = (lax.dynamic_slice_in_dim(a, odd + index * size, size) for a in (lhs, rhs))
+        rows = windows.write_patches(left, rows)
+        return total + _multiply(rows, right, problem), rows
+
+    first = odd or size
+    total = _multiply(rows_of(lhs[:first]), rhs[:first], problem) if odd or loops == 1 else None
+    if total is not None and first == problem.in_features:
+        return total
+    if total is None:
+        total = nothing(lambda a, b: _multiply(rows_of(a), b, problem), (lhs[:size], rhs[:size]))
+    # The rows are kept from one pass to the next and overwritten, which spares writing them twice.
+    return lax.fori_loop(0, loops, add, (total, nothing(rows_of, (lhs[:size],))))[0]
+
+
+def _multiply(rows: jax.Array, kernel: jax.Array, problem: CanonicalConvolution) -> jax.Array:
+    """The part of the sum that some examples' patches give."""
+    kernel = kernel.reshape(-1, problem.out_features)
     if rows.shape[1] <= SHORT_ROW:
         return product(rows, kernel, (0, 0), problem).T
     return product(lax.optimization_barrier(kernel.T), rows, (1, 0), problem)
-
-
-def _one_position(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution) -> jax.Array:
-    """The same with nothing to gather, so that transposing the input once is cheapest."""
-    rows = lax.optimization_barrier(Windows.transposed(problem).patches(lhs).T)
-    return product(rows, rhs.reshape(-1, problem.out_features), (1, 0), problem).T
 
 
 FILTER_GRADIENT = Plan(

@@ -12,13 +12,14 @@ import numpy as np
 from jax import lax
 
 from ipu_tf.device.convolution_plan import CALL, FLOPS, Best, Plan, Solve, arithmetic, traffic
-from ipu_tf.device.convolution_problem import HALVES, CanonicalConvolution, ConvLayout
+from ipu_tf.device.convolution_problem import HALVES, CanonicalConvolution, ConvLayout, Pairs
 from ipu_tf.device.convolution_windows import pad_space
 
 #: Above this, a convolution without padding has its windows copied out to memory by the library.
 UNPADDED_LIMIT = 10e6
 #: Rates in flops a microsecond of forms the library has no good kernel for.
 DOUBLE_RATE, VOLUME_RATE, LEADING_RATE, DILATED_RATE, UNPADDED_RATE = 90e3, 25e3, 30e3, 150e3, 28e3
+OVERPADDED_RATE = 165e3
 #: Microseconds beside the arithmetic: for each position of the result; with few features; for each tap of it
 #: with an odd number of features; for each result in groups.
 PIXEL, FEW_FEATURES_PIXEL, ODD_TAP, GROUPED_RESULT = 0.003, 0.02, 0.0058, 0.025
@@ -75,6 +76,7 @@ def _rate(problem: CanonicalConvolution) -> float:
         DILATED_RATE: not problem.is_plain,
         DOUBLE_RATE: problem.dtype == "float64",
         UNPADDED_RATE: _is_unpadded_and_large(problem),
+        OVERPADDED_RATE: _is_overpadded(problem),
     }
     return min((rate for rate, applies in rates.items() if applies), default=FLOPS)
 
@@ -112,6 +114,37 @@ def _emit_guarded(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution,
     return lax.slice(solve(lhs, rhs, _guarded(problem)), (0,) * (problem.rank + 2), problem.output_shape)
 
 
+def _excess(problem: CanonicalConvolution) -> Pairs:
+    """The padding by which the result would be larger than the input, half of it before each axis."""
+    excess = []
+    for padding, window, dilation in zip(problem.padding, problem.window, problem.window_dilation, strict=True):
+        more = max(0, sum(padding) - (window - 1) * dilation)
+        low = min(padding[0], more // 2 + max(0, more - more // 2 - padding[1]))
+        excess.append((low, more - low))
+    return tuple(excess)
+
+
+def _is_overpadded(problem: CanonicalConvolution) -> bool:
+    return _has_fast_kernel(problem) and any(map(any, _excess(problem)))
+
+
+def _prepadded(problem: CanonicalConvolution) -> CanonicalConvolution:
+    entries = zip(problem.input, problem.padding, _excess(problem), strict=True)
+    changed = [(n + low + high, (before - low, after - high)) for n, (before, after), (low, high) in entries]
+    return problem.but(input=tuple(n for n, _ in changed), padding=tuple(padding for _, padding in changed))
+
+
+def _cost_prepadded(problem: CanonicalConvolution, best: Best) -> float:
+    changed = _prepadded(problem)
+    return best(changed) + traffic(problem.bytes_of(*changed.input_shape))
+
+
+def _emit_prepadded(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:
+    # Held apart, lest the compiler folds this padding back into the convolution.
+    padded = lax.optimization_barrier(pad_space(lhs, _excess(problem)))
+    return solve(padded, rhs, _prepadded(problem))
+
+
 def _cost_widened(problem: CanonicalConvolution, best: Best) -> float:
     wider = problem.but(in_features=problem.in_features + 1)
     return best(wider) + traffic(problem.bytes_of(*wider.input_shape))
@@ -144,4 +177,11 @@ WIDENED = Plan(
     _cost_widened,
     _emit_widened,
 )
-PLANS = (CANONICAL, GUARDED, WIDENED)
+PREPADDED = Plan(
+    "prepadded",
+    "the library's fast kernel does not take padding that makes the result larger than the input",
+    _is_overpadded,
+    _cost_prepadded,
+    _emit_prepadded,
+)
+PLANS = (CANONICAL, GUARDED, PREPADDED, WIDENED)

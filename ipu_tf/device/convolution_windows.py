@@ -58,12 +58,30 @@ class Windows:
 
     def patches(self, array: jax.Array, align: int = 1) -> jax.Array:
         """(batch * windows, taps * features): a row for each window, filled up to a multiple of `align`."""
-        columns = list(self.slices(array))
+        columns = list(self._padded().slices(self._pad(array)))
         width = math.prod(self.taps) * array.shape[-1]
         if width % align:
             columns.append(jnp.zeros((*columns[0].shape[:-1], -width % align), array.dtype))
         matrix = jnp.concatenate(columns, axis=-1) if len(columns) > 1 else columns[0]
         return matrix.reshape(-1, matrix.shape[-1])
+
+
+    def write_patches(self, array: jax.Array, rows: jax.Array) -> jax.Array:
+        """The same rows without filling, written over `rows`, which has their shape."""
+        features = array.shape[-1]
+        grid = rows.reshape(array.shape[0], *self.counts, rows.shape[-1])
+        corner = (0,) * (grid.ndim - 1)
+        for number, column in enumerate(self._padded().slices(self._pad(array))):
+            grid = lax.dynamic_update_slice(grid, column, (*corner, number * features))
+        return grid.reshape(rows.shape)
+
+    def _padded(self) -> Windows:
+        """The same windows over an array already padded."""
+        return dataclasses.replace(self, padding=((0, 0),) * len(self.counts))
+
+    def _pad(self, array: jax.Array) -> jax.Array:
+        """The padded array, written out once and not again in each slice."""
+        return lax.optimization_barrier(pad_space(array, self.padding))
 
 
 def pad_space(array: jax.Array, padding: Pairs, interior: tuple[int, ...] | None = None) -> jax.Array:
