@@ -1,7 +1,7 @@
 """How fast a training loop is: this project, stock Keras and JAX by hand, as ratios measured in one run.
 
-    round 1   ipu  tf  tf-jit  ...  jax-scan      each contender is a process of its own, ready and idle
-    round 2   tf  tf-jit  ...  jax-scan  ipu      until its turn; who goes first changes from round to round
+round 1   ipu  tf  tf-jit  ...  jax-scan      each contender is a process of its own, ready and idle
+round 2   tf  tf-jit  ...  jax-scan  ipu      until its turn; who goes first changes from round to round
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A contender's process: gets ready, then trains a round for each line it reads, and writes what came of it.
 
-    standard input    a line for each round; its end ends the process
-    standard output   a line of JSON after getting ready and after each round: {"seconds": s, "loss": l}
+standard input    a line for each round; its end ends the process
+standard output   a line of JSON after getting ready and after each round: {"seconds": s, "loss": l}
 """
 
 from __future__ import annotations

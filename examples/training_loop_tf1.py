@@ -1,6 +1,6 @@
 """A training loop on the emulated IPU in a TensorFlow 1 session: `loops.repeat` with an infeed and an outfeed.
 
-    dataset ──► IPUInfeedQueue ──► loops.repeat on the device ──► IPUOutfeedQueue ──► session.run(dequeue)
+dataset ──► IPUInfeedQueue ──► loops.repeat on the device ──► IPUOutfeedQueue ──► session.run(dequeue)
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A training loop on the emulated IPU in TensorFlow 2: a line is fitted to noisy points, a hundred steps at a time.
 
-    dataset ── next(iterator) ──► tf.range loop on the device ── enqueue ──► outfeed ── dequeue ──► this script
+dataset ── next(iterator) ──► tf.range loop on the device ── enqueue ──► outfeed ── dequeue ──► this script
 """
 
 from __future__ import annotations

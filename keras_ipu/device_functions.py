@@ -102,4 +102,3 @@ def tell_cast(was: str, becomes: str) -> None:
     if (was, becomes) not in _casts_told:
         _casts_told.add((was, becomes))
         _log.warning("ipu_tf: the device has no %s: such data is fed as %s.", was, becomes)
-

@@ -30,8 +30,7 @@ SAME_MODULE = {
     "from tensorflow.python.ipu import loops": "loops is sys.modules['ipu_tf.loops']",
     "import tensorflow.python.ipu.scopes": "sys.modules['tensorflow.python.ipu.scopes'] is ipu_tf.scopes",
     "from tensorflow.python.ipu.config import IPUConfig": "IPUConfig is real('ipu_tf.config').IPUConfig",
-    "from tensorflow.python.ipu.ops import nn_ops": "nn_ops is real('ipu_tf.ops.nn_ops')",
-    "from tensorflow.python import ipu as a": "a.ops is real('ipu_tf.ops')",
+    "from tensorflow.python import ipu as a": "a.scopes is real('ipu_tf.scopes')",
     "import keras": "keras.ipu is keras_ipu",
     "from keras import ipu": "ipu is keras_ipu",
     "import tensorflow as tf": "tf.keras.ipu is keras_ipu",
@@ -48,7 +47,7 @@ MISSING = {
     "import tensorflow.python.ipu.no_such": "tensorflow.python.ipu.no_such",
     "from tensorflow.python.ipu import no_such": "tensorflow.python.ipu.no_such",
     "from tensorflow.python.ipu.no_such.deeper import x": "tensorflow.python.ipu.no_such",
-    "from tensorflow.python.ipu.ops import no_such": "tensorflow.python.ipu.ops.no_such",
+    "from tensorflow.python.ipu.ops import nn_ops": "tensorflow.python.ipu.ops",
     "from tensorflow.keras.ipu import no_such": "keras.ipu.no_such",
     "import keras.ipu.no_such": "keras.ipu.no_such",
 }

@@ -199,9 +199,7 @@ def test_set_all_switches_every_behaviour_on() -> None:
     assert cfg.floating_point_behaviour.inv is False
 
 
-@pytest.mark.parametrize(
-    ("value", "counts"), [(2, [2]), ([4, 4], [4, 4]), ((2, 3, 4, 5), [2, 3, 4, 5]), ([], [])]
-)
+@pytest.mark.parametrize(("value", "counts"), [(2, [2]), ([4, 4], [4, 4]), ((2, 3, 4, 5), [2, 3, 4, 5]), ([], [])])
 def test_numbers_of_ipus(value: int | list[int], counts: list[int]) -> None:
     cfg = IPUConfig()
     cfg.auto_select_ipus = value
@@ -234,9 +232,7 @@ def test_the_record_was_made_by_this_class() -> None:
 
 def test_the_record_cannot_be_changed() -> None:
     record = IPUConfig()._create_protobuf()
-    with pytest.raises(
-        AttributeError, match="IpuOptions.num_io_tiles cannot be set. Set the attribute of an IPU"
-    ):
+    with pytest.raises(AttributeError, match="IpuOptions.num_io_tiles cannot be set. Set the attribute of an IPU"):
         record.num_io_tiles = 3
     with pytest.raises(AttributeError, match="OptionFields.inv cannot be set"):
         record.floating_point_behaviour.inv = True
@@ -246,9 +242,7 @@ def test_the_record_cannot_be_changed() -> None:
 
 def test_unknown_fields() -> None:
     record = IPUConfig()._create_protobuf()
-    with pytest.raises(
-        AttributeError, match="OptionFields has no field 'x'. It has: inv, div0, oflo, esr, nano"
-    ):
+    with pytest.raises(AttributeError, match="OptionFields has no field 'x'. It has: inv, div0, oflo, esr, nano"):
         _ = record.floating_point_behaviour.x
 
 

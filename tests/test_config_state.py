@@ -197,9 +197,7 @@ def test_the_same_configuration_again_does_nothing(
     assert (log.messages, resets) == ([], [])
 
 
-def test_another_configuration_resets_and_logs_one_line(
-    log: pytest.LogCaptureFixture, resets: list[str]
-) -> None:
+def test_another_configuration_resets_and_logs_one_line(log: pytest.LogCaptureFixture, resets: list[str]) -> None:
     config(1).configure_ipu_system()
     log.clear()
     config(4).configure_ipu_system()
@@ -317,9 +315,7 @@ def test_a_callback_may_wait_for_a_thread_that_unregisters() -> None:
     remove_wait()
 
 
-def test_threads_that_configure_at_once_configure_once(
-    log: pytest.LogCaptureFixture, resets: list[str]
-) -> None:
+def test_threads_that_configure_at_once_configure_once(log: pytest.LogCaptureFixture, resets: list[str]) -> None:
     start = threading.Barrier(8)
 
     def work() -> None:

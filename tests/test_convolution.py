@@ -59,8 +59,8 @@ def by_the_library(lhs: np.ndarray, rhs: np.ndarray, problem: CanonicalConvoluti
     """XLA's own convolution."""
     letters = "".join("XYZ"[: problem.rank])
     return lax.conv_general_dilated(
-        lhs,
-        rhs,
+        jnp.asarray(lhs),
+        jnp.asarray(rhs),
         problem.strides,
         problem.padding,
         problem.input_dilation,
@@ -91,23 +91,29 @@ def test_every_plan_that_applies_is_right(problem: CanonicalConvolution) -> None
         np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5, err_msg=f"{plan.name}: {problem}")
 
 
-@pytest.mark.parametrize(
-    "problem",
-    [
-        CanonicalConvolution(8, 16, 16, (12, 12), (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), (1, 1)),
-        CanonicalConvolution(8, 16, 16, (12, 12), (3, 3), (1, 1), ((0, 0), (0, 0)), (1, 1), (1, 1)),
-        CanonicalConvolution(8, 16, 32, (12, 12), (1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1), (1, 1)),
-        CanonicalConvolution(8, 16, 16, (12, 12), (3, 3), (2, 2), ((1, 0), (1, 0)), (1, 1), (1, 1)),
-        CanonicalConvolution(8, 16, 16, (12, 12), (3, 3), (1, 1), ((2, 2), (2, 2)), (1, 1), (2, 2)),
-        CanonicalConvolution(8, 16, 16, (6, 6), (3, 3), (1, 1), ((1, 2), (1, 2)), (2, 2), (1, 1)),
-        CanonicalConvolution(8, 24, 24, (12, 12), (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), (1, 1), 24),
-        CanonicalConvolution(8, 24, 48, (12, 12), (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), (1, 1), 4),
-        CanonicalConvolution(
-            16, 64, 32, (14, 14), (12, 12), (1, 1), ((0, 0), (0, 0)), (1, 1), (1, 1), leading_contraction=True
-        ),
-    ],
-    ids=["same", "valid", "1x1", "strided", "dilated", "transposed", "depthwise", "grouped", "filter gradient"],
-)
+ONES = (1, 1)
+SAME = ((1, 1), (1, 1))
+VALID = ((0, 0), (0, 0))
+LAYERS = {
+    "first": CanonicalConvolution(8, 3, 32, (12, 12), (3, 3), ONES, SAME, ONES, ONES),
+    "same": CanonicalConvolution(8, 16, 16, (12, 12), (3, 3), ONES, SAME, ONES, ONES),
+    "valid": CanonicalConvolution(8, 16, 16, (12, 12), (3, 3), ONES, VALID, ONES, ONES),
+    "full": CanonicalConvolution(8, 32, 32, (12, 12), (3, 3), ONES, ((2, 2), (2, 2)), ONES, ONES),
+    "1x1": CanonicalConvolution(8, 16, 32, (12, 12), ONES, ONES, VALID, ONES, ONES),
+    "strided": CanonicalConvolution(8, 16, 16, (12, 12), (3, 3), (2, 2), ((1, 0), (1, 0)), ONES, ONES),
+    "dilated": CanonicalConvolution(8, 16, 16, (12, 12), (3, 3), ONES, ((2, 2), (2, 2)), ONES, (2, 2)),
+    "transposed": CanonicalConvolution(8, 16, 16, (6, 6), (3, 3), ONES, ((1, 2), (1, 2)), (2, 2), ONES),
+    "transposed tiles": CanonicalConvolution(8, 16, 16, (6, 6), (2, 2), ONES, SAME, (2, 2), ONES),
+    "depthwise": CanonicalConvolution(8, 24, 24, (12, 12), (3, 3), ONES, SAME, ONES, ONES, 24),
+    "grouped": CanonicalConvolution(8, 24, 48, (12, 12), (3, 3), ONES, SAME, ONES, ONES, 4),
+    "batch of few": CanonicalConvolution(1, 32, 32, (8, 8), (3, 3), ONES, SAME, ONES, ONES),
+    "filter gradient": CanonicalConvolution(
+        16, 64, 32, (14, 14), (12, 12), ONES, VALID, ONES, ONES, leading_contraction=True
+    ),
+}
+
+
+@pytest.mark.parametrize("problem", LAYERS.values(), ids=LAYERS)
 def test_shapes_of_real_layers_by_every_plan(problem: CanonicalConvolution) -> None:
     lhs, rhs = operands(problem)
     expected = np.asarray(by_the_library(lhs, rhs, problem))
@@ -127,6 +133,7 @@ def test_the_tests_reach_every_plan() -> None:
         reached.update(plan.name for plan in PLANS if plan.applies(problem))
 
     collect()
+    reached.update(plan.name for problem in LAYERS.values() for plan in PLANS if plan.applies(problem))
     assert {plan.name for plan in PLANS} - set(reached) == set()
 
 
@@ -140,7 +147,7 @@ def test_any_layout_and_reversal(problem: CanonicalConvolution, data: st.DataObj
     (ib, if_, isp), (ki, ko, ksp), (ob, of, osp) = layouts
     layout = ConvLayout(ib, if_, isp, ki, ko, ksp, ob, of, osp)
     reversal = tuple(data.draw(st.booleans()) for _ in range(2))
-    flipped = [axis for axis, flag in enumerate(reversal) if flag]
+    flipped = tuple(axis for axis, flag in enumerate(reversal) if flag)
     expected = np.asarray(by_the_library(lhs, np.flip(rhs, flipped), problem))
     result = convolution(
         jnp.asarray(lhs.transpose(np.argsort(layout.input))),

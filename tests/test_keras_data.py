@@ -137,9 +137,7 @@ def test_methods_on_single_batches() -> None:
         assert_same_numbers(got, expected, TIGHT)
 
 
-def test_64_bit_data_is_cast_and_said_once(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_64_bit_data_is_cast_and_said_once(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_functions, "_casts_told", set())
     caplog.set_level(logging.WARNING, "ipu_tf")
     loss = "sparse_categorical_crossentropy"

@@ -99,9 +99,7 @@ OPTIMIZERS: dict[str, Callable[[], keras.optimizers.Optimizer]] = {
     "clipped_amsgrad": lambda: keras.optimizers.Adam(
         keras.optimizers.schedules.CosineDecay(0.01, 20), amsgrad=True, global_clipnorm=0.5
     ),
-    "averaged_adam": lambda: keras.optimizers.Adam(
-        0.01, use_ema=True, ema_momentum=0.9, ema_overwrite_frequency=5
-    ),
+    "averaged_adam": lambda: keras.optimizers.Adam(0.01, use_ema=True, ema_momentum=0.9, ema_overwrite_frequency=5),
     "accumulated_adam": lambda: keras.optimizers.Adam(0.01, gradient_accumulation_steps=4),
     "adamw": lambda: keras.optimizers.AdamW(0.01, clipvalue=0.1),
     "adamax": lambda: keras.optimizers.Adamax(0.01),

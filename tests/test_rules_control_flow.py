@@ -35,9 +35,7 @@ def _nested(x: Any) -> Any:
 def _loop_gradient(x: Any) -> Any:
     with tf.GradientTape() as tape:
         tape.watch(x)
-        y = tf.while_loop(lambda i, _: i < 3, lambda i, y: (i + 1, tf.sin(y)), (0, x), maximum_iterations=3)[
-            1
-        ]
+        y = tf.while_loop(lambda i, _: i < 3, lambda i, y: (i + 1, tf.sin(y)), (0, x), maximum_iterations=3)[1]
     return tape.gradient(y, x)
 
 

@@ -86,23 +86,17 @@ CASES = [
     Case("bool logic", lambda a: [tf.logical_not(a), a & ~a, a | a, a ^ a], (B,), ("stablehlo.not",)),
     Case("special power", tf.pow, (LEFT, RIGHT), ("stablehlo.power",), 0, xla=True),
     Case("special divide", tf.math.divide, (LEFT, RIGHT), ("stablehlo.divide",), 0),
-    Case(
-        "special round", lambda x: [tf.round(x), tf.floor(x), tf.math.ceil(x), tf.sign(x)], (SPECIAL,), (), 0
-    ),
+    Case("special round", lambda x: [tf.round(x), tf.floor(x), tf.math.ceil(x), tf.sign(x)], (SPECIAL,), (), 0),
 ]
 
 INT_PAIRS = np.array([[-7, 2], [7, -2], [-7, -2], [7, 0], [-7, 0], [-(2**31), -1], [0, 0]], np.int32).T
 CASES += [
     Case("integer division", _raw("TruncateDiv"), tuple(INT_PAIRS[:, :3]), ("stablehlo.divide",)),
     Case("integer division by zero", _raw("TruncateDiv"), tuple(INT_PAIRS), ("stablehlo.divide",), xla=True),
-    Case(
-        "integer remainder by zero", _raw("TruncateMod"), tuple(INT_PAIRS), ("stablehlo.remainder",), xla=True
-    ),
+    Case("integer remainder by zero", _raw("TruncateMod"), tuple(INT_PAIRS), ("stablehlo.remainder",), xla=True),
     Case("integer power", tf.pow, (N, J), ("stablehlo.power",)),
     Case("long power", tf.pow, (N.astype(np.int64), J.astype(np.int64)), ("stablehlo.power",)),
-    Case(
-        "shift by more than the bits", tf.bitwise.left_shift, (N, J + 30), ("stablehlo.shift_left",), xla=True
-    ),
+    Case("shift by more than the bits", tf.bitwise.left_shift, (N, J + 30), ("stablehlo.shift_left",), xla=True),
 ]
 
 
@@ -167,16 +161,12 @@ CASES += [
 ]
 
 
-def _unary(
-    op: str, args: tuple[Any, ...], expected: Any, types: str = "3xf32", rtol: float = 1e-5
-) -> TextCase:
+def _unary(op: str, args: tuple[Any, ...], expected: Any, types: str = "3xf32", rtol: float = 1e-5) -> TextCase:
     names = [f"%{chr(97 + index)}" for index in range(len(args))]
     signature = ", ".join(f"{name}: tensor<{types}>" for name in names)
     arrow = f"({', '.join([f'tensor<{types}>'] * len(args))}) -> tensor<{types}>"
     body = f'%r = "{op}"({", ".join(names)}) : {arrow}\nreturn %r : tensor<{types}>'
-    return TextCase(
-        f"{op} of {types}", f"({signature}) -> tensor<{types}>", body, args, (expected,), (op,), rtol
-    )
+    return TextCase(f"{op} of {types}", f"({signature}) -> tensor<{types}>", body, args, (expected,), (op,), rtol)
 
 
 V = np.array([0.3, 0.9, 0.5], np.float32)
@@ -192,11 +182,7 @@ BOTH_DIALECTS = {
     "sinh": np.sinh,
     "tan": np.tan,
 }
-TEXTS = [
-    _unary(f"{dialect}.{name}", (V,), fn(V))
-    for name, fn in BOTH_DIALECTS.items()
-    for dialect in ("chlo", "mhlo")
-]
+TEXTS = [_unary(f"{dialect}.{name}", (V,), fn(V)) for name, fn in BOTH_DIALECTS.items() for dialect in ("chlo", "mhlo")]
 TEXTS += [
     _unary("chlo.acosh", (W,), np.arccosh(W)),
     _unary("mhlo.acosh", (W,), np.arccosh(W)),

@@ -23,9 +23,7 @@ GATHER, SCATTER = ("stablehlo.gather",), ("stablehlo.scatter",)
 CASES = [
     Case("slice", lambda x: x[1:4, ::2], (X,), ("stablehlo.slice",), 0),
     Case("slice backwards", lambda x: x[::-2, 1:], (X,), ("stablehlo.slice", "stablehlo.reverse"), 0),
-    Case(
-        "dynamic_slice", lambda x: tf.map_fn(lambda row: row[::-1], x), (X,), ("stablehlo.dynamic_slice",), 0
-    ),
+    Case("dynamic_slice", lambda x: tf.map_fn(lambda row: row[::-1], x), (X,), ("stablehlo.dynamic_slice",), 0),
     Case("tensor array", lambda x: tf.scan(lambda a, b: a + b, x), (X,), ("stablehlo.dynamic_update_slice",)),
     Case("roll", lambda x: tf.roll(x, 2, 0), (X,), (), 0),
     Case("gather", tf.gather, (X, ROWS), GATHER, 0),
@@ -92,10 +90,7 @@ def _updates(name: str) -> Any:
     return lambda x, i, u: getattr(tf, f"tensor_scatter_nd_{name}")(x, i[:, None], u)
 
 
-CASES += [
-    Case(f"scatter {name}", _updates(name), (X, ROWS + 0, U), SCATTER)
-    for name in ("add", "sub", "max", "min")
-]
+CASES += [Case(f"scatter {name}", _updates(name), (X, ROWS + 0, U), SCATTER) for name in ("add", "sub", "max", "min")]
 CASES += [Case("scatter update", _updates("update"), (X, np.array([3, 0, 2], np.int32), U), SCATTER, 0)]
 CASES += [
     Case(f"scatter {name} outside", _updates(name), (X, OUTSIDE[[1, 0, 3]], U), SCATTER, xla=True)
@@ -187,9 +182,7 @@ GATHER_BODY = (
 )
 
 
-def _gather(
-    name: str, numbers: str, sizes: str, shape: str, result: str, indices: Any, expected: Any
-) -> TextCase:
+def _gather(name: str, numbers: str, sizes: str, shape: str, result: str, indices: Any, expected: Any) -> TextCase:
     types = {"indices": f"tensor<{shape}xi32>", "result": f"tensor<{result}xf32>"}
     body = GATHER_BODY.format(numbers=numbers, sizes=sizes, **types)
     signature = f"(%a: tensor<4x2xf32>, %i: {types['indices']}) -> {types['result']}"

@@ -77,8 +77,7 @@ TEXTS = [
     TextCase(
         "cholesky, upper",
         "(%a: tensor<4x4xcomplex<f32>>) -> tensor<4x4xcomplex<f32>>",
-        "%r = stablehlo.cholesky %a, lower = false : tensor<4x4xcomplex<f32>>\n"
-        "return %r : tensor<4x4xcomplex<f32>>",
+        "%r = stablehlo.cholesky %a, lower = false : tensor<4x4xcomplex<f32>>\nreturn %r : tensor<4x4xcomplex<f32>>",
         (np.triu(HERMITIAN[0]),),
         (np.linalg.cholesky(HERMITIAN[0]).conj().T,),
         ("stablehlo.cholesky",),

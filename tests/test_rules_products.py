@@ -79,9 +79,7 @@ def _with_gradients(fn: Any) -> Any:
     return run
 
 
-def _convolution(
-    name: str, fn: Any, rank: int, channels: int, filters: int, inputs: int | None = None
-) -> Case:
+def _convolution(name: str, fn: Any, rank: int, channels: int, filters: int, inputs: int | None = None) -> Case:
     args = (_image(rank, channels), _kernel(rank, inputs or channels, filters))
     return Case(name, _with_gradients(fn), args, CONVOLUTION, 1e-4)
 

@@ -33,12 +33,8 @@ CASES += [
     Case("uniform", _philox(tf.random.stateless_uniform), (SEED,), BITS, 0, xla=True),
     Case("normal", _philox(tf.random.stateless_normal), (SEED,), BITS, 1e-4, xla=True),
     Case("truncated normal", _philox(tf.random.stateless_truncated_normal), (SEED,), BITS, 1e-4, xla=True),
-    Case(
-        "default algorithm", lambda seed: tf.random.stateless_uniform((9,), seed), (SEED,), BITS, 0, xla=True
-    ),
-    Case(
-        "threefry", lambda s: tf.random.stateless_uniform((9,), s, alg="threefry"), (SEED,), BITS, 0, xla=True
-    ),
+    Case("default algorithm", lambda seed: tf.random.stateless_uniform((9,), seed), (SEED,), BITS, 0, xla=True),
+    Case("threefry", lambda s: tf.random.stateless_uniform((9,), s, alg="threefry"), (SEED,), BITS, 0, xla=True),
     Case("dropout", lambda x, s: tf.nn.experimental.stateless_dropout(x, 0.4, s), (X, SEED), BITS, xla=True),
     Case("split", lambda seed: tf.random.split(seed, 3), (SEED,), BITS, 0, xla=True),
     Case("categorical", lambda x, s: tf.random.stateless_categorical(x, 5, s), (X, SEED), BITS, 0, xla=True),

@@ -49,9 +49,7 @@ CASES += [
     Case("top accuracy", lambda x: tf.math.in_top_k([1, 2, 3], x[:, :, 0], 2), (X,), REDUCE, 0),
     Case("moments", lambda x: tf.nn.moments(x, [0, 2]), (X,), REDUCE),
     Case("max_pool2d", lambda x: tf.nn.max_pool2d(x, 3, 2, "SAME"), (IMAGE,), WINDOW, 0),
-    Case(
-        "max_pool2d of overlapping windows", lambda x: tf.nn.max_pool2d(x, 3, 1, "VALID"), (IMAGE,), WINDOW, 0
-    ),
+    Case("max_pool2d of overlapping windows", lambda x: tf.nn.max_pool2d(x, 3, 1, "VALID"), (IMAGE,), WINDOW, 0),
     Case("avg_pool2d", lambda x: tf.nn.avg_pool2d(x, 3, 2, "SAME"), (IMAGE,), WINDOW),
     Case("max_pool3d", lambda x: tf.nn.max_pool3d(x, 2, 2, "SAME"), (VOLUME,), WINDOW, 0),
     Case("avg_pool3d", lambda x: tf.nn.avg_pool3d(x, 2, 1, "VALID"), (VOLUME,), WINDOW),
@@ -80,9 +78,7 @@ def _batch_norm(x: Any, scale: Any, offset: Any) -> Any:
 
 
 def _batch_norm_inference(x: Any, scale: Any, offset: Any) -> Any:
-    return tf.compat.v1.nn.fused_batch_norm(x, scale, offset, offset, scale, epsilon=0.01, is_training=False)[
-        0
-    ]
+    return tf.compat.v1.nn.fused_batch_norm(x, scale, offset, offset, scale, epsilon=0.01, is_training=False)[0]
 
 
 CASES += [

@@ -37,9 +37,7 @@ CASES = [
     Case("depth to space", lambda x: tf.nn.depth_to_space(x, 2), (IMAGE,), ("stablehlo.transpose",), 0),
     Case("space to batch", lambda x: tf.space_to_batch(x, [2, 2], [[0, 0], [1, 1]]), (IMAGE,), (), 0),
     Case("iota", lambda x: tf.one_hot(x, 5), (N,), ("stablehlo.iota",), 0),
-    Case(
-        "constant", lambda x: x + np.arange(12, dtype=np.int32).reshape(3, 4), (N,), ("stablehlo.constant",)
-    ),
+    Case("constant", lambda x: x + np.arange(12, dtype=np.int32).reshape(3, 4), (N,), ("stablehlo.constant",)),
     Case("set_dimension_size", lambda x: tf.math.top_k(x, 2), (X,), ("stablehlo.set_dimension_size",), 0),
     Case(
         "adjoint of a slice pads inside",
@@ -75,9 +73,7 @@ for _dtype in ("float32", "float64", "float16", "int8", "int64", "uint32", "bool
 CASES += _constants(ml_dtypes.bfloat16)
 
 
-def _text(
-    name: str, signature: str, body: str, args: Any, expected: Any, rtol: float = 0, **more: Any
-) -> TextCase:
+def _text(name: str, signature: str, body: str, args: Any, expected: Any, rtol: float = 0, **more: Any) -> TextCase:
     return TextCase(name, signature, body, args, expected, (f"stablehlo.{name}",), rtol, **more)
 
 
@@ -86,8 +82,7 @@ TEXTS = [
     _text(
         "broadcast",
         f"(%a: {F32}) -> tensor<2x3x4xf32>",
-        f"%r = stablehlo.broadcast %a, sizes = [2] : ({F32}) -> tensor<2x3x4xf32>\n"
-        f"return %r : tensor<2x3x4xf32>",
+        f"%r = stablehlo.broadcast %a, sizes = [2] : ({F32}) -> tensor<2x3x4xf32>\nreturn %r : tensor<2x3x4xf32>",
         (X,),
         (np.stack([X, X]),),
     ),
@@ -110,8 +105,7 @@ TEXTS = [
     _text(
         "dynamic_iota",
         "(%s: tensor<2xi32>) -> tensor<2x3xi32>",
-        "%r = stablehlo.dynamic_iota %s, dim = 1 : (tensor<2xi32>) -> tensor<2x3xi32>\n"
-        "return %r : tensor<2x3xi32>",
+        "%r = stablehlo.dynamic_iota %s, dim = 1 : (tensor<2xi32>) -> tensor<2x3xi32>\nreturn %r : tensor<2x3xi32>",
         (np.array([2, 3], np.int32),),
         (np.array([[0, 1, 2]] * 2, np.int32),),
     ),
@@ -182,8 +176,7 @@ TEXTS = [
     _text(
         "composite",
         f"(%a: {F32}) -> {F32}",
-        f'%r = stablehlo.composite "some.name" %a {{decomposition = @twice}} : ({F32}) -> {F32}\n'
-        f"return %r : {F32}",
+        f'%r = stablehlo.composite "some.name" %a {{decomposition = @twice}} : ({F32}) -> {F32}\nreturn %r : {F32}',
         (X,),
         (X + X,),
         more=f"func.func private @twice(%a: {F32}) -> {F32} {{\n"

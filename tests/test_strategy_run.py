@@ -153,9 +153,8 @@ def test_nothing_configured_and_no_such_device() -> None:
 
 def test_dataset_iterators(strategy: Strategy) -> None:  # noqa: F811
     dataset = tf.data.Dataset.from_tensors(1.0)
-    with strategy.scope():
-        with pytest.raises(RuntimeError, match="can not be accessed in eager mode"):
-            next(iter(dataset))
+    with strategy.scope(), pytest.raises(RuntimeError, match="can not be accessed in eager mode"):
+        next(iter(dataset))
     assert float(next(iter(dataset))) == 1.0
     with ipu.ipu_strategy.IPUStrategy(enable_dataset_iterators=False).scope():
         assert float(next(iter(dataset))) == 1.0

@@ -86,9 +86,7 @@ def _check_window(window: dict[str, Sequence[object]], rank: int) -> None:
                 "Give one for each spatial axis."
             )
         if name != "padding" and any(value < 1 for value in values):  # type: ignore[operator]
-            raise ValueError(
-                f"{name} of a convolution must be 1 or more; received {tuple(values)}. Use 1 for none."
-            )
+            raise ValueError(f"{name} of a convolution must be 1 or more; received {tuple(values)}. Use 1 for none.")
 
 
 def _check_groups(
@@ -117,6 +115,4 @@ def _check_groups(
         ("batch", batch, batch_groups),
     ):
         if size % groups:
-            raise ValueError(
-                f"the {name} must divide into {groups} groups; {received}. Change the number of groups."
-            )
+            raise ValueError(f"the {name} must divide into {groups} groups; {received}. Change the number of groups.")

@@ -22,9 +22,7 @@ def chunk_size(rows: int, most: int) -> int:
     return next((size for size in range(most, most // 2, -1) if rows % size == 0), most)
 
 
-def sum_over_chunks(
-    function: Callable[..., jax.Array], arrays: tuple[jax.Array, ...], size: int
-) -> jax.Array:
+def sum_over_chunks(function: Callable[..., jax.Array], arrays: tuple[jax.Array, ...], size: int) -> jax.Array:
     """The sum of `function` over chunks of at most `size` rows of `arrays`, which have equally many, not none.
 
     Example:

@@ -14,7 +14,7 @@ from jax import lax
 from ipu_tf.device.convolution_chunks import chunk_size, nothing
 from ipu_tf.device.convolution_plan import CALL, Best, Plan, Solve, arithmetic, traffic
 from ipu_tf.device.convolution_problem import CanonicalConvolution
-from ipu_tf.device.convolution_windows import Windows, product
+from ipu_tf.device.convolution_windows import Windows, flat, product
 
 #: Bytes of patches built at a time.
 CHUNK = 4.5e6
@@ -59,8 +59,8 @@ def _emit(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: 
 
 def _one_position(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution) -> jax.Array:
     """The sum with nothing to gather, so that transposing the input once is cheapest."""
-    rows = lax.optimization_barrier(Windows.transposed(problem).patches(lhs).T)
-    return product(rows, rhs.reshape(-1, problem.out_features), (1, 0), problem).T
+    rows = lax.optimization_barrier(flat(Windows.transposed(problem).patches(lhs)).T)
+    return product(rows, flat(rhs), (1, 0), problem).T
 
 
 def _sum_over_examples(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution) -> jax.Array:
@@ -89,10 +89,9 @@ def _sum_over_examples(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolu
 
 def _multiply(rows: jax.Array, kernel: jax.Array, problem: CanonicalConvolution) -> jax.Array:
     """The part of the sum that some examples' patches give."""
-    kernel = kernel.reshape(-1, problem.out_features)
-    if rows.shape[1] <= SHORT_ROW:
-        return product(rows, kernel, (0, 0), problem).T
-    return product(lax.optimization_barrier(kernel.T), rows, (1, 0), problem)
+    if rows.shape[-1] <= SHORT_ROW:
+        return product(flat(rows), flat(kernel), (0, 0), problem).T
+    return product(lax.optimization_barrier(flat(kernel).T), flat(rows), (1, 0), problem)
 
 
 FILTER_GRADIENT = Plan(

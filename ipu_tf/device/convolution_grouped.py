@@ -45,9 +45,7 @@ def _cost_multiply_add(problem: CanonicalConvolution, best: Best) -> float:
     return CALL + TERM * sums * problem.taps * problem.group_features + traffic(problem.bytes_of(sums))
 
 
-def _emit_multiply_add(
-    lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve
-) -> jax.Array:
+def _emit_multiply_add(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:
     groups, features = problem.feature_groups, problem.group_features
     lhs, rhs = lax.optimization_barrier((lhs, rhs))
     weights = rhs.reshape(problem.taps, features, -1).astype(problem.accumulator)
@@ -70,9 +68,7 @@ def _cost_multiply_reduce(problem: CanonicalConvolution, best: Best) -> float:
     return CALL + 2 * TERM * problem.products
 
 
-def _emit_multiply_reduce(
-    lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve
-) -> jax.Array:
+def _emit_multiply_reduce(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:
     # The sum runs over the examples, which are the features here, and over the window.
     lhs, rhs = jnp.moveaxis(lhs, (0, -1), (-1, 0)), jnp.moveaxis(rhs, -2, 0)
     lhs, rhs = lax.optimization_barrier((lhs, rhs))

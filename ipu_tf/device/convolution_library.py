@@ -26,9 +26,7 @@ PIXEL, FEW_FEATURES_PIXEL, ODD_TAP, GROUPED_RESULT = 0.003, 0.02, 0.0058, 0.025
 FEW_FEATURES = 32
 
 
-def library_convolution(
-    lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, layout: ConvLayout
-) -> jax.Array:
+def library_convolution(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, layout: ConvLayout) -> jax.Array:
     """`lax.conv_general_dilated` of the problem, its operands and result in `layout`."""
     numbers = lax.ConvDimensionNumbers(
         (layout.input_batch, layout.input_feature, *layout.input_spatial),

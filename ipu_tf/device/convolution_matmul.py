@@ -7,7 +7,7 @@ from jax import lax
 
 from ipu_tf.device.convolution_plan import CACHE, Best, Plan, Solve, arithmetic, traffic
 from ipu_tf.device.convolution_problem import CanonicalConvolution
-from ipu_tf.device.convolution_windows import Windows, product
+from ipu_tf.device.convolution_windows import Windows, flat, product
 
 #: Rows of a patch matrix are filled up to a multiple of this many elements.
 ALIGN = 16
@@ -40,7 +40,7 @@ def _cost_matmul(problem: CanonicalConvolution, best: Best) -> float:
 
 
 def _emit_matmul(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:
-    rows = lhs.reshape(problem.batch, -1) if _covers(problem) else Windows.of(problem).patches(lhs)
+    rows = lhs.reshape(problem.batch, -1) if _covers(problem) else flat(Windows.of(problem).patches(lhs))
     result = product(rows, rhs.reshape(-1, problem.out_features), (1, 0), problem)
     return result.reshape(problem.output_shape).astype(problem.out_dtype)
 
@@ -63,7 +63,7 @@ def _cost_patches(problem: CanonicalConvolution, best: Best) -> float:
 
 def _emit_patches(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:
     # The barrier keeps the gathering out of the product, which would gather again for each output feature.
-    rows = lax.optimization_barrier(Windows.of(problem).patches(lhs, ALIGN))
+    rows = lax.optimization_barrier(flat(Windows.of(problem).patches(lhs, ALIGN)))
     kernel = rhs.reshape(-1, problem.out_features)
     kernel = lax.pad(kernel, kernel.dtype.type(0), [(0, rows.shape[1] - kernel.shape[0], 0), (0, 0, 0)])
     result = product(rows, kernel, (1, 0), problem)

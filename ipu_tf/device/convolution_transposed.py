@@ -47,8 +47,7 @@ def _phase(problem: CanonicalConvolution, axis: int, first: int) -> _Phase:
 def _phases(problem: CanonicalConvolution) -> Iterator[tuple[_Phase, ...]]:
     """A phase of each axis, in every combination that has results and taps."""
     by_axis = [
-        [_phase(problem, axis, first) for first in range(problem.input_dilation[axis])]
-        for axis in range(problem.rank)
+        [_phase(problem, axis, first) for first in range(problem.input_dilation[axis])] for axis in range(problem.rank)
     ]
     for phases in itertools.product(*by_axis):
         if all(phase.count and phase.taps for phase in phases):
@@ -128,9 +127,7 @@ def _tiles(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution) -> jax
     tiles = product(lhs.reshape(-1, problem.in_features), kernel, (1, 0), problem).astype(problem.out_dtype)
     tiles = tiles.reshape(-1, *problem.window, problem.out_features)
     gaps = tuple((0, d - w) for d, w in zip(problem.input_dilation, problem.window, strict=True))
-    return pad_space(tiles, gaps).reshape(
-        problem.batch, *problem.input, *problem.input_dilation, problem.out_features
-    )
+    return pad_space(tiles, gaps).reshape(problem.batch, *problem.input, *problem.input_dilation, problem.out_features)
 
 
 def _laid_out(tiles: jax.Array, problem: CanonicalConvolution) -> jax.Array:

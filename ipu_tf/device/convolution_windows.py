@@ -35,16 +35,12 @@ class Windows:
     @staticmethod
     def of(problem: CanonicalConvolution) -> Windows:
         """A window for each position of the result, a tap for each position of the kernel."""
-        return Windows(
-            problem.output, problem.strides, problem.window, problem.window_dilation, problem.padding
-        )
+        return Windows(problem.output, problem.strides, problem.window, problem.window_dilation, problem.padding)
 
     @staticmethod
     def transposed(problem: CanonicalConvolution) -> Windows:
         """A window for each position of the kernel, a tap for each position of the result."""
-        return Windows(
-            problem.window, problem.window_dilation, problem.output, problem.strides, problem.padding
-        )
+        return Windows(problem.window, problem.window_dilation, problem.output, problem.strides, problem.padding)
 
     def slices(self, array: jax.Array) -> Iterator[jax.Array]:
         """For each tap, row-major, what it sees of (batch, *space, features): (batch, *counts, features)."""
@@ -52,28 +48,22 @@ class Windows:
         for tap in np.ndindex(*self.taps):
             start = [t * d for t, d in zip(tap, self.dilation, strict=True)]
             stop = [b + (c - 1) * s + 1 for b, c, s in zip(start, self.counts, self.steps, strict=True)]
-            yield lax.slice(
-                array, (0, *start, 0), (array.shape[0], *stop, array.shape[-1]), (1, *self.steps, 1)
-            )
+            yield lax.slice(array, (0, *start, 0), (array.shape[0], *stop, array.shape[-1]), (1, *self.steps, 1))
 
     def patches(self, array: jax.Array, align: int = 1) -> jax.Array:
-        """(batch * windows, taps * features): a row for each window, filled up to a multiple of `align`."""
+        """(batch, *counts, taps * features): a row for each window, filled up to a multiple of `align`."""
         columns = list(self._padded().slices(self._pad(array)))
         width = math.prod(self.taps) * array.shape[-1]
         if width % align:
             columns.append(jnp.zeros((*columns[0].shape[:-1], -width % align), array.dtype))
-        matrix = jnp.concatenate(columns, axis=-1) if len(columns) > 1 else columns[0]
-        return matrix.reshape(-1, matrix.shape[-1])
-
+        return jnp.concatenate(columns, axis=-1) if len(columns) > 1 else columns[0]
 
     def write_patches(self, array: jax.Array, rows: jax.Array) -> jax.Array:
         """The same rows without filling, written over `rows`, which has their shape."""
-        features = array.shape[-1]
-        grid = rows.reshape(array.shape[0], *self.counts, rows.shape[-1])
-        corner = (0,) * (grid.ndim - 1)
         for number, column in enumerate(self._padded().slices(self._pad(array))):
-            grid = lax.dynamic_update_slice(grid, column, (*corner, number * features))
-        return grid.reshape(rows.shape)
+            place = (0,) * (rows.ndim - 1) + (number * array.shape[-1],)
+            rows = lax.dynamic_update_slice(rows, column, place)
+        return rows
 
     def _padded(self) -> Windows:
         """The same windows over an array already padded."""
@@ -93,9 +83,12 @@ def pad_space(array: jax.Array, padding: Pairs, interior: tuple[int, ...] | None
     return lax.pad(array, np.zeros((), array.dtype), [(0, 0, 0), *config, (0, 0, 0)])
 
 
-def product(
-    left: jax.Array, right: jax.Array, axes: tuple[int, int], problem: CanonicalConvolution
-) -> jax.Array:
+def flat(array: jax.Array) -> jax.Array:
+    """All axes but the last as one."""
+    return array.reshape(-1, array.shape[-1])
+
+
+def product(left: jax.Array, right: jax.Array, axes: tuple[int, int], problem: CanonicalConvolution) -> jax.Array:
     """The matrix product over one axis of each, with the problem's precision, in its accumulator's type."""
     return lax.dot_general(
         left,

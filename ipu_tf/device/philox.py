@@ -54,9 +54,7 @@ def philox_bits(state: jax.Array, shape: tuple[int, ...], dtype: np.dtype) -> tu
     return new_state, lax.reshape(bits.astype(dtype), shape)
 
 
-def _advanced(
-    counter: tuple[jax.Array, jax.Array], blocks: jax.Array | np.uint64
-) -> tuple[jax.Array, jax.Array]:
+def _advanced(counter: tuple[jax.Array, jax.Array], blocks: jax.Array | np.uint64) -> tuple[jax.Array, jax.Array]:
     """The two words of the counter, so many blocks on."""
     low = counter[0] + blocks
     return low, counter[1] + (low < blocks).astype(_U64)

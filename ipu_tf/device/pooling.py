@@ -138,9 +138,7 @@ def reduce_window(
     return _reduce_by_axis(operand, init, reducer, windows)
 
 
-def _reduce_by_axis(
-    operand: jax.Array, init: jax.Array, reducer: Reducer, windows: Sequence[AxisWindows]
-) -> jax.Array:
+def _reduce_by_axis(operand: jax.Array, init: jax.Array, reducer: Reducer, windows: Sequence[AxisWindows]) -> jax.Array:
     combine, identity = _REDUCE[reducer], np.array(_identity(reducer, operand.dtype), operand.dtype)
     kept = np.float32 if reducer == "add" and operand.dtype in (jnp.float16, jnp.bfloat16) else operand.dtype
     total = lax.pad(operand, identity, [(w.low, w.high, 0) for w in windows]).astype(kept)
@@ -160,10 +158,7 @@ def _identity(reducer: Reducer, dtype: np.dtype) -> float | int | None:
     return None
 
 
-def _windows(
-    shape: Sequence[int], sizes: Sequence[int], strides: Sequence[int], padding: Pairs
-) -> list[AxisWindows]:
+def _windows(shape: Sequence[int], sizes: Sequence[int], strides: Sequence[int], padding: Pairs) -> list[AxisWindows]:
     """The windows along each axis."""
     entries = zip(shape, sizes, strides, padding, strict=True)
     return [AxisWindows(n, size, stride, *edges) for n, size, stride, edges in entries]
-

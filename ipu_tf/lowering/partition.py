@@ -198,4 +198,3 @@ def _names_read(operation: Any) -> list[Any]:
                 names += _names_read(inner.operation)
                 own |= set(inner.operation.results)
     return [name for name in names if name not in own]
-

@@ -54,9 +54,7 @@ def _from_text(op: Op) -> np.ndarray:
         part = np.empty(0, result.dtype).real.dtype
         numbers = np.array([_number(word, part) for word in _NUMBER.findall(body)], part)
         elements = numbers.view(result.dtype)
-    return (
-        np.broadcast_to(elements[0], result.shape) if elements.size == 1 else elements.reshape(result.shape)
-    )
+    return np.broadcast_to(elements[0], result.shape) if elements.size == 1 else elements.reshape(result.shape)
 
 
 def _number(word: str, dtype: np.dtype) -> np.generic:

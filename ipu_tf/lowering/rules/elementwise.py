@@ -78,9 +78,7 @@ def _compare(importer: Importer, op: Op, left: jax.Array, right: jax.Array) -> j
 
 
 @rule("stablehlo.select")
-def _select(
-    importer: Importer, op: Op, which: jax.Array, if_true: jax.Array, if_false: jax.Array
-) -> jax.Array:
+def _select(importer: Importer, op: Op, which: jax.Array, if_true: jax.Array, if_false: jax.Array) -> jax.Array:
     return lax.select(which, if_true, if_false)
 
 
@@ -103,9 +101,7 @@ def _reduce_precision(importer: Importer, op: Op, operand: jax.Array) -> jax.Arr
 
 @rule("stablehlo.power")
 def _power(importer: Importer, op: Op, base: jax.Array, exponent: jax.Array) -> jax.Array:
-    return (
-        _integer_power(base, exponent) if jnp.issubdtype(base.dtype, jnp.integer) else lax.pow(base, exponent)
-    )
+    return _integer_power(base, exponent) if jnp.issubdtype(base.dtype, jnp.integer) else lax.pow(base, exponent)
 
 
 _PowerState = tuple[jax.Array, jax.Array, jax.Array]

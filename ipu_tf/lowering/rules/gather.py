@@ -20,17 +20,13 @@ def _gather(importer: Importer, op: Op, operand: jax.Array, indices: jax.Array) 
 
 
 @rule("stablehlo.dynamic_gather")
-def _dynamic_gather(
-    importer: Importer, op: Op, operand: jax.Array, indices: jax.Array, sizes: jax.Array
-) -> jax.Array:
+def _dynamic_gather(importer: Importer, op: Op, operand: jax.Array, indices: jax.Array, sizes: jax.Array) -> jax.Array:
     return _gathered(op, operand, indices, static_integers(sizes, "slice size"))
 
 
 def _gathered(op: Op, operand: jax.Array, indices: jax.Array, slice_sizes: tuple[int, ...]) -> jax.Array:
     numbers = stablehlo.GatherDimensionNumbers(op.attribute("dimension_numbers"))
-    indices, batching = with_last_index_vector(
-        indices, numbers.index_vector_dim, numbers.start_indices_batching_dims
-    )
+    indices, batching = with_last_index_vector(indices, numbers.index_vector_dim, numbers.start_indices_batching_dims)
     dimensions = lax.GatherDimensionNumbers(
         offset_dims=tuple(numbers.offset_dims),
         collapsed_slice_dims=tuple(numbers.collapsed_slice_dims),

@@ -54,9 +54,7 @@ class _Features:
 
 
 @rule("stablehlo.batch_norm_training")
-def _training(
-    importer: Importer, op: Op, operand: jax.Array, scale: jax.Array, offset: jax.Array
-) -> list[jax.Array]:
+def _training(importer: Importer, op: Op, operand: jax.Array, scale: jax.Array, offset: jax.Array) -> list[jax.Array]:
     features = _Features.of(op, operand)
     mean = features.mean(operand)
     variance = features.mean(lax.square(operand - features.spread(mean)))

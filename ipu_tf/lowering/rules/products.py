@@ -28,6 +28,4 @@ def _dot_general(importer: Importer, op: Op, left: jax.Array, right: jax.Array) 
 
 
 def _product(op: Op, left: jax.Array, right: jax.Array, dimensions: lax.DotDimensionNumbers) -> jax.Array:
-    return lax.dot_general(
-        left, right, dimensions, precision=precision(op), preferred_element_type=op.result.dtype
-    )
+    return lax.dot_general(left, right, dimensions, precision=precision(op), preferred_element_type=op.result.dtype)

@@ -18,6 +18,4 @@ def _rng_bit_generator(importer: Importer, op: Op, state: jax.Array) -> tuple[ja
         return philox_bits(state, bits.shape, bits.dtype)
     if algorithm == "THREE_FRY":
         return lax.rng_bit_generator(state, bits.shape, bits.dtype, lax.RandomAlgorithm.RNG_THREE_FRY)
-    raise NotImplementedError(
-        f"Wanted a random number algorithm that is the same everywhere. Received: {algorithm}."
-    )
+    raise NotImplementedError(f"Wanted a random number algorithm that is the same everywhere. Received: {algorithm}.")

@@ -34,9 +34,7 @@ def combiner(block: Any) -> str | None:
     return first.name if operands in (arguments, arguments[::-1]) and first.name in COMMUTATIVE else None
 
 
-COMMUTATIVE = frozenset(
-    f"stablehlo.{name}" for name in ("add", "multiply", "maximum", "minimum", "and", "or", "xor")
-)
+COMMUTATIVE = frozenset(f"stablehlo.{name}" for name in ("add", "multiply", "maximum", "minimum", "and", "or", "xor"))
 """Ops whose operands may change places, and that `combiner` therefore names."""
 
 

@@ -41,9 +41,7 @@ def _scatter(importer: Importer, op: Op, *values: jax.Array) -> list[jax.Array]:
 
 def _dimensions(op: Op, indices: jax.Array) -> tuple[lax.ScatterDimensionNumbers, jax.Array]:
     numbers = stablehlo.ScatterDimensionNumbers(op.attribute("scatter_dimension_numbers"))
-    indices, batching = with_last_index_vector(
-        indices, numbers.index_vector_dim, numbers.scatter_indices_batching_dims
-    )
+    indices, batching = with_last_index_vector(indices, numbers.index_vector_dim, numbers.scatter_indices_batching_dims)
     dimensions = lax.ScatterDimensionNumbers(
         update_window_dims=tuple(numbers.update_window_dims),
         inserted_window_dims=tuple(numbers.inserted_window_dims),
@@ -68,9 +66,7 @@ def _one_by_one(
     starts = _starts(dimensions, operands[0].ndim, indices)
     windows = [_windows(dimensions, operands[0].ndim, update) for update in updates]
     size = windows[0].shape[1:]
-    last = jnp.array(
-        [extent - width for extent, width in zip(operands[0].shape, size, strict=True)], starts.dtype
-    )
+    last = jnp.array([extent - width for extent, width in zip(operands[0].shape, size, strict=True)], starts.dtype)
 
     def step(index: jax.Array, arrays: list[jax.Array]) -> list[jax.Array]:
         start = starts[index]

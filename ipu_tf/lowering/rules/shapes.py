@@ -53,9 +53,7 @@ def _pad(importer: Importer, op: Op, operand: jax.Array, value: jax.Array) -> ja
 
 
 @rule("stablehlo.dynamic_pad")
-def _dynamic_pad(
-    importer: Importer, op: Op, operand: jax.Array, value: jax.Array, *edges: jax.Array
-) -> jax.Array:
+def _dynamic_pad(importer: Importer, op: Op, operand: jax.Array, value: jax.Array, *edges: jax.Array) -> jax.Array:
     return _padded(operand, value, *(static_integers(edge, "padding") for edge in edges))
 
 

@@ -12,9 +12,7 @@ from ipu_tf.lowering.rules.static_values import static_integers
 
 @rule("stablehlo.slice")
 def _slice(importer: Importer, op: Op, operand: jax.Array) -> jax.Array:
-    return _sliced(
-        operand, op.integers("start_indices"), op.integers("limit_indices"), op.integers("strides")
-    )
+    return _sliced(operand, op.integers("start_indices"), op.integers("limit_indices"), op.integers("strides"))
 
 
 @rule("stablehlo.real_dynamic_slice")
@@ -22,9 +20,7 @@ def _real_dynamic_slice(importer: Importer, op: Op, operand: jax.Array, *places:
     return _sliced(operand, *(static_integers(place, "slice") for place in places))
 
 
-def _sliced(
-    operand: jax.Array, start: tuple[int, ...], limit: tuple[int, ...], strides: tuple[int, ...]
-) -> jax.Array:
+def _sliced(operand: jax.Array, start: tuple[int, ...], limit: tuple[int, ...], strides: tuple[int, ...]) -> jax.Array:
     if limit == operand.shape and not any(start) and set(strides) <= {1}:
         return operand
     return lax.slice(operand, start, limit, strides)

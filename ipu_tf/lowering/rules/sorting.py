@@ -68,9 +68,7 @@ def _order(block: Any) -> _Order | None:
     return _Order(left // 2, descending, total)
 
 
-def _sorted_by_key(
-    order: _Order, operands: Sequence[jax.Array], dimension: int, is_stable: bool
-) -> list[jax.Array]:
+def _sorted_by_key(order: _Order, operands: Sequence[jax.Array], dimension: int, is_stable: bool) -> list[jax.Array]:
     key = operands[order.key]
     others = [*operands[: order.key], *operands[order.key + 1 :]]
     found, *others = lax.sort([_ascending(key, order), *others], dimension, is_stable, num_keys=1)

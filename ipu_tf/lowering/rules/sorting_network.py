@@ -34,8 +34,7 @@ def network_sort(less: Less, operands: Sequence[jax.Array], dimension: int) -> l
     places = np.arange(1 << max(length - 1, 0).bit_length(), dtype=np.int32)
     # Places past the end repeat the last element; their index keeps them behind all real ones.
     rows = [
-        jnp.take(jnp.moveaxis(operand, dimension, -1), places.clip(max=length - 1), axis=-1)
-        for operand in operands
+        jnp.take(jnp.moveaxis(operand, dimension, -1), places.clip(max=length - 1), axis=-1) for operand in operands
     ]
     index = jnp.broadcast_to(places, rows[0].shape)
     runs, distances = _schedule(places.size)
