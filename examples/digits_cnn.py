@@ -22,7 +22,6 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 import ipu_tf as ipu
-from ipu_tf.launcher_stats import COUNTERS
 
 SEED = 1
 ROUNDS = 5
@@ -96,7 +95,7 @@ def train_on_device(digits: Digits, epochs: int, steps_per_execution: int) -> tf
         _, accuracy = model.evaluate(
             digits.test_images, digits.test_labels, batch_size=len(digits.test_labels), verbose=0
         )
-    counts = COUNTERS.read()
+    counts = ipu.emulation.device_counts()
     print(f"\ntest accuracy: {accuracy:.1%} of {len(digits.test_labels)} images the network has not seen")
     print(
         f"the device ran: {counts.programs} programs (one to train, one to test), {counts.executions} executions, "

@@ -23,6 +23,7 @@ from ipu_tf.aliases import install_aliases
 if TYPE_CHECKING:
     from ipu_tf import (
         config,
+        emulation,
         ipu_compiler,
         ipu_infeed_queue,
         ipu_outfeed_queue,
@@ -36,6 +37,7 @@ __version__ = "0.1.0"
 
 _MODULES = (
     "config",
+    "emulation",
     "ipu_compiler",
     "ipu_infeed_queue",
     "ipu_outfeed_queue",
@@ -47,6 +49,7 @@ _MODULES = (
 
 __all__ = [
     "config",
+    "emulation",
     "install_aliases",
     "ipu_compiler",
     "ipu_infeed_queue",

@@ -1,7 +1,23 @@
-"""What the emulation cannot do, said by name."""
+"""What is particular to an emulated IPU: what it did, and what it cannot do."""
 
 from __future__ import annotations
+
+from ipu_tf.device.counters import COUNTERS, DeviceCounts
+
+__all__ = ["DeviceCounts", "EmulationError", "device_counts"]
 
 
 class EmulationError(NotImplementedError):
     """A request that the emulated IPU cannot meet: says what was asked for and what to do instead."""
+
+
+def device_counts() -> DeviceCounts:
+    """What the device did so far in this process: programs compiled, executions, and steps of their loops.
+
+    Example:
+        >>> from ipu_tf.emulation import device_counts
+        >>> before = device_counts()
+        >>> device_counts().since(before).steps
+        0
+    """
+    return COUNTERS.read()

@@ -98,6 +98,7 @@ LAYERS = {
     "first": CanonicalConvolution(8, 3, 32, (12, 12), (3, 3), ONES, SAME, ONES, ONES),
     "same": CanonicalConvolution(8, 16, 16, (12, 12), (3, 3), ONES, SAME, ONES, ONES),
     "valid": CanonicalConvolution(8, 16, 16, (12, 12), (3, 3), ONES, VALID, ONES, ONES),
+    "valid, large": CanonicalConvolution(64, 32, 32, (20, 20), (3, 3), ONES, VALID, ONES, ONES),
     "full": CanonicalConvolution(8, 32, 32, (12, 12), (3, 3), ONES, ((2, 2), (2, 2)), ONES, ONES),
     "1x1": CanonicalConvolution(8, 16, 32, (12, 12), ONES, ONES, VALID, ONES, ONES),
     "strided": CanonicalConvolution(8, 16, 16, (12, 12), (3, 3), (2, 2), ((1, 0), (1, 0)), ONES, ONES),

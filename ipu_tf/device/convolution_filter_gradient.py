@@ -68,8 +68,8 @@ def _sum_over_examples(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolu
     windows, size = Windows.transposed(problem), _chunk(problem)
     loops, odd = divmod(problem.in_features, size)
 
-    def rows_of(part: jax.Array) -> jax.Array:
-        return windows.patches(part)
+    def part(left: jax.Array, right: jax.Array) -> jax.Array:
+        return _multiply(windows.patches(left), right, problem)
 
     def add(index: jax.Array, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         total, rows = state
@@ -77,14 +77,11 @@ def _sum_over_examples(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolu
         rows = windows.write_patches(left, rows)
         return total + _multiply(rows, right, problem), rows
 
-    first = odd or size
-    total = _multiply(rows_of(lhs[:first]), rhs[:first], problem) if odd or loops == 1 else None
-    if total is not None and first == problem.in_features:
-        return total
-    if total is None:
-        total = nothing(lambda a, b: _multiply(rows_of(a), b, problem), (lhs[:size], rhs[:size]))
+    if loops == 1 and not odd:
+        return part(lhs, rhs)
+    total = part(lhs[:odd], rhs[:odd]) if odd else nothing(part, (lhs[:size], rhs[:size]))
     # The rows are kept from one pass to the next and overwritten, which spares writing them twice.
-    return lax.fori_loop(0, loops, add, (total, nothing(rows_of, (lhs[:size],))))[0]
+    return lax.fori_loop(0, loops, add, (total, nothing(windows.patches, (lhs[:size],))))[0]
 
 
 def _multiply(rows: jax.Array, kernel: jax.Array, problem: CanonicalConvolution) -> jax.Array:
