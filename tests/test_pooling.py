@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -51,19 +52,18 @@ def test_gradient_of_max_pooling_with_ties(window: Window, seed: int) -> None:
     operand = rng.integers(0, 3, shape).astype(np.float32)  # many ties
     pooled = lax.reduce_window(operand, -jnp.inf, lax.max, size, strides, padding)
     source = rng.integers(1, 9, pooled.shape).astype(np.float32)
-    result = select_and_scatter(
-        jnp.asarray(operand),
-        jnp.asarray(source),
-        jnp.float32(0),
-        window_dimensions=size,
-        window_strides=strides,
-        padding=padding,
-    )
+    arguments = {"window_dimensions": size, "window_strides": strides, "padding": padding}
+    gradient = jax.jit(functools.partial(select_and_scatter, **arguments))
+    result = gradient(operand, source, np.float32(0))
     np.testing.assert_array_equal(result, first_maximum_gradient(operand, source, window))
 
 
 @settings(max_examples=30, deadline=None)
-@given(window=windows(), reducer=st.sampled_from(["max", "min", "add"]), dtype=st.sampled_from(["float32", "int32"]))
+@given(
+    window=windows(),
+    reducer=st.sampled_from(["max", "min", "add"]),
+    dtype=st.sampled_from(["float32", "int32"]),
+)
 def test_pooling(window: Window, reducer: Any, dtype: str) -> None:
     shape, size, strides, padding = window
     operand = jnp.asarray(np.random.default_rng(0).integers(-50, 50, shape), dtype)
@@ -72,7 +72,8 @@ def test_pooling(window: Window, reducer: Any, dtype: str) -> None:
     expected = lax.reduce_window(operand, init, combine, size, strides, padding)
     if reducer == "add":  # XLA's `init` has to be neutral to be used once only
         expected = lax.reduce_window(operand, jnp.zeros((), dtype), combine, size, strides, padding) + init
-    result = reduce_window(operand, init, reducer, window_dimensions=size, window_strides=strides, padding=padding)
+    arguments = {"window_dimensions": size, "window_strides": strides, "padding": padding}
+    result = jax.jit(functools.partial(reduce_window, reducer=reducer, **arguments))(operand, init)
     np.testing.assert_array_equal(result, expected)
 
 
@@ -103,5 +104,48 @@ def test_the_gradient_that_jax_itself_takes() -> None:
 def test_a_source_of_another_shape() -> None:
     with pytest.raises(ValueError, match="an element for each window"):
         select_and_scatter(
-            jnp.ones(4), jnp.ones(3), jnp.float32(0), window_dimensions=(2,), window_strides=(2,), padding=((0, 0),)
+            jnp.ones(4),
+            jnp.ones(3),
+            jnp.float32(0),
+            window_dimensions=(2,),
+            window_strides=(2,),
+            padding=((0, 0),),
         )
+
+
+@pytest.mark.parametrize(("select", "expected"), [("GE", 0), ("GT", 2), ("LE", 1), ("LT", 3)])
+def test_which_of_equal_elements_is_selected(select: Any, expected: int) -> None:
+    operand = jnp.array([2.0, 1.0, 2.0, 1.0])
+    window: dict[str, Any] = {"window_dimensions": (4,), "window_strides": (4,), "padding": ((0, 0),)}
+    result = select_and_scatter(operand, jnp.array([5.0]), jnp.float32(1), select=select, **window)
+    np.testing.assert_array_equal(result, np.where(np.arange(4) == expected, 6, 1))
+
+
+def test_padding_is_never_selected() -> None:
+    """Even where nothing is larger than what usually fills it; a window of padding alone gives to nobody."""
+    operand = jnp.full(2, -jnp.inf)
+    window: dict[str, Any] = {"window_dimensions": (2,), "window_strides": (2,), "padding": ((3, 1),)}
+    result = select_and_scatter(operand, jnp.array([1.0, 2.0, 4.0]), jnp.float32(0), **window)
+    np.testing.assert_array_equal(result, [2.0, 4.0])
+
+
+def test_averages_of_half_precision_are_summed_in_single() -> None:
+    operand = jnp.full((1, 30), 100.1, jnp.float16).at[0, 0].set(0.1)
+    result = reduce_window(
+        operand,
+        jnp.float16(0),
+        "add",
+        window_dimensions=(1, 30),
+        window_strides=(1, 1),
+        padding=((0, 0), (0, 0)),
+    )
+    assert result.dtype == jnp.float16
+    np.testing.assert_array_equal(result, operand.astype(jnp.float32).sum(keepdims=True).astype(jnp.float16))
+
+
+def test_long_windows_go_to_the_library() -> None:
+    operand = jnp.arange(100.0)
+    result = reduce_window(
+        operand, jnp.float32(-jnp.inf), "max", window_dimensions=(50,), window_strides=(1,), padding=((0, 0),)
+    )
+    np.testing.assert_array_equal(result, np.arange(49.0, 100.0))

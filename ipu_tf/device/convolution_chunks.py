@@ -34,7 +34,7 @@ def sum_over_chunks(function: Callable[..., jax.Array], arrays: tuple[jax.Array,
     def add(index: jax.Array, total: jax.Array) -> jax.Array:
         return total + function(*(lax.dynamic_slice_in_dim(a, odd + index * size, size) for a in arrays))
 
-    if loops <= 1 and not odd:
+    if arrays[0].shape[0] <= size:
         return function(*arrays)
     first = function(*(array[:odd] for array in arrays)) if odd else nothing(function, arrays)
     return lax.fori_loop(0, loops, add, first)

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jax import lax
 
-from ipu_tf.device.convolution_plan import CALL, FLOPS, Best, Plan, Solve, arithmetic, traffic
+from ipu_tf.device.convolution_plan import FLOPS, Best, Plan, Solve, arithmetic, traffic
 from ipu_tf.device.convolution_problem import HALVES, CanonicalConvolution, ConvLayout, Pairs
 from ipu_tf.device.convolution_windows import pad_space
 
@@ -19,10 +19,10 @@ from ipu_tf.device.convolution_windows import pad_space
 UNPADDED_LIMIT = 10e6
 #: Rates in flops a microsecond of forms the library has no good kernel for.
 DOUBLE_RATE, VOLUME_RATE, LEADING_RATE, DILATED_RATE, UNPADDED_RATE = 90e3, 25e3, 30e3, 150e3, 28e3
-OVERPADDED_RATE = 165e3
+OVERPADDED_RATE, GROUPED_RATE, GROUPED_SUM_RATE = 165e3, 40e3, 1e3
 #: Microseconds beside the arithmetic: for each position of the result; with few features; for each tap of it
-#: with an odd number of features; for each result in groups.
-PIXEL, FEW_FEATURES_PIXEL, ODD_TAP, GROUPED_RESULT = 0.003, 0.02, 0.0058, 0.025
+#: with an odd number of features; for each group of it.
+PIXEL, FEW_FEATURES_PIXEL, ODD_TAP, GROUP_PIXEL = 0.003, 0.02, 0.0058, 0.1
 FEW_FEATURES = 32
 
 
@@ -81,7 +81,8 @@ def _rate(problem: CanonicalConvolution) -> float:
 
 def _cost_canonical(problem: CanonicalConvolution, best: Best) -> float:
     if problem.groups > 1:
-        return CALL + GROUPED_RESULT * problem.pixels * problem.out_features
+        summed = GROUPED_SUM_RATE if problem.leading_contraction else GROUPED_RATE
+        return arithmetic(problem.products, summed) + GROUP_PIXEL * problem.pixels * problem.groups
     cost = arithmetic(problem.products, _rate(problem)) + PIXEL * problem.pixels
     if not problem.is_plain:
         cost += traffic(problem.bytes_of(problem.batch, *problem.input, problem.taps, problem.out_features))

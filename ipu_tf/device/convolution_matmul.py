@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import jax
+import numpy as np
 from jax import lax
 
 from ipu_tf.device.convolution_plan import CACHE, Best, Plan, Solve, arithmetic, traffic
@@ -65,7 +66,7 @@ def _emit_patches(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution,
     # The barrier keeps the gathering out of the product, which would gather again for each output feature.
     rows = lax.optimization_barrier(flat(Windows.of(problem).patches(lhs, ALIGN)))
     kernel = rhs.reshape(-1, problem.out_features)
-    kernel = lax.pad(kernel, kernel.dtype.type(0), [(0, rows.shape[1] - kernel.shape[0], 0), (0, 0, 0)])
+    kernel = lax.pad(kernel, np.zeros((), kernel.dtype), [(0, rows.shape[1] - kernel.shape[0], 0), (0, 0, 0)])
     result = product(rows, kernel, (1, 0), problem)
     return result.reshape(problem.output_shape).astype(problem.out_dtype)
 

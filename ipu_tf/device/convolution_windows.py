@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterator
 
@@ -12,6 +13,9 @@ import numpy as np
 from jax import lax
 
 from ipu_tf.device.convolution_problem import CanonicalConvolution, Pairs
+
+#: Taps above which those along the first axis are written in a loop, for a shorter program.
+MOST_UNROLLED = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,10 +64,19 @@ class Windows:
 
     def write_patches(self, array: jax.Array, rows: jax.Array) -> jax.Array:
         """The same rows without filling, written over `rows`, which has their shape."""
-        for number, column in enumerate(self._padded().slices(self._pad(array))):
-            place = (0,) * (rows.ndim - 1) + (number * array.shape[-1],)
-            rows = lax.dynamic_update_slice(rows, column, place)
-        return rows
+        array, features = self._pad(array), array.shape[-1]
+        inner = dataclasses.replace(self._padded(), taps=(1, *self.taps[1:]))
+        width, span = math.prod(inner.taps), (self.counts[0] - 1) * self.steps[0] + 1
+
+        def write(tap: int | jax.Array, rows: jax.Array) -> jax.Array:
+            seen = lax.dynamic_slice_in_dim(array, tap * self.dilation[0], span, 1)
+            for number, column in enumerate(inner.slices(seen)):
+                rows = lax.dynamic_update_slice_in_dim(rows, column, (tap * width + number) * features, -1)
+            return rows
+
+        if math.prod(self.taps) > MOST_UNROLLED:
+            return lax.fori_loop(0, self.taps[0], write, rows)
+        return functools.reduce(lambda written, tap: write(tap, written), range(self.taps[0]), rows)
 
     def _padded(self) -> Windows:
         """The same windows over an array already padded."""
