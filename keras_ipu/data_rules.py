@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import Any
 
@@ -58,12 +59,7 @@ def checked_steps_per_execution(adapter: Any, steps_per_epoch: int | None, steps
     if steps is None or not np.isfinite(steps):
         return steps_per_execution
     if steps_per_execution > steps:
-        _log.warning(
-            "ipu_tf: `steps_per_execution` (%d) is more than the %d steps there are: each execution runs %d steps.",
-            steps_per_execution,
-            steps,
-            steps,
-        )
+        _tell_shortened(steps_per_execution, int(steps))
         return int(steps)
     if steps % steps_per_execution:
         raise ValueError(
@@ -81,6 +77,12 @@ def _has_partial_batch(adapter: Any) -> bool:
         # What Keras's adapters of generators and of `PyDataset`s say, which only know a batch once it is made. If its
         # shape differs from that of the first, the infeed refuses it.
         return False
+
+
+@functools.cache
+def _tell_shortened(wanted: int, steps: int) -> None:
+    """Says once of each pair of numbers that executions are shorter than was asked for."""
+    _log.warning("ipu_tf: `steps_per_execution` (%d) is cut to the %d steps that there are.", wanted, steps)
 
 
 def _batch_size(adapter: Any) -> Any:

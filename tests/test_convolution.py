@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 from typing import Any
 
 import jax
@@ -150,9 +151,8 @@ def test_any_layout_and_reversal(problem: CanonicalConvolution, data: st.DataObj
     reversal = tuple(data.draw(st.booleans()) for _ in range(2))
     flipped = tuple(axis for axis, flag in enumerate(reversal) if flag)
     expected = np.asarray(by_the_library(lhs, np.flip(rhs, flipped), problem))
-    result = convolution(
-        jnp.asarray(lhs.transpose(np.argsort(layout.input))),
-        jnp.asarray(rhs.transpose(np.argsort(layout.kernel))),
+    convolve = functools.partial(
+        convolution,
         window_strides=problem.strides,
         padding=problem.padding,
         lhs_dilation=problem.input_dilation,
@@ -162,6 +162,8 @@ def test_any_layout_and_reversal(problem: CanonicalConvolution, data: st.DataObj
         feature_group_count=problem.feature_groups,
         batch_group_count=problem.batch_groups,
     )
+    operands_there = lhs.transpose(np.argsort(layout.input)), rhs.transpose(np.argsort(layout.kernel))
+    result = jax.jit(convolve)(*operands_there)
     np.testing.assert_allclose(np.asarray(result).transpose(layout.output), expected, rtol=1e-5, atol=1e-5)
 
 

@@ -52,7 +52,7 @@ def test_gradient_of_max_pooling_with_ties(window: Window, seed: int) -> None:
     operand = rng.integers(0, 3, shape).astype(np.float32)  # many ties
     pooled = lax.reduce_window(operand, -jnp.inf, lax.max, size, strides, padding)
     source = rng.integers(1, 9, pooled.shape).astype(np.float32)
-    arguments = {"window_dimensions": size, "window_strides": strides, "padding": padding}
+    arguments: dict[str, Any] = {"window_dimensions": size, "window_strides": strides, "padding": padding}
     gradient = jax.jit(functools.partial(select_and_scatter, **arguments))
     result = gradient(operand, source, np.float32(0))
     np.testing.assert_array_equal(result, first_maximum_gradient(operand, source, window))
@@ -72,7 +72,7 @@ def test_pooling(window: Window, reducer: Any, dtype: str) -> None:
     expected = lax.reduce_window(operand, init, combine, size, strides, padding)
     if reducer == "add":  # XLA's `init` has to be neutral to be used once only
         expected = lax.reduce_window(operand, jnp.zeros((), dtype), combine, size, strides, padding) + init
-    arguments = {"window_dimensions": size, "window_strides": strides, "padding": padding}
+    arguments: dict[str, Any] = {"window_dimensions": size, "window_strides": strides, "padding": padding}
     result = jax.jit(functools.partial(reduce_window, reducer=reducer, **arguments))(operand, init)
     np.testing.assert_array_equal(result, expected)
 
