@@ -18,6 +18,7 @@ import tensorflow as tf
 from keras import layers
 
 from ipu_tf.config import reset_ipu_configuration
+from keras_ipu import data_rules
 from tests.keras_parity import configure, counted, ipu_scope, numbers, weights_of
 
 X = numbers(40, 5)
@@ -96,12 +97,14 @@ def test_steps_per_execution_that_does_not_divide() -> None:
 
 
 def test_steps_per_execution_beyond_the_data(caplog: pytest.LogCaptureFixture) -> None:
+    data_rules._tell_shortened.cache_clear()
     caplog.set_level(logging.WARNING, "ipu_tf")
     model = compiled(steps_per_execution=64)
     with counted() as device:
-        model.fit(X, Y, batch_size=4, verbose=0)
-    assert (device().executions, device().steps) == (1, 10)
-    assert "64" in caplog.text and "each execution runs 10 steps" in caplog.text
+        model.fit(X, Y, batch_size=4, epochs=2, verbose=0)
+        model.evaluate(X, Y, batch_size=4, verbose=0)
+    assert (device().executions, device().steps) == (3, 30)
+    assert caplog.text.count("`steps_per_execution` (64) is cut to the 10 steps that there are") == 1
 
 
 def test_too_little_data() -> None:
