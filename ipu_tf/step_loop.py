@@ -62,7 +62,6 @@ class StepLoop:
         self._all_rows = all_rows
         self._ordinal = ordinal
         specs = [spec for spec in tf.nest.flatten(element_spec) if spec is not None]
-        self.types = tuple(jax.ShapeDtypeStruct(tuple(s.shape), s.dtype.as_numpy_dtype) for s in specs)
 
         def flat(*tensors: tf.Tensor) -> Any:
             given = iter(tensors)

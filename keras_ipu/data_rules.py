@@ -80,6 +80,12 @@ def _has_partial_batch(adapter: Any) -> bool:
 
 
 @functools.cache
+def tell_cast(was: str, becomes: str) -> None:
+    """Says once in a process that data of one dtype is fed as another."""
+    _log.warning("ipu_tf: the device has no %s: such data is fed as %s.", was, becomes)
+
+
+@functools.cache
 def _tell_shortened(wanted: int, steps: int) -> None:
     """Says once of each pair of numbers that executions are shorter than was asked for."""
     _log.warning("ipu_tf: `steps_per_execution` (%d) is cut to the %d steps that there are.", wanted, steps)

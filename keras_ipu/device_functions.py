@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -10,10 +9,8 @@ import tensorflow as tf
 
 from ipu_tf.step_loop import Feed, StepLoop
 from keras_ipu import keras_private
+from keras_ipu.data_rules import tell_cast
 from keras_ipu.epoch_iterator import ElementIterator
-
-_log = logging.getLogger("ipu_tf")
-_casts_told: set[tuple[str, str]] = set()
 
 
 class StepFunction:
@@ -22,11 +19,10 @@ class StepFunction:
     Args:
         model: the model.
         step: its `train_step` or `test_step`.
-        role: `train` or `test`, for names.
     """
 
-    def __init__(self, model: Any, step: Callable[[Any], Any], role: str) -> None:
-        self._loops = _Loops(model, step, role)
+    def __init__(self, model: Any, step: Callable[[Any], Any]) -> None:
+        self._loops = _Loops(model, step)
         self._model = model
 
     def __call__(self, iterator: Any) -> Any:
@@ -60,7 +56,7 @@ class PredictFunction:
     """
 
     def __init__(self, model: Any) -> None:
-        self._loops = _Loops(model, model.predict_step, "predict", all_rows=True)
+        self._loops = _Loops(model, model.predict_step, all_rows=True)
 
     def __call__(self, batches: list[Any]) -> Any:
         """The predictions for some batches, joined along the batch dimension."""
@@ -72,10 +68,9 @@ class PredictFunction:
 class _Loops:
     """A step's loops on the device, one for each shape of batch it has seen."""
 
-    def __init__(self, model: Any, step: Callable[[Any], Any], role: str, all_rows: bool = False) -> None:
+    def __init__(self, model: Any, step: Callable[[Any], Any], all_rows: bool = False) -> None:
         self._strategy = keras_private.strategy_of(model)
         self._step = step
-        self._role = role
         self._all_rows = all_rows
         self._loops: dict[Any, StepLoop] = {}
 
@@ -95,10 +90,3 @@ class _Loops:
 def _joined(rows: tf.Tensor) -> tf.Tensor:
     """`[steps, batch, ...]` as `[steps * batch, ...]`; a scalar a step stays one."""
     return rows if rows.shape.rank == 1 else tf.reshape(rows, [-1, *rows.shape[2:]])
-
-
-def tell_cast(was: str, becomes: str) -> None:
-    """Says once in a process that data of one dtype is fed as another."""
-    if (was, becomes) not in _casts_told:
-        _casts_told.add((was, becomes))
-        _log.warning("ipu_tf: the device has no %s: such data is fed as %s.", was, becomes)

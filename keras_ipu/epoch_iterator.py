@@ -6,7 +6,7 @@ from typing import Any
 
 from ipu_tf.step_loop import Feed
 from keras_ipu import keras_private
-from keras_ipu.data_rules import checked_data, checked_steps_per_execution
+from keras_ipu.data_rules import checked_data, checked_steps_per_execution, tell_cast
 
 
 class ElementIterator:
@@ -18,8 +18,6 @@ class ElementIterator:
     """
 
     def __init__(self, iterator: Any, steps: int) -> None:
-        from keras_ipu.device_functions import tell_cast
-
         self._iterator = iterator
         self.steps = steps
         self.feed = Feed(iterator, on_cast=tell_cast)

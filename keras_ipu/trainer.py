@@ -107,13 +107,13 @@ def _compile(stock: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -
 
 def _make_train_function(stock: Callable[..., Any], model: Any, force: bool = False) -> Any:
     if force or model.train_function is None:
-        model.train_function = StepFunction(model, model.train_step, "train")
+        model.train_function = StepFunction(model, model.train_step)
     return model.train_function
 
 
 def _make_test_function(stock: Callable[..., Any], model: Any, force: bool = False) -> Any:
     if force or model.test_function is None:
-        model.test_function = StepFunction(model, model.test_step, "test")
+        model.test_function = StepFunction(model, model.test_step)
     return model.test_function
 
 

@@ -44,7 +44,7 @@ class Executable:
     def __init__(self, program: Program, ordinal: int = 0) -> None:
         self.program = program
         self.ordinal = ordinal
-        self._compiled: dict[Any, Any] = {}
+        self._kept: dict[Any, Any] = {}
         self._lock = threading.Lock()
         self._shapes_seen: set[tuple[int, ...]] = set()
 
@@ -95,15 +95,13 @@ class Executable:
 
     def compiled(self, key: Any, make: Callable[[], Any], donate: tuple[int, ...]) -> Any:
         """The compiled function kept under `key`, made on first use."""
-        if key not in self._compiled:
-            self._compiled[key] = jax.jit(make(), donate_argnums=donate)
-        return self._compiled[key]
+        return self.kept(key, lambda: jax.jit(make(), donate_argnums=donate))
 
     def kept(self, key: Any, make: Callable[[], Any]) -> Any:
         """Something that further executions use again, such as staging buffers."""
-        if key not in self._compiled:
-            self._compiled[key] = make()
-        return self._compiled[key]
+        if key not in self._kept:
+            self._kept[key] = make()
+        return self._kept[key]
 
     def _count(self, capacities: tuple[int, ...], steps: int) -> None:
         if capacities not in self._shapes_seen:
