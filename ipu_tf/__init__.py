@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+#: Modules of this package that are reached as its attributes.
 _MODULES = (
     "config",
     "emulation",
@@ -43,8 +44,22 @@ _MODULES = (
     "ipu_outfeed_queue",
     "ipu_strategy",
     "loops",
+    "ops",
+    "optimizers",
     "scopes",
     "utils",
+)
+
+#: Modules of `ipu_tf.ops` that Graphcore's package also shows as its own attributes.
+_OPS: tuple[str, ...] = ()
+
+#: Modules of `ipu_tf.optimizers` that Graphcore's package also shows as its own attributes.
+_OPTIMIZERS: tuple[str, ...] = ()
+
+_HOMES = (
+    dict.fromkeys(_MODULES, "ipu_tf")
+    | dict.fromkeys(_OPS, "ipu_tf.ops")
+    | dict.fromkeys(_OPTIMIZERS, "ipu_tf.optimizers")
 )
 
 __all__ = [
@@ -68,6 +83,6 @@ def is_emulated() -> bool:
 
 
 def __getattr__(name: str) -> ModuleType:
-    if name in _MODULES:
-        return importlib.import_module(f"ipu_tf.{name}")
+    if name in _HOMES:
+        return importlib.import_module(f"{_HOMES[name]}.{name}")
     raise AttributeError(f"module 'ipu_tf' has no attribute {name!r}")

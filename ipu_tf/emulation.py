@@ -1,10 +1,18 @@
-"""What is particular to an emulated IPU: what it did, and what it cannot do."""
+"""What is particular to an emulated IPU: what it did, what it cannot do, and what it was asked for without effect."""
 
 from __future__ import annotations
 
 from ipu_tf.device.counters import COUNTERS, DeviceCounts
+from ipu_tf.ignored_arguments import IgnoredArgument, ignored_arguments, record_ignored
 
-__all__ = ["DeviceCounts", "EmulationError", "device_counts"]
+__all__ = [
+    "DeviceCounts",
+    "EmulationError",
+    "IgnoredArgument",
+    "device_counts",
+    "ignored_arguments",
+    "record_ignored",
+]
 
 
 class EmulationError(NotImplementedError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -29,6 +30,31 @@ def enqueue_marker(queue: str, tensors: Sequence[tf.Tensor]) -> tf.Operation:
     tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
     [done] = tf_private.custom_call(OUTFEED, tensors, [_DONE], json.dumps({"queue": queue}), side_effect=True)
     return _used(done)
+
+
+def marker(
+    target: str, inputs: Sequence[tf.Tensor], specs: Sequence[tf.TensorSpec], **attributes: Any
+) -> list[tf.Tensor]:
+    """An op that only the device knows: `stablehlo.custom_call @target`, given its meaning by a `custom_call_rule`.
+
+    It has no gradient of its own (wrap it in `tf.custom_gradient`), and is dropped where nothing uses its results.
+
+    Args:
+        target: e.g. `ipu.all_gather`.
+        inputs: tensors it reads.
+        specs: static shape and dtype of each result.
+        attributes: whatever JSON can hold; the rule reads it with `op.configuration()`.
+    """
+    return list(tf_private.custom_call(target, tuple(inputs), list(specs), json.dumps(attributes), side_effect=False))
+
+
+def effect_marker(
+    target: str, inputs: Sequence[tf.Tensor], specs: Sequence[tf.TensorSpec], **attributes: Any
+) -> list[tf.Tensor]:
+    """As `marker`, but it happens whether or not the program uses its results; it needs at least one result."""
+    tensors = list(tf_private.custom_call(target, tuple(inputs), list(specs), json.dumps(attributes), side_effect=True))
+    _used(tensors[0])
+    return tensors
 
 
 def _used(result: tf.Tensor) -> tf.Operation:

@@ -11,4 +11,7 @@ from ipu_tf.lowering.rules.registry import CUSTOM_CALLS, rule
 
 @rule("stablehlo.custom_call")
 def _custom_call(importer: Any, op: Op, *operands: Any) -> Any:
-    return CUSTOM_CALLS[custom_call_target(op.operation)](importer, op, *operands)
+    results = CUSTOM_CALLS[custom_call_target(op.operation)](importer, op, *operands)
+    if isinstance(results, (list, tuple)) and len(results) != len(op.operation.results):
+        return [tuple(results)]  # several results come as one tuple
+    return results

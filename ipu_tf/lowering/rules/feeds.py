@@ -13,10 +13,8 @@ from ipu_tf.lowering.rules.registry import custom_call_rule
 
 
 @custom_call_rule(INFEED)
-def _infeed(importer: Any, op: Op) -> list[Any]:
-    element = importer.feeds.dequeue(feed_name(op.operation), op.results)
-    # Several tensors come as one tuple.
-    return element if len(op.operation.results) == len(element) else [tuple(element)]
+def _infeed(importer: Any, op: Op) -> list[jax.Array]:
+    return importer.feeds.dequeue(feed_name(op.operation), op.results)
 
 
 @custom_call_rule(OUTFEED)

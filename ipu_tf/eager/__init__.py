@@ -1,0 +1,1 @@
+"""Gradient capture on the tape."""

@@ -1,0 +1,1 @@
+"""The ops of the IPU, one module a family."""

@@ -1,0 +1,1 @@
+"""Optimizers that wrap `tf.compat.v1.train.Optimizer`."""
