@@ -11,7 +11,7 @@ from ipu_tf.ipu_strategy import device_ordinal
 from ipu_tf.lowering import tf_private
 from ipu_tf.lowering.device_function import DeviceFunction
 from ipu_tf.lowering.embed import embed
-from ipu_tf.replication import require_one_replica
+from ipu_tf.replication import target, target_of
 
 _NOT_ON_IPU = """  A computation has been compiled, however it was not placed on an IPU device. This computation \
 will not be executed on an IPU.
@@ -37,7 +37,7 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
         A list of tensors, also for a single one; an operation if the computation gives no tensors.
 
     Raises:
-        Exception: outside an `ipu_scope`.
+        Exception: outside an `ipu_scope`, unless the computation consists of no-ops in a graph.
         ValueError: if the computation gives operations before tensors, or an estimator's spec.
         tf.errors.FailedPreconditionError: when it runs, if no device is configured.
 
@@ -60,11 +60,13 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
     if tf_private.executing_eagerly():
         function = tf.function(parts, autograph=False, jit_compile=True)
         concrete = function.get_concrete_function(*[tf.TensorSpec(t.shape, t.dtype) for t in tensors])
-        return parts.packed(DeviceFunction(concrete, _checked_ordinal(device))(tensors), None)
+        where = target_of(_checked_ordinal(device), concrete.graph)
+        return parts.packed(DeviceFunction(concrete, where)(tensors), None)
     if not _is_ipu(device):
-        raise Exception(_NOT_ON_IPU)
-    with _resource_variables():
-        embedded = embed(parts, tensors, name, lambda: _checked_ordinal(device))
+        return _on_the_host(computation, tensors)
+    # TensorFlow makes the variables of a nested graph in the innermost graph that was entered, else eagerly.
+    with _resource_variables(), tf.compat.v1.get_default_graph().as_default():
+        embedded = embed(parts, tensors, name, lambda shards: target(_checked_ordinal(device), shards))
     return parts.packed(embedded.outputs, embedded.operation)
 
 
@@ -78,7 +80,7 @@ class _Parts:
     def __call__(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
         results = self._computation(*inputs)
         results = [] if results is None else list(results) if isinstance(results, (list, tuple)) else [results]
-        if any("EstimatorSpec" in type(result).__name__ for result in results):
+        if _has_estimator_spec(results):
             raise ValueError(_ESTIMATOR_SPEC)
         results = [r if isinstance(r, tf.Operation) else tf.convert_to_tensor(r) for r in results if r is not None]
         operations = [result for result in results if isinstance(result, tf.Operation)]
@@ -97,6 +99,23 @@ class _Parts:
         return outputs if self._count else operation
 
 
+def _has_estimator_spec(results: Any) -> bool:
+    """Whether there is one among the results, however deep in lists."""
+    if type(results) in (list, tuple):
+        return any(map(_has_estimator_spec, results))
+    return "EstimatorSpec" in type(results).__name__
+
+
+def _on_the_host(computation: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> tf.Operation:
+    """A computation outside an `ipu_scope`, in a graph: allowed if it computes nothing."""
+    graph = tf.compat.v1.get_default_graph()
+    before = len(graph.get_operations())
+    computation(*tensors)
+    if any(operation.type != "NoOp" for operation in graph.get_operations()[before:]):
+        raise Exception(_NOT_ON_IPU)
+    return tf.no_op()
+
+
 def _is_ipu(device: str) -> bool:
     return tf.DeviceSpec.from_string(device).device_type == "IPU" if device else False
 
@@ -104,9 +123,7 @@ def _is_ipu(device: str) -> bool:
 def _checked_ordinal(device: str) -> int:
     if not _is_ipu(device):
         raise Exception(_NOT_ON_IPU)
-    ordinal = device_ordinal(device)
-    require_one_replica(ordinal)
-    return ordinal
+    return device_ordinal(device)
 
 
 class _resource_variables:  # noqa: N801 - a context manager, used like a function

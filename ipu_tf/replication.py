@@ -1,26 +1,55 @@
-"""How many replicas of a program run: the IPUs of its device, divided by those that one copy of it needs."""
+"""How many replicas of a program run: the IPUs of its device, divided by those that one copy of it needs.
+
+4 IPUs, a program on shards 0 and 1:    IPU 0, 1: replica 0        IPU 2, 3: replica 1
+"""
 
 from __future__ import annotations
 
-from ipu_tf.config_devices import IPUDevice
+import tensorflow as tf
+
 from ipu_tf.config_state import require_device
-from ipu_tf.emulation import EmulationError
+from ipu_tf.lowering.shards import shard_count_of
+from ipu_tf.lowering.target import Target
 
 
-def require_one_replica(ordinal: int) -> IPUDevice:
-    """The device `/device:IPU:<ordinal>`, if a program on one IPU runs there as one replica.
+def target_of(ordinal: int, graph: tf.Graph) -> Target:
+    """Where the program that a traced graph holds runs, on `/device:IPU:<ordinal>`.
 
     Raises:
-        EmulationError: if the device has several IPUs. The program would run as several replicas, each on data of its
-            own; running one of them in silence would give other numbers than were asked for.
         tf.errors.FailedPreconditionError: if nothing is configured.
         tf.errors.InvalidArgumentError: if there is no device of that ordinal.
+        tf.errors.InternalError: if the program's shards do not divide the device's IPUs.
     """
-    device = require_device(ordinal)
-    if device.num_ipus > 1:
-        raise EmulationError(
-            f"/device:IPU:{ordinal} has {device.num_ipus} IPUs, on which a program that uses one IPU runs as "
-            f"{device.num_ipus} replicas. Replication is not emulated yet. Configure one IPU for each device: "
-            "auto_select_ipus = 1, or [1, 1] for two devices."
+    return target(ordinal, shard_count_of(graph))
+
+
+def target(ordinal: int, shards: int = 1) -> Target:
+    """Where a program that uses so many shards runs, on `/device:IPU:<ordinal>`; raises as `target_of` does."""
+    return Target(ordinal, replica_count(require_device(ordinal).num_ipus, shards))
+
+
+def replica_count(ipus: int, shards: int) -> int:
+    """How many replicas of a program fit on a device.
+
+    The IPUs of a replica are a power of two, as they are on a machine.
+
+    Args:
+        ipus: IPUs of the device.
+        shards: the highest shard that the program uses, plus one.
+
+    Raises:
+        tf.errors.InternalError: if they do not fit evenly.
+
+    Example:
+        >>> replica_count(8, 3)
+        2
+    """
+    needed = 1 << (shards - 1).bit_length()
+    if ipus % needed:
+        raise tf.errors.InternalError(
+            None,
+            None,
+            f"Trying to compile a graph for an IPU device with {ipus} IPUs and {shards} shards. The number of shards "
+            "needs to divide the number of IPUs.",
         )
-    return device
+    return ipus // needed

@@ -24,9 +24,10 @@ from ipu_tf.device.residency import RESIDENCY
 from ipu_tf.interrupts import Interrupts
 from ipu_tf.lowering import tf_private
 from ipu_tf.lowering.captures import Captures
+from ipu_tf.lowering.host_errors import as_promised
 from ipu_tf.lowering.step_program import step_program
 from ipu_tf.lowering.trace import lower
-from ipu_tf.replication import require_one_replica
+from ipu_tf.replication import target
 
 _numbers = itertools.count()
 
@@ -52,15 +53,29 @@ class StepLoop:
         element_spec: the structure of `tf.TensorSpec`s of an element, `None`s allowed; shapes fully defined.
         ordinal: the `/device:IPU:<ordinal>` it runs on.
         all_rows: keep the rows of all steps, not only the last.
+        shards: how many IPUs one replica of it uses.
+
+    Attributes:
+        replicas: how many replicas run it, each on elements of its own: with several, element `replicas * i + r` is
+            that of step `i` on replica `r`, and rows have a dimension of replicas, after that of steps.
 
     Raises:
         LoweringError: if TensorFlow cannot lower the step.
         UnsupportedOpsError: if the device cannot run some of its ops.
     """
 
-    def __init__(self, step: Callable[[Any], Any], element_spec: Any, ordinal: int = 0, all_rows: bool = False) -> None:
+    def __init__(
+        self,
+        step: Callable[[Any], Any],
+        element_spec: Any,
+        ordinal: int = 0,
+        all_rows: bool = False,
+        shards: int = 1,
+    ) -> None:
         self._all_rows = all_rows
-        self._ordinal = ordinal
+        self._target = target(ordinal, shards)
+        self._shards = shards
+        self.replicas = self._target.replicas
         specs = [spec for spec in tf.nest.flatten(element_spec) if spec is not None]
 
         def flat(*tensors: tf.Tensor) -> Any:
@@ -77,7 +92,7 @@ class StepLoop:
         number = next(_numbers)
         self._infeed = f"step_infeed_{number}"
         self._outfeed = Outfeed(f"step_outfeed_{number}", last_only=not all_rows)
-        program = step_program(self._lowered, self._infeed, self._outfeed.name)
+        program = step_program(self._lowered, self._infeed, self._outfeed.name, self.replicas)
         self._executable = Executable(program, ordinal)
         self._captures = Captures(self._lowered)
 
@@ -89,7 +104,7 @@ class StepLoop:
             steps: how many steps to run.
 
         Raises:
-            tf.errors.FailedPreconditionError: if no device is configured.
+            tf.errors.FailedPreconditionError: if no device is configured, or another number of IPUs than before.
             Exception: what the source of the elements raised. The variables are those of the last complete step.
             KeyboardInterrupt: on Ctrl-C, after the steps whose elements were taken already; the same holds then.
         """
@@ -100,14 +115,14 @@ class StepLoop:
         return ran
 
     def _run(self, elements: Feed, steps: int) -> Ran:
-        require_one_replica(self._ordinal)
+        self._check_target()
         queues.add_infeed(elements.infeed_as(self._infeed))
         queues.add_outfeed(self._outfeed)
         try:
-            outcome = self._executable.run([np.int32(steps), *self._captures.acquire()])
-        except BaseException:
+            outcome = self._executable.run([np.int32(steps), *self._captures.acquire(self._executable.replicas)])
+        except BaseException as error:
             self._captures.recover()
-            raise
+            raise as_promised(error) from error.__cause__
         finally:
             queues.remove(self._infeed)
             queues.remove(self._outfeed.name)
@@ -115,6 +130,16 @@ class StepLoop:
         if outcome.error is not None and not isinstance(outcome.error, InfeedExhausted):
             raise outcome.error
         return Ran(outcome.steps, self._rows(outcome.steps))
+
+    def _check_target(self) -> None:
+        now = target(self._target.ordinal, self._shards)
+        if now != self._target:
+            raise tf.errors.FailedPreconditionError(
+                None,
+                None,
+                f"The step was compiled for {self.replicas} replicas, and the device as it is configured now runs "
+                f"{now.replicas}. Make the loop again.",
+            )
 
     def _rows(self, steps: int) -> Any:
         if steps == 0:
@@ -207,3 +232,13 @@ def _memory(leaf: Any) -> np.ndarray:
 def _without_optionals(element: Any) -> Any:
     """Keras says `None` in a dataset as an empty `tf.experimental.Optional`."""
     return tf.nest.map_structure(lambda leaf: None if isinstance(leaf, tf.experimental.Optional) else leaf, element)
+
+
+def replicas_on(ordinal: int, shards: int = 1) -> int:
+    """How many replicas a step that uses so many IPUs runs as on `/device:IPU:<ordinal>`.
+
+    Raises:
+        tf.errors.FailedPreconditionError: if no device is configured.
+        tf.errors.InternalError: if the IPUs of a replica do not divide those of the device.
+    """
+    return target(ordinal, shards).replicas

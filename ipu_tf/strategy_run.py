@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ipu_tf.config_state import require_device
 from ipu_tf.lowering import tf_private
 from ipu_tf.lowering.device_function import DeviceFunction
 from ipu_tf.lowering.embed import embed
-from ipu_tf.replication import require_one_replica
+from ipu_tf.lowering.target import Target
+from ipu_tf.replication import target, target_of
 
 _NOT_A_FUNCTION = (
     "IPUStrategyV1.run(fn, ...) does not support eager execution. Either convert `fn` into a tf.function or consider "
@@ -48,12 +50,12 @@ def run_on_device(strategy: Any, function: Callable[..., Any], args: tuple[Any, 
     leaves = tf.nest.flatten((args, kwargs))
     tensors = [tf.convert_to_tensor(leaf) for leaf in leaves if _is_tensor(leaf)]
     ordinal = strategy._device_ordinal  # noqa: SLF001 - one class in two files
-    key = (ordinal, str(tf.nest.map_structure(_is_tensor, (args, kwargs))), *map(_leaf_key, leaves))
+    ipus = require_device(ordinal).num_ipus
+    key = (ordinal, ipus, str(tf.nest.map_structure(_is_tensor, (args, kwargs))), *map(_leaf_key, leaves))
     known = _prepared.setdefault(function, {})
     if key not in known:
         known[key] = _prepare(strategy, function, (args, kwargs), leaves, ordinal)
     prepared = known[key]
-    require_one_replica(ordinal)
     return tf.nest.pack_sequence_as(prepared.outputs, _restored(prepared, prepared.device_function(tensors)))
 
 
@@ -70,7 +72,9 @@ def _prepare(strategy: Any, function: Callable[..., Any], structure: Any, leaves
     concrete = tf.function(body, autograph=False, jit_compile=True).get_concrete_function(*specs)
     _check_dtypes(concrete.inputs, "input")
     _check_dtypes([output for output in concrete.outputs if output is not None], "output")
-    return _Prepared(DeviceFunction(concrete, ordinal), concrete.structured_outputs, tuple(leaves))
+    return _Prepared(
+        DeviceFunction(concrete, target_of(ordinal, concrete.graph)), concrete.structured_outputs, tuple(leaves)
+    )
 
 
 def _restored(prepared: _Prepared, tensors: list[tf.Tensor]) -> list[Any]:
@@ -92,10 +96,8 @@ def _run_in_graph(strategy: Any, function: Callable[..., Any], args: Any, kwargs
             outputs.append(function(*new_args, **new_kwargs))
         return [tf.convert_to_tensor(leaf) for leaf in tf.nest.flatten(outputs[-1]) if leaf is not None]
 
-    def before() -> int:
-        ordinal = strategy._device_ordinal  # noqa: SLF001
-        require_one_replica(ordinal)
-        return int(ordinal)
+    def before(shards: int) -> Target:
+        return target(strategy._device_ordinal, shards)  # noqa: SLF001
 
     tensors = [tf.convert_to_tensor(leaf) for leaf in leaves if _is_tensor(leaf)]
     results = iter(embed(body, tensors, "strategy_run", before).outputs)

@@ -15,8 +15,7 @@ import tensorflow as tf
 
 from ipu_tf.ipu_iterator import stock_iterators
 from ipu_tf.ipu_strategy import IPUStrategyV1
-from ipu_tf.replication import require_one_replica
-from ipu_tf.step_loop import flush_variables
+from ipu_tf.step_loop import flush_variables, replicas_on
 from keras_ipu import keras_private
 from keras_ipu.device_functions import PredictFunction, StepFunction
 from keras_ipu.epoch_iterator import IPUEpochIterator
@@ -92,7 +91,7 @@ def _check(model: Any) -> None:
             raise RuntimeError(_OVERRIDDEN.format(function=function, name=model.name))
     if model.compiled and model.run_eagerly:
         raise RuntimeError(_EAGER)
-    require_one_replica(keras_private.strategy_of(model).device_ordinal)
+    replicas_on(keras_private.strategy_of(model).device_ordinal)
 
 
 def _compile(stock: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> None:

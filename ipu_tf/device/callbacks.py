@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -25,15 +26,7 @@ _failures: list[BaseException] = []
 def dequeue(name: str, types: Types) -> Arrays:
     """The next element of an infeed, asked for by the running program."""
 
-    def take() -> tuple[np.ndarray, ...]:
-        try:
-            return tuple(np.asarray(value) for value in queues.infeed(name).next())
-        except BaseException as error:
-            with _lock:
-                _failures.append(error)
-            raise
-
-    return tuple(io_callback(take, types, ordered=True))
+    return call_host(lambda: queues.infeed(name).next(), types)
 
 
 def enqueue(name: str, row: Sequence[jax.Array]) -> None:
@@ -44,6 +37,26 @@ def enqueue(name: str, row: Sequence[jax.Array]) -> None:
         queue.put(values if queue.last_only else [np.asarray(value)[None] for value in values], 1)
 
     io_callback(give, None, *row, ordered=True)
+
+
+def call_host(function: Callable[..., Sequence[Any]], types: Types, *operands: jax.Array) -> Arrays:
+    """The results, of some shapes and dtypes, of a Python function that the running program calls, in its order.
+
+    Args:
+        function: takes one array an operand and gives one an entry of `types`. What it raises ends the program.
+        types: shape and dtype of each result.
+        *operands: what the program gives it.
+    """
+
+    def call(*values: Any) -> tuple[np.ndarray, ...]:
+        try:
+            return tuple(np.asarray(result) for result in function(*map(np.asarray, values)))
+        except BaseException as error:
+            with _lock:
+                _failures.append(error)
+            raise
+
+    return tuple(io_callback(call, types, *operands, ordered=True))
 
 
 @contextlib.contextmanager

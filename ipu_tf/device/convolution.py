@@ -8,7 +8,8 @@ On other backends the backend's own convolution is used unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 
 import jax
 import numpy as np
@@ -92,5 +93,22 @@ def convolution(
     rhs = lax.rev(rhs, reversed_axes) if reversed_axes else rhs
     if (platform or jax.default_backend()) != "cpu":
         return library_convolution(lhs, rhs, problem, layout)
-    result = solve(lhs.transpose(layout.input), rhs.transpose(layout.kernel), problem)
+    result = _solved(problem)(lhs.transpose(layout.input), rhs.transpose(layout.kernel))
     return result.transpose(np.argsort(layout.output))
+
+
+@functools.lru_cache(maxsize=4096)
+def _solved(problem: CanonicalConvolution) -> Callable[[jax.Array, jax.Array], jax.Array]:
+    """`solve` for one problem. Replicas that share a device compute it one after the other, each by the best plan:
+    JAX would make one grouped convolution of them, which the CPU is many times slower at."""
+
+    @jax.custom_batching.custom_vmap
+    def solved(lhs: jax.Array, rhs: jax.Array) -> jax.Array:
+        return solve(lhs, rhs, problem)
+
+    @solved.def_vmap
+    def _(size: int, batched: Sequence[bool], lhs: jax.Array, rhs: jax.Array) -> tuple[jax.Array, bool]:
+        operands = [x if has else jax.numpy.broadcast_to(x, (size, *x.shape)) for x, has in zip((lhs, rhs), batched)]
+        return lax.map(lambda pair: solve(*pair, problem), tuple(operands)), True
+
+    return solved

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+from collections.abc import Callable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,12 +16,14 @@ class DeviceCounts:
         executions: program executions that finished.
         steps: loop iterations those executions ran; an execution without a streamed loop counts as one.
         replicas: the most replicas any execution used.
+        uploads: values of variables copied from the host to the device.
     """
 
     programs: int = 0
     executions: int = 0
     steps: int = 0
     replicas: int = 1
+    uploads: int = 0
 
     def since(self, earlier: DeviceCounts) -> DeviceCounts:
         """What happened between an `earlier` reading and this one."""
@@ -29,6 +32,7 @@ class DeviceCounts:
             self.executions - earlier.executions,
             self.steps - earlier.steps,
             self.replicas,
+            self.uploads - earlier.uploads,
         )
 
 
@@ -45,6 +49,12 @@ class DeviceCounters:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts = DeviceCounts()
+        self._listeners: tuple[Callable[[str], None], ...] = ()
+
+    def listen(self, listener: Callable[[str], None]) -> None:
+        """Has `listener` called with "program", "upload" or "execution" for each one from now on."""
+        with self._lock:
+            self._listeners += (listener,)
 
     def read(self) -> DeviceCounts:
         """The counts so far."""
@@ -55,6 +65,13 @@ class DeviceCounters:
         """A program was compiled for one set of shapes."""
         with self._lock:
             self._counts = dataclasses.replace(self._counts, programs=self._counts.programs + 1)
+        self._tell("program")
+
+    def count_upload(self) -> None:
+        """The value of a variable was copied to the device."""
+        with self._lock:
+            self._counts = dataclasses.replace(self._counts, uploads=self._counts.uploads + 1)
+        self._tell("upload")
 
     def count_execution(self, steps: int = 1, replicas: int = 1) -> None:
         """A program execution finished after `steps` iterations on `replicas` replicas."""
@@ -66,6 +83,11 @@ class DeviceCounters:
                 steps=now.steps + steps,
                 replicas=max(now.replicas, replicas),
             )
+        self._tell("execution")
+
+    def _tell(self, what: str) -> None:
+        for listener in self._listeners:
+            listener(what)
 
 
 COUNTERS = DeviceCounters()

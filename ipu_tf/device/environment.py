@@ -6,9 +6,10 @@ Every variable the project understands has a function here; a test checks that n
 from __future__ import annotations
 
 import os
-import shlex
 
 _DEFAULT_IPUS = 16
+_OTHERS = ("POPLAR_ENGINE_OPTIONS", "POPLAR_LOG_LEVEL", "GCDA_OPTIONS")
+_MPI_SIZE = "OMPI_COMM_WORLD_SIZE"
 
 
 def ipu_count() -> int:
@@ -25,11 +26,35 @@ def ipu_count() -> int:
     return int(text)
 
 
-def poplar_flags() -> tuple[str, ...]:
-    """The words of `TF_POPLAR_FLAGS`, split as a shell splits them; empty if it is not set."""
-    return tuple(shlex.split(os.environ.get("TF_POPLAR_FLAGS", "")))
+def ci_ipu_count() -> int | None:
+    """How many IPUs tests may use: `TF_IPU_COUNT`, which may be 0 here; None where it is not set.
+
+    Raises:
+        ValueError: if the variable is not a whole number.
+    """
+    text = os.environ.get("TF_IPU_COUNT", "").strip()
+    if not text:
+        return None
+    if not text.isdigit():
+        raise ValueError(f"TF_IPU_COUNT must be a whole number of IPUs. Received: {text!r}.")
+    return int(text)
 
 
-def use_ipu_model() -> bool:
-    """Whether `TF_POPLAR_FLAGS` asks for the IPU model rather than an IPU; both are emulated alike here."""
-    return any(flag in ("--use_ipu_model", "--use_ipu_model=true") for flag in poplar_flags())
+def under_address_sanitizer() -> bool:
+    """Whether the process is set up for AddressSanitizer: `ASAN_OPTIONS` is set."""
+    return "ASAN_OPTIONS" in os.environ
+
+
+def poplar_flags() -> str:
+    """The text of `TF_POPLAR_FLAGS`; empty if it is not set. The module `ipu_tf.flags` understands it."""
+    return os.environ.get("TF_POPLAR_FLAGS", "")
+
+
+def other_options() -> dict[str, str]:
+    """The variables of Poplar's own libraries that are set, by name; none of them does anything here."""
+    return {name: os.environ[name] for name in _OTHERS if os.environ.get(name)}
+
+
+def distribution() -> dict[str, str]:
+    """The variables by which PopRun or MPI tell a process of the others that run the same program, by name."""
+    return {name: text for name, text in os.environ.items() if name.startswith("POPDIST_") or name == _MPI_SIZE}

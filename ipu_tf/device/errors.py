@@ -47,3 +47,47 @@ class UnknownQueue(DeviceError):
         self.kind = kind
         self.name = name
         super().__init__(f"The program uses the {kind} '{name}', which was deleted or never started.")
+
+
+class MiniBatchesError(DeviceError):
+    """Gradients are accumulated over a number of mini-batches that does not divide the loop's iterations.
+
+    Args:
+        mini_batches: how many mini-batches are accumulated.
+        iterations: how many iterations the loop would run; None where only running it tells.
+    """
+
+    def __init__(self, mini_batches: int, iterations: int | None) -> None:
+        if iterations is None:
+            super().__init__(
+                "Can't have runtime num mini batches for resource update: gradients are accumulated over "
+                f"{mini_batches} mini-batches in a loop whose number of iterations depends on data. Use a loop with a "
+                "fixed number of iterations, such as `loops.repeat`."
+            )
+            return
+        super().__init__(
+            f"Detected a gradient accumulation operation with {mini_batches} number of mini batches inside a loop with "
+            f"{iterations} iterations.\nIt is required that the number of mini batches to accumulate evenly divides "
+            "the number of loop iterations."
+        )
+
+
+class DeepFeedError(DeviceError, NotImplementedError):
+    """A replicated program uses a queue where the host cannot stage it."""
+
+    def __init__(self, queue: str, replicas: int) -> None:
+        super().__init__(
+            f"The queue '{queue}' is used in a loop or branch inside of another loop, in a program of {replicas} "
+            "replicas. Replicas can only use a queue straight in the body of an outermost loop, once an iteration. Use "
+            "it there, or run on a device with one IPU."
+        )
+
+
+class NoTrainingLoop(DeviceError):
+    """Gradients are accumulated outside of a loop."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Detected a gradient accumulation operation which is not inside a training loop. The model with the "
+            "gradient accumulation operation needs to be wrapped in a training loop.\nWrap the step in `loops.repeat`."
+        )

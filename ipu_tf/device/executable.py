@@ -10,12 +10,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from ipu_tf.device import callbacks, queues, seed
+from ipu_tf.device import callbacks, hidden, queues
 from ipu_tf.device.counters import COUNTERS
 from ipu_tf.device.loop_run import LoopRun
 from ipu_tf.device.program import Arrays, Hidden, Program, StraightPart
+from ipu_tf.device.replicas import Replicas, replicas
 from ipu_tf.device.slots import Slots
-from ipu_tf.device.staging import placed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +23,8 @@ class Outcome:
     """What an execution gave.
 
     Attributes:
-        results: the program's results, on the device. After an error: those of the last complete iteration.
+        results: the program's results, on the device. After an error: those of the last complete iteration. New values
+            of state have a leading axis of replicas where there are several; other results are those of replica 0.
         steps: loop iterations that ran.
         error: what ended the execution early, or None.
     """
@@ -44,6 +45,7 @@ class Executable:
     def __init__(self, program: Program, ordinal: int = 0) -> None:
         self.program = program
         self.ordinal = ordinal
+        self.replicas: Replicas = replicas(program.replicas)
         self._kept: dict[Any, Any] = {}
         self._lock = threading.Lock()
         self._shapes_seen: set[tuple[int, ...]] = set()
@@ -52,8 +54,8 @@ class Executable:
         """Executes the program.
 
         Args:
-            parameters: one array for each parameter, of its shape and dtype. JAX arrays among those that
-                `program.aliases` names are given up.
+            parameters: one array for each parameter, of its shape and dtype, which every replica starts from; or one
+                with a leading axis of replicas. JAX arrays among those that `program.aliases` names are given up.
 
         Raises:
             UnknownQueue: a queue that the program uses was deleted.
@@ -65,33 +67,45 @@ class Executable:
                 return self._run(parameters)
 
     def _run(self, parameters: Sequence[Any]) -> Outcome:
-        slots = Slots(self.program, parameters)
-        hidden: Hidden = {"seed": jax.device_put(seed.next_seed(self.ordinal))} if self.program.uses_seed else {}
+        types = self.program.parameters
+        slots = Slots(self.program, [self.replicas.spread(p, t.shape) for p, t in zip(parameters, types, strict=True)])
+        state = hidden.initial(self.program.hidden, self.ordinal, self.replicas)
         steps, error, capacities = 0, None, []
         for index, part in enumerate(self.program.parts):
             if isinstance(part, StraightPart):
-                hidden = self._run_straight(index, part, slots, hidden)
+                state = self._run_straight(index, part, slots, state)
                 continue
-            loop = LoopRun(self, index, part, slots, hidden)
-            hidden, ran, stop = loop.run(stopped=error is not None)
+            loop = LoopRun(self, index, part, slots, state)
+            state, ran, stop = loop.run(stopped=error is not None)
             error = error or stop
             steps += ran
             capacities.append(loop.capacity)
-        results = slots.results()
+        aliases = self.program.aliases
+        results = tuple(r if i in aliases else self.replicas.first(r) for i, r in enumerate(slots.results()))
         jax.block_until_ready(results)
         self._count(tuple(capacities), steps)
         return Outcome(results, steps, error)
 
-    def _run_straight(self, index: int, part: StraightPart, slots: Slots, hidden: Hidden) -> Hidden:
-        elements = {name: placed(tuple(queues.infeed(name).next())) for name in part.infeeds}
+    def _run_straight(self, index: int, part: StraightPart, slots: Slots, state: Hidden) -> Hidden:
+        elements = {name: self._element(name) for name in part.infeeds}
         taken, kept = slots.take(index)
-        compiled = self.compiled(index, lambda: _straight_function(part), donate=(0,))
-        outputs, hidden, rows = compiled(taken, kept, hidden, elements)
+        axes = hidden.replica_axes(state)
+        compiled = self.compiled(
+            index, lambda: self.replicas.over(_straight_function(part), (0, 0, axes, 0), (0, axes, 0)), donate=(0,)
+        )
+        outputs, state, rows = compiled(taken, kept, state, elements)
         slots.fill(part.live_out, outputs)
         for name, row in rows.items():
             queue = queues.outfeed(name)
             queue.put(row if queue.last_only else [np.asarray(array)[None] for array in row], 1)
-        return hidden
+        return state
+
+    def _element(self, name: str) -> Arrays:
+        """The next element of an infeed on the device: one for each replica."""
+        if self.replicas.count == 1:
+            return tuple(jax.device_put(array) for array in queues.infeed(name).next())
+        elements = [queues.infeed(name).next() for _ in range(self.replicas.count)]
+        return tuple(self.replicas.place(np.stack(arrays), 0) for arrays in zip(*elements, strict=True))
 
     def compiled(self, key: Any, make: Callable[[], Any], donate: tuple[int, ...]) -> Any:
         """The compiled function kept under `key`, made on first use."""
@@ -107,7 +121,7 @@ class Executable:
         if capacities not in self._shapes_seen:
             self._shapes_seen.add(capacities)
             COUNTERS.count_program()
-        COUNTERS.count_execution(steps if capacities else 1)
+        COUNTERS.count_execution(steps if capacities else 1, self.replicas.count)
 
 
 def _straight_function(part: StraightPart) -> Any:

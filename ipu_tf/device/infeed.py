@@ -6,6 +6,7 @@ import collections
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
+import jax
 import numpy as np
 
 from ipu_tf.device.errors import ElementShapeError, InfeedExhausted
@@ -74,19 +75,35 @@ class Infeed:
                 raise ElementShapeError(self.name, self._taken, index, wanted.shape, value.shape)
 
     def fill(self, buffers: tuple[np.ndarray, ...], count: int) -> Staged:
-        """Stacks the next `count` elements into staging buffers; fewer, with the error, if the source ends."""
-        for row in range(count):
+        """Stacks the next elements into `count` rows of staging buffers; fewer, with the error, if the source ends.
+
+        A row holds one element, or one for each replica: `[capacity, replicas, *shape]`.
+        """
+        rows = [_elements_of(buffer, wanted) for buffer, wanted in zip(buffers, self.types, strict=True)]
+        replicas = len(rows[0]) // len(buffers[0]) if len(buffers[0]) else 1
+        for index in range(count * replicas):
             try:
                 element = self.next()
             except BaseException as error:  # noqa: B036 - handed on to the thread that runs the program
-                return Staged(buffers, row, error)
-            for buffer, value in zip(buffers, element, strict=True):
-                buffer[row] = value
+                self._return(rows, range(index - index % replicas, index))
+                return Staged(buffers, index // replicas, error)
+            for row, value in zip(rows, element, strict=True):
+                row[index] = value
         return Staged(buffers, count)
 
     def give_back(self, staged: Staged, first: int) -> None:
         """Returns the staged elements from row `first` on, for whoever asks next."""
+        rows = [_elements_of(array, wanted) for array, wanted in zip(staged.arrays, self.types, strict=True)]
+        replicas = len(rows[0]) // len(staged.arrays[0])
+        self._return(rows, range(first * replicas, staged.count * replicas))
+
+    def _return(self, rows: list[np.ndarray], indices: range) -> None:
+        """Puts elements back in front of the stream."""
         with self._lock:
-            rows = range(staged.count - 1, first - 1, -1)
-            self._returned.extendleft([np.array(buffer[row]) for buffer in staged.arrays] for row in rows)
-            self._taken -= len(rows)
+            self._returned.extendleft([np.array(row[index]) for row in rows] for index in reversed(indices))
+            self._taken -= len(indices)
+
+
+def _elements_of(buffer: np.ndarray, wanted: jax.ShapeDtypeStruct) -> np.ndarray:
+    """A staging buffer as one row an element, whatever the number of replicas; shares its memory."""
+    return buffer.reshape(-1, *wanted.shape) if buffer.ndim > len(wanted.shape) + 1 else buffer

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import jax.numpy as jnp
 import numpy as np
 
 from ipu_tf.device import queues
-from ipu_tf.device.loop import chunk_function
+from ipu_tf.device.errors import MiniBatchesError
+from ipu_tf.device.hidden import ITERATION
+from ipu_tf.device.loop import replicated_chunk_function
 from ipu_tf.device.program import Arrays, Hidden, LoopPart
 from ipu_tf.device.slots import Slots
 from ipu_tf.device.stager import StagedChunk, Stager
-from ipu_tf.device.staging import chunk_capacity, placed
+from ipu_tf.device.staging import chunk_capacity
 
 if TYPE_CHECKING:
     from ipu_tf.device.executable import Executable
@@ -34,17 +37,22 @@ class LoopRun:
     def __init__(self, executable: Executable, index: int, part: LoopPart, slots: Slots, hidden: Hidden) -> None:
         self._part = part
         self._slots = slots
-        self._hidden = hidden
-        self._wanted = part.trip_count(slots.read(part.carry_in)) if part.trip_count else None
+        self._hidden = {**hidden, ITERATION: jnp.int32(0)} if ITERATION in hidden else hidden
+        self._replicas = executable.replicas
+        first = [self._replicas.first(array) for array in slots.read(part.carry_in)] if part.trip_count else []
+        self._wanted = part.trip_count(first) if part.trip_count else None
+        _check_mini_batches(part, self._wanted)
         types = tuple(t for queue in (*part.infeeds.values(), *part.outfeeds.values()) for t in queue)
-        self.capacity = chunk_capacity(types, self._wanted)
+        self.capacity = chunk_capacity(types, self._wanted, self._replicas.count)
         self._outfeeds = {name: queues.outfeed(name) for name in part.outfeeds}
         last_only = frozenset(name for name, queue in self._outfeeds.items() if queue.last_only)
         self._chunk = executable.compiled(
-            (index, self.capacity, last_only), lambda: chunk_function(part, last_only, self.capacity), donate=(0,)
+            (index, self.capacity, last_only),
+            lambda: replicated_chunk_function(executable.program, part, last_only, self.capacity, self._replicas),
+            donate=(0, 2),
         )
         self._buffers = executable.kept(
-            ("staging", index, self.capacity), lambda: Stager.make_buffers(part, self.capacity)
+            ("staging", index, self.capacity), lambda: Stager.make_buffers(part, self.capacity, self._replicas)
         )
         self._carry: Arrays = slots.take_carry(index, part)
         self._constants: Arrays = slots.read(part.constants)
@@ -78,12 +86,19 @@ class LoopRun:
 
     def _run_chunk(self, chunk: StagedChunk) -> tuple[int, bool]:
         """Runs one chunk and hands out its rows; gives the iterations it ran and whether the loop would go on."""
-        arrays = {name: placed(staged.arrays) for name, staged in chunk.staged.items()}
-        self._carry, self._hidden, rows, index, goes_on = self._chunk(
+        place = self._replicas.place
+        arrays = {name: tuple(place(a, 1) for a in staged.arrays) for name, staged in chunk.staged.items()}
+        self._carry, self._hidden, rows, counts, index, goes_on = self._chunk(
             self._carry, self._constants, self._hidden, arrays, np.int32(chunk.count)
         )
         # The staging buffers may be filled again only once the device has read them.
         ran = int(index)
         for name, queue in self._outfeeds.items():
-            queue.put(rows[name], ran)
+            queue.put(rows[name], int(counts[name]))
         return ran, bool(goes_on)
+
+
+def _check_mini_batches(part: LoopPart, iterations: int | None) -> None:
+    for count in part.mini_batches:
+        if iterations is None or iterations % count:
+            raise MiniBatchesError(count, iterations)

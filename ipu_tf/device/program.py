@@ -1,7 +1,7 @@
 """What the device runs: a program as frozen data. Front ends make programs; `Executable` runs them.
 
 A program works on numbered slots. Its parameters fill the first ones; each part reads some slots and fills others;
-its results are slots too. The hidden state (the seed of stateful random ops) travels beside the slots.
+its results are slots too. Hidden state, such as the seed of stateful random ops, travels beside the slots.
 """
 
 from __future__ import annotations
@@ -51,6 +51,9 @@ class LoopPart:
         carry_out: slots for the final carried values; None for one that nobody reads.
         infeeds: element types of the infeeds it takes one element from in each iteration.
         outfeeds: row types of the outfeeds it gives one row to in each iteration.
+        sometimes: outfeeds that not every iteration gives a row to; `step` gives for each a flag, then the row.
+        mini_batches: numbers of mini-batches that gradients are accumulated over; each has to divide the number of
+            iterations.
     """
 
     step: Callable[[Arrays, Arrays, Hidden, Rows], tuple[Arrays, Hidden, Rows]]
@@ -61,6 +64,8 @@ class LoopPart:
     carry_out: tuple[int | None, ...]
     infeeds: Mapping[str, Types] = dataclasses.field(default_factory=dict)
     outfeeds: Mapping[str, Types] = dataclasses.field(default_factory=dict)
+    sometimes: frozenset[str] = frozenset()
+    mini_batches: tuple[int, ...] = ()
 
     @property
     def live_in(self) -> tuple[int, ...]:
@@ -87,7 +92,8 @@ class Program:
         results: slots of the results.
         aliases: result index -> parameter index, where a result is the new value of a piece of state. The buffers
             of such parameters are given up to the execution (donated).
-        uses_seed: whether the program draws from the device's seed.
+        hidden: the pieces of hidden state it threads through its control flow; see `ipu_tf.device.hidden`.
+        replicas: how many replicas it was built for. Shapes here are those of one replica.
         uses_callbacks: whether the running program calls back to the host for feeds; such programs donate nothing,
             so that state survives an infeed that fails.
     """
@@ -97,7 +103,8 @@ class Program:
     parts: tuple[Part, ...]
     results: tuple[int, ...]
     aliases: Mapping[int, int]
-    uses_seed: bool = False
+    hidden: Mapping[str, jax.ShapeDtypeStruct] = dataclasses.field(default_factory=dict)
+    replicas: int = 1
     uses_callbacks: bool = False
 
     @property

@@ -17,7 +17,12 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
+from ipu_tf.device.counters import COUNTERS
+from ipu_tf.device.replicas import Replicas
 from ipu_tf.device.staging import aligned_empty
+
+ONE = Replicas()
+"""A program without replicas."""
 
 
 class HostVariable(Protocol):
@@ -39,6 +44,7 @@ class HostVariable(Protocol):
 class _Resident:
     variable: weakref.ref[Any]
     buffer: jax.Array
+    replicas: Replicas
     address: int
     anchor: Any
     dirty: bool = False
@@ -51,21 +57,30 @@ class Residency:
         self._lock = threading.RLock()
         self._residents: dict[int, _Resident] = {}
 
-    def acquire(self, variable: HostVariable) -> jax.Array:
-        """The variable's buffer on the device, uploaded if the host changed it."""
+    def acquire(self, variable: HostVariable, replicas: Replicas = ONE) -> jax.Array:
+        """The variable's buffer on the device, uploaded if the host changed it.
+
+        With several replicas it has a leading axis of replicas: each keeps a value of its own. A program with another
+        number of replicas than the last starts them all from replica 0.
+        """
         with self._lock:
             view, anchor = variable.snapshot()
             address = view.ctypes.data
             resident = self._residents.get(id(variable))
             if resident is not None and resident.address == address and not resident.buffer.is_deleted():
-                return resident.buffer
+                if resident.replicas == replicas:
+                    return resident.buffer
+                self.flush([variable])
+                view, anchor = variable.snapshot()
+                address = view.ctypes.data
             with jax.enable_x64(True):
-                buffer = jax.device_put(_own_copy(view))
-            self._residents[id(variable)] = _Resident(self._reference(variable), buffer, address, anchor)
+                buffer = jax.device_put(_own_copy(view)) if replicas.count == 1 else replicas.spread(view, view.shape)
+            COUNTERS.count_upload()
+            self._residents[id(variable)] = _Resident(self._reference(variable), buffer, replicas, address, anchor)
             return buffer
 
     def commit(self, variable: HostVariable, buffer: jax.Array) -> None:
-        """Keeps the variable's new value, which an execution produced. The host sees it after `flush`."""
+        """Keeps the variable's new value, which an execution produced. The host sees it (of replica 0) after `flush`."""
         with self._lock:
             resident = self._residents[id(variable)]
             resident.buffer, resident.dirty = buffer, True
@@ -80,7 +95,7 @@ class Residency:
                 if resident is None or variable is None or not resident.dirty:
                     continue
                 if not self._host_changed(resident, variable):
-                    variable.write(np.array(resident.buffer))
+                    variable.write(np.array(resident.replicas.first(resident.buffer)))
                     view, resident.anchor = variable.snapshot()
                     resident.address = view.ctypes.data
                 resident.dirty = False

@@ -12,17 +12,25 @@ import numpy as np
 
 _lock = threading.Lock()
 _next: dict[int, tuple[int, int]] = {}
+_identical: set[int] = set()
+_STREAM_STEP = 0x9E3779B9
 
 
-def reset_seed(seed: int, ordinal: int = 0) -> None:
-    """Starts the sequence of `/device:IPU:<ordinal>` again from `seed`."""
+def reset_seed(seed: int, ordinal: int = 0, identical_replicas: bool = False) -> None:
+    """Starts the sequence of `/device:IPU:<ordinal>` again from `seed`, with the same or with other streams a replica."""
     with _lock:
         _next[ordinal] = (seed & 0xFFFFFFFF, 0)
+        (_identical.add if identical_replicas else _identical.discard)(ordinal)
 
 
-def next_seed(ordinal: int = 0) -> np.ndarray:
-    """A key for one execution: `uint32[2]`, as JAX's threefry generator takes it."""
+def next_seeds(ordinal: int = 0, replicas: int = 1) -> np.ndarray:
+    """A key of one execution for each replica: `uint32[replicas, 2]`, as JAX's threefry generator takes them.
+
+    Replica 0 draws what a program without replicas draws; every replica draws from a stream of its own, unless
+    `reset_seed` asked for identical ones.
+    """
     with _lock:
         seed, count = _next.get(ordinal) or (secrets.randbits(32), 0)
         _next[ordinal] = (seed, count + 1)
-    return np.array([seed, count], np.uint32)
+        step = 0 if ordinal in _identical else _STREAM_STEP
+    return np.array([((seed + step * index) & 0xFFFFFFFF, count) for index in range(replicas)], np.uint32)

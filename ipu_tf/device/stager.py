@@ -10,6 +10,7 @@ import numpy as np
 
 from ipu_tf.device import queues
 from ipu_tf.device.program import LoopPart
+from ipu_tf.device.replicas import Replicas
 from ipu_tf.device.staging import Staged, stage_buffers
 
 
@@ -46,9 +47,9 @@ class Stager:
         self._ahead: concurrent.futures.Future[StagedChunk] | None = None
 
     @staticmethod
-    def make_buffers(part: LoopPart, capacity: int) -> list[dict[str, tuple[np.ndarray, ...]]]:
+    def make_buffers(part: LoopPart, capacity: int, replicas: Replicas) -> list[dict[str, tuple[np.ndarray, ...]]]:
         """Two sets of staging buffers for a loop."""
-        return [{name: stage_buffers(t, capacity) for name, t in part.infeeds.items()} for _ in range(2)]
+        return [{name: stage_buffers(t, capacity, replicas) for name, t in part.infeeds.items()} for _ in range(2)]
 
     def __enter__(self) -> Stager:
         return self

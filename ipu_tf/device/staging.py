@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-import jax
 import numpy as np
 
 from ipu_tf.device.program import Types
+from ipu_tf.device.replicas import Replicas
 
 CHUNK_BYTES = 32 << 20
 """Most bytes of one staged chunk; two chunks exist at a time, one being filled while the device reads the other."""
@@ -23,7 +23,8 @@ class Staged:
     """A chunk of elements.
 
     Attributes:
-        arrays: one array for each tensor of an element, `[capacity, *shape]`; rows from `count` on are undefined.
+        arrays: one array for each tensor of an element, `[capacity, *shape]`, or `[capacity, replicas, *shape]`; rows
+            from `count` on are undefined.
         count: how many rows hold elements.
         error: what ended the source, if it ended before the chunk was full.
     """
@@ -33,18 +34,19 @@ class Staged:
     error: BaseException | None = None
 
 
-def chunk_capacity(types: Types, wanted: int | None) -> int:
+def chunk_capacity(types: Types, wanted: int | None, replicas: int = 1) -> int:
     """How many iterations to stage at a time.
 
     Args:
         types: every tensor that one iteration takes from, or gives to, a queue.
         wanted: how many iterations the loop will run, or None where that is not known.
+        replicas: how many replicas take as much each.
 
     Returns:
         A power of two, so that loops of different lengths share executables; within `CHUNK_BYTES` unless one
         iteration alone is larger.
     """
-    size = sum(int(np.prod(t.shape)) * np.dtype(t.dtype).itemsize for t in types)
+    size = replicas * sum(int(np.prod(t.shape)) * np.dtype(t.dtype).itemsize for t in types)
     most = min(CHUNK_STEPS, max(1, CHUNK_BYTES // max(1, size)))
     wanted = OPEN_ENDED_STEPS if wanted is None else max(1, wanted)
     return min(1 << (most.bit_length() - 1), 1 << (wanted - 1).bit_length())
@@ -58,11 +60,6 @@ def aligned_empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     return raw[start : start + size].view(dtype).reshape(shape)
 
 
-def stage_buffers(types: Types, capacity: int) -> tuple[np.ndarray, ...]:
-    """Host memory for a chunk of `capacity` elements of these types."""
-    return tuple(aligned_empty((capacity, *t.shape), np.dtype(t.dtype)) for t in types)
-
-
-def placed(arrays: tuple[np.ndarray, ...]) -> tuple[jax.Array, ...]:
-    """Host arrays on the device."""
-    return tuple(jax.device_put(array) for array in arrays)
+def stage_buffers(types: Types, capacity: int, replicas: Replicas) -> tuple[np.ndarray, ...]:
+    """Host memory for a chunk of `capacity` elements of these types, for each replica."""
+    return tuple(aligned_empty((capacity, *replicas.with_axis(t.shape)), np.dtype(t.dtype)) for t in types)

@@ -10,7 +10,10 @@ import jax
 import jax.numpy as jnp
 
 from ipu_tf.device.program import Arrays, Hidden, LoopPart, Part, Program, Rows, StraightPart, Types
+from ipu_tf.lowering.accumulation_rules import check_inside_loops, own_mini_batches
 from ipu_tf.lowering.feeds import PartFeeds
+from ipu_tf.lowering.hidden_state import ROW, hidden_types
+from ipu_tf.lowering.host_calls import calls_host
 from ipu_tf.lowering.interpreter import Interpreter
 from ipu_tf.lowering.module import INFEED, OUTFEED, Module, custom_call_target, feed_name, walk
 from ipu_tf.lowering.op import Op, array_type
@@ -19,8 +22,8 @@ from ipu_tf.lowering.support import check_supported
 from ipu_tf.lowering.trip_count import trip_count
 
 
-def build_program(module: Module) -> Program:
-    """The program that a module describes.
+def build_program(module: Module, replicas: int = 1) -> Program:
+    """The program that a module describes, for this number of replicas.
 
     Raises:
         UnsupportedOpsError: listing every op that the importer has no rule for. Nothing was run.
@@ -31,19 +34,23 @@ def build_program(module: Module) -> Program:
     operations = list(walk(module.main, module.functions))
     feeds = {name for name in map(feed_name, operations) if name}
     _check_enqueues(operations)
+    check_inside_loops(module)
     staged = {name for piece in pieces.parts for name in piece.feeds}
     return Program(
         name=module.name,
         parameters=module.parameters,
-        parts=tuple(_part(module, piece, names) for piece in pieces.parts),
+        parts=tuple(_part(module, piece, names, replicas) for piece in pieces.parts),
         results=names.slots(pieces.results),
         aliases=module.aliases,
-        uses_seed=any(operation.name == "stablehlo.rng" for operation in operations),
-        uses_callbacks=bool(feeds - staged),
+        hidden=hidden_types(module),
+        replicas=replicas,
+        uses_callbacks=bool(feeds - staged) or calls_host(operations),
     )
 
 
-def program_function(module: Module) -> Callable[[Sequence[Any], Hidden], tuple[list[jax.Array], Hidden]]:
+def program_function(
+    module: Module, replicas: int = 1
+) -> Callable[[Sequence[Any], Hidden], tuple[list[jax.Array], Hidden]]:
     """A module without feeds as one function for JAX to trace: `(parameters, hidden) -> (results, hidden)`.
 
     Raises:
@@ -52,15 +59,10 @@ def program_function(module: Module) -> Callable[[Sequence[Any], Hidden], tuple[
     check_supported(module)
 
     def function(parameters: Sequence[Any], hidden: Hidden) -> tuple[list[jax.Array], Hidden]:
-        interpreter = Interpreter(module, PartFeeds({}, ()), hidden)
+        interpreter = Interpreter(module, PartFeeds({}, (), replicas), hidden, replicas)
         return [jnp.asarray(v) for v in interpreter.run_function("main", parameters)], interpreter.hidden
 
     return function
-
-
-def uses_seed(module: Module) -> bool:
-    """Whether a module draws from the device's seed."""
-    return any(operation.name == "stablehlo.rng" for operation in walk(module.main, module.functions))
 
 
 def _check_enqueues(operations: Sequence[Any]) -> None:
@@ -84,14 +86,14 @@ class _Numbering:
         )
 
 
-def _part(module: Module, piece: StraightSteps | LoopStep, names: _Numbering) -> Part:
+def _part(module: Module, piece: StraightSteps | LoopStep, names: _Numbering, replicas: int) -> Part:
     if isinstance(piece, LoopStep):
-        return _loop_part(module, piece, names)
+        return _loop_part(module, piece, names, replicas)
     infeeds, outfeeds = _queues(module, [s.operation for s in piece.steps if not isinstance(s, Bind)], piece.feeds)
 
     def run(live: Arrays, hidden: Hidden, elements: Rows) -> tuple[Arrays, Hidden, Rows]:
-        feeds = PartFeeds(elements, tuple(outfeeds))
-        interpreter = Interpreter(module, feeds, hidden)
+        feeds = PartFeeds(elements, tuple(outfeeds), replicas)
+        interpreter = Interpreter(module, feeds, hidden, replicas)
         interpreter.bind(piece.live_in, live)
         for step in piece.steps:
             if isinstance(step, Bind):
@@ -104,7 +106,7 @@ def _part(module: Module, piece: StraightSteps | LoopStep, names: _Numbering) ->
     return StraightPart(run, names.slots(piece.live_in), names.slots(piece.live_out), infeeds, outfeeds)
 
 
-def _loop_part(module: Module, piece: LoopStep, names: _Numbering) -> LoopPart:
+def _loop_part(module: Module, piece: LoopStep, names: _Numbering, replicas: int) -> LoopPart:
     loop = piece.operation
     condition, body = (region.blocks[0] for region in loop.regions)
     infeeds, outfeeds = _queues(module, list(_inside(module, body)), piece.feeds)
@@ -112,19 +114,25 @@ def _loop_part(module: Module, piece: LoopStep, names: _Numbering) -> LoopPart:
     constants = tuple(name for name in piece.live_in if name not in set(initial) or _read_inside(module, loop, name))
 
     def interpreter(feeds: PartFeeds, hidden: Hidden, values: Arrays) -> Interpreter:
-        made = Interpreter(module, feeds, hidden)
+        made = Interpreter(module, feeds, hidden, replicas)
         made.bind(constants, values)
         return made
 
     def step(carry: Arrays, values: Arrays, hidden: Hidden, elements: Rows) -> tuple[Arrays, Hidden, Rows]:
-        feeds = PartFeeds(elements, tuple(outfeeds))
-        running = interpreter(feeds, hidden, values)
+        feeds = PartFeeds(elements, tuple(outfeeds), replicas)
+        running = interpreter(feeds, hidden | no_rows(), values)
         outputs = tuple(jnp.asarray(value) for value in running.run_block(body, carry))
-        return outputs, running.hidden, feeds.rows
+        rows = {name: running.hidden.pop(ROW + name) for name in piece.sometimes}
+        return outputs, running.hidden, feeds.rows | rows
 
     def goes_on(carry: Arrays, values: Arrays) -> jax.Array:
-        (more,) = interpreter(PartFeeds({}, ()), {}, values).run_block(condition, carry)
+        (more,) = interpreter(PartFeeds({}, (), replicas), {}, values).run_block(condition, carry)
         return jnp.reshape(more, ())
+
+    def no_rows() -> dict[str, Any]:
+        """What an iteration has given to the queues that it uses in branches, before it starts: nothing."""
+        zeros = {name: tuple(jnp.zeros(t.shape, t.dtype) for t in outfeeds[name]) for name in piece.sometimes}
+        return {ROW + name: (jnp.bool_(False), *row) for name, row in zeros.items()}
 
     read_later = set(piece.live_out)
     return LoopPart(
@@ -136,6 +144,8 @@ def _loop_part(module: Module, piece: LoopStep, names: _Numbering) -> LoopPart:
         carry_out=tuple(names.slots([name])[0] if name in read_later else None for name in loop.results),
         infeeds=infeeds,
         outfeeds=outfeeds,
+        mini_batches=own_mini_batches(module, loop),
+        sometimes=piece.sometimes,
     )
 
 

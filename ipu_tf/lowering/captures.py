@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import tensorflow as tf
 
+from ipu_tf.device.replicas import Replicas
 from ipu_tf.device.residency import RESIDENCY
 from ipu_tf.lowering import tf_private
 from ipu_tf.lowering.trace import Lowered
@@ -35,9 +36,9 @@ class Captures:
         """The variables among them."""
         return [value for value in self._values if isinstance(value, TensorFlowVariable)]
 
-    def acquire(self) -> list[Any]:
-        """Their values on the device, one for each capture, in order."""
-        return [value if isinstance(value, np.ndarray) else RESIDENCY.acquire(value) for value in self._values]
+    def acquire(self, replicas: Replicas) -> list[Any]:
+        """Their values on the device, one for each capture, in order; variables as `RESIDENCY.acquire` gives them."""
+        return [v if isinstance(v, np.ndarray) else RESIDENCY.acquire(v, replicas) for v in self._values]
 
     def commit(self, results: Mapping[int, jax.Array] | Sequence[jax.Array]) -> None:
         """Keeps the new values of the variables that the function changes.

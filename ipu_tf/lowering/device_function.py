@@ -13,6 +13,7 @@ from ipu_tf.lowering import tf_private
 from ipu_tf.lowering.build import build_program
 from ipu_tf.lowering.captures import Captures
 from ipu_tf.lowering.host_errors import as_promised
+from ipu_tf.lowering.target import Target
 from ipu_tf.lowering.trace import Lowered, lower
 
 
@@ -21,17 +22,17 @@ class DeviceFunction:
 
     Args:
         function: a concrete function; its inputs must have fixed shapes.
-        ordinal: the `/device:IPU:<ordinal>` to run on.
+        target: where it runs.
 
     Raises:
         LoweringError: TensorFlow cannot lower the function.
         UnsupportedOpsError: the device cannot run some of its ops.
     """
 
-    def __init__(self, function: Any, ordinal: int = 0) -> None:
+    def __init__(self, function: Any, target: Target) -> None:
         self._function = function  # keeps the captured variables alive
         self.lowered: Lowered = lower(function)
-        self.executable = Executable(build_program(self.lowered.module), ordinal)
+        self.executable = Executable(build_program(self.lowered.module, target.replicas), target.ordinal)
         self._captures = Captures(self.lowered)
 
     def __call__(self, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -48,7 +49,7 @@ class DeviceFunction:
         """
         values = [tf_private.tensor_memory(tensor) for tensor in inputs]
         try:
-            outcome = self.executable.run([*values, *self._captures.acquire()])
+            outcome = self.executable.run([*values, *self._captures.acquire(self.executable.replicas)])
         except BaseException as error:
             self._captures.recover()
             raise as_promised(error) from error.__cause__

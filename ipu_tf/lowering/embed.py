@@ -24,6 +24,9 @@ from ipu_tf.lowering.build import build_program
 from ipu_tf.lowering.graph_pruning import pruned
 from ipu_tf.lowering.host_errors import as_promised
 from ipu_tf.lowering.host_op import host_op
+from ipu_tf.lowering.replica_states import ReplicaStates
+from ipu_tf.lowering.shards import shard_count_of
+from ipu_tf.lowering.target import Target
 from ipu_tf.lowering.trace import Lowered, lower
 
 _READS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape")
@@ -43,7 +46,10 @@ class Embedded:
 
 
 def embed(
-    computation: Callable[..., Sequence[tf.Tensor]], inputs: Sequence[tf.Tensor], name: str, before: Callable[[], int]
+    computation: Callable[..., Sequence[tf.Tensor]],
+    inputs: Sequence[tf.Tensor],
+    name: str,
+    before: Callable[[int], Target],
 ) -> Embedded:
     """Traces a computation and adds it to the current graph as a program on the device.
 
@@ -51,7 +57,8 @@ def embed(
         computation: takes one tensor an input and gives tensors. What it captures of the graph becomes input too.
         inputs: tensors of the current graph.
         name: for the op.
-        before: called when the program runs, before anything else: checks that it may, and gives the device ordinal.
+        before: called when the program runs, before anything else, with the number of shards it uses: checks that it
+            may run, and says where.
     """
     with tf.device(None):
         specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in inputs]
@@ -81,7 +88,7 @@ class _GraphProgram:
         graph: Any,
         values: Sequence[tf.Tensor],
         handles: Sequence[tf.Tensor],
-        before: Callable[[], int],
+        before: Callable[[int], Target],
     ) -> None:
         self._inputs = [tensor for tensor in graph.inputs if tensor.dtype != tf.resource]
         self._handles = list(handles)
@@ -94,27 +101,29 @@ class _GraphProgram:
         given = {tensor.op.name for tensor in [*self._inputs, *self._handles]}
         self._graph_def = pruned(graph.as_graph_def(), targets, given)
         self.outputs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in graph.outputs]
+        self._shards = shard_count_of(graph)
         self._outputs = len(self.outputs)
         self.outputs += [tf_private.handle_spec(self._handles[index]) for index in self.written]
 
     def run(self, *values: np.ndarray) -> list[np.ndarray]:
         """Runs the program on the values of its inputs, captured tensors and variables."""
-        ordinal = self._before()
+        target = self._before(self._shards)
         inputs, states = values[: len(self._inputs)], values[len(self._inputs) :]
-        key = (ordinal, *((value.shape, value.dtype) for value in values))
+        key = (target, *((value.shape, value.dtype) for value in values))
         with self._lock:
             if key not in self._ready:
-                self._ready[key] = self._made_ready(inputs, states, ordinal)
+                self._ready[key] = self._made_ready(inputs, states, target)
         return self._ready[key].run(inputs, states, self._outputs, self.written)
 
-    def _made_ready(self, inputs: Sequence[np.ndarray], states: Sequence[np.ndarray], ordinal: int) -> _Ready:
+    def _made_ready(self, inputs: Sequence[np.ndarray], states: Sequence[np.ndarray], target: Target) -> _Ready:
         with tf_private.eager_mode():
             variables = [tf.Variable(value, dtype=value.dtype) for value in states]
             specs = [tf.TensorSpec(value.shape, value.dtype) for value in inputs]
             function = tf.function(lambda *tensors: self._rebuilt(tensors, variables), autograph=False)
             lowered = lower(function.get_concrete_function(*specs), variables)
         order = [next(i for i, v in enumerate(variables) if v is capture) for capture in lowered.captures]
-        return _Ready(lowered, Executable(build_program(lowered.module), ordinal), order)
+        program = build_program(lowered.module, target.replicas)
+        return _Ready(lowered, Executable(program, target.ordinal), order, ReplicaStates())
 
     def _rebuilt(self, tensors: Sequence[tf.Tensor], variables: Sequence[tf.Variable]) -> list[tf.Tensor]:
         """The traced computation again, in the graph being built now, over stand-ins for its variables."""
@@ -131,25 +140,29 @@ class _Ready:
 
     Attributes:
         order: for each capture of the lowered function, which state it is.
+        replica_states: what each replica had of the states after the last run.
     """
 
     lowered: Lowered
     executable: Executable
     order: list[int]
+    replica_states: ReplicaStates
 
     def run(
         self, inputs: Sequence[np.ndarray], states: Sequence[np.ndarray], outputs: int, written: Sequence[int]
     ) -> list[np.ndarray]:
         """The outputs, then the values of the `written` states."""
         try:
-            outcome = self.executable.run([*inputs, *(states[index] for index in self.order)])
+            own = self.replica_states
+            outcome = self.executable.run([*inputs, *(own.resumed(index, states[index]) for index in self.order)])
         except DeviceError as error:
             raise as_promised(error) from error.__cause__
         if outcome.error is not None:
             raise as_promised(outcome.error)
         after = dict(enumerate(states))
         for result, parameter in self.lowered.module.aliases.items():
-            after[self.order[parameter - len(inputs)]] = np.asarray(outcome.results[result])
+            index = self.order[parameter - len(inputs)]
+            after[index] = own.kept(index, outcome.results[result], self.executable.replicas)
         return [np.array(array) for array in outcome.results[:outputs]] + [after[index] for index in written]
 
 

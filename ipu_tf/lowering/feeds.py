@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import jax
 
 from ipu_tf.device import callbacks
+from ipu_tf.device.errors import DeepFeedError
 from ipu_tf.device.program import Rows
 
 
@@ -16,20 +17,23 @@ class PartFeeds:
     Args:
         elements: one element for each staged infeed.
         outfeeds: names of the staged outfeeds.
+        replicas: how many replicas the program is traced for; only staged queues serve more than one.
 
     Attributes:
         rows: the rows that were given to staged outfeeds so far.
     """
 
-    def __init__(self, elements: Rows, outfeeds: Sequence[str]) -> None:
+    def __init__(self, elements: Rows, outfeeds: Sequence[str], replicas: int = 1) -> None:
         self._elements = dict(elements)
         self._outfeeds = frozenset(outfeeds)
+        self._replicas = replicas
         self.rows: Rows = {}
 
     def dequeue(self, queue: str, types: Sequence[jax.ShapeDtypeStruct]) -> list[jax.Array]:
         """The next element of an infeed."""
         if queue in self._elements:
             return list(self._elements.pop(queue))
+        self._check_deep_use(queue)
         return list(callbacks.dequeue(queue, tuple(types)))
 
     def enqueue(self, queue: str, values: Sequence[jax.Array]) -> None:
@@ -37,4 +41,9 @@ class PartFeeds:
         if queue in self._outfeeds:
             self.rows[queue] = tuple(values)
         else:
+            self._check_deep_use(queue)
             callbacks.enqueue(queue, values)
+
+    def _check_deep_use(self, queue: str) -> None:
+        if self._replicas > 1:
+            raise DeepFeedError(queue, self._replicas)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from ipu_tf.device.errors import InfeedExhausted, UnknownQueue
+from ipu_tf.device.errors import InfeedExhausted, MiniBatchesError, NoTrainingLoop, UnknownQueue
+from ipu_tf.device.host_tables import HostTableExists, UnknownHostTable
 
 
 def as_promised(error: BaseException) -> BaseException:
@@ -20,4 +21,8 @@ def as_promised(error: BaseException) -> BaseException:
         )
     if isinstance(error, UnknownQueue):
         return tf.errors.NotFoundError(None, None, str(error))
+    if isinstance(error, (MiniBatchesError, NoTrainingLoop)):
+        return tf.errors.FailedPreconditionError(None, None, str(error))
+    if isinstance(error, (HostTableExists, UnknownHostTable)):
+        return tf.errors.FailedPreconditionError(None, None, str(error))
     return error

@@ -35,12 +35,16 @@ class Interpreter:
         feeds: what infeed and outfeed markers do.
         hidden: state that the program threads through its control flow without naming it, e.g. the `seed` of
             stateful random ops. Rules read and replace its entries.
+        replicas: how many replicas the program is traced for.
     """
 
-    def __init__(self, module: Module, feeds: Feeds, hidden: dict[str, jax.Array] | None = None) -> None:
+    def __init__(
+        self, module: Module, feeds: Feeds, hidden: dict[str, jax.Array] | None = None, replicas: int = 1
+    ) -> None:
         self.module = module
         self.feeds = feeds
         self.hidden: dict[str, jax.Array] = dict(hidden or {})
+        self.replicas = replicas
         self._values: dict[Any, Any] = {}
 
     def run_block(self, block: Any, arguments: Sequence[Any]) -> list[Any]:

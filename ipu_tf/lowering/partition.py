@@ -16,7 +16,9 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ipu_tf.lowering.module import Module, callee, feed_name, walk
+from ipu_tf.lowering.accumulation_rules import accumulates, own_operations
+from ipu_tf.lowering.hidden_state import ACCUMULATE
+from ipu_tf.lowering.module import INFEED, OUTFEED, Module, callee, custom_call_target, feed_name, walk
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,12 +63,14 @@ class LoopStep:
     Attributes:
         operation: the `stablehlo.while`.
         feeds: the queues that are staged; others that the loop uses are reached by callback.
+        sometimes: those of them that are outfeeds used in a branch, which not every iteration takes.
         live_in: names the loop reads, its initial values among them.
         live_out: names that later parts read.
     """
 
     operation: Any
     feeds: frozenset[str]
+    sometimes: frozenset[str] = frozenset()
     live_in: tuple[Any, ...] = ()
     live_out: tuple[Any, ...] = ()
 
@@ -94,7 +98,7 @@ def _flatten(module: Module, block: Any, results: Sequence[Any] = ()) -> Iterato
         operation = operation.operation
         if operation.name == "func.return":
             yield Bind(tuple(results), tuple(operation.operands))
-        elif operation.name == "func.call" and _all_feeds(module, operation):
+        elif operation.name == "func.call" and _to_open(module, operation):
             inner = module.functions[callee(operation)]
             yield Bind(tuple(inner.arguments), tuple(operation.operands))
             yield from _flatten(module, inner, tuple(operation.results))
@@ -105,7 +109,7 @@ def _flatten(module: Module, block: Any, results: Sequence[Any] = ()) -> Iterato
 def _groups(module: Module, steps: list[Step]) -> Iterator[list[Step]]:
     group: list[Step] = []
     for step in steps:
-        if isinstance(step, Run) and step.operation.name == "stablehlo.while" and _direct(module, step.operation):
+        if isinstance(step, Run) and step.operation.name == "stablehlo.while" and _streamed(module, step.operation):
             yield from ([group] if group else [])
             yield [step]
             group = []
@@ -117,11 +121,18 @@ def _groups(module: Module, steps: list[Step]) -> Iterator[list[Step]]:
 def _part(module: Module, group: list[Step]) -> StraightSteps | LoopStep:
     first = group[0]
     if isinstance(first, Run) and first.operation.name == "stablehlo.while":
-        feeds = _direct(module, first.operation)
-        if feeds:
-            return LoopStep(first.operation, frozenset(feeds))
+        loop = first.operation
+        if _streamed(module, loop):
+            always, sometimes = _direct(module, loop), _in_branches(module, loop)
+            return LoopStep(loop, frozenset(always | sometimes), frozenset(sometimes))
     used = {feed_name(step.operation) for step in group if isinstance(step, Run)} - {None}
     return StraightSteps(tuple(group), frozenset(name for name in used if name))
+
+
+def _to_open(module: Module, call: Any) -> bool:
+    """Whether a function that is called has something for the host to do."""
+    inner = walk(module.functions[callee(call)], module.functions)
+    return any(custom_call_target(operation) in (INFEED, OUTFEED, ACCUMULATE) for operation in inner)
 
 
 def _all_feeds(module: Module, operation: Any) -> set[str]:
@@ -137,7 +148,7 @@ def _all_feeds(module: Module, operation: Any) -> set[str]:
 
 def _direct(module: Module, loop: Any) -> set[str]:
     """Queues used in the loop's body itself, once an iteration, and nowhere deeper."""
-    uses = list(_shallow(module, loop.regions[1].blocks[0]))
+    uses = list(own_operations(module, loop.regions[1].blocks[0], branches=False))
     names = [name for name in map(feed_name, uses) if name]
     deeper: set[str] = set()
     for operation in uses:
@@ -146,12 +157,18 @@ def _direct(module: Module, loop: Any) -> set[str]:
     return {name for name in names if names.count(name) == 1} - deeper
 
 
-def _shallow(module: Module, block: Any) -> Iterator[Any]:
-    """A block's operations and those of the functions it calls, but not what their regions hold."""
-    for operation in block.operations:
-        yield operation.operation
-        if operation.operation.name == "func.call":
-            yield from _shallow(module, module.functions[callee(operation.operation)])
+def _in_branches(module: Module, loop: Any) -> set[str]:
+    """Outfeeds used once in the loop's body, in a branch of it."""
+    body = loop.regions[1].blocks[0]
+    everywhere = [feed_name(operation) for operation in walk(body, module.functions)]
+    straight = {feed_name(operation) for operation in own_operations(module, body, branches=False)}
+    own = [o for o in own_operations(module, body) if custom_call_target(o) == OUTFEED]
+    return {name for name in map(feed_name, own) if name and name not in straight and everywhere.count(name) == 1}
+
+
+def _streamed(module: Module, loop: Any) -> bool:
+    """Whether the host runs a loop chunk by chunk: it uses feeds, or has to be checked before it runs."""
+    return bool(_direct(module, loop) or _in_branches(module, loop)) or accumulates(module, loop)
 
 
 def _with_liveness(

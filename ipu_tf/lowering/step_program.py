@@ -13,13 +13,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipu_tf.device.program import Arrays, Hidden, LoopPart, Program, Rows
-from ipu_tf.lowering.build import program_function, uses_seed
+from ipu_tf.lowering.build import program_function
+from ipu_tf.lowering.host_calls import calls_host
+from ipu_tf.lowering.hidden_state import hidden_types, mini_batches
+from ipu_tf.lowering.module import walk
 from ipu_tf.lowering.trace import Lowered
 
 STEPS = jax.ShapeDtypeStruct((), np.dtype(np.int32))
 
 
-def step_program(lowered: Lowered, infeed: str, outfeed: str) -> Program:
+def step_program(lowered: Lowered, infeed: str, outfeed: str, replicas: int = 1) -> Program:
     """The program.
 
     Its first parameter is the number of steps, an int32 scalar; the captures of the step function follow. Its results
@@ -29,9 +32,10 @@ def step_program(lowered: Lowered, infeed: str, outfeed: str) -> Program:
         lowered: the step function; its inputs are the tensors of one element, its outputs those of one row.
         infeed: name of the queue that elements come from; may be the same queue for several programs.
         outfeed: name of the queue that rows go to.
+        replicas: how many replicas run it, each on elements of its own.
     """
     module = lowered.module
-    function = program_function(module)
+    function = program_function(module, replicas)
     inputs = len(lowered.inputs)
     # A parameter's slot is its place among the captures, after the number of steps.
     written = [parameter - inputs + 1 for parameter in module.aliases.values()]
@@ -55,6 +59,7 @@ def step_program(lowered: Lowered, infeed: str, outfeed: str) -> Program:
         carry_out=(None, *range(first_free, first_free + len(written))),
         infeeds={infeed: module.parameters[:inputs]} if inputs else {},
         outfeeds={outfeed: module.results[: lowered.outputs]},
+        mini_batches=mini_batches(walk(module.main, module.functions)),
     )
     return Program(
         name=module.name,
@@ -62,7 +67,9 @@ def step_program(lowered: Lowered, infeed: str, outfeed: str) -> Program:
         parts=(loop,),
         results=tuple(range(first_free, first_free + len(written))),
         aliases=dict(enumerate(written)),
-        uses_seed=uses_seed(module),
+        hidden=hidden_types(module),
+        replicas=replicas,
+        uses_callbacks=calls_host(walk(module.main, module.functions)),
     )
 
 

@@ -14,17 +14,22 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla as _tf2xla
+from tensorflow.compiler.xla import xla_data_pb2 as _xla_data
+from tensorflow.python import pywrap_tfe as _pywrap_tfe
 from tensorflow.python.client import session as _session
 from tensorflow.python.data.ops import dataset_ops as _dataset_ops
 from tensorflow.python.data.ops import iterator_ops as _iterator_ops
 from tensorflow.python.distribute import device_util as _device_util
+from tensorflow.python.eager import backprop as _backprop
 from tensorflow.python.eager import context as _context
+from tensorflow.python.eager import execute as _execute
 from tensorflow.python.eager.polymorphic_function import compiler_ir as _compiler_ir
 from tensorflow.python.framework import func_graph as _func_graph
 from tensorflow.python.framework import importer as _importer
 from tensorflow.python.framework import kernels as _kernels
 from tensorflow.python.framework import ops as _ops
 from tensorflow.python.ops import control_flow_ops as _control_flow_ops
+from tensorflow.python.ops import control_flow_util as _control_flow_util
 from tensorflow.python.ops import handle_data_util as _handle_data_util
 
 _local = threading.local()
@@ -193,3 +198,99 @@ def compiles(operation_type: str) -> bool:
     """Whether tf2xla knows how to lower ops of a type. Function calls and inputs, which it opens up, count."""
     kernels = _kernels.get_registered_kernels_for_op(operation_type).kernel
     return not kernels or any(kernel.device_type == "XLA_CPU_JIT" for kernel in kernels)
+
+
+#: A dataset whose elements are like those of the dataset it is made from: `(input_dataset, variant_tensor)`.
+SameStructureDataset: type = _dataset_ops.UnaryUnchangedStructureDataset
+
+
+def dataset_variant(dataset: tf.data.Dataset) -> tf.Tensor:
+    """The tensor that stands for a dataset in a graph."""
+    return dataset._variant_tensor
+
+
+def in_program(graph: tf.Graph) -> bool:
+    """Whether a graph is, or lies in, one that is traced for the device (or for XLA otherwise)."""
+    return bool(_control_flow_util.GraphOrParentsInXlaContext(graph))
+
+
+def scope_attribute(name: str) -> Any:
+    """The `AttrValue` that ops made here are given under a name; None where there is none."""
+    return tf.compat.v1.get_default_graph()._attr_scope_map.get(name)
+
+
+@contextlib.contextmanager
+def attribute_scope(name: str, value: Any) -> Iterator[None]:
+    """Ops made within it, in the current graph, carry an `AttrValue` under a name."""
+    with tf.compat.v1.get_default_graph()._attr_scope({name: value}):
+        yield
+
+
+def set_scope_attribute(name: str, value: Any) -> None:
+    """Ops made from now on, in the current graph, carry an `AttrValue` under a name."""
+    tf.compat.v1.get_default_graph()._attr_scope_map[name] = value
+
+
+def set_attribute(operation: tf.Operation, name: str, value: Any) -> None:
+    """Gives an op an `AttrValue` under a name."""
+    operation._set_attr(name, value)
+
+
+def string_map(serialized: bytes) -> dict[str, str]:
+    """The strings by name in a serialized `FrontendAttributes` message."""
+    message = _xla_data.FrontendAttributes()
+    message.ParseFromString(serialized)
+    return dict(message.map)
+
+
+def serialized_map(strings: dict[str, str]) -> bytes:
+    """Strings by name as a serialized `FrontendAttributes` message."""
+    return bytes(_xla_data.FrontendAttributes(map=strings).SerializeToString())
+
+
+def gradient_function(operation: tf.Operation) -> Callable[..., Any] | None:
+    """What gives an op's gradients; None where it has none."""
+    try:
+        return _ops.get_gradient_function(operation)
+    except LookupError:
+        return None
+
+
+def set_gradient_function(operation: tf.Operation, function: Callable[..., Any]) -> None:
+    """Replaces what gives an op's gradients, in `tf.gradients`."""
+    operation._gradient_function = function
+
+
+def hook_gradient_tapes(attribute: str, within: Callable[[Any], Any]) -> None:
+    """Makes gradient tapes compute the gradients of an op within a context manager that depends on the op.
+
+    Args:
+        attribute: only ops of graphs that are made where `attribute_scope` has set this attribute are concerned.
+        within: from the attribute's value to the context manager. It stays in force; a second call changes nothing.
+    """
+    if getattr(_execute.record_gradient, "_ipu_tf_hook", False):
+        return
+    stock_record = _execute.record_gradient
+
+    def record(op_name: str, inputs: Any, attrs: Any, *rest: Any) -> Any:
+        value = None if _context.executing_eagerly() else scope_attribute(attribute)
+        if value is not None:
+            attrs = (*(attrs or ()), attribute, value)
+        return stock_record(op_name, inputs, attrs, *rest)
+
+    def gradient(op_name: str, attrs: Any, *rest: Any) -> Any:
+        if not attrs or attrs[-2:-1] != (attribute,):
+            return _backprop._gradient_function(op_name, attrs, *rest)
+        with within(attrs[-1]):
+            return _backprop._gradient_function(op_name, attrs[:-2], *rest)
+
+    record._ipu_tf_hook = True  # type: ignore[attr-defined]
+    _execute.record_gradient = record
+    _pywrap_tfe.TFE_Py_RegisterGradientFunction(gradient)
+
+
+def create_slots(optimizer: Any, variables: Sequence[Any]) -> None:
+    """Makes a v1 optimizer's variables now, where they cannot be made later: inside a branch."""
+    with _ops.init_scope():
+        optimizer._create_slots(variables)
+    optimizer._prepare()

@@ -1,6 +1,8 @@
 """What each StableHLO op means in JAX; importing the package fills the table."""
 
 from ipu_tf.lowering.rules import (
+    accumulation,
+    collectives,
     constants,
     control_flow,
     convolution,
@@ -8,6 +10,7 @@ from ipu_tf.lowering.rules import (
     elementwise,
     feeds,
     gather,
+    host_calls,
     linear_algebra,
     normalization,
     products,
@@ -27,6 +30,8 @@ from ipu_tf.lowering.rules.registry import CUSTOM_CALLS, RULES
 __all__ = [
     "CUSTOM_CALLS",
     "RULES",
+    "accumulation",
+    "collectives",
     "constants",
     "control_flow",
     "convolution",
@@ -34,6 +39,7 @@ __all__ = [
     "elementwise",
     "feeds",
     "gather",
+    "host_calls",
     "linear_algebra",
     "normalization",
     "products",

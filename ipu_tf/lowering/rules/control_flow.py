@@ -8,6 +8,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from ipu_tf.device.hidden import ITERATION
+from ipu_tf.lowering.accumulation_rules import check_accumulation
+from ipu_tf.lowering.hidden_state import keys_used
 from ipu_tf.lowering.op import Op
 from ipu_tf.lowering.rules.registry import rule
 
@@ -20,6 +23,10 @@ def _call(importer: Any, op: Op, *operands: jax.Array) -> list[jax.Array]:
 @rule("stablehlo.while")
 def _while(importer: Any, op: Op, *operands: jax.Array) -> list[jax.Array]:
     condition_block, body_block = op.regions
+    check_accumulation(importer.module, op.operation, operands)
+    outer, inner = _parted(importer, op)
+    if ITERATION in inner:
+        inner[ITERATION] = jnp.int32(0)
 
     def condition(carry: Any) -> jax.Array:
         with importer.branch(carry[0]):
@@ -29,10 +36,13 @@ def _while(importer: Any, op: Op, *operands: jax.Array) -> list[jax.Array]:
     def body(carry: Any) -> Any:
         with importer.branch(carry[0]) as hidden:
             values = importer.run_block(body_block, carry[1])
+        if ITERATION in hidden:
+            hidden[ITERATION] = hidden[ITERATION] + 1
         return hidden, tuple(values)
 
     start = tuple(jnp.asarray(value) for value in operands)
-    importer.hidden, values = lax.while_loop(condition, body, (importer.hidden, start))
+    inner, values = lax.while_loop(condition, body, (inner, start))
+    importer.hidden.update(inner | outer)
     return list(values)
 
 
@@ -53,5 +63,14 @@ def _case(importer: Any, op: Op, which: jax.Array) -> list[jax.Array]:
     # StableHLO: an index out of range takes the last branch; `lax.switch` clamps, which differs below zero.
     index = jnp.reshape(which, ()).astype(jnp.int32)
     index = jnp.where(index < 0, len(blocks) - 1, index)
-    importer.hidden, values = lax.switch(index, [branch(block) for block in blocks], importer.hidden)
+    _, inner = _parted(importer, op)
+    inner, values = lax.switch(index, [branch(block) for block in blocks], inner)
+    importer.hidden.update(inner)
     return list(values)
+
+
+def _parted(importer: Any, op: Op) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Hidden state that is to be as it was after a loop, and what the op's regions use."""
+    used = keys_used(importer.module, op.operation)
+    inner = {key: value for key, value in importer.hidden.items() if key in used}
+    return {key: value for key, value in inner.items() if key == ITERATION}, inner

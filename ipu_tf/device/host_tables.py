@@ -1,0 +1,117 @@
+"""Tables that stay on the host while a program on the device looks rows up in them and adds to them.
+
+Each table has a name, is known from `register` to `deregister`, and is reached by ordered callbacks.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+
+from ipu_tf.device.errors import DeviceError
+
+
+class UnknownHostTable(DeviceError):
+    """A program uses a table that is not registered.
+
+    Attributes:
+        name: the table's name.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(
+            f"Host embedding interface with id='{name}' not registered. Did you run the associated host_embedding op "
+            "in the session?"
+        )
+
+
+class HostTableExists(DeviceError):
+    """A table of this name is registered already."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Cannot register host embedding with id='{name}' it already exists!")
+
+
+class HostTable:
+    """Rows of numbers, and updates to them that may have to wait.
+
+    Args:
+        rows: the table, changed in place.
+        updates_at_once: how many updates are gathered before all of them are added; None gathers until `apply`.
+    """
+
+    def __init__(self, rows: np.ndarray, updates_at_once: int | None = 1) -> None:
+        self.rows = rows
+        self._updates_at_once = updates_at_once
+        self._waiting: list[tuple[np.ndarray, np.ndarray]] = []
+        self._lock = threading.Lock()
+
+    def lookup(self, indices: np.ndarray) -> np.ndarray:
+        """The rows at some indices; an index out of range gives the nearest row."""
+        with self._lock:
+            return np.take(self.rows, indices, axis=0, mode="clip")
+
+    def update(self, indices: np.ndarray, changes: np.ndarray) -> None:
+        """Adds to the rows at some indices, now or together with later updates."""
+        with self._lock:
+            self._waiting.append((np.clip(indices, 0, len(self.rows) - 1), changes))
+            if len(self._waiting) == self._updates_at_once:
+                self._add_waiting()
+
+    def apply(self) -> None:
+        """Adds the updates that wait."""
+        with self._lock:
+            self._add_waiting()
+
+    def _add_waiting(self) -> None:
+        for indices, changes in self._waiting:
+            np.add.at(self.rows, indices, changes.astype(self.rows.dtype))
+        self._waiting = []
+
+
+_lock = threading.Lock()
+_tables: dict[str, HostTable] = {}
+
+
+def register(name: str, table: HostTable) -> None:
+    """Makes a table known.
+
+    Raises:
+        HostTableExists: if the name is taken.
+    """
+    with _lock:
+        if name in _tables:
+            raise HostTableExists(name)
+        _tables[name] = table
+
+
+def deregister(name: str) -> HostTable:
+    """Forgets a table and gives it back; updates that still wait are dropped.
+
+    Raises:
+        UnknownHostTable: if there is none of the name.
+    """
+    with _lock:
+        if name not in _tables:
+            raise UnknownHostTable(name)
+        return _tables.pop(name)
+
+
+def registered(name: str) -> bool:
+    """Whether there is a table of this name."""
+    with _lock:
+        return name in _tables
+
+
+def host_table(name: str) -> HostTable:
+    """The table of this name.
+
+    Raises:
+        UnknownHostTable: if there is none.
+    """
+    with _lock:
+        if name not in _tables:
+            raise UnknownHostTable(name)
+        return _tables[name]

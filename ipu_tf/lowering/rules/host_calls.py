@@ -1,0 +1,75 @@
+"""Calls from a running program to the host: host tables and printing. They happen in the order of the program."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from ipu_tf.device import callbacks
+from ipu_tf.device.errors import DeviceError
+from ipu_tf.device.host_tables import host_table
+from ipu_tf.lowering.host_calls import HOST_APPLY, HOST_LOOKUP, HOST_UPDATE, PRINT
+from ipu_tf.lowering.module import configuration
+from ipu_tf.lowering.op import Op
+from ipu_tf.lowering.rules.registry import custom_call_rule
+
+
+class ReplicatedHostCall(DeviceError, NotImplementedError):
+    """Several replicas would call the host, in no order between them."""
+
+    def __init__(self, what: str, replicas: int) -> None:
+        super().__init__(
+            f"{what} calls the host while the program runs, and the program has {replicas} replicas, between which "
+            "the emulator keeps no order. Run it on a device with one IPU."
+        )
+
+
+@custom_call_rule(HOST_LOOKUP)
+def _host_lookup(importer: Any, op: Op, indices: jax.Array) -> list[jax.Array]:
+    name = configuration(op.operation)["table"]
+    return _call(importer, op, lambda i: [host_table(name).lookup(i)], [indices], f"the host embedding '{name}'")
+
+
+@custom_call_rule(HOST_UPDATE)
+def _host_update(importer: Any, op: Op, indices: jax.Array, changes: jax.Array) -> list[jax.Array]:
+    name = configuration(op.operation)["table"]
+
+    def update(*values: np.ndarray) -> list[np.ndarray]:
+        host_table(name).update(*values)
+        return [np.zeros((), np.int32)]
+
+    return _call(importer, op, update, [indices, changes], f"the host embedding '{name}'")
+
+
+@custom_call_rule(HOST_APPLY)
+def _host_apply(importer: Any, op: Op, *after: jax.Array) -> list[jax.Array]:
+    name = configuration(op.operation)["table"]
+
+    def apply(*_: np.ndarray) -> list[np.ndarray]:
+        host_table(name).apply()
+        return [np.zeros((), np.int32)]
+
+    return _call(importer, op, apply, list(after), f"the host embedding '{name}'")
+
+
+@custom_call_rule(PRINT)
+def _print(importer: Any, op: Op, value: jax.Array) -> list[jax.Array]:
+    name = configuration(op.operation)["name"] or op.origin
+
+    def write(array: np.ndarray) -> list[np.ndarray]:
+        print(f"{name}: {np.array2string(array, threshold=sys.maxsize)}", file=sys.stderr, flush=True)
+        return [np.zeros((), np.int32)]
+
+    return _call(importer, op, write, [value], "print_tensor")
+
+
+def _call(
+    importer: Any, op: Op, function: Callable[..., list[np.ndarray]], operands: list[jax.Array], what: str
+) -> list[jax.Array]:
+    if importer.replicas > 1:
+        raise ReplicatedHostCall(what, importer.replicas)
+    return list(callbacks.call_host(function, tuple(op.results), *operands))

@@ -1,0 +1,84 @@
+"""Sums and means over replicas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_tf.lowering.markers import marker
+
+__all__ = ["assume_equal_across_replicas", "cross_replica_mean", "cross_replica_sum"]
+
+
+def cross_replica_sum(x: Any, replica_group_size: int | None = None, name: str | None = None) -> tf.Tensor:
+    """The sum of every replica's `x`, the same on all of them.
+
+    Its gradient is the cross-replica sum of the incoming gradients.
+
+    Args:
+        x: a tensor of any shape.
+        replica_group_size: how many consecutive replicas sum theirs together; all by default.
+        name: for the op.
+
+    Returns:
+        A tensor of the shape and dtype of `x`. With one replica it is `x`.
+
+    Raises:
+        ValueError: if the group size is not positive.
+        tf.errors.InvalidArgumentError: when the program is built, if the group size does not divide the replicas.
+    """
+    group = _checked_group(replica_group_size)
+
+    @tf.custom_gradient
+    def summed(value: tf.Tensor) -> Any:
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            return _all_reduce(upstream, "ADD", group)
+
+        return _all_reduce(value, "ADD", group), gradient
+
+    with tf.name_scope(name or "cross_replica_sum"):
+        return summed(tf.convert_to_tensor(x))
+
+
+def cross_replica_mean(x: Any, replica_group_size: int | None = None, name: str | None = None) -> tf.Tensor:
+    """The mean of every replica's `x`, the same on all of them. It has no gradient, as Graphcore's has none.
+
+    Args:
+        x: a tensor of any shape.
+        replica_group_size: how many consecutive replicas average theirs; all by default.
+        name: for the op.
+
+    Returns:
+        A tensor of the shape and dtype of `x`. Values are divided before they are added: half precision does not
+        overflow.
+
+    Raises:
+        ValueError: if the group size is not positive.
+        tf.errors.InvalidArgumentError: when the program is built, if the group size does not divide the replicas.
+    """
+    with tf.name_scope(name or "cross_replica_mean"):
+        return _all_reduce(tf.convert_to_tensor(x), "MEAN", _checked_group(replica_group_size))
+
+
+def assume_equal_across_replicas(tensors: Any, inplace: bool = False) -> Any:
+    """Says that tensors are the same on every replica. The emulated device needs no telling: it gives them back.
+
+    Args:
+        tensors: a structure of tensors.
+        inplace: without effect in emulation.
+    """
+    return tf.nest.map_structure(tf.identity, tensors)
+
+
+def _all_reduce(value: tf.Tensor, operation: str, group: int | None) -> tf.Tensor:
+    [result] = marker(
+        "ipu.all_reduce", [value], [tf.TensorSpec(value.shape, value.dtype)], operation=operation, group=group
+    )
+    return result
+
+
+def _checked_group(size: int | None) -> int | None:
+    if size is not None and size < 1:
+        raise ValueError(f"`replica_group_size` must be at least 1, or None for all replicas. Received: {size}.")
+    return size
