@@ -15,8 +15,7 @@ Modules are imported when they are first used, so that `import ipu_tf` alone cos
 from __future__ import annotations
 
 import importlib
-from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ipu_tf.aliases import install_aliases
 
@@ -38,23 +37,74 @@ __version__ = "0.1.0"
 #: Modules of this package that are reached as its attributes.
 _MODULES = (
     "config",
+    "data",
+    "dataset_benchmark",
+    "dataset_extractor",
+    "distributed",
+    "eager",
     "emulation",
+    "gradient_accumulation",
+    "horovod",
     "ipu_compiler",
+    "ipu_estimator",
     "ipu_infeed_queue",
+    "ipu_multi_worker_strategy",
     "ipu_outfeed_queue",
+    "ipu_pipeline_estimator",
+    "ipu_run_config",
+    "ipu_session_run_hooks",
     "ipu_strategy",
+    "keras_extensions",
     "loops",
     "ops",
     "optimizers",
     "scopes",
+    "sharding",
+    "tf_estimator",
     "utils",
+    "vertex_edsl",
 )
 
 #: Modules of `ipu_tf.ops` that Graphcore's package also shows as its own attributes.
-_OPS: tuple[str, ...] = ()
+_OPS: tuple[str, ...] = (
+    "all_to_all_op",
+    "control_flow_ops",
+    "cross_replica_ops",
+    "custom_ops",
+    "embedding_ops",
+    "f8_ops",
+    "functional_ops",
+    "grad_util_ops",
+    "image_ops",
+    "internal_ops",
+    "math_ops",
+    "nn_ops",
+    "normalization_ops",
+    "op_util",
+    "pipelining_ops",
+    "rand_ops",
+    "reduce_scatter_op",
+    "replication_ops",
+    "rnn_ops",
+    "slicing_ops",
+    "statistics_ops",
+    "within_replica_ops",
+)
 
 #: Modules of `ipu_tf.optimizers` that Graphcore's package also shows as its own attributes.
-_OPTIMIZERS: tuple[str, ...] = ()
+_OPTIMIZERS: tuple[str, ...] = (
+    "cross_replica_optimizer",
+    "gradient_accumulation_optimizer",
+    "ipu_optimizer",
+    "map_gradient_optimizer",
+    "sharded_optimizer",
+)
+
+#: Functions that are attributes of this package, and the modules they are in.
+_FUNCTIONS = {
+    "outlined_function": "ipu_tf.ops.functional_ops",
+    "register_user_op": "ipu_tf.user_ops",
+}
 
 _HOMES = (
     dict.fromkeys(_MODULES, "ipu_tf")
@@ -82,7 +132,9 @@ def is_emulated() -> bool:
     return True
 
 
-def __getattr__(name: str) -> ModuleType:
+def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return importlib.import_module(f"{_HOMES[name]}.{name}")
+    if name in _FUNCTIONS:
+        return getattr(importlib.import_module(_FUNCTIONS[name]), name)
     raise AttributeError(f"module 'ipu_tf' has no attribute {name!r}")

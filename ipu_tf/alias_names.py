@@ -2,9 +2,45 @@
 
 from __future__ import annotations
 
+#: Keras 2's inner modules, as far as programs and tests for Graphcore's Keras import them -> ours.
+KERAS_2: dict[str, str] = {
+    "keras.engine": "keras_ipu.legacy.engine",
+    "keras.engine.base_layer": "keras_ipu.legacy.engine",
+    "keras.engine.functional": "keras_ipu.legacy.engine",
+    "keras.engine.input_layer": "keras_ipu.legacy.engine",
+    "keras.engine.sequential": "keras_ipu.legacy.engine",
+    "keras.engine.training": "keras_ipu.legacy.engine",
+    "keras.keras_parameterized": "keras_ipu.legacy.keras_parameterized",
+    "keras.mixed_precision.policy": "keras.mixed_precision",
+    "keras.optimizer_v2": "keras_ipu.legacy.optimizer_v2",
+    "keras.saving.save": "keras.saving",
+    "keras.testing_utils": "keras_ipu.legacy.testing_utils",
+    "keras.utils.np_utils": "keras.utils",
+}
+
+_WITH_GRADIENTS = (
+    "all_to_all_op",
+    "control_flow_ops",
+    "cross_replica_ops",
+    "embedding_ops",
+    "functional_ops",
+    "grad_util_ops",
+    "internal_ops",
+    "nn_ops",
+    "normalization_ops",
+    "pipelining_ops",
+    "rand_ops",
+    "rnn_ops",
+    "slicing_ops",
+    "within_replica_ops",
+)
+#: Graphcore registers gradients in modules of their own; ours are part of the ops.
+GRADIENT_MODULES = {f"tensorflow.python.ipu.ops.{name}_grad": f"ipu_tf.ops.{name}" for name in _WITH_GRADIENTS}
+
 #: Graphcore's module -> ours. A name below an entry leads below its target; the longest entry decides.
 #: The first entry for each of our packages is the name that errors tell.
 ALIASES: dict[str, str] = {
+    **GRADIENT_MODULES,
     "tensorflow.python.ipu": "ipu_tf",
     # One Keras has three module objects: `tf.keras`, `import tensorflow.keras` and `import keras`.
     "keras.ipu": "keras_ipu",
@@ -17,6 +53,7 @@ ALIASES: dict[str, str] = {
     "ipu_tensorflow_addons": "keras_ipu.addons",
     "ipu_tensorflow_addons.keras": "keras_ipu.addons",
     "popdist": "ipu_tf.popdist",
+    "pva": "ipu_tf.pva",
     "tensorflow.compiler.plugin.poplar": "ipu_tf.poplar",
     # TensorFlow dropped its estimators; compat.v1 has two module objects.
     "tensorflow.estimator": "ipu_tf.tf_estimator",
@@ -24,10 +61,11 @@ ALIASES: dict[str, str] = {
     "tensorflow._api.v2.compat.v1.estimator": "ipu_tf.tf_estimator",
     "tensorflow.python.estimator": "ipu_tf.tf_estimator",
     "tensorflow.python.keras.datasets": "keras.datasets",
+    **KERAS_2,
 }
 
 #: Entries of `ALIASES` that yield to a module of that name which something else provides.
-YIELDING = frozenset({"tensorflow.python.keras.datasets"})
+YIELDING = frozenset({"tensorflow.python.keras.datasets", *KERAS_2})
 
 #: Packages that exist only to hold an alias, because stock TensorFlow has no such folder.
 FOLDERS = frozenset({"tensorflow.compiler.plugin"})

@@ -17,6 +17,7 @@ import importlib.machinery
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import ModuleType
 
 from ipu_tf.alias_names import ALIASES, FOLDERS, YIELDING, alias_entry, graphcore_name, real_name
@@ -35,10 +36,14 @@ class GraphcoreModuleMissing(ModuleNotFoundError):
 
 
 class _AliasLoader(importlib.abc.Loader):
-    """Puts `module` into `sys.modules` under the alias as well, and its submodules with it."""
+    """Puts `module` into `sys.modules` under the alias as well, and its submodules with it.
 
-    def __init__(self, module: ModuleType) -> None:
+    Submodules for whose names a longer entry of `aliases` decides are left to that.
+    """
+
+    def __init__(self, module: ModuleType, aliases: dict[str, str]) -> None:
         self._module = module
+        self._aliases = aliases
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> None:
         return None
@@ -49,7 +54,9 @@ class _AliasLoader(importlib.abc.Loader):
         alias, real = module.__spec__.name, self._module.__name__
         sys.modules[alias] = self._module
         for name in [name for name in sys.modules if name.startswith(real + ".")]:
-            sys.modules.setdefault(alias + name[len(real) :], sys.modules[name])
+            below = alias + name[len(real) :]
+            if alias_entry(below, self._aliases) == alias_entry(alias, self._aliases):
+                sys.modules.setdefault(below, sys.modules[name])
 
 
 class _FolderLoader(importlib.abc.Loader):
@@ -81,6 +88,11 @@ class AliasFinder(importlib.abc.MetaPathFinder):
         self._yielding = yielding
         self._folders = folders
         self._asking = threading.local()
+        self._checkouts: dict[str, str] = {}
+
+    def add_checkout(self, package: str, folder: str) -> None:
+        """Takes the modules of a package from a folder, though the package lies under an alias."""
+        self._checkouts[package] = folder
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -92,6 +104,13 @@ class AliasFinder(importlib.abc.MetaPathFinder):
         """
         if getattr(self._asking, "name", None) == fullname:
             return None
+        checkout = alias_entry(fullname, self._checkouts)
+        if checkout == fullname:
+            spec = importlib.machinery.ModuleSpec(fullname, None, is_package=True)
+            spec.submodule_search_locations = [self._checkouts[fullname]]
+            return spec
+        if checkout is not None:
+            return importlib.machinery.PathFinder.find_spec(fullname, path)
         entry = alias_entry(fullname, self.aliases)
         if entry is None:
             return self._find_unaliased(fullname, path)
@@ -101,7 +120,7 @@ class AliasFinder(importlib.abc.MetaPathFinder):
         module = self._import_real(real)
         if module is None:
             raise GraphcoreModuleMissing(fullname, real)
-        return importlib.machinery.ModuleSpec(fullname, _AliasLoader(module), origin=real)
+        return importlib.machinery.ModuleSpec(fullname, _AliasLoader(module, self.aliases), origin=real)
 
     def _find_unaliased(self, name: str, path: Sequence[str] | None) -> importlib.machinery.ModuleSpec | None:
         """A folder; or for a module of ours that does not exist, an error that knows Graphcore's name."""
@@ -156,6 +175,17 @@ def install_aliases() -> None:
         owner = alias.rpartition(".")[0]
         if owner:
             after_import(real_name(owner, _FINDER.aliases) or owner, _attribute_adder(alias))
+
+
+def provide_checkout(script: Path) -> None:
+    """Makes the modules beside a script importable by Graphcore's name of their folder.
+
+    Graphcore's own tests import helpers that lie beside them in a checkout, as `tensorflow.python.ipu.tests`.
+    """
+    folder = script.absolute().parent
+    package = ".".join(folder.parts[-4:])
+    if package == "tensorflow.python.ipu.tests":
+        _FINDER.add_checkout(package, str(folder))
 
 
 def _attribute_adder(alias: str) -> Callable[[ModuleType], None]:

@@ -7,10 +7,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_tf.deferred_errors import deferring, raise_first
 from ipu_tf.ipu_strategy import device_ordinal
 from ipu_tf.lowering import tf_private
 from ipu_tf.lowering.device_function import DeviceFunction
 from ipu_tf.lowering.embed import embed
+from ipu_tf.lowering.target import Target
 from ipu_tf.replication import target, target_of
 
 _NOT_ON_IPU = """  A computation has been compiled, however it was not placed on an IPU device. This computation \
@@ -55,18 +57,23 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
     with tf.device("/device:CPU:0"):
         tensors = [tf.convert_to_tensor(value) for value in inputs or []]
     device = tf_private.current_device()
-    name = getattr(computation, "__name__", "computation").strip("<>")
+    name = getattr(computation, "__name__", "computation").strip("<>_") or "computation"
     parts = _Parts(computation)
     if tf_private.executing_eagerly():
         function = tf.function(parts, autograph=False, jit_compile=True)
         concrete = function.get_concrete_function(*[tf.TensorSpec(t.shape, t.dtype) for t in tensors])
         where = target_of(_checked_ordinal(device), concrete.graph)
         return parts.packed(DeviceFunction(concrete, where)(tensors), None)
-    if not _is_ipu(device):
-        return _on_the_host(computation, tensors)
     # TensorFlow makes the variables of a nested graph in the innermost graph that was entered, else eagerly.
-    with _resource_variables(), tf.compat.v1.get_default_graph().as_default():
-        embedded = embed(parts, tensors, name, lambda shards: target(_checked_ordinal(device), shards))
+    with _resource_variables(), tf.compat.v1.get_default_graph().as_default(), deferring() as errors:
+
+        def before(shards: int) -> Target:
+            raise_first(errors)
+            return target(_checked_ordinal(parts.device_within(device)), shards)
+
+        embedded = embed(parts, tensors, name, before)
+    if not _is_ipu(parts.device_within(device)):
+        return _on_no_device(parts)
     return parts.packed(embedded.outputs, embedded.operation)
 
 
@@ -76,6 +83,8 @@ class _Parts:
     def __init__(self, computation: Callable[..., Any]) -> None:
         self._computation = computation
         self._count = 0
+        self._inner_devices: list[str] = []
+        self.computes = False
 
     def __call__(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
         results = self._computation(*inputs)
@@ -90,9 +99,16 @@ class _Parts:
                 "A compiled computation must return zero or more Tensors followed by zero or more Operations."
             )
         self._count = len(tensors)
+        made = tf.compat.v1.get_default_graph().get_operations()
+        self._inner_devices = [operation.device for operation in made]
+        self.computes = any(operation.type not in ("NoOp", "Placeholder") for operation in made)
         with tf.control_dependencies(operations):
             # A computation of operations only gives a dummy for them to hang on.
             return [tf.identity(tensor) for tensor in tensors or [tf.constant(0)]]
+
+    def device_within(self, outer: str) -> str:
+        """The device of the program: that of the scope around it, or the IPU that its own ops are put on."""
+        return outer if _is_ipu(outer) else next(filter(_is_ipu, self._inner_devices), outer)
 
     def packed(self, outputs: list[tf.Tensor], operation: tf.Operation | None) -> Any:
         """What `compile` returns for these outputs."""
@@ -106,12 +122,9 @@ def _has_estimator_spec(results: Any) -> bool:
     return "EstimatorSpec" in type(results).__name__
 
 
-def _on_the_host(computation: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> tf.Operation:
-    """A computation outside an `ipu_scope`, in a graph: allowed if it computes nothing."""
-    graph = tf.compat.v1.get_default_graph()
-    before = len(graph.get_operations())
-    computation(*tensors)
-    if any(operation.type != "NoOp" for operation in graph.get_operations()[before:]):
+def _on_no_device(parts: _Parts) -> tf.Operation:
+    """A computation without an `ipu_scope` around or in it: allowed if it computes nothing."""
+    if parts.computes:
         raise Exception(_NOT_ON_IPU)
     return tf.no_op()
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import enum
 import itertools
+import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from ipu_tf.deferred_errors import defer
 from ipu_tf.device import queues
 from ipu_tf.device.outfeed import Outfeed
+from ipu_tf.device.synthetic import Category
+from ipu_tf.flags import flags
 from ipu_tf.lowering import tf_private
 from ipu_tf.lowering.host_op import host_op
 from ipu_tf.lowering.markers import enqueue_marker
@@ -64,12 +69,22 @@ class IPUOutfeedQueue:
         self._id = f"outfeed_{next(_numbers)}"
         self._structure: Any = None
         self._specs: list[tf.TensorSpec] | None = None
+        # The graphs with an enqueue, and those around them.
+        self._graphs: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._thread: int | None = None
         queues.add_outfeed(Outfeed(self._id, last_only=self._mode is IPUOutfeedMode.LAST))
 
     @property
     def enqueued(self) -> bool:
-        """Whether some program enqueues to this queue."""
-        return self._specs is not None
+        """Whether the current graph, or a program in it, enqueues here; asked in another thread, whether any does."""
+        if self._specs is None or threading.get_ident() != self._thread:
+            return self._specs is not None
+        return tf.compat.v1.get_default_graph() in self._graphs
+
+    @property
+    def outfeed_mode(self) -> IPUOutfeedMode:
+        """Whether the queue keeps every row or the newest."""
+        return self._mode
 
     @property
     def deleter(self) -> tf.Operation | None:
@@ -95,6 +110,7 @@ class IPUOutfeedQueue:
 
         Raises:
             ValueError: for a second enqueue in the same program.
+            tf.errors.InvalidArgumentError: if a tensor has a dimension of size 0; in a graph, when the program runs.
             tf.errors.FailedPreconditionError: if another program enqueues rows of other shapes.
             RuntimeError: outside of a program.
         """
@@ -103,11 +119,13 @@ class IPUOutfeedQueue:
                 "An outfeed is enqueued by a program on the device. Call `enqueue` inside a function given to "
                 "`strategy.run` or `ipu_compiler.compile`. Received: a call in eager mode."
             )
+        self._check_first()
         flat = [tf.convert_to_tensor(tensor) for tensor in tf.nest.flatten(tensors)]
         specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in flat]
         self._check_row(specs)
         self._specs = specs
         self._structure = tf.nest.map_structure(lambda _: None, tensors)
+        self._note_graphs()
         return enqueue_marker(self._id, flat)
 
     def dequeue(self, wait_for_completion: bool = False) -> Any:
@@ -120,16 +138,22 @@ class IPUOutfeedQueue:
             wait_for_completion: wait until running programs have finished. Programs of the calling thread always
                 have.
 
+        In eager mode, before any program enqueues, it gives an empty list.
+
         Raises:
-            RuntimeError: if no program enqueues to this queue.
-            tf.errors.FailedPreconditionError: mode `LAST`, before the first row.
+            ValueError: in a graph, if none of its programs enqueues to this queue.
+            tf.errors.FailedPreconditionError: mode `LAST`, before the first row, or with synthetic outfeeds.
         """
-        if self._specs is None:
-            raise RuntimeError(
+        eager = tf_private.executing_eagerly()
+        if self._specs is None and eager:
+            return []
+        if not (eager or self.enqueued):
+            raise ValueError(
                 "Trying to dequeue an outfeed which has not been enqueued. Build the program that enqueues "
                 "first, then dequeue."
             )
-        if tf_private.executing_eagerly():
+        assert self._specs is not None
+        if eager:
             return self._pack([tf.convert_to_tensor(array) for array in self._rows(wait_for_completion)])
         last = self._mode is IPUOutfeedMode.LAST
         outputs = [s if last else tf.TensorSpec([None, *s.shape], s.dtype) for s in self._specs]
@@ -151,7 +175,7 @@ class IPUOutfeedQueue:
         return IPUOutfeedQueueIterator(self)
 
     def _pop(self) -> Any:
-        row = queues.outfeed(self._id).pop()
+        row = None if self._transfers_nothing() else queues.outfeed(self._id).pop()
         return None if row is None else self._pack([tf.convert_to_tensor(array) for array in row])
 
     def _rows(self, wait: bool) -> Sequence[np.ndarray]:
@@ -159,6 +183,8 @@ class IPUOutfeedQueue:
         if wait:
             queues.wait_for_programs()
         assert self._specs is not None
+        if self._transfers_nothing():
+            outfeed.drain()
         if self._mode is IPUOutfeedMode.ALL:
             rows = outfeed.drain()
             return rows if rows is not None else [np.zeros((0, *s.shape), s.dtype.as_numpy_dtype) for s in self._specs]
@@ -172,18 +198,28 @@ class IPUOutfeedQueue:
             )
         return newest
 
+    def _transfers_nothing(self) -> bool:
+        """Whether TF_POPLAR_FLAGS keeps rows from the host; an error in mode `LAST`, which has no row to give then."""
+        nothing = flags().synthetic_data.uses(Category.OUTFEED)
+        if nothing and self._mode is IPUOutfeedMode.LAST:
+            raise tf.errors.FailedPreconditionError(
+                None,
+                None,
+                "Trying to get the last value from an outfeed queue when using synthethic data. This is not supported.",
+            )
+        return nothing
+
     def _pack(self, flat: Sequence[Any]) -> Any:
         return tf.nest.pack_sequence_as(self._structure, list(flat))
 
     def _check_row(self, specs: list[tf.TensorSpec]) -> None:
         for spec in specs:
             if 0 in spec.shape.as_list():
-                raise tf.errors.InvalidArgumentError(
-                    None,
-                    None,
+                text = (
                     "Detected an input tensor to an outfeed queue with a dimension of size 0. Please remove it from "
-                    "the inputs.",
+                    "the inputs."
                 )
+                defer(tf.errors.InvalidArgumentError(None, None, text))
         if self._specs is not None and self._specs != specs:
             raise tf.errors.FailedPreconditionError(
                 None,
@@ -192,9 +228,47 @@ class IPUOutfeedQueue:
                 f"Consider changing the `feed_name` in IPUOutfeedQueue. It has {self._specs}. Received: {specs}.",
             )
 
+    def _check_first(self) -> None:
+        around = _graphs_around()
+        # In TF2 all functions are in one outermost graph, and each may enqueue.
+        programs = around[:1] if tf.compat.v1.executing_eagerly_outside_functions() else [around[0], around[-1]]
+        if any(graph in self._graphs for graph in programs):
+            raise ValueError("An outfeed can only be enqueued once.")
+
+    def _note_graphs(self) -> None:
+        self._thread = threading.get_ident()
+        for graph in _graphs_around():
+            self._graphs.add(graph)
+
     def _delete(self) -> None:
         if not queues.remove(self._id):
             raise tf.errors.NotFoundError(None, None, f"Outfeed with id='{self._id}' does not exist (any more).")
+
+
+def _graphs_around() -> list[Any]:
+    """The current graph and those it is nested in, from the inside out."""
+    graphs = [tf.compat.v1.get_default_graph()]
+    while (outer := getattr(graphs[-1], "outer_graph", None)) is not None:
+        graphs.append(outer)
+    return graphs
+
+
+class ScopedIPUOutfeedQueue(IPUOutfeedQueue):
+    """An `IPUOutfeedQueue` that is freed together with this object.
+
+    Args:
+        outfeed_mode: as for `IPUOutfeedQueue`.
+        device_ordinal: as for `IPUOutfeedQueue`.
+
+    Raises:
+        RuntimeError: outside eager mode.
+    """
+
+    def __init__(self, outfeed_mode: IPUOutfeedMode | None = None, device_ordinal: int | None = None) -> None:
+        if not tf_private.executing_eagerly():
+            raise RuntimeError("ScopedIPUOutfeedQueue can only be created in eager mode")
+        super().__init__(outfeed_mode, device_ordinal)
+        weakref.finalize(self, queues.remove, self._id)
 
 
 class IPUOutfeedQueueIterator:

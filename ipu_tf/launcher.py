@@ -7,12 +7,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ipu_tf.aliases import install_aliases
+from ipu_tf.aliases import install_aliases, provide_checkout
 from ipu_tf.import_hooks import after_import
 from ipu_tf.launcher_detect import program_style
 from ipu_tf.launcher_script import Script, ScriptMissing, shorten_tracebacks
 from ipu_tf.launcher_stats import StatsReport
-from ipu_tf.tf1_names import bridge_tf1_names, disable_v2_behavior
+from ipu_tf.tf1_names import bridge_control_flow, bridge_tf1_names, bridge_variables, disable_v2_behavior
 
 DESCRIPTION = """\
 Runs a Python program written for Graphcore's TensorFlow or Keras, unchanged, on an emulated IPU.
@@ -63,6 +63,9 @@ def prepare(script: Path) -> None:
         SyntaxError: the script is not Python.
     """
     install_aliases()
+    after_import("tensorflow.python.ops.control_flow_ops", bridge_control_flow)
+    after_import("tensorflow.python.ops.resource_variable_ops", bridge_variables)
+    provide_checkout(script)
     style = program_style(script)
     if style.tf1:
         after_import("tensorflow", bridge_tf1_names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from types import ModuleType
+from typing import Any
 
 from ipu_tf.import_hooks import add_fallback
 
@@ -37,6 +38,33 @@ def bridge_tf1_names(tensorflow: ModuleType) -> None:
         if isinstance(today, ModuleType) and not name.startswith("_"):
             # `tf.losses` and its like are stand-ins for modules of Keras, under those modules' names.
             _bridge(importlib.import_module(today.__name__), getattr(v1, name))
+
+
+#: Functions that moved to modules of their own: name -> module.
+_CONTROL_FLOW = {
+    "case": "tensorflow.python.ops.control_flow_case",
+    "cond": "tensorflow.python.ops.cond",
+    "switch_case": "tensorflow.python.ops.control_flow_switch_case",
+    "while_loop": "tensorflow.python.ops.while_loop",
+}
+
+
+def bridge_control_flow(module: ModuleType) -> None:
+    """Lets `tensorflow.python.ops.control_flow_ops` give the functions that it held before TensorFlow 2.12."""
+    add_fallback(
+        module, _CONTROL_FLOW.__contains__, lambda name: getattr(importlib.import_module(_CONTROL_FLOW[name]), name)
+    )
+
+
+def bridge_variables(module: ModuleType) -> None:
+    """Gives resource variables `initialized_value`, which TensorFlow has kept for reference variables alone."""
+
+    def initialized_value(self: Any) -> Any:
+        """The variable's value, or what it starts with as long as it has none."""
+        cond = importlib.import_module("tensorflow.python.ops.cond").cond
+        return cond(self.is_initialized(), self.read_value, lambda: self.initial_value)
+
+    module.BaseResourceVariable.initialized_value = initialized_value
 
 
 def _bridge(today: ModuleType, v1: ModuleType) -> None:

@@ -9,7 +9,14 @@ import os
 
 _DEFAULT_IPUS = 16
 _OTHERS = ("POPLAR_ENGINE_OPTIONS", "POPLAR_LOG_LEVEL", "GCDA_OPTIONS")
-_MPI_SIZE = "OMPI_COMM_WORLD_SIZE"
+# What these say in a process that runs a program on its own.
+_ALONE = {
+    "POPDIST_NUM_INSTANCES": "1",
+    "POPDIST_INSTANCE_INDEX": "0",
+    "POPDIST_NUM_TOTAL_REPLICAS": "1",
+    "POPDIST_REPLICA_INDEX_OFFSET": "0",
+    "OMPI_COMM_WORLD_SIZE": "1",
+}
 
 
 def ipu_count() -> int:
@@ -56,5 +63,6 @@ def other_options() -> dict[str, str]:
 
 
 def distribution() -> dict[str, str]:
-    """The variables by which PopRun or MPI tell a process of the others that run the same program, by name."""
-    return {name: text for name, text in os.environ.items() if name.startswith("POPDIST_") or name == _MPI_SIZE}
+    """The variables by which PopRun or MPI say that a process is not on its own, by name; empty if it is."""
+    told = {name: os.environ.get(name, "").strip() for name in _ALONE}
+    return {name: text for name, text in told.items() if text not in ("", _ALONE[name])}

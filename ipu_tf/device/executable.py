@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ipu_tf.device import callbacks, hidden, queues
+from ipu_tf.device import callbacks, connection, hidden, queues, synthetic
 from ipu_tf.device.counters import COUNTERS
 from ipu_tf.device.loop_run import LoopRun
 from ipu_tf.device.program import Arrays, Hidden, Program, StraightPart
@@ -59,12 +59,32 @@ class Executable:
 
         Raises:
             UnknownQueue: a queue that the program uses was deleted.
+            CompileOnly: the device only compiles.
         """
         with self._lock, queues.program_running(), jax.enable_x64(True):
-            if not self.program.uses_callbacks:
-                return self._run(parameters)
-            with callbacks.failures_raised():
-                return self._run(parameters)
+            if not connection.attached():
+                return Outcome(self._placed(connection.pre_compiled(self.program, self.ordinal)), 0)
+            if not synthetic.uses(synthetic.Category.PARAMETERS):
+                return self._run_heard(parameters)
+            return self._run_synthetic(parameters)
+
+    def _run_synthetic(self, parameters: Sequence[Any]) -> Outcome:
+        """Runs on parameters that do not come from the host; nothing of the results goes back there."""
+        outcome = self._run_heard(synthetic.parameters(parameters, self.program))
+        given = [self.replicas.spread(p, t.shape) for p, t in zip(parameters, self.program.parameters, strict=True)]
+        results = synthetic.results(outcome.results, given, self.program.aliases)
+        return dataclasses.replace(outcome, results=self._placed(results))
+
+    def _placed(self, results: Sequence[Any]) -> Arrays:
+        """Results that the device did not compute, where those would be that it did."""
+        several = self.program.aliases if self.replicas.count > 1 else {}
+        return tuple(self.replicas.place(r, 0) if i in several else jax.device_put(r) for i, r in enumerate(results))
+
+    def _run_heard(self, parameters: Sequence[Any]) -> Outcome:
+        if not self.program.uses_callbacks:
+            return self._run(parameters)
+        with callbacks.failures_raised():
+            return self._run(parameters)
 
     def _run(self, parameters: Sequence[Any]) -> Outcome:
         types = self.program.parameters

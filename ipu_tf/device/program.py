@@ -94,6 +94,7 @@ class Program:
             of such parameters are given up to the execution (donated).
         hidden: the pieces of hidden state it threads through its control flow; see `ipu_tf.device.hidden`.
         replicas: how many replicas it was built for. Shapes here are those of one replica.
+        controls: how many parameters, the first ones, steer the execution and are no data of the user's.
         uses_callbacks: whether the running program calls back to the host for feeds; such programs donate nothing,
             so that state survives an infeed that fails.
     """
@@ -105,6 +106,7 @@ class Program:
     aliases: Mapping[int, int]
     hidden: Mapping[str, jax.ShapeDtypeStruct] = dataclasses.field(default_factory=dict)
     replicas: int = 1
+    controls: int = 0
     uses_callbacks: bool = False
 
     @property

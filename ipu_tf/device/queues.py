@@ -54,7 +54,9 @@ def outfeed(name: str) -> Outfeed:
 def remove(name: str) -> bool:
     """Forgets a queue; gives whether it existed."""
     with _lock:
-        return bool(_infeeds.pop(name, None)) | bool(_outfeeds.pop(name, None))
+        # An empty queue counts too, though it is false as a bool.
+        removed = (_infeeds.pop(name, None), _outfeeds.pop(name, None))
+        return any(queue is not None for queue in removed)
 
 
 _running = threading.Condition()

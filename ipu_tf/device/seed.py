@@ -10,6 +10,8 @@ import threading
 
 import numpy as np
 
+from ipu_tf.device import synthetic
+
 _lock = threading.Lock()
 _next: dict[int, tuple[int, int]] = {}
 _identical: set[int] = set()
@@ -17,7 +19,7 @@ _STREAM_STEP = 0x9E3779B9
 
 
 def reset_seed(seed: int, ordinal: int = 0, identical_replicas: bool = False) -> None:
-    """Starts the sequence of `/device:IPU:<ordinal>` again from `seed`, with the same or with other streams a replica."""
+    """Starts the sequence of `/device:IPU:<ordinal>` again from `seed`, with one stream for all replicas or one each."""
     with _lock:
         _next[ordinal] = (seed & 0xFFFFFFFF, 0)
         (_identical.add if identical_replicas else _identical.discard)(ordinal)
@@ -27,8 +29,11 @@ def next_seeds(ordinal: int = 0, replicas: int = 1) -> np.ndarray:
     """A key of one execution for each replica: `uint32[replicas, 2]`, as JAX's threefry generator takes them.
 
     Replica 0 draws what a program without replicas draws; every replica draws from a stream of its own, unless
-    `reset_seed` asked for identical ones.
+    `reset_seed` asked for identical ones. Where seeds are synthetic, every execution has the same one.
     """
+    fixed = synthetic.seed()
+    if fixed is not None:
+        return np.tile(fixed, (replicas, 1))
     with _lock:
         seed, count = _next.get(ordinal) or (secrets.randbits(32), 0)
         _next[ordinal] = (seed, count + 1)

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import jax
 import numpy as np
+
+from ipu_tf.device.program import Program
 
 Initializer = int | Literal["uniform", "normal"]
 
@@ -76,9 +79,19 @@ def uses(category: Category) -> bool:
 
 def infeed_elements(types: Sequence[jax.ShapeDtypeStruct], data: SyntheticData) -> Iterator[tuple[np.ndarray, ...]]:
     """The elements of a synthetic infeed: always the same, without end."""
-    element = arrays(types, data.initializer if data.uses(Category.INFEED) else 0)
+    element = _element(tuple(types), data)
     while True:
         yield element
+
+
+def infeed_element(instead_of: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+    """The element that stands for one of an infeed's own, where infeeds are synthetic now."""
+    return _element(tuple(jax.ShapeDtypeStruct(array.shape, array.dtype) for array in instead_of), _now)
+
+
+@functools.lru_cache(maxsize=8)
+def _element(types: tuple[jax.ShapeDtypeStruct, ...], data: SyntheticData) -> tuple[np.ndarray, ...]:
+    return arrays(types, data.initializer if data.uses(Category.INFEED) else 0)
 
 
 def seed() -> np.ndarray | None:
@@ -88,13 +101,14 @@ def seed() -> np.ndarray | None:
     return arrays([jax.ShapeDtypeStruct((2,), np.dtype(np.uint32))], _now.initializer)[0]
 
 
-def parameters(given: Sequence[Any], types: Sequence[jax.ShapeDtypeStruct]) -> Sequence[Any]:
-    """The parameters that an execution works on, for those that the host gives."""
-    return arrays(types, _now.initializer) if _now.uses(Category.PARAMETERS) else given
+def parameters(given: Sequence[Any], program: Program) -> tuple[Any, ...]:
+    """The synthetic parameters of an execution; those that steer it are the host's."""
+    data = program.parameters[program.controls :]
+    return (*given[: program.controls], *arrays(data, _now.initializer))
 
 
 def results(computed: Sequence[Any], given: Sequence[Any], aliases: Mapping[int, int]) -> tuple[Any, ...]:
-    """The results that reach the host, for those that an execution computed.
+    """The results that reach the host of an execution with synthetic parameters: none of those it computed.
 
     Args:
         computed: the execution's results.
@@ -102,10 +116,8 @@ def results(computed: Sequence[Any], given: Sequence[Any], aliases: Mapping[int,
         aliases: result index -> parameter index, where a result is the new value of a piece of state.
 
     Returns:
-        The results as they are. Where parameters are synthetic, zeros, and for a piece of state what the host gave.
+        Zeros, and for a piece of state what the host gave.
     """
-    if not _now.uses(Category.PARAMETERS):
-        return tuple(computed)
     return tuple(
         given[aliases[index]] if index in aliases else np.zeros(result.shape, result.dtype)
         for index, result in enumerate(computed)

@@ -70,10 +70,10 @@ def _miscounted(timetable: Timetable, wanted: set[Task]) -> Iterator[str]:
         runs[placed.task, placed.device] += 1
         ticks[placed.task].add(placed.tick)
     expected = {(task, device) for task in wanted for device in timetable.stage_devices[task.stage]}
-    for task, device in sorted(expected | set(runs), key=str):
+    wrong = [pair for pair in expected | set(runs) if runs[pair] != (pair in expected)]
+    for task, device in sorted(wrong, key=str):
         times, right = runs[task, device], int((task, device) in expected)
-        if times != right:
-            yield f"{_name(task)} runs {times} times on device {device}, where it should run {right} times."
+        yield f"{_name(task)} runs {times} times on device {device}, where it should run {right} times."
     for task in sorted((task for task, at in ticks.items() if len(at) > 1), key=str):
         yield f"{_name(task)} runs at several ticks: {sorted(ticks[task])}."
 

@@ -92,6 +92,7 @@ class _GraphProgram:
     ) -> None:
         self._inputs = [tensor for tensor in graph.inputs if tensor.dtype != tf.resource]
         self._handles = list(handles)
+        self._graph = graph  # with it, TensorFlow would forget the functions that it calls
         self._before = before
         self._lock = threading.Lock()
         self._ready: dict[Any, _Ready] = {}

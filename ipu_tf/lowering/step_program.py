@@ -14,8 +14,8 @@ import numpy as np
 
 from ipu_tf.device.program import Arrays, Hidden, LoopPart, Program, Rows
 from ipu_tf.lowering.build import program_function
-from ipu_tf.lowering.host_calls import calls_host
 from ipu_tf.lowering.hidden_state import hidden_types, mini_batches
+from ipu_tf.lowering.host_calls import calls_host
 from ipu_tf.lowering.module import walk
 from ipu_tf.lowering.trace import Lowered
 
@@ -69,6 +69,7 @@ def step_program(lowered: Lowered, infeed: str, outfeed: str, replicas: int = 1)
         aliases=dict(enumerate(written)),
         hidden=hidden_types(module),
         replicas=replicas,
+        controls=1,
         uses_callbacks=calls_host(walk(module.main, module.functions)),
     )
 

@@ -31,6 +31,8 @@ from tensorflow.python.framework import ops as _ops
 from tensorflow.python.ops import control_flow_ops as _control_flow_ops
 from tensorflow.python.ops import control_flow_util as _control_flow_util
 from tensorflow.python.ops import handle_data_util as _handle_data_util
+from tensorflow.python.ops import resource_variable_ops as _resource_variable_ops
+from tensorflow.python.platform import tf_logging as _tf_logging
 
 _local = threading.local()
 
@@ -77,13 +79,20 @@ def trace_in_graph(name: str, function: Callable[..., Any], arguments: Sequence[
         xla = _control_flow_ops.XLAControlFlowContext()
         xla.Enter()
         try:
-            return function(*tensors)
+            # The host keeps variables, also those that a function makes in an IPU's scope.
+            with tf.compat.v1.variable_creator_scope(_on_host):
+                return function(*tensors)
         finally:
             xla.Exit()
 
     return _func_graph.func_graph_from_py_func(
         name, in_xla_context, tuple(arguments), {}, add_control_dependencies=True
     )
+
+
+def _on_host(next_creator: Callable[..., Any], **arguments: Any) -> Any:
+    with tf.device("/device:CPU:0"):
+        return next_creator(**arguments)
 
 
 def import_graph(graph_def: Any, inputs: dict[str, tf.Tensor], outputs: Sequence[str]) -> list[Any]:
@@ -169,6 +178,22 @@ def assign_handle(handle: tf.Tensor, value: tf.Tensor) -> tf.Operation:
     return tf.raw_ops.AssignVariableOp(resource=handle, value=value)
 
 
+def variable_of(handle: tf.Tensor) -> tf.Variable | None:
+    """The variable behind an eager resource handle, by a new object for it; None for other resources."""
+    data = handle._handle_data
+    if data is None or not data.is_set or len(data.shape_and_type) != 1:
+        return None
+    kind = data.shape_and_type[0]
+    return _resource_variable_ops.BaseResourceVariable(
+        trainable=False,
+        shape=tf.TensorShape(kind.shape),
+        dtype=tf.as_dtype(kind.dtype),
+        handle=handle,
+        handle_name="captured",
+        unique_id=f"captured_{id(handle)}",
+    )
+
+
 def is_concrete(function: Any) -> bool:
     """Whether something is a concrete function."""
     return isinstance(function, tf.types.experimental.ConcreteFunction)
@@ -192,6 +217,23 @@ def hook_sessions(original: Callable[[BaseException], BaseException | None]) -> 
 
     run._ipu_tf_hook = True  # type: ignore[attr-defined]
     _session.BaseSession.run = run
+
+
+def log_info(message: str, *arguments: Any) -> None:
+    """A line in TensorFlow's log, where its own session hooks write."""
+    _tf_logging.info(message, *arguments)
+
+
+def captured_from(tensor: tf.Tensor) -> tf.Tensor:
+    """What a tensor stands for that function graphs or loops took over from the graphs around them."""
+    while True:
+        captures = tensor.graph.captures if isinstance(tensor.graph, _func_graph.FuncGraph) else ()
+        outer = next((outer for outer, inner in captures if inner is tensor), None)
+        if outer is None and tensor.op.type in ("Enter", "Switch", "Identity"):
+            outer = tensor.op.inputs[0]
+        if outer is None:
+            return tensor
+        tensor = outer
 
 
 def compiles(operation_type: str) -> bool:
@@ -289,8 +331,31 @@ def hook_gradient_tapes(attribute: str, within: Callable[[Any], Any]) -> None:
     _pywrap_tfe.TFE_Py_RegisterGradientFunction(gradient)
 
 
-def create_slots(optimizer: Any, variables: Sequence[Any]) -> None:
-    """Makes a v1 optimizer's variables now, where they cannot be made later: inside a branch."""
-    with _ops.init_scope():
-        optimizer._create_slots(variables)
-    optimizer._prepare()
+def create_optimizer_variables(optimizer: Any, variables: Sequence[Any]) -> None:
+    """Makes an optimizer's variables now, where they cannot be made later: inside a branch.
+
+    Args:
+        optimizer: a v1 one, or a Keras one of any generation.
+        variables: what it is going to train.
+    """
+    inner = getattr(optimizer, "_opt", None)
+    if inner is not None:
+        create_optimizer_variables(inner, variables)
+    elif isinstance(optimizer, tf.compat.v1.train.Optimizer):
+        with _ops.init_scope():
+            optimizer._create_slots(variables)
+        optimizer._prepare()
+    elif hasattr(optimizer, "_create_all_weights"):
+        with _ops.init_scope():
+            optimizer._create_all_weights(variables)
+    elif not optimizer.built:
+        with _ops.init_scope():
+            optimizer.build(variables)
+
+
+def captured_tensors(graph: tf.Graph) -> list[tf.Tensor]:
+    """What a graph of a function has captured of the graphs around it so far."""
+    return list(getattr(graph, "external_captures", ()))
+
+
+EagerTensor: type = _ops.EagerTensor

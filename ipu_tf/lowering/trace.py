@@ -94,6 +94,10 @@ def _capture(tensor: tf.Tensor, function: Any, variables: Sequence[tf.Variable])
     for variable in (*variables, *function.graph.variables):
         if variable.handle is tensor:
             return variable
+    # TensorFlow notes the variables that a function reads, not those that it only writes.
+    unnoted = tf_private.variable_of(tensor)
+    if unnoted is not None:
+        return unnoted
     raise LoweringError(
         f"`{function.name}` uses a resource that is not a variable ({tensor}). Only variables live on the device: "
         "take dataset elements with `next(iterator)` of an iterator made inside the strategy's scope, and look-up "

@@ -71,6 +71,8 @@ def _bounds(module: Module, value: Any, arguments: dict[Any, Any], next_values: 
     operation = _operation(value)
     if operation is None:
         return [None]
+    if _always(operation):
+        return []
     if operation.name == "stablehlo.and":
         left, right = operation.operands
         return _bounds(module, left, arguments, next_values) + _bounds(module, right, arguments, next_values)
@@ -134,6 +136,13 @@ def _behind(value: Any, arguments: dict[Any, Any]) -> Any:
 def _operation(value: Any) -> Any:
     owner = value.owner
     return None if isinstance(owner, ir.Block) else getattr(owner, "operation", owner)
+
+
+def _always(operation: Any) -> bool:
+    """Whether an operation is the constant `true`."""
+    if operation.name != "stablehlo.constant" or "i1" not in str(operation.results[0].type):
+        return False
+    return bool(np.array(ir.DenseElementsAttr(operation.attributes["value"])).all())
 
 
 def _constant(operation: Any) -> int | None:

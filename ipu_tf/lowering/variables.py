@@ -32,9 +32,10 @@ class TensorFlowVariable:
 
 
 def host_variable(variable: tf.Variable) -> TensorFlowVariable:
-    """The one `TensorFlowVariable` of a variable."""
-    found = getattr(variable, "_ipu_tf_host_variable", None)
+    """The one `TensorFlowVariable` of a variable, whichever of the objects for the variable is given."""
+    handle = variable.handle
+    found: TensorFlowVariable | None = getattr(handle, "_ipu_tf_host_variable", None)
     if found is None:
         found = TensorFlowVariable(variable)
-        variable._ipu_tf_host_variable = found  # noqa: SLF001 - lives as long as the variable
+        handle._ipu_tf_host_variable = found  # noqa: SLF001 - lives as long as the variable
     return found

@@ -17,6 +17,9 @@ from ipu_tf.lowering.module import configuration
 from ipu_tf.lowering.op import Op
 from ipu_tf.lowering.rules.registry import custom_call_rule
 
+# Ordered callbacks keep the order that the tokens gave to the program's text.
+_TOKEN = np.zeros((), np.int32)
+
 
 class ReplicatedHostCall(DeviceError, NotImplementedError):
     """Several replicas would call the host, in no order between them."""
@@ -29,40 +32,42 @@ class ReplicatedHostCall(DeviceError, NotImplementedError):
 
 
 @custom_call_rule(HOST_LOOKUP)
-def _host_lookup(importer: Any, op: Op, indices: jax.Array) -> list[jax.Array]:
+def _host_lookup(importer: Any, op: Op, indices: jax.Array, token: jax.Array) -> list[jax.Array]:
     name = configuration(op.operation)["table"]
-    return _call(importer, op, lambda i: [host_table(name).lookup(i)], [indices], f"the host embedding '{name}'")
+    return _call(
+        importer, op, lambda i: [host_table(name).lookup(i), _TOKEN], [indices], f"the host embedding '{name}'"
+    )
 
 
 @custom_call_rule(HOST_UPDATE)
-def _host_update(importer: Any, op: Op, indices: jax.Array, changes: jax.Array) -> list[jax.Array]:
+def _host_update(importer: Any, op: Op, indices: jax.Array, changes: jax.Array, token: jax.Array) -> list[jax.Array]:
     name = configuration(op.operation)["table"]
 
     def update(*values: np.ndarray) -> list[np.ndarray]:
         host_table(name).update(*values)
-        return [np.zeros((), np.int32)]
+        return [_TOKEN]
 
     return _call(importer, op, update, [indices, changes], f"the host embedding '{name}'")
 
 
 @custom_call_rule(HOST_APPLY)
-def _host_apply(importer: Any, op: Op, *after: jax.Array) -> list[jax.Array]:
+def _host_apply(importer: Any, op: Op, token: jax.Array) -> list[jax.Array]:
     name = configuration(op.operation)["table"]
 
-    def apply(*_: np.ndarray) -> list[np.ndarray]:
+    def apply() -> list[np.ndarray]:
         host_table(name).apply()
-        return [np.zeros((), np.int32)]
+        return [_TOKEN]
 
-    return _call(importer, op, apply, list(after), f"the host embedding '{name}'")
+    return _call(importer, op, apply, [], f"the host embedding '{name}'")
 
 
 @custom_call_rule(PRINT)
-def _print(importer: Any, op: Op, value: jax.Array) -> list[jax.Array]:
+def _print(importer: Any, op: Op, value: jax.Array, token: jax.Array) -> list[jax.Array]:
     name = configuration(op.operation)["name"] or op.origin
 
     def write(array: np.ndarray) -> list[np.ndarray]:
         print(f"{name}: {np.array2string(array, threshold=sys.maxsize)}", file=sys.stderr, flush=True)
-        return [np.zeros((), np.int32)]
+        return [_TOKEN]
 
     return _call(importer, op, write, [value], "print_tensor")
 

@@ -1,0 +1,87 @@
+"""Pipelines as data: timetables, what follows from them, pictures of them, and the split of a model into stages.
+
+Nothing here imports TensorFlow. A timetable comes from one of the three schedules:
+
+    >>> from ipu_tf.pipeline import PipelineShape, interleaved, timetable_text
+    >>> print(timetable_text(interleaved(PipelineShape(2), micro_batches=2)))
+    interleaved, training, 2 stages on 2 IPUs, 2 micro-batches, 7 ticks
+                    ramp-up         | ramp-down | update
+    tick            0   1   2   3   | 4   5     | 6
+    IPU 0  stage 0  F0  ·   F1  B0  | ·   B1    | U
+    IPU 1  stage 1  ·   F0  B0  F1  | B1  ·     | U
+"""
+
+from ipu_tf.device.pipeline_shape import ALL_DEVICES, PipelineShape
+from ipu_tf.device.schedule_rules import (
+    MicroBatchCountError,
+    ScheduleError,
+    check_micro_batches,
+    default_recomputation,
+    overlap_length,
+)
+from ipu_tf.device.schedules import grouped, interleaved, sequential, timetable
+from ipu_tf.device.timetable import Phases, Placed, Recomputation, Schedule, Task, TaskKind, Timetable
+from ipu_tf.device.timetable_checks import TimetableError, check, problems
+from ipu_tf.pipeline.balance import split_layers
+from ipu_tf.pipeline.balance_text import split_text
+from ipu_tf.pipeline.costs import StageCosts, StageTimes
+from ipu_tf.pipeline.memory import Moment, Peak, device_peaks, moments, peak_stash, stage_peaks, stash
+from ipu_tf.pipeline.report import StageReport, schedule_table, stage_reports, stage_table
+from ipu_tf.pipeline.split import LayerCosts, Share, Split, SplitError
+from ipu_tf.pipeline.svg import timetable_svg
+from ipu_tf.pipeline.text import timetable_text
+from ipu_tf.pipeline.timing import Bubble, Planned, bubble, plan, tick_lengths
+from ipu_tf.pipeline.trace import Measured, chrome_trace, trace_json
+
+__all__ = [
+    "ALL_DEVICES",
+    "Bubble",
+    "LayerCosts",
+    "Measured",
+    "MicroBatchCountError",
+    "Moment",
+    "Peak",
+    "Phases",
+    "PipelineShape",
+    "Placed",
+    "Planned",
+    "Recomputation",
+    "Schedule",
+    "ScheduleError",
+    "Share",
+    "Split",
+    "SplitError",
+    "StageCosts",
+    "StageReport",
+    "StageTimes",
+    "Task",
+    "TaskKind",
+    "Timetable",
+    "TimetableError",
+    "bubble",
+    "check",
+    "check_micro_batches",
+    "chrome_trace",
+    "default_recomputation",
+    "device_peaks",
+    "grouped",
+    "interleaved",
+    "moments",
+    "overlap_length",
+    "peak_stash",
+    "plan",
+    "problems",
+    "schedule_table",
+    "sequential",
+    "split_layers",
+    "split_text",
+    "stage_peaks",
+    "stage_reports",
+    "stage_table",
+    "stash",
+    "tick_lengths",
+    "timetable",
+    "timetable_svg",
+    "timetable_text",
+    "trace_json",
+]

@@ -1,0 +1,61 @@
+"""What a pipeline can be asked for: schedules, ways of recomputing, options of stages."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import Any
+
+from ipu_tf.device.pipeline_shape import ALL_DEVICES
+from ipu_tf.device.timetable import Schedule
+
+__all__ = ["ALL_DEVICES", "PipelineSchedule", "PipelineStageOptions", "RecomputationMode"]
+
+
+class PipelineSchedule(enum.IntEnum):
+    """How the stages of a pipeline share the time of the devices; see `ipu_tf.pipeline.Schedule`."""
+
+    Grouped = Schedule.GROUPED
+    Interleaved = Schedule.INTERLEAVED
+    Sequential = Schedule.SEQUENTIAL
+
+
+class RecomputationMode(enum.Enum):
+    """How activations come to be there for backward passes, where recomputation is allowed.
+
+    In emulation it changes what the pictures and tables of a pipeline show; numbers are the same with each.
+    """
+
+    Auto = 0
+    RecomputeThenBackpropagate = 1
+    RecomputeAndBackpropagateInterleaved = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class PipelineStageOptions:
+    """Poplar options of one stage: checked and recorded, without effect in emulation.
+
+    Args:
+        convolution_options: for convolutions, by name.
+        matmul_options: for matrix products, by name.
+        slice_options: for slices, by name.
+
+    Raises:
+        TypeError: for options that are not a dictionary.
+    """
+
+    convolution_options: dict[str, Any] | None = None
+    matmul_options: dict[str, Any] | None = None
+    slice_options: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if not isinstance(value, (dict, type(None))):
+                raise TypeError(f"PipelineStageOptions.{field.name} must be dictionary.")
+            object.__setattr__(self, field.name, dict(value or {}))
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is asked for."""
+        return not (self.convolution_options or self.matmul_options or self.slice_options)

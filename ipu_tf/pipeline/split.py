@@ -1,0 +1,80 @@
+"""Layers with their costs, and their assignment to the stages of a pipeline."""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+class SplitError(ValueError):
+    """No split meets what was asked for: too few layers, pins that contradict each other, or too little memory."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerCosts:
+    """What a layer costs, estimated or measured.
+
+    Attributes:
+        name: its name.
+        flops: floating-point operations of its forward pass on one micro-batch; seconds do as well, if they are used
+            for all layers.
+        parameter_bytes: bytes it has all the time: variables, and what training adds to them.
+        activation_bytes: bytes a micro-batch leaves in it until its backward pass.
+        stage: the stage it must be in; None to leave that to the split.
+    """
+
+    name: str
+    flops: float
+    parameter_bytes: int = 0
+    activation_bytes: int = 0
+    stage: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Share:
+    """What one stage of a split got.
+
+    Attributes:
+        start: the first of its layers.
+        end: the first layer after them.
+        flops_share: its share of all operations, 0 to 1.
+        bytes: the bytes it holds: its parameters, and its activations as often as it stashes micro-batches.
+        cost: what the split balances: operations and bytes, weighted; the mean stage has about 1.
+    """
+
+    start: int
+    end: int
+    flops_share: float
+    bytes: int
+    cost: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """Layers assigned to stages.
+
+    Attributes:
+        layers: the layers, in order.
+        shares: what each stage got, in order.
+        stash: how many micro-batches each stage stashes.
+        memory_weight: how much bytes counted against operations, 0 to 1; 0 if no layer has bytes, 1 if none has
+            operations.
+        moved: for each boundary between stages (the first layer after it) the cost of the dearer of its two stages if
+            it were one layer earlier, and one layer later; infinite where that is not allowed.
+    """
+
+    layers: tuple[LayerCosts, ...]
+    shares: tuple[Share, ...]
+    stash: tuple[int, ...]
+    memory_weight: float
+    moved: tuple[tuple[float, float], ...]
+
+    @property
+    def assignment(self) -> tuple[int, ...]:
+        """The stage of each layer."""
+        return tuple(stage for stage, share in enumerate(self.shares) for _ in range(share.start, share.end))
+
+    @property
+    def bottleneck(self) -> int:
+        """The dearest stage, the first if there are several."""
+        costs = [share.cost for share in self.shares]
+        return costs.index(max(costs))
