@@ -6,6 +6,7 @@ from typing import Any
 
 from ipu_tf import config_state
 from ipu_tf.config_base import deprecate_config_attribute, deprecate_config_attributes, documented
+from ipu_tf.config_declared import DeclaredConfig as _ConfigBase
 from ipu_tf.config_devices import check_cpu_device
 from ipu_tf.config_enums import (
     DeviceConnectionType,
@@ -17,12 +18,13 @@ from ipu_tf.config_enums import (
 )
 from ipu_tf.config_ignored import EmulationWarning, IgnoredOption, ignored_in
 from ipu_tf.config_metadata import AttributeMetadata
-from ipu_tf.config_options import IpuOptions
 from ipu_tf.config_schema import ConfigRoot
 from ipu_tf.config_validation import validate
-from ipu_tf.device.environment import use_ipu_model
+from ipu_tf.flags import use_ipu_model
+from ipu_tf.ipu_options import IpuOptions
 
 __all__ = [
+    "_ConfigBase",
     "AttributeMetadata",
     "DeviceConnectionType",
     "EmulationWarning",

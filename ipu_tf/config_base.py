@@ -50,6 +50,11 @@ class ConfigBase:
         own = {name: item for name, item in vars(cls).items() if isinstance(item, Option | Group)}
         cls._members = {**cls._members, **own}
 
+    @classmethod
+    def declared_names(cls) -> set[str]:
+        """The names of all attributes and categories."""
+        return set(cls._members)
+
     def __init__(self, prefix: str = "", deprecated_msg: str | None = None) -> None:
         """Set every attribute to its default.
 
@@ -179,7 +184,7 @@ def deprecate_config_attributes(to_deprecate: Mapping[str, str]) -> Callable[[_C
 
     def decorate(cls: _Config) -> _Config:
         for name in to_deprecate:
-            if name not in cls._members:
+            if name not in cls.declared_names():
                 raise ValueError(f"{cls.__name__} has no attribute to deprecate called '{name}'.")
         cls._deprecations = {**cls._deprecations, **to_deprecate}
         return cls

@@ -79,6 +79,11 @@ class AttributeMetadata:
         """What a value other than the default does in emulation; None for a category."""
         return self._treatments[0].effect if self._treatments else None
 
+    @property
+    def effect_reason(self) -> str:
+        """Why values have the effect they have, in sentences; empty for a category."""
+        return " ".join(treatment.reason for treatment in self._treatments)
+
     def check_type(self, value: object) -> bool:
         """True if `value` has the attribute's type.
 

@@ -1,8 +1,7 @@
-"""`IpuOptions`: a configuration as the record that is handed to the system, with Graphcore's field names."""
+"""The fields of the record of a configuration, under Graphcore's names; the record is `ipu_tf.ipu_options`."""
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from collections.abc import Mapping
 from enum import Enum
@@ -113,26 +112,8 @@ class OptionFields:
         return f"{type(self).__name__}({fields})"
 
 
-class IpuOptions(OptionFields):
-    """What was configured. `get_ipu_config` returns one for each device; `configure_ipu_system` takes one.
-
-    The fields have the names of Graphcore's protobuf message of the same name. `device_config` is a tuple of
-    `DeviceConfig`, options of libraries are tuples of `PoplarOption`, and enumerations are their ints.
-    """
-
-    def __init__(self, config: ConfigRoot) -> None:
-        """Record `config`, which has been validated."""
-        super().__init__(_fields_of(config))
-        self.__dict__["_attributes"] = config.to_dict()
-
-    def to_dict(self) -> dict[str, Any]:
-        """The attributes of the configuration it was made from, as `IPUConfig.to_dict` gives them."""
-        attributes: dict[str, Any] = copy.deepcopy(self.__dict__["_attributes"])
-        return attributes
-
-
-def _fields_of(config: ConfigRoot) -> dict[str, Any]:
-    """The fields of the record, those with dots in their names grouped."""
+def fields_of(config: ConfigRoot) -> dict[str, Any]:
+    """The fields of the record of `config`, those with dots in their names grouped."""
     tree: dict[str, Any] = {}
     for item in settings_of(config):
         if item.metadata.name not in _ELSEWHERE:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipu_tf.config_base import ConfigBase
 from ipu_tf.config_enums import DeviceConnectionType
 from ipu_tf.config_option import Group, Option
-from ipu_tf.config_treatment import CHECKED, MEMORY, no_effect, warns
+from ipu_tf.config_treatment import CHECKED, MEMORY, modelled, no_effect, warns
 
 _MODEL = no_effect("The emulator runs no IPU code and models no tiles.")
 _LAYOUT = no_effect("Data has one layout here, for the host and the emulated IPU alike.")
@@ -19,7 +19,7 @@ class DeviceConnection(ConfigBase):
         DeviceConnectionType.ALWAYS,
         """When to take hold of the IPUs: a `DeviceConnectionType`. `NEVER` and `PRE_COMPILE` are for machines
         that compile programs for others to run; they need `device_connection.version`.""",
-        warns("Programs run on the emulated IPU and return their results; hardware would run nothing."),
+        modelled("`NEVER` compiles programs and refuses to run them; results of `PRE_COMPILE` are zeros."),
         exceptions=[
             (
                 lambda value: value is DeviceConnectionType.ON_DEMAND,

@@ -12,13 +12,17 @@ from typing import TYPE_CHECKING
 import jax
 
 from ipu_tf.config_devices import IPUDevice, auto_selected_devices, selected_devices
+from ipu_tf.config_enums import DeviceConnectionType
 from ipu_tf.config_errors import failed_precondition, invalid_argument
 from ipu_tf.config_ignored import WARNED
-from ipu_tf.config_options import IpuOptions
 from ipu_tf.config_report import LOGGER
 from ipu_tf.config_validation import as_numbers, validate
-from ipu_tf.device.environment import use_ipu_model
+from ipu_tf.device import connection
+from ipu_tf.device.connection import Connection
 from ipu_tf.device.residency import RESIDENCY
+from ipu_tf.environment_report import announce_environment
+from ipu_tf.flags import flags, use_ipu_model
+from ipu_tf.ipu_options import IpuOptions
 
 if TYPE_CHECKING:
     from ipu_tf.config import IPUConfig
@@ -36,6 +40,12 @@ __all__ = [
 ]
 
 _ONE_IPU = (IPUDevice(0, 1),)
+_CONNECTIONS = {
+    DeviceConnectionType.ALWAYS: Connection.ATTACHED,
+    DeviceConnectionType.ON_DEMAND: Connection.ATTACHED,
+    DeviceConnectionType.NEVER: Connection.COMPILE_ONLY,
+    DeviceConnectionType.PRE_COMPILE: Connection.PRE_COMPILE,
+}
 _NOT_CONFIGURED = (
     "No device target has been configured. Did you configure the IPU devices by running "
     "`tensorflow.python.ipu.utils.configure_ipu_system(ipu_options)`?"
@@ -80,10 +90,12 @@ class _SystemState:
                 return
             if existing is not None and not reset_configuration:
                 raise failed_precondition(_ALREADY_CONFIGURED)
+            announce_environment(flags())
             WARNED.warn(wanted.config)
             note = f"configured {', '.join(map(str, wanted.devices))} (jax {jax.__version__} on {_backend()})"
             self.reset()
             self.system = wanted
+            connection.connect(_CONNECTIONS[wanted.config.device_connection.type])
             LOGGER.info("ipu_tf: %s%s", "" if existing is None else _RESETTING, note)
 
     def reset(self) -> None:
@@ -92,6 +104,7 @@ class _SystemState:
             if self.system is None:
                 return
             self.system = None
+            connection.connect(Connection.ATTACHED)
             with self._registering:
                 callbacks = tuple(self._callbacks.values())
             with ExitStack() as stack:
@@ -126,6 +139,7 @@ def configure(config: IPUConfig, reset_configuration: bool = True) -> None:
 
     Raises:
         TypeError, ValueError: if attributes of `config` contradict each other; see `validate`.
+        FlagsError, EmulationError: if TF_POPLAR_FLAGS holds something that it must not, or that cannot be done.
         tf.errors.FailedPreconditionError: if another configuration must not be replaced, or a device asks
             for more IPUs than there are.
         tf.errors.InvalidArgumentError: if `select_ipus` has an id that does not exist.
@@ -174,10 +188,12 @@ def require_device(ordinal: int) -> IPUDevice:
     one IPU.
 
     Raises:
+        FlagsError: if TF_POPLAR_FLAGS holds something that it must not.
         tf.errors.FailedPreconditionError: if nothing is configured.
         tf.errors.InvalidArgumentError: if there is no device of that ordinal.
     """
-    devices = configured_devices() or (_ONE_IPU if use_ipu_model() else ())
+    on_model = use_ipu_model()
+    devices = configured_devices() or (_ONE_IPU if on_model else ())
     if not devices:
         raise failed_precondition(_NOT_CONFIGURED)
     if not 0 <= ordinal < len(devices):
@@ -189,6 +205,8 @@ def _prepare(config: IPUConfig) -> ConfiguredSystem:
     """The system that `config` asks for, checked."""
     own = copy.deepcopy(config)
     validate(own)
+    if flags().values["use_on_demand"]:
+        own.device_connection.type = DeviceConnectionType.ON_DEMAND
     selected = selected_devices(as_numbers(own.select_ipus))
     devices = selected or auto_selected_devices(as_numbers(own.auto_select_ipus)) or _ONE_IPU
     return ConfiguredSystem(IpuOptions(own), own, devices)

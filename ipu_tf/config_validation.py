@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ipu_tf.config_base import settings_of
 from ipu_tf.config_enums import DeviceConnectionType
-from ipu_tf.device.environment import use_ipu_model
+from ipu_tf.flags import use_ipu_model
 
 if TYPE_CHECKING:
     from ipu_tf.config_schema import ConfigRoot

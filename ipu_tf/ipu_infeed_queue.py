@@ -5,6 +5,8 @@ dataset -> IPUInfeedQueue -> one element an iteration of the loop -> arguments o
 
 from __future__ import annotations
 
+import functools
+import importlib
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +17,9 @@ import tensorflow as tf
 
 from ipu_tf.device import queues
 from ipu_tf.device.infeed import Infeed
+from ipu_tf.device.synthetic import infeed_elements
 from ipu_tf.element_arguments import body_arguments
+from ipu_tf.flags import flags
 from ipu_tf.lowering import tf_private
 from ipu_tf.lowering.dataset_source import GraphDataset, eager_elements, flat_specs
 from ipu_tf.lowering.host_op import host_op
@@ -41,6 +45,7 @@ class IPUInfeedQueue:
 
     Raises:
         ValueError: for a shape that is not fully defined, nested elements, a bad ordinal or a bad prefetch depth.
+        tf.errors.OpError: in eager mode, as `initializer`.
 
     Example:
         >>> import tensorflow as tf
@@ -72,6 +77,16 @@ class IPUInfeedQueue:
             self._init_op, self._delete_op = self._graph_ops(GraphDataset(dataset))
 
     @property
+    def dataset(self) -> tf.data.Dataset:
+        """The dataset that feeds the queue."""
+        return self._dataset
+
+    @property
+    def feed_name(self) -> str:
+        """The queue's name, unique in the process."""
+        return self._id
+
+    @property
     def dequeued(self) -> bool:
         """Whether a loop takes elements from this queue."""
         return self._dequeued
@@ -88,6 +103,8 @@ class IPUInfeedQueue:
 
         Raises:
             ValueError: if it is read a second time in a graph.
+            tf.errors.FailedPreconditionError: for a dtype that the device has not; in a graph, when the op runs.
+            tf.errors.InvalidArgumentError: for a dimension of size 0; in a graph, when the op runs.
         """
         if tf_private.executing_eagerly():
             self._start(eager_elements(self._dataset))
@@ -121,6 +138,10 @@ class IPUInfeedQueue:
 
     def _dequeue(self) -> Any:
         """The next element, inside a program."""
+        self._dequeued = True
+        return tf.nest.pack_sequence_as(self._structure, dequeue_marker(self._id, self._specs))
+
+    def _check_element(self) -> None:
         for index, spec in enumerate(self._specs):
             if spec.dtype in _REFUSED:
                 raise tf.errors.FailedPreconditionError(
@@ -129,11 +150,21 @@ class IPUInfeedQueue:
                     f"Unsupported datatype {spec.dtype.name} on index {index} of feed operation {self._id}. The device "
                     f"has no {spec.dtype.name}: cast it in the dataset, e.g. by dataset.map.",
                 )
-        self._dequeued = True
-        return tf.nest.pack_sequence_as(self._structure, dequeue_marker(self._id, self._specs))
+            if 0 in spec.shape.as_list():
+                raise tf.errors.InvalidArgumentError(
+                    None,
+                    None,
+                    "Detected an input tensor to an infeed queue with a dimension of size 0. Please remove it from "
+                    "the inputs.",
+                )
 
     def _start(self, open_source: Callable[[], Any]) -> None:
+        self._check_element()
         types = tuple(jax.ShapeDtypeStruct(tuple(s.shape), s.dtype.as_numpy_dtype) for s in self._specs)
+        # TF_POPLAR_FLAGS may ask for data that does not come from the dataset, which then is never read.
+        synthetic_data = flags().synthetic_data
+        if synthetic_data.feeds:
+            open_source = functools.partial(infeed_elements, types, synthetic_data)
         infeed = Infeed(self._id, types, open_source)
         infeed.restart()
         queues.add_infeed(infeed)
@@ -155,6 +186,13 @@ class IPUInfeedQueue:
             host_op(start, dataset.inputs, [], f"{self._id}_initializer").operation,
             host_op(self._delete, [], [], f"{self._id}_deleter").operation,
         )
+
+
+def __getattr__(name: str) -> Any:
+    # Graphcore has the iterators here; their module needs this one.
+    if name in ("IPUIterator", "IPUOwnedIterator"):
+        return getattr(importlib.import_module("ipu_tf.ipu_iterator"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _check_structure(dataset: tf.data.Dataset) -> None:

@@ -15,12 +15,17 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_tf.config_state import require_device
 from ipu_tf.ipu_iterator import ipu_iterators
+from ipu_tf.keras_extensions import KerasExtensions
+from ipu_tf.lowering import tf_private
+from ipu_tf.ops.cross_replica_ops import cross_replica_mean, cross_replica_sum
 from ipu_tf.strategy_hooks import entered_scope
 from ipu_tf.strategy_run import run_on_device
+from ipu_tf.weight_update import summed_already
 
 
-class IPUStrategyV1(tf.distribute.Strategy):
+class IPUStrategyV1(KerasExtensions, tf.distribute.Strategy):
     """Runs programs on one emulated IPU device.
 
     Args:
@@ -48,9 +53,8 @@ class IPUStrategyV1(tf.distribute.Strategy):
         enable_dataset_iterators: bool = True,
         enable_keras_extensions: bool = True,
     ) -> None:
-        super().__init__(_IPUExtended(self, ipu_device, cpu_device))
-        self._enable_dataset_iterators = enable_dataset_iterators
-        self._enable_keras_extensions = enable_keras_extensions
+        KerasExtensions.__init__(self, enable_dataset_iterators, enable_keras_extensions)
+        tf.distribute.Strategy.__init__(self, _IPUExtended(self, ipu_device, cpu_device))
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[IPUStrategyV1]:
@@ -102,9 +106,9 @@ class IPUStrategyV1(tf.distribute.Strategy):
         return True
 
     @property
-    def keras_extensions_enabled(self) -> bool:
-        """Whether Keras models made in the scope run on the device."""
-        return self._enable_keras_extensions
+    def num_ipus(self) -> int:
+        """How many IPUs the strategy's device has, as it is configured now."""
+        return require_device(self.device_ordinal).num_ipus
 
     @property
     def device_ordinal(self) -> int:
@@ -164,7 +168,16 @@ class _IPUExtended(tf.compat.v1.distribute.StrategyExtended):
     def _reduce_to(self, reduce_op: Any, value: Any, destinations: Any, options: Any) -> Any:
         if reduce_op not in (tf.distribute.ReduceOp.SUM, tf.distribute.ReduceOp.MEAN):
             raise ValueError(f"Unsupported reduce op: {reduce_op}")
-        return value
+        if not self._replicated() or summed_already():
+            return value
+        combine = cross_replica_sum if reduce_op is tf.distribute.ReduceOp.SUM else cross_replica_mean
+        return tf.nest.map_structure(combine, value)
+
+    def _replicated(self) -> bool:
+        """Whether what is traced now is a program that runs as several replicas."""
+        if not tf_private.in_program(tf.compat.v1.get_default_graph()):
+            return False
+        return require_device(device_ordinal(self._ipu_device)).num_ipus > 1
 
     def _batch_reduce_to(self, reduce_op: Any, pairs: Any, options: Any) -> list[Any]:
         return [self._reduce_to(reduce_op, value, destination, options) for value, destination in pairs]

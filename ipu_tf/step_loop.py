@@ -15,12 +15,15 @@ import jax
 import numpy as np
 import tensorflow as tf
 
-from ipu_tf.device import queues
+from ipu_tf.device import connection, queues, synthetic
 from ipu_tf.device.errors import InfeedExhausted
 from ipu_tf.device.executable import Executable
 from ipu_tf.device.infeed import Infeed
 from ipu_tf.device.outfeed import Outfeed
+from ipu_tf.device.program import Types
+from ipu_tf.device.replicas import Replicas
 from ipu_tf.device.residency import RESIDENCY
+from ipu_tf.device.synthetic import Category
 from ipu_tf.interrupts import Interrupts
 from ipu_tf.lowering import tf_private
 from ipu_tf.lowering.captures import Captures
@@ -129,7 +132,8 @@ class StepLoop:
         self._captures.commit(dict(zip(self._lowered.module.aliases, outcome.results, strict=True)))
         if outcome.error is not None and not isinstance(outcome.error, InfeedExhausted):
             raise outcome.error
-        return Ran(outcome.steps, self._rows(outcome.steps))
+        ran = outcome.steps if connection.attached() else elements.taken_steps(steps, self.replicas)
+        return Ran(ran, self._rows(ran))
 
     def _check_target(self) -> None:
         now = target(self._target.ordinal, self._shards)
@@ -145,6 +149,9 @@ class StepLoop:
         if steps == 0:
             return None
         rows = self._outfeed.drain()
+        if not connection.attached() or synthetic.uses(Category.OUTFEED):
+            types = self._lowered.module.results[: self._lowered.outputs]
+            rows = zero_rows(types, self._executable.replicas, steps if self._all_rows else 1)
         arrays = [] if rows is None else [array if self._all_rows else array[0] for array in rows]
         given = iter(tf.convert_to_tensor(array) for array in arrays)
         flat = [None if leaf is None else next(given) for leaf in tf.nest.flatten(self._structure)]
@@ -193,6 +200,16 @@ class Feed:
         self._infeed.name = name
         return self._infeed
 
+    def taken_steps(self, steps: int, replicas: int) -> int:
+        """Takes the elements of up to `steps` steps, for nobody; gives for how many there were elements."""
+        assert self._infeed is not None
+        for taken in range(steps * replicas):
+            try:
+                self._infeed.next()
+            except InfeedExhausted:
+                return taken // replicas
+        return steps
+
     def _arrays(self) -> Iterator[tuple[np.ndarray, ...]]:
         while True:
             self.check()
@@ -202,7 +219,8 @@ class Feed:
             except StopIteration:
                 return
             leaves = tf.nest.flatten(_without_optionals(element))
-            yield tuple(_memory(leaf) for leaf in leaves if leaf is not None)
+            arrays = tuple(_memory(leaf) for leaf in leaves if leaf is not None)
+            yield synthetic.infeed_element(arrays) if synthetic.current().feeds else arrays
 
     def _leaf_spec(self, leaf: Any) -> tf.TensorSpec | None:
         if leaf is None:
@@ -213,6 +231,11 @@ class Feed:
             return spec
         self._on_cast(spec.dtype.name, narrow.name)
         return tf.TensorSpec(spec.shape, narrow)
+
+
+def zero_rows(types: Types, replicas: Replicas, count: int) -> tuple[np.ndarray, ...]:
+    """What stands for `count` rows that never came: zeros, `[count, (replicas,) *shape]`."""
+    return tuple(np.zeros((count, *replicas.with_axis(wanted.shape)), wanted.dtype) for wanted in types)
 
 
 def flush_variables() -> None:

@@ -1,8 +1,8 @@
-"""Lets other packages take part in a strategy's scope without the strategy knowing what they do.
+"""Lets other packages take part in a strategy's scope, or an estimator's graph, without those knowing what they do.
 
-`keras_ipu` registers a hook here: within a scope it makes new Keras models IPU models. It is the one package that is
-imported from below, by name, on entering a scope: the three lines of a user's script do not name it, and a scope
-without it would leave Keras models on the CPU in silence.
+`keras_ipu` registers hooks here: within a scope it makes new Keras models IPU models; in a graph of its own it names
+layers anew. It is the one package that is imported from below, by name: the three lines of a user's script do not name
+it, and a scope without it would leave Keras models on the CPU in silence.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 ScopeHook = Callable[[Any], "contextlib.AbstractContextManager[Any]"]
+GraphHook = Callable[[], "contextlib.AbstractContextManager[Any]"]
 
 _hooks: list[ScopeHook] = []
+_graph_hooks: list[GraphHook] = []
 
 
 def add_scope_hook(hook: ScopeHook) -> None:
@@ -34,4 +36,24 @@ def entered_scope(strategy: Any) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for hook in _hooks:
             stack.enter_context(hook(strategy))
+        yield
+
+
+def add_graph_hook(hook: GraphHook) -> None:
+    """Registers a hook for graphs that stand alone.
+
+    Args:
+        hook: makes a context manager that is entered while such a graph is built.
+    """
+    if hook not in _graph_hooks:
+        _graph_hooks.append(hook)
+
+
+@contextlib.contextmanager
+def own_graph() -> Iterator[None]:
+    """Enters every hook's context for a graph that stands alone, e.g. one of an estimator's."""
+    importlib.import_module("keras_ipu")
+    with contextlib.ExitStack() as stack:
+        for hook in _graph_hooks:
+            stack.enter_context(hook())
         yield

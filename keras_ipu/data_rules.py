@@ -31,16 +31,16 @@ def checked_data(x: Any) -> None:
             )
 
 
-def checked_steps_per_execution(adapter: Any, steps_per_epoch: int | None, steps_per_execution: int) -> int:
-    """How many steps an execution runs.
+def checked_steps(adapter: Any, steps_per_epoch: int | None, replicas: int = 1) -> int | None:
+    """How many steps each replica runs in an epoch; None where nobody knows before the data ends.
 
     Args:
         adapter: Keras's view of the data: `num_batches` is None where nobody knows; `has_partial_batch`.
-        steps_per_epoch: what the user asked for, or None for all of the data.
-        steps_per_execution: what the model was compiled with. More than there are steps means all steps at once.
+        steps_per_epoch: batches that the user asked for, or None for all of the data.
+        replicas: how many replicas share the batches. Those left over are dropped, with a warning.
 
     Raises:
-        ValueError: for a partial batch, too little data, or executions that do not divide the epoch evenly.
+        ValueError: for a partial batch, or too little data.
     """
     batches = adapter.num_batches
     if _has_partial_batch(adapter):
@@ -55,18 +55,54 @@ def checked_steps_per_execution(adapter: Any, steps_per_epoch: int | None, steps
             f"{steps_per_epoch} batches (currently it can only generate {batches} batches). You may need to use the "
             "repeat() function when building your dataset."
         )
-    steps = steps_per_epoch or batches
-    if steps is None or not np.isfinite(steps):
+    total = steps_per_epoch or batches
+    if total is None or not np.isfinite(total):
+        return None
+    if total < replicas:
+        raise ValueError(
+            f"The provided dataset contains {total} items, but all {replicas} replicas are requested to run 1 steps "
+            f"each. Make sure the dataset contains at least {replicas} items."
+        )
+    if total % replicas:
+        _tell_dropped(int(total), replicas)
+    return int(total) // replicas
+
+
+def checked_steps_per_execution(steps: int | None, steps_per_execution: int, replicas: int = 1) -> int:
+    """How many steps an execution runs.
+
+    Args:
+        steps: steps of an epoch on each replica; None where nobody knows.
+        steps_per_execution: what the model was compiled with. More than there are steps means all steps at once.
+        replicas: how many replicas there are.
+
+    Raises:
+        ValueError: for executions that do not divide the epoch evenly.
+    """
+    if steps is None:
         return steps_per_execution
     if steps_per_execution > steps:
-        _tell_shortened(steps_per_execution, int(steps))
-        return int(steps)
+        _tell_shortened(steps_per_execution, steps)
+        return steps
     if steps % steps_per_execution:
+        to_whom = " to this replica" if replicas > 1 else ""
         raise ValueError(
             f"`steps_per_execution` ({steps_per_execution}) must be a divisor of the number of batches ({steps}) in "
-            "the dataset provided."
+            f"the dataset provided{to_whom}."
         )
     return steps_per_execution
+
+
+def _tell_dropped(batches: int, replicas: int) -> None:
+    left = batches % replicas
+    _log.warning(
+        "Dataset of length %d is being evenly distributed between %d replicas. The remaining %d batch%s will be "
+        "dropped.",
+        batches,
+        replicas,
+        left,
+        "" if left == 1 else "es",
+    )
 
 
 def _has_partial_batch(adapter: Any) -> bool:

@@ -7,10 +7,16 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_tf.emulation import EmulationError
 from ipu_tf.step_loop import Feed, StepLoop
+from ipu_tf.weight_update import split_update
 from keras_ipu import keras_private
 from keras_ipu.data_rules import tell_cast
-from keras_ipu.epoch_iterator import ElementIterator
+from keras_ipu.epoch_iterator import ElementIterator, ReplicaBatches
+from keras_ipu.model_state import options_of
+from keras_ipu.replicated_logs import reduced_logs
+from keras_ipu.run_rules import accumulation_steps
+from keras_ipu.split import Split, split_of
 
 
 class StepFunction:
@@ -19,11 +25,13 @@ class StepFunction:
     Args:
         model: the model.
         step: its `train_step` or `test_step`.
+        training: whether the step changes weights.
     """
 
-    def __init__(self, model: Any, step: Callable[[Any], Any]) -> None:
-        self._loops = _Loops(model, step)
+    def __init__(self, model: Any, step: Callable[[Any], Any], training: bool = False) -> None:
         self._model = model
+        self._training = training
+        self._loops = _Loops(model, _split_step(model, step) if training else _whole_step(step))
 
     def __call__(self, iterator: Any) -> Any:
         """Runs one execution.
@@ -37,15 +45,25 @@ class StepFunction:
 
         Raises:
             StopIteration: if there is no batch left.
+            RuntimeError: if gradient accumulation does not divide the steps of the execution.
         """
         steps = self._model.steps_per_execution
         feed = Feed(iterator, on_cast=tell_cast)
         if isinstance(iterator, ElementIterator):
             steps, feed = iterator.steps, iterator.feed
-        ran = self._loops.loop_for(feed).run(feed, steps)
+        count = accumulation_steps(self._model, steps) if self._training else 1
+        split = split_of(self._model, count)
+        if split.replicas > 1 and not isinstance(iterator, ElementIterator):
+            raise EmulationError(
+                f"A model that runs as {split.replicas} replicas takes {split.replicas} batches a step, one for each. "
+                "Received: one batch. Use `fit`, `evaluate` or `predict`, or a device with fewer IPUs."
+            )
+        options = options_of(self._model)
+        averaged = count if self._training and options.pipelining_accumulate_outfeed else 1
+        ran = self._loops.loop_for(feed, split, all_rows=averaged > 1).run(feed, steps)
         if ran.steps == 0:
             raise StopIteration
-        return ran.rows
+        return reduced_logs(ran.rows, split.replicas, options.replicated_metric_reduction, averaged)
 
 
 class PredictFunction:
@@ -56,37 +74,90 @@ class PredictFunction:
     """
 
     def __init__(self, model: Any) -> None:
-        self._loops = _Loops(model, model.predict_step, all_rows=True)
+        self._model = model
+        self._loops = _Loops(model, _whole_step(model.predict_step))
 
     def __call__(self, batches: list[Any]) -> Any:
-        """The predictions for some batches, joined along the batch dimension."""
+        """The predictions for some batches, joined along the batch dimension in the order of the batches.
+
+        Args:
+            batches: one batch for each step; with several replicas, a list with one for each replica.
+
+        Raises:
+            EmulationError: if there is not a batch for each replica.
+        """
+        split = split_of(self._model)
+        steps = len(batches)
+        if split.replicas > 1:
+            if not all(isinstance(step, ReplicaBatches) for step in batches):
+                raise EmulationError(
+                    f"A model that runs as {split.replicas} replicas predicts {split.replicas} batches at a time. "
+                    "Received: one batch. Use `predict`, or a device with fewer IPUs."
+                )
+            batches = [batch for step in batches for batch in step]
         feed = Feed(iter(batches), on_cast=tell_cast)
-        rows = self._loops.loop_for(feed).run(feed, len(batches)).rows
-        return tf.nest.map_structure(_joined, rows)
+        rows = self._loops.loop_for(feed, split, all_rows=True).run(feed, steps).rows
+        lead = 2 if split.replicas > 1 else 1
+        return tf.nest.map_structure(lambda array: _joined(array, lead), rows)
 
 
 class _Loops:
-    """A step's loops on the device, one for each shape of batch it has seen."""
+    """A step's loops on the device, one for each shape of batch and each way to split the step that it has seen."""
 
-    def __init__(self, model: Any, step: Callable[[Any], Any], all_rows: bool = False) -> None:
+    def __init__(self, model: Any, step: Callable[[Any, Split], Any]) -> None:
         self._strategy = keras_private.strategy_of(model)
         self._step = step
-        self._all_rows = all_rows
         self._loops: dict[Any, StepLoop] = {}
 
-    def loop_for(self, feed: Feed) -> StepLoop:
+    def loop_for(self, feed: Feed, split: Split, all_rows: bool = False) -> StepLoop:
         """The loop for the batches that a feed gives."""
         spec = feed.spec()
-        key = str(spec)
+        key = (str(spec), split, all_rows)
         if key not in self._loops:
-            self._loops[key] = StepLoop(self._traced, spec, self._strategy.device_ordinal, self._all_rows)
+
+            def traced(batch: Any) -> Any:
+                with self._strategy.replica_context():
+                    return self._step(batch, split)
+
+            ordinal = self._strategy.device_ordinal
+            self._loops[key] = StepLoop(traced, spec, ordinal, all_rows, split.shards)
         return self._loops[key]
 
-    def _traced(self, batch: Any) -> Any:
-        with self._strategy.replica_context():
-            return self._step(batch)
+
+def _whole_step(step: Callable[[Any], Any]) -> Callable[[Any, Split], Any]:
+    return lambda batch, split: step(batch)
 
 
-def _joined(rows: tf.Tensor) -> tf.Tensor:
-    """`[steps, batch, ...]` as `[steps * batch, ...]`; a scalar a step stays one."""
-    return rows if rows.shape.rank == 1 else tf.reshape(rows, [-1, *rows.shape[2:]])
+def _split_step(model: Any, step: Callable[[Any], Any]) -> Callable[[Any, Split], Any]:
+    """A train step whose optimizer sees the gradients of all micro-batches and replicas at once."""
+
+    def run(batch: Any, split: Split) -> Any:
+        if split.whole or model.optimizer is None:
+            return step(batch)
+        with keras_private.applying(model.optimizer, lambda *call: _apply_split(model.optimizer, split, *call)):
+            return step(batch)
+
+    return run
+
+
+def _apply_split(optimizer: Any, split: Split, stock: Callable[..., Any], gradients: list[Any], variables: Any) -> None:
+    if variables is not None:
+        variables = list(variables)
+        if not optimizer.built:
+            with keras_private.scope_of_optimizer(optimizer):
+                optimizer.build(variables)
+    split_update(
+        gradients,
+        lambda complete: stock(complete, variables),
+        split.micro_batches,
+        split.replicas,
+        split.reduction,
+        lambda position: split.accumulator_dtype(variables, position),
+    )
+
+
+def _joined(rows: tf.Tensor, lead: int) -> tf.Tensor:
+    """`[steps, (replicas,) batch, ...]` as one dimension of samples; a scalar a step gives one number for each."""
+    if rows.shape.rank == lead:
+        return tf.reshape(rows, [-1])
+    return tf.reshape(rows, [-1, *rows.shape[lead + 1 :]])

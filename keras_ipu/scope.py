@@ -9,6 +9,7 @@ from typing import Any
 import keras
 
 from keras_ipu import keras_private
+from keras_ipu.model_hooks import install_extensions
 from keras_ipu.trainer import TRAINER
 
 
@@ -27,4 +28,5 @@ def keras_scope(strategy: Any) -> Iterator[None]:
                 "`enable_keras_extensions=False` to use it without Keras."
             )
         keras_private.install(TRAINER)
+        install_extensions()
     yield

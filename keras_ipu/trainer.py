@@ -8,6 +8,7 @@ Keras's own loops over epochs, callbacks and metrics stay; what changes is how o
 from __future__ import annotations
 
 import contextlib
+import contextvars
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,17 +16,22 @@ import tensorflow as tf
 
 from ipu_tf.ipu_iterator import stock_iterators
 from ipu_tf.ipu_strategy import IPUStrategyV1
-from ipu_tf.step_loop import flush_variables, replicas_on
+from ipu_tf.step_loop import flush_variables
+from ipu_tf.synthetic_data import SyntheticDataCategory, use_synthetic_data_for
 from keras_ipu import keras_private
+from keras_ipu.captured_gradients import capturing_step
 from keras_ipu.device_functions import PredictFunction, StepFunction
 from keras_ipu.epoch_iterator import IPUEpochIterator
 from keras_ipu.host_view import with_host_view
+from keras_ipu.split import replica_count
 
 _OVERRIDDEN = (
     "The function `{function}` for the model {name} has been overridden. This is not supported when using Keras "
     "within an IPUStrategy. Either remove the override from your model definition or set "
     "`enable_keras_extensions=False` when creating the IPUStrategy."
 )
+#: How many replicas the model that is running now has: Keras makes its epoch iterator without telling which model.
+_replicas: contextvars.ContextVar[int] = contextvars.ContextVar("ipu_replicas", default=1)
 _EAGER = "Keras models cannot run eagerly when using `IPUStrategy`. Set `run_eagerly=False` when calling `compile`."
 
 
@@ -54,7 +60,7 @@ class IPUTrainer:
     def epoch_iterator(self, *args: Any, **kwargs: Any) -> Any:
         """The iterator over an epoch's executions."""
         if on_device(kwargs.get("distribute_strategy")):
-            return IPUEpochIterator(*args, **kwargs)
+            return IPUEpochIterator(*args, replicas=_replicas.get(), **kwargs)
         return keras_private.StockEpochIterator(*args, **kwargs)
 
 
@@ -67,10 +73,12 @@ def on_device(strategy: Any) -> bool:
 def _running(model: Any) -> Iterator[None]:
     """The host sees every variable as it is, before and after."""
     _check(model)
+    token = _replicas.set(replica_count(model))
     try:
         with stock_iterators():
             yield
     finally:
+        _replicas.reset(token)
         flush_variables()
 
 
@@ -91,7 +99,6 @@ def _check(model: Any) -> None:
             raise RuntimeError(_OVERRIDDEN.format(function=function, name=model.name))
     if model.compiled and model.run_eagerly:
         raise RuntimeError(_EAGER)
-    replicas_on(keras_private.strategy_of(model).device_ordinal)
 
 
 def _compile(stock: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> None:
@@ -106,7 +113,7 @@ def _compile(stock: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -
 
 def _make_train_function(stock: Callable[..., Any], model: Any, force: bool = False) -> Any:
     if force or model.train_function is None:
-        model.train_function = StepFunction(model, model.train_step)
+        model.train_function = StepFunction(model, capturing_step(model), training=True)
     return model.train_function
 
 
@@ -128,7 +135,8 @@ def _build_while_tracing(stock: Callable[..., Any], model: Any, *args: Any, **kw
 
 def _metrics_from_host(stock: Callable[..., Any], model: Any, logs: Any) -> Any:
     flush_variables()
-    return stock(model, logs)
+    # Nothing comes from the device then: what the step returned are zeros.
+    return logs if use_synthetic_data_for(SyntheticDataCategory.Outfeed) else stock(model, logs)
 
 
 TRAINER = IPUTrainer()

@@ -24,6 +24,10 @@ from ipu_tf.import_hooks import add_fallback, after_import
 
 #: A program, and what holds after it. All run in one process, one after the other, each with fresh names.
 SAME_MODULE = {
+    # The longest entry decides, also where a module of that name below the shorter one is loaded already.
+    "import keras.ipu.layers, tensorflow.python.ipu.keras.layers as sdk_2_5": (
+        "sdk_2_5 is real('keras_ipu.addons.layers')"
+    ),
     "from tensorflow.python import ipu": "ipu is ipu_tf",
     "import tensorflow.python.ipu": "sys.modules['tensorflow.python.ipu'] is ipu_tf",
     "import tensorflow.python.ipu.loops as loops": "loops is ipu_tf.loops",
@@ -47,7 +51,7 @@ MISSING = {
     "import tensorflow.python.ipu.no_such": "tensorflow.python.ipu.no_such",
     "from tensorflow.python.ipu import no_such": "tensorflow.python.ipu.no_such",
     "from tensorflow.python.ipu.no_such.deeper import x": "tensorflow.python.ipu.no_such",
-    "from tensorflow.python.ipu.ops import nn_ops": "tensorflow.python.ipu.ops",
+    "from tensorflow.python.ipu.ops import no_such_ops": "tensorflow.python.ipu.ops",
     "from tensorflow.keras.ipu import no_such": "keras.ipu.no_such",
     "import keras.ipu.no_such": "keras.ipu.no_such",
 }

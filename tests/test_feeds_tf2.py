@@ -218,9 +218,8 @@ def test_a_shape_that_changes_is_refused(strategy: Strategy) -> None:  # noqa: F
 
 @pytest.mark.parametrize("dtype", [tf.int64, tf.float64])
 def test_dtypes_the_device_has_not(strategy: Strategy, dtype: tf.DType) -> None:  # noqa: F811
-    infeed = Infeed(counting().map(lambda x: tf.cast(x, dtype)))
     with pytest.raises(tf.errors.FailedPreconditionError, match=f"Unsupported datatype {dtype.name} on index 0"):
-        strategy.run(program(lambda: ipu.loops.repeat(1, lambda x: (), [], infeed)))
+        Infeed(counting().map(lambda x: tf.cast(x, dtype)))
 
 
 def test_deleted_infeed(strategy: Strategy) -> None:  # noqa: F811

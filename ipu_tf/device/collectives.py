@@ -56,7 +56,7 @@ def all_reduce(value: jax.Array, operation: str, replicas: int, group: int | Non
         replicas: how many there are.
         group: how many consecutive replicas combine theirs; all by default.
     """
-    if operation == "LOCAL":
+    if operation == "LOCAL" or (replicas == 1 and operation != "SQUARE_ADD"):
         return value
     return _OVER_ROWS[operation](all_gather(value, replicas, group))
 

@@ -1,1 +1,5 @@
-"""Gradient capture on the tape."""
+"""Gradient tapes."""
+
+from ipu_tf.eager import backprop
+
+__all__ = ["backprop"]

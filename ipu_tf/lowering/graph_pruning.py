@@ -5,24 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
+_PRUNED = "_pruned"
 
-def pruned(graph_def: Any, targets: Iterable[str], given: Collection[str] = ()) -> Any:
-    """A `GraphDef` with what `targets` depend on, and the whole function library.
+
+def pruned(graph_def: Any, targets: Iterable[str], given: Collection[str] = (), functions: bool = False) -> Any:
+    """A `GraphDef` with what `targets` depend on, and the function library.
 
     Args:
         graph_def: the graph.
         targets: names of nodes to keep.
         given: names of nodes that will be replaced from outside: they, and what they depend on, are left out.
+        functions: whether the functions of the library, too, keep only what their results depend on. Whatever they do
+            not list among these, tf2xla compiles and runs all the same.
     """
-    nodes = {node.name: node for node in graph_def.node}
-    kept: set[str] = set()
-    waiting = list(targets)
-    while waiting:
-        name = waiting.pop()
-        if name in kept or name in given:
-            continue
-        kept.add(name)
-        waiting += [text.lstrip("^").split(":")[0] for text in nodes[name].input]
+    kept = _ancestors(graph_def.node, targets, given)
     result = type(graph_def)()
     result.versions.CopyFrom(graph_def.versions)
     result.library.CopyFrom(graph_def.library)
@@ -31,4 +27,44 @@ def pruned(graph_def: Any, targets: Iterable[str], given: Collection[str] = ()) 
         # One program is placed as a whole; constraints between its nodes may name nodes that are left out.
         node.attr.pop("_class", None)
         node.device = ""
+    if functions:
+        _prune_functions(result)
     return result
+
+
+def _prune_functions(graph_def: Any) -> None:
+    """Takes from each function what its results do not depend on; gives it another name, for the old one is known."""
+    for function in graph_def.library.function:
+        wanted = [*function.ret.values(), *function.control_ret.values()]
+        used = _ancestors(function.node_def, (text.split(":")[0] for text in wanted), ())
+        nodes = [node for node in function.node_def if node.name in used]
+        del function.node_def[:]
+        function.node_def.extend(nodes)
+    old = {function.signature.name for function in graph_def.library.function}
+    for function in graph_def.library.function:
+        function.signature.name += _PRUNED
+        _rename_calls(function.node_def, old)
+    _rename_calls(graph_def.node, old)
+
+
+def _rename_calls(nodes: Iterable[Any], old: Collection[str]) -> None:
+    for node in nodes:
+        if node.op in old:
+            node.op += _PRUNED
+        for attribute in node.attr.values():
+            for called in [*([attribute.func] if attribute.HasField("func") else []), *attribute.list.func]:
+                called.name += _PRUNED if called.name in old else ""
+
+
+def _ancestors(nodes: Iterable[Any], targets: Iterable[str], given: Collection[str]) -> set[str]:
+    """The names of the nodes that `targets`, nodes or arguments, depend on, and of these themselves."""
+    known = {node.name: node for node in nodes}
+    found: set[str] = set()
+    waiting = list(targets)
+    while waiting:
+        name = waiting.pop()
+        if name in found or name in given or name not in known:
+            continue
+        found.add(name)
+        waiting += [text.lstrip("^").split(":")[0] for text in known[name].input]
+    return found

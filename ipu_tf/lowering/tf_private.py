@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -222,6 +223,36 @@ def hook_sessions(original: Callable[[BaseException], BaseException | None]) -> 
 def log_info(message: str, *arguments: Any) -> None:
     """A line in TensorFlow's log, where its own session hooks write."""
     _tf_logging.info(message, *arguments)
+
+
+@contextlib.contextmanager
+def only_what_is_used() -> Iterator[None]:
+    """Within it, loops of the function graph being traced run what their results depend on, and nothing else.
+
+    As in TensorFlow 1. Otherwise they run every operation with side effects.
+    """
+    graph = _ops.get_default_graph()
+    before = graph._add_control_dependencies
+    graph._add_control_dependencies = False
+    graph._ipu_only_what_is_used = True
+    try:
+        yield
+    finally:
+        graph._add_control_dependencies = before
+
+
+def define_functions(owner: object, definitions: Sequence[Any]) -> None:
+    """Makes functions known to TensorFlow by their definitions, as long as `owner` lives."""
+    context = _context.context()
+    context.ensure_initialized()
+    for definition in definitions:
+        context.add_function_def(definition)
+        weakref.finalize(owner, context.remove_function, definition.signature.name).atexit = False
+
+
+def runs_only_what_is_used(graph: Any) -> bool:
+    """Whether a function graph has loops that were traced within `only_what_is_used`."""
+    return getattr(graph, "_ipu_only_what_is_used", False)
 
 
 def captured_from(tensor: tf.Tensor) -> tf.Tensor:

@@ -31,7 +31,9 @@ def reduce_scatter(x: Any, replication_factor: int, op: str = "COLLECTIVE_OP_ADD
         ValueError: for an unknown `op`, a tensor that is not of rank 1; when the program is built, if
             `replication_factor` is not the number of replicas.
     """
-    tensors = [tf.convert_to_tensor(value) for value in x] if isinstance(x, (list, tuple)) else [tf.convert_to_tensor(x)]
+    tensors = (
+        [tf.convert_to_tensor(value) for value in x] if isinstance(x, (list, tuple)) else [tf.convert_to_tensor(x)]
+    )
     for tensor in tensors:
         if tensor.shape.rank != 1:
             raise ValueError(f"reduce_scatter wants tensors of rank 1. Received: shape {tensor.shape}.")

@@ -69,7 +69,9 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
     ) -> tf.Operation:
         """Accumulates gradients; in the last of `num_mini_batches` iterations applies what was accumulated."""
         pairs = [(self._accumulated(gradient, variable), variable) for gradient, variable in grads_and_vars]
-        tf_private.create_slots(self._opt, [variable for gradient, variable in pairs if gradient is not None])
+        tf_private.create_optimizer_variables(
+            self._opt, [variable for gradient, variable in pairs if gradient is not None]
+        )
         applied = super().apply_gradients
         return on_update(self._num_mini_batches, lambda: applied(pairs, global_step, name)).op
 

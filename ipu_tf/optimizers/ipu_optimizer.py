@@ -6,10 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
-Optimizer = tf.compat.v1.train.Optimizer
 
-
-class IpuOptimizer(Optimizer):
+class IpuOptimizer(tf.compat.v1.train.Optimizer):
     """Does what the optimizer it wraps does: the base of the wrapping optimizers, and of a user's own.
 
     Args:
@@ -20,8 +18,8 @@ class IpuOptimizer(Optimizer):
         ValueError: for a Keras optimizer.
     """
 
-    def __init__(self, opt: Optimizer, name: str | None = None) -> None:
-        if not isinstance(opt, Optimizer):
+    def __init__(self, opt: tf.compat.v1.train.Optimizer, name: str | None = None) -> None:
+        if not isinstance(opt, tf.compat.v1.train.Optimizer):
             raise ValueError(
                 "Should use optimizer in keras.ipu.optimizers (in the Keras package) to wrap V2 optimizers. Wanted: a "
                 f"tf.compat.v1.train.Optimizer. Received: {type(opt).__name__}."

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf.optimizers.ipu_optimizer import IpuOptimizer, Optimizer
+from ipu_tf.optimizers.ipu_optimizer import IpuOptimizer
 
 Mapping = Callable[[Any, tf.Tensor], Any]
 
@@ -35,7 +35,10 @@ class MapGradientOptimizer(IpuOptimizer):
     """
 
     def __init__(
-        self, wrapped_optimizer: Optimizer, gradient_mapping_function: Mapping, name: str = "MapGradientOptimizer"
+        self,
+        wrapped_optimizer: tf.compat.v1.train.Optimizer,
+        gradient_mapping_function: Mapping,
+        name: str = "MapGradientOptimizer",
     ) -> None:
         super().__init__(wrapped_optimizer, name)
         self._mapping = gradient_mapping_function
@@ -56,7 +59,7 @@ class MapGradientOptimizerInvertedChaining(IpuOptimizer):
 
     def __init__(
         self,
-        wrapped_optimizer: Optimizer,
+        wrapped_optimizer: tf.compat.v1.train.Optimizer,
         gradient_mapping_function: Mapping,
         name: str = "MapGradientOptimizerInvertedChaining",
     ) -> None:

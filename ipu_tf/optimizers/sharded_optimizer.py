@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf.optimizers.ipu_optimizer import IpuOptimizer, Optimizer
+from ipu_tf.optimizers.ipu_optimizer import IpuOptimizer
 from ipu_tf.sharding import propagate_sharding
 
 
@@ -17,7 +17,7 @@ class ShardedOptimizer(IpuOptimizer):
         optimizer: a `tf.compat.v1.train.Optimizer`.
     """
 
-    def __init__(self, optimizer: Optimizer) -> None:
+    def __init__(self, optimizer: tf.compat.v1.train.Optimizer) -> None:
         super().__init__(optimizer, "ShardedOptimizer")
 
     def compute_gradients(self, loss: tf.Tensor, var_list: Any = None, **kwargs: Any) -> list[Any]:

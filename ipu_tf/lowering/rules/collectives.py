@@ -53,8 +53,7 @@ def _reduce_scatter(importer: Any, op: Op, *values: jax.Array) -> list[jax.Array
 def _checked_group(group: int | None, replicas: int) -> int | None:
     if group is not None and replicas % group:
         raise ValueError(
-            f"The replica group size (got {group}) does not evenly divide the total number of replicas "
-            f"(got {replicas})"
+            f"The replica group size (got {group}) does not evenly divide the total number of replicas (got {replicas})"
         )
     return group
 

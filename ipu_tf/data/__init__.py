@@ -1,0 +1,5 @@
+"""Data sets."""
+
+from ipu_tf.data import ops
+
+__all__ = ["ops"]

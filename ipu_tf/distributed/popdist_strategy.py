@@ -1,0 +1,50 @@
+"""The strategy for programs that run as several processes: one process here, which is all of them."""
+
+from __future__ import annotations
+
+from ipu_tf.config import IPUConfig
+from ipu_tf.ignored_arguments import record_ignored
+from ipu_tf.ipu_strategy import IPUStrategyV1
+from ipu_tf.popdist import getInstanceIndex, getNumInstances, init
+
+
+class PopDistStrategy(IPUStrategyV1):
+    """As `IPUStrategy`, for the replicas of all processes; there is one process.
+
+    Args:
+        ipu_device: the device, e.g. `/device:IPU:0`.
+        add_ipu_cross_replica_reductions: whether `reduce` inside a program reduces over the replicas. Without effect
+            while the device runs one replica.
+        enable_dataset_iterators: as for `IPUStrategy`.
+        enable_keras_extensions: as for `IPUStrategy`.
+
+    Raises:
+        EmulationError: if the environment says that this process is one of several.
+    """
+
+    def __init__(
+        self,
+        ipu_device: str = "/device:IPU:0",
+        add_ipu_cross_replica_reductions: bool = True,
+        enable_dataset_iterators: bool = True,
+        enable_keras_extensions: bool = True,
+    ) -> None:
+        init()
+        if not add_ipu_cross_replica_reductions:
+            record_ignored(
+                "PopDistStrategy.add_ipu_cross_replica_reductions", False, "one process reduces over nothing by itself"
+            )
+        super().__init__(
+            ipu_device,
+            enable_dataset_iterators=enable_dataset_iterators,
+            enable_keras_extensions=enable_keras_extensions,
+        )
+
+    def update_ipu_config(self, config: IPUConfig) -> None:
+        """Says in a configuration which of how many processes this one is: the only one.
+
+        Args:
+            config: the configuration, which is changed.
+        """
+        config.experimental.multi_replica_distribution.process_count = getNumInstances()
+        config.experimental.multi_replica_distribution.process_index = getInstanceIndex()

@@ -1,0 +1,7 @@
+"""The name that `ipu_tf.distributed.popdist_strategy` had up to SDK 3.0."""
+
+from __future__ import annotations
+
+from ipu_tf.distributed.popdist_strategy import PopDistStrategy
+
+__all__ = ["PopDistStrategy"]

@@ -1,0 +1,39 @@
+"""The strategy over several workers that TensorFlow's gRPC connects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipu_tf.emulation import EmulationError
+from ipu_tf.ignored_arguments import record_ignored
+from ipu_tf.ipu_strategy import IPUStrategyV1
+
+
+class IPUMultiWorkerStrategyV1(IPUStrategyV1):
+    """As `IPUStrategy`, for a cluster of one worker.
+
+    Args:
+        cluster_resolver: a `tf.distribute.cluster_resolver.ClusterResolver`.
+        ipu_device: the device, e.g. `/device:IPU:0`.
+        variables_on_host: whether variables stay on the host; without effect with one worker.
+
+    Raises:
+        EmulationError: if the cluster has several workers.
+    """
+
+    def __init__(
+        self, cluster_resolver: Any, ipu_device: str = "/device:IPU:0", variables_on_host: bool = False
+    ) -> None:
+        tasks = cluster_resolver.cluster_spec().as_dict()
+        workers = sum(len(members) for members in tasks.values())
+        if workers > 1:
+            raise EmulationError(
+                f"IPUMultiWorkerStrategyV1 runs a program in several processes; the cluster has {workers}: {tasks}. "
+                "That is not emulated: use IPUStrategyV1 in one process, on a device with all the IPUs."
+            )
+        if variables_on_host:
+            record_ignored("IPUMultiWorkerStrategyV1.variables_on_host", True, "one worker has nobody to share with")
+        super().__init__(ipu_device)
+
+
+IPUMultiWorkerStrategy = IPUMultiWorkerStrategyV1

@@ -1,0 +1,22 @@
+"""How many processes run this program together, as far as their environment says."""
+
+from __future__ import annotations
+
+from ipu_tf.device.environment import distribution
+from ipu_tf.emulation import EmulationError
+
+
+def require_one_instance() -> None:
+    """Checks that this process is on its own.
+
+    Raises:
+        EmulationError: if PopRun or MPI started it as one of several.
+    """
+    told = distribution()
+    if told:
+        given = ", ".join(f"{name}={text}" for name, text in sorted(told.items()))
+        raise EmulationError(
+            f"This process is one of several that run a program together ({given}). That is not emulated: run one "
+            "process, without poprun or mpirun, and give its device all the IPUs: `auto_select_ipus = n` runs n "
+            "replicas in one process, with the same results."
+        )

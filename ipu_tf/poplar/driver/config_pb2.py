@@ -1,0 +1,76 @@
+"""The record of a configuration, and enumerations in it."""
+
+from __future__ import annotations
+
+from ipu_tf.config import IpuOptions
+from ipu_tf.poplar.enumeration import ProtoEnum
+from ipu_tf.poplar.refusal import refuse_others
+
+__all__ = [
+    "IpuDeviceConnectionType",
+    "IpuExecutionProfileType",
+    "IpuOptions",
+    "IpuSchedulingAlgorithm",
+    "IpuSelectionOrder",
+    "StochasticRoundingBehaviour",
+    "SyntheticDataCategory",
+]
+
+
+class IpuSelectionOrder(ProtoEnum):
+    """In which order shards get IPUs."""
+
+    AUTO = 0
+    ZIGZAG = 1
+    SNAKE = 2
+    HOOF = 3
+
+
+class IpuDeviceConnectionType(ProtoEnum):
+    """When devices are attached."""
+
+    ALWAYS = 0
+    ON_DEMAND = 1
+    NEVER = 2
+    PRE_COMPILE = 3
+
+
+class IpuExecutionProfileType(ProtoEnum):
+    """How finely an execution is measured."""
+
+    NO_PROFILE = 0
+    DEVICE_PROFILE = 1
+    IPU_PROFILE = 2
+    TILE_PROFILE = 3
+
+
+class IpuSchedulingAlgorithm(ProtoEnum):
+    """How a program's operations are ordered."""
+
+    CHOOSE_BEST = 0
+    CLUSTERING = 1
+    POST_ORDER = 2
+    LOOK_AHEAD = 3
+    SHORTEST_PATH = 4
+
+
+class SyntheticDataCategory(ProtoEnum):
+    """What synthetic data may stand for."""
+
+    Seed = 0
+    Infeed = 1
+    Outfeed = 2
+    HostEmbedding = 3
+    Parameters = 4
+    Unknown = 5
+
+
+class StochasticRoundingBehaviour(ProtoEnum):
+    """When float16 results are rounded stochastically."""
+
+    StochasticRounding_Off = 0
+    StochasticRounding_On = 1
+    StochasticRounding_ReplicaIdenticalOnly = 2
+
+
+__getattr__ = refuse_others(__name__, "this message is not emulated. Use ipu.config.IPUConfig.")

@@ -1,0 +1,18 @@
+"""`ThreeState`: on, off, or for the compiler to decide."""
+
+from __future__ import annotations
+
+from ipu_tf.poplar.enumeration import ProtoEnum
+
+
+class ThreeState(ProtoEnum):
+    """What an option with a default of its own was set to."""
+
+    THREESTATE_OFF = 0
+    THREESTATE_ON = 1
+    THREESTATE_UNDEFINED = 2
+
+
+THREESTATE_OFF = ThreeState.THREESTATE_OFF
+THREESTATE_ON = ThreeState.THREESTATE_ON
+THREESTATE_UNDEFINED = ThreeState.THREESTATE_UNDEFINED

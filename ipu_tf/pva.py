@@ -1,0 +1,43 @@
+"""Stand-in for `pva`, Graphcore's reader of Poplar reports. There are no such reports here."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from ipu_tf.emulation import EmulationError
+
+_INSTEAD = (
+    "Poplar reports hold cycles and tile memory of an IPU, and an emulated one has neither. "
+    "ipu_tf.emulation.device_counts() tells what the device compiled and ran; jax.profiler measures this machine."
+)
+
+
+def openReport(path: str, executionPath: str = "") -> NoReturn:  # noqa: N802, N803 - pva's names
+    """Would open a Poplar report.
+
+    Args:
+        path: of the report.
+        executionPath: of its execution profile.
+
+    Raises:
+        EmulationError: always.
+    """
+    raise EmulationError(f"pva.openReport({str(path)!r}): there is no Poplar report. {_INSTEAD}")
+
+
+class ProgramVisitor:
+    """Would visit the steps of a program in a report.
+
+    Raises:
+        EmulationError: always, when one is made.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise EmulationError(f"pva.{type(self).__name__}: there is no report whose programs it could visit. {_INSTEAD}")
+
+
+def __getattr__(name: str) -> NoReturn:
+    # Python itself asks modules for dunder names.
+    if name.startswith("__"):
+        raise AttributeError(f"module 'ipu_tf.pva' has no attribute {name!r}")
+    raise EmulationError(f"pva.{name}: there are no Poplar reports for it. {_INSTEAD}")

@@ -1,0 +1,123 @@
+"""How tests say how many IPUs they need, and skip themselves where there are too few.
+
+`TF_IPU_COUNT=n` makes a test run behave as on a machine with n IPUs. Where it is not set, a test may have every IPU
+that can be emulated, and tests that avoid hardware run too: an emulated IPU is none.
+"""
+
+from __future__ import annotations
+
+import functools
+import unittest
+from collections.abc import Callable
+from typing import Any
+
+from ipu_tf.config import DeviceConnectionType, IPUConfig, running_on_ipu_model
+from ipu_tf.device import environment
+
+Test = Callable[..., Any]
+
+
+def get_ci_num_ipus() -> int:
+    """How many IPUs tests may use."""
+    wanted = environment.ci_ipu_count()
+    return environment.ipu_count() if wanted is None else wanted
+
+
+def has_ci_ipus() -> bool:
+    """Whether tests may use IPUs at all."""
+    return get_ci_num_ipus() > 0
+
+
+def add_hw_ci_connection_options(opts: IPUConfig) -> None:
+    """Asks, in a configuration, for remote buffers and for devices that are attached on demand.
+
+    Args:
+        opts: the configuration, changed in place.
+    """
+    opts.device_connection.enable_remote_buffers = True
+    opts.device_connection.type = DeviceConnectionType.ON_DEMAND
+
+
+def test_uses_ipus(num_ipus: int, allow_ipu_model: bool = False, func: Test | None = None) -> Any:
+    """A decorator for a test method that needs IPUs; with fewer of them the test is skipped.
+
+    Args:
+        num_ipus: how many the test needs.
+        allow_ipu_model: whether the test also runs without them.
+        func: the test method; None gives a decorator.
+
+    Raises:
+        RuntimeError: when the test runs with `TF_IPU_COUNT` set although `TF_POPLAR_FLAGS` asks for the IPU model.
+    """
+
+    def decorate(test: Test) -> Test:
+        @functools.wraps(test)
+        def decorated(self: unittest.TestCase, *args: Any, **kwargs: Any) -> Any:
+            if not allow_ipu_model:
+                skip_if_not_enough_ipus(self, num_ipus)
+            _check_no_ipu_model(num_ipus)
+            return test(self, *args, **kwargs)
+
+        return decorated
+
+    return decorate if func is None else decorate(func)
+
+
+def test_may_use_ipus_or_model(num_ipus: int, func: Test | None = None) -> Any:
+    """A decorator for a test method that uses IPUs where there are some, and else the IPU model.
+
+    Args:
+        num_ipus: how many it uses.
+        func: the test method; None gives a decorator.
+    """
+    return test_uses_ipus(num_ipus, allow_ipu_model=True, func=func)
+
+
+def skip_on_hw(func: Test) -> Test:
+    """A decorator for a test method that is skipped where `TF_IPU_COUNT` says that there are IPUs."""
+
+    @functools.wraps(func)
+    def decorated(self: unittest.TestCase, *args: Any, **kwargs: Any) -> Any:
+        if environment.ci_ipu_count():
+            self.skipTest("This test avoids IPUs, and TF_IPU_COUNT says that there are some.")
+        return func(self, *args, **kwargs)
+
+    return decorated
+
+
+def skip_if_not_enough_ipus(self: unittest.TestCase, num_ipus: int) -> None:
+    """Skips the running test where tests may use fewer than `num_ipus` IPUs."""
+    available = get_ci_num_ipus()
+    if available < num_ipus:
+        self.skipTest(f"The test needs {num_ipus} IPUs; TF_IPU_COUNT gives it {available}.")
+
+
+def skip_with_asan(reason: str) -> Callable[[Test], Test]:
+    """A decorator for a test method that is skipped under AddressSanitizer.
+
+    Args:
+        reason: why it is.
+
+    Raises:
+        TypeError: if `reason` is not a string.
+    """
+    if not isinstance(reason, str):
+        raise TypeError(f"`reason` must be a string. Received: {reason!r}.")
+
+    def decorate(test: Test) -> Test:
+        @functools.wraps(test)
+        def decorated(self: unittest.TestCase, *args: Any, **kwargs: Any) -> Any:
+            if environment.under_address_sanitizer():
+                self.skipTest(reason)
+            return test(self, *args, **kwargs)
+
+        return decorated
+
+    return decorate
+
+
+def _check_no_ipu_model(num_ipus: int) -> None:
+    if (environment.ci_ipu_count() or 0) >= num_ipus and running_on_ipu_model():
+        raise RuntimeError(
+            "TF_POPLAR_FLAGS asks for the IPU model while TF_IPU_COUNT offers IPUs. Leave one of them out."
+        )

@@ -1,0 +1,31 @@
+"""The layer that marks values as equal on all replicas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from keras_ipu.addons.layers.ipu_layer import tensorflow_ops
+
+
+@keras.saving.register_keras_serializable(package="keras_ipu")
+class AssumeEqualAcrossReplicas(keras.layers.Layer):
+    """Gives its input back, marked as equal on all replicas, so that control flow may depend on it.
+
+    Args:
+        inplace: whether the IPU may mark the tensor without copying it; no effect on values.
+        kwargs: of `keras.layers.Layer`.
+    """
+
+    def __init__(self, inplace: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.inplace = inplace
+
+    def call(self, inputs: Any) -> Any:
+        """The inputs, marked."""
+        return tensorflow_ops(self, "cross_replica_ops").assume_equal_across_replicas(inputs, self.inplace)
+
+    def get_config(self) -> dict[str, Any]:
+        """What `from_config` needs to make the same layer."""
+        return {**super().get_config(), "inplace": self.inplace}

@@ -1,0 +1,8 @@
+"""Optimizers whose state and arithmetic have data types of their own."""
+
+from keras_ipu.addons.optimizers.adam_optimizer import AdamIpuOptimizer
+from keras_ipu.addons.optimizers.ipu_optimizer_base import IpuOptimizerBase
+from keras_ipu.addons.optimizers.lamb_optimizer import LAMBIpuOptimizer
+from keras_ipu.addons.optimizers.sgd_optimizer import SGDIpuOptimizer
+
+__all__ = ["AdamIpuOptimizer", "IpuOptimizerBase", "LAMBIpuOptimizer", "SGDIpuOptimizer"]

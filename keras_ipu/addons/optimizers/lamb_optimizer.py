@@ -1,0 +1,108 @@
+"""LAMB with data types of its own for its state and its two stages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_ipu.addons.optimizers.ipu_optimizer_base import dtype_name
+from keras_ipu.addons.optimizers.moments import MomentsOptimizer
+
+
+@keras.saving.register_keras_serializable(package="keras_ipu")
+class LAMBIpuOptimizer(MomentsOptimizer):
+    """Adam, each of whose changes is rescaled to the size of the variable that it changes (arXiv 1904.00962).
+
+    Args:
+        learning_rate: a float or a schedule.
+        beta_1: decay of the mean `m` of gradients.
+        beta_2: decay of the mean `v` of their squares.
+        epsilon: added to the denominator.
+        weight_decay_rate: how much of a variable is added to its change.
+        exclude_from_weight_decay: regular expressions; variables whose path has a match do not decay.
+        exclude_from_layer_adaptation: regular expressions; changes of such variables are not rescaled.
+        name: of this optimizer.
+        debiasing: whether `m` and `v` are corrected for starting at zero.
+        m_dtype: dtype of `m`; None for that of the variable.
+        v_dtype: dtype of `v`; None for that of the variable.
+        weight_norm_clip: the largest size of a variable that counts.
+        optimizer_compute_precisions: two dtypes: of the change, and of its rescaling.
+        kwargs: of `IpuOptimizerBase`.
+
+    Raises:
+        ValueError: unless there are two precisions.
+    """
+
+    def __init__(
+        self,
+        learning_rate: Any = 0.001,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-6,
+        weight_decay_rate: float = 0.0,
+        exclude_from_weight_decay: Sequence[str] | None = None,
+        exclude_from_layer_adaptation: Sequence[str] | None = None,
+        name: str = "LAMB",
+        debiasing: bool = True,
+        m_dtype: Any = None,
+        v_dtype: Any = None,
+        weight_norm_clip: float | None = None,
+        optimizer_compute_precisions: Sequence[Any] = ("float32", "float32"),
+        **kwargs: Any,
+    ) -> None:
+        if len(optimizer_compute_precisions) != 2:
+            raise ValueError(
+                "Must provide a list of two elements for the optimizer compute precision. The final stage of the "
+                "weight update can be done in a different precision to the initial stage."
+            )
+        super().__init__(name, optimizer_compute_precisions, **{"learning_rate": learning_rate, **kwargs})
+        self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon or keras.config.epsilon()
+        self.weight_decay_rate, self.weight_norm_clip = weight_decay_rate, weight_norm_clip
+        # `exclude_from_weight_decay` is a method of Keras 3's optimizers.
+        self.not_decayed = tuple(exclude_from_weight_decay or ())
+        self.not_adapted = tuple(exclude_from_layer_adaptation or ())
+        self.debiasing, self.m_dtype, self.v_dtype = debiasing, dtype_name(m_dtype), dtype_name(v_dtype)
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        """Updates one variable by its gradient."""
+        mean, square = self._updated_moments(gradient, variable)
+        change = mean / (ops.sqrt(square) + self.epsilon)
+        if not self._matches(variable, self.not_decayed):
+            change = change + self.weight_decay_rate * self._computed(variable)
+        rate = self._computed(learning_rate)
+        if not self._matches(variable, self.not_adapted):
+            rate = rate * self._trust_ratio(variable, change)
+        change = self._computed(rate, 1) * self._computed(change, 1)
+        self.assign_sub(variable, ops.cast(change, variable.dtype))
+
+    def _trust_ratio(self, variable: Any, change: Any) -> Any:
+        """The size of a variable over that of its change; 1 if one of them is zero."""
+        size, step = _norm(self._computed(variable)), _norm(change)
+        if self.weight_norm_clip is not None:
+            size = ops.minimum(size, self._computed(self.weight_norm_clip))
+        meaningful = ops.logical_and(size > 0, step > 0)
+        ones = ops.ones_like(step)
+        return ops.where(meaningful, size / ops.where(meaningful, step, ones), ones)
+
+    def _matches(self, variable: Any, patterns: Sequence[str]) -> bool:
+        known = self._trainable_variables[self._get_variable_index(variable)]
+        path = getattr(known, "path", known.name)
+        return any(re.search(pattern, path) for pattern in patterns)
+
+    def get_config(self) -> dict[str, Any]:
+        """What `from_config` needs to make the same optimizer."""
+        names = ("beta_1", "beta_2", "epsilon", "weight_decay_rate", "debiasing", "m_dtype", "v_dtype")
+        return {
+            **super().get_config(),
+            **{name: getattr(self, name) for name in (*names, "weight_norm_clip")},
+            "exclude_from_weight_decay": list(self.not_decayed),
+            "exclude_from_layer_adaptation": list(self.not_adapted),
+        }
+
+
+def _norm(values: Any) -> Any:
+    return ops.sqrt(ops.sum(ops.square(values)))

@@ -1,0 +1,46 @@
+"""Gradients that layers captured during a training step reach the optimizer."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from keras_ipu.optimizers.handing_down import takes_captured_grads
+
+
+def capturing_step(model: Any) -> Callable[[Any], Any]:
+    """A model's `train_step` in which captured gradients are kept, and handed to an optimizer that takes them.
+
+    Without layers that capture, it is the `train_step`.
+    """
+
+    def step(data: Any) -> Any:
+        with _captured_for(model.optimizer):
+            return model.train_step(data)
+
+    return step
+
+
+@contextlib.contextmanager
+def _captured_for(optimizer: Any) -> Iterator[None]:
+    """Within it, `optimizer.apply_gradients` gets `captured_grads`, if it takes them."""
+    from ipu_tf.eager import backprop
+
+    with backprop.GradientCaptureContext() as context:
+        if optimizer is None or not takes_captured_grads(optimizer):
+            yield
+            # A context is open until its gradients are asked for.
+            _ = context.captured_gradients
+            return
+        stock = optimizer.apply_gradients
+
+        def apply_gradients(*args: Any, **kwargs: Any) -> Any:
+            return stock(*args, **{"captured_grads": context.captured_gradients, **kwargs})
+
+        # Keras's training step knows nothing of captured gradients: it calls what it finds on the object.
+        optimizer.apply_gradients = apply_gradients
+        try:
+            yield
+        finally:
+            del optimizer.apply_gradients

@@ -1,0 +1,145 @@
+"""Layers around other layers that capture gradients for the optimizer to look at.
+
+In `fit`, captured gradients reach `optimizer.apply_gradients` as `captured_grads`, a dict from tag to gradients.
+In a loop of your own they are what a `GradientCaptureTape` or `GradientCaptureContext` captured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+
+
+def _capture(tensors: Any, tag: str) -> Any:
+    """Tensors as they are, whose gradients are captured under `tag`."""
+    from ipu_tf.ops import grad_util_ops
+
+    return grad_util_ops.capture_upstream_gradients(tensors, tag=tag)
+
+
+def _checked(layer: Any) -> Any:
+    if not isinstance(layer, keras.layers.Layer):
+        raise ValueError("Expected an instance of a keras.engine.base_layer.Layer")
+    return layer
+
+
+class _GradientCaptureLayer(keras.layers.Wrapper):
+    """A layer around another, named by its tag."""
+
+    _SUFFIX = ""
+
+    def __init__(self, layer: Any, tag: str | None = None, **kwargs: Any) -> None:
+        layer = _checked(layer)
+        tag = layer.name + self._SUFFIX if tag is None else tag
+        super().__init__(layer, **{"name": tag, "dtype": layer.dtype_policy, **kwargs})
+        self.tag = tag
+
+    def call(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """What the wrapped layer gives."""
+        return self.layer(inputs, *args, **kwargs)
+
+    def get_config(self) -> dict[str, Any]:
+        """What `from_config` needs to make the same layer."""
+        return {**super().get_config(), "tag": self.tag}
+
+
+@keras.saving.register_keras_serializable(package="keras_ipu")
+class CaptureUpstreamGradients(_GradientCaptureLayer):
+    """A layer whose output's gradient is captured: the one that comes from the layers after it.
+
+    Args:
+        layer: the layer to wrap.
+        tag: under which the gradient is captured; default: the layer's name with `_cug` after it.
+        kwargs: of `keras.layers.Layer`.
+
+    Raises:
+        ValueError: if `layer` is not a Keras layer.
+    """
+
+    _SUFFIX = "_cug"
+
+    def call(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """What the wrapped layer gives."""
+        return _capture(super().call(inputs, *args, **kwargs), self.tag)
+
+
+@keras.saving.register_keras_serializable(package="keras_ipu")
+class _ActivationCapture(keras.layers.Activation):
+    """An activation whose input's gradient is captured."""
+
+    def __init__(self, activation: Any, tag: str, **kwargs: Any) -> None:
+        super().__init__(activation, **kwargs)
+        self.tag = tag
+
+    def call(self, inputs: Any) -> Any:
+        return super().call(_capture(inputs, self.tag))
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "tag": self.tag}
+
+
+@keras.saving.register_keras_serializable(package="keras_ipu")
+class CaptureActivationGradients(_GradientCaptureLayer):
+    """A layer for whose activations the gradient of their input is captured.
+
+    The layer is made again from its configuration, with activations that capture; a built one keeps its weights.
+
+    Args:
+        layer: the layer to wrap; its configuration must have an activation.
+        tag: gradients are captured under `<tag>_<name of the activation>`, e.g. `dense_cag_activation`; default: the
+            layer's name with `_cag` after it.
+        kwargs: of `keras.layers.Layer`.
+
+    Raises:
+        ValueError: if `layer` is not a Keras layer or has no activation.
+    """
+
+    _SUFFIX = "_cag"
+
+    def __init__(self, layer: Any, tag: str | None = None, **kwargs: Any) -> None:
+        if not self.layer_is_supported(layer):
+            raise ValueError(
+                f"Layer {layer.name} does not use an activation function so is not supported by "
+                "keras.ipu.layers.CaptureActivationGradients"
+            )
+        super().__init__(layer, tag, **kwargs)
+        self._original = keras.saving.serialize_keras_object(layer)
+        config = layer.get_config()
+        self._wrapped_activations = {
+            key: _ActivationCapture(activation, f"{self.tag}_{key}", dtype=layer.dtype_policy)
+            for key, activation in _activations(config).items()
+        }
+        self.layer = type(layer).from_config({**config, **self._wrapped_activations})
+        if layer.built:
+            self.layer.build_from_config(layer.get_build_config())
+            self.layer.set_weights(layer.get_weights())
+
+    @staticmethod
+    def layer_is_supported(layer: Any) -> bool:
+        """Whether a layer has an activation in its configuration.
+
+        Raises:
+            ValueError: if `layer` is not a Keras layer.
+        """
+        return bool(_activations(_checked(layer).get_config()))
+
+    def get_config(self) -> dict[str, Any]:
+        """What `from_config` needs to make the same layer."""
+        config = keras.layers.Layer.get_config(self)
+        return {**config, "layer": self._original, "tag": self.tag}
+
+
+def _activations(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The activations in a layer's configuration, by key."""
+    found = {key: _activation(value) for key, value in config.items() if "activation" in key}
+    return {key: activation for key, activation in found.items() if activation is not None}
+
+
+def _activation(value: Any) -> Any:
+    """The activation that a value of a configuration stands for; None if it stands for none."""
+    try:
+        return keras.activations.get(value)
+    except (ValueError, TypeError):
+        return None

@@ -1,0 +1,64 @@
+"""How a wrapper hands gradients to an optimizer of somebody else, now or under a condition."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+
+
+def as_written(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that TensorFlow's AutoGraph leaves alone when a `tf.function` calls it, as it does with Keras's."""
+    if keras.backend.backend() != "tensorflow":
+        return method
+    import tensorflow as tf
+
+    unconverted: Callable[..., Any] = tf.autograph.experimental.do_not_convert(method)
+    return unconverted
+
+
+def takes_captured_grads(optimizer: Any) -> bool:
+    """Whether an optimizer makes use of captured gradients: it says so, or its `apply_gradients` takes them."""
+    says_so = getattr(optimizer, "supports_captured_grads", None)
+    if says_so is not None:
+        return bool(says_so)
+    return "captured_grads" in inspect.signature(optimizer.apply_gradients).parameters
+
+
+def apply_gradients_of(
+    optimizer: Any, grads: Sequence[Any], variables: Sequence[Any], captured_grads: Mapping[str, Any] | None
+) -> None:
+    """Lets an optimizer that is none of ours apply gradients, with the captured ones if it takes them."""
+    if captured_grads is not None and takes_captured_grads(optimizer):
+        optimizer.apply_gradients(list(zip(grads, variables, strict=True)), captured_grads=captured_grads)
+    else:
+        optimizer.apply(list(grads), list(variables))
+
+
+def apply_when(due: Any, step: Callable[[], None], state: Sequence[Any]) -> None:
+    """Runs `step`, which changes variables, where a condition that is only known on the device holds.
+
+    Args:
+        due: a boolean scalar.
+        step: assigns to some of the variables of `state`, and to no others.
+        state: Keras variables, or TensorFlow's with Keras's TensorFlow backend.
+    """
+    if keras.backend.backend() == "tensorflow":
+        keras.ops.cond(due, step, _nothing)
+        return
+    # A branch of other backends must be free of effects: it gives the variables' new values.
+    after = keras.ops.cond(due, lambda: _values_after(step, state), lambda: [variable.value for variable in state])
+    for variable, value in zip(state, after, strict=True):
+        variable.assign(value)
+
+
+def _values_after(step: Callable[[], None], state: Sequence[Any]) -> list[Any]:
+    with keras.StatelessScope(state_mapping=[(variable, variable.value) for variable in state]) as scope:
+        step()
+    return [scope.get_current_value(variable) for variable in state]
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,209 @@
+"""The optimizer that holds another one: what all wrappers of this package share.
+
+A step goes through a chain of wrappers twice, as it did in Keras 2:
+
+    transform_gradients   innermost first: what was done where gradients are computed
+    update                outermost first: what is done where they are applied, down to the stock optimizer's `apply`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import keras
+
+from keras_ipu.optimizers.handing_down import apply_gradients_of, as_written, takes_captured_grads
+
+CapturedGrads = Mapping[str, Any] | None
+"""Captured gradients by tag: each a tensor or a list of tensors."""
+
+
+def _of_inner(name: str) -> Any:
+    """A property of the wrapped optimizer, shown as one of the wrapper."""
+
+    def read(self: Any) -> Any:
+        return getattr(self.inner_optimizer, name)
+
+    def write(self: Any, value: Any) -> None:
+        # Keras's constructor sets its defaults before there is an inner optimizer; those are not for it.
+        if "inner_optimizer" in vars(self):
+            setattr(self.inner_optimizer, name, value)
+
+    return property(read, write, doc=f"`{name}` of the wrapped optimizer.")
+
+
+@keras.saving.register_keras_serializable(package="keras_ipu")
+class IpuOptimizer(keras.optimizers.Optimizer):
+    """Wraps an optimizer and does what it does. Base class of the wrappers of this package.
+
+    Args:
+        opt: the `keras.optimizers.Optimizer` to wrap, by name or as an object.
+        name: of this optimizer.
+
+    Attributes:
+        inner_optimizer: the wrapped optimizer.
+
+    Raises:
+        TypeError: if `opt` is not a Keras optimizer.
+    """
+
+    clipnorm = _of_inner("clipnorm")
+    global_clipnorm = _of_inner("global_clipnorm")
+    clipvalue = _of_inner("clipvalue")
+
+    def __init__(self, opt: Any, name: str | None = None) -> None:
+        super().__init__(learning_rate=0.0, name=name)
+        self.inner_optimizer = _keras_optimizer(opt, type(self).__name__)
+
+    def build(self, variables: Sequence[Any]) -> None:
+        """Makes this optimizer's variables and those of the wrapped one.
+
+        Args:
+            variables: the model's trainable variables.
+        """
+        if not self.inner_optimizer.built:
+            self.inner_optimizer.build(variables)
+        super().build(variables)
+
+    @as_written
+    def apply_gradients(
+        self, grads_and_vars: Iterable[tuple[Any, Any]], captured_grads: CapturedGrads = None, name: str | None = None
+    ) -> Any:
+        """Updates variables by their gradients.
+
+        Args:
+            grads_and_vars: (gradient, variable) pairs.
+            captured_grads: gradients that layers captured, by tag, for optimizers that look at them.
+            name: accepted for compatibility, ignored.
+
+        Returns:
+            The number of updates so far.
+        """
+        grads, variables = zip(*grads_and_vars, strict=True)
+        self.apply(list(grads), list(variables), captured_grads)
+        return self.iterations
+
+    @as_written
+    def apply(
+        self,
+        grads: Sequence[Any],
+        trainable_variables: Sequence[Any] | None = None,
+        captured_grads: CapturedGrads = None,
+    ) -> None:
+        """Updates variables by their gradients.
+
+        Args:
+            grads: a gradient for each variable, or None where there is none.
+            trainable_variables: the variables; default: those that the optimizer was built with.
+            captured_grads: gradients that layers captured, by tag.
+
+        Raises:
+            ValueError: if no variables are given and the optimizer is not built, or a variable is unknown.
+        """
+        if trainable_variables is None:
+            if not self.built:
+                raise ValueError(
+                    f"{self.name} does not know its variables yet. Pass `trainable_variables`, or call "
+                    "`optimizer.build(trainable_variables)` first."
+                )
+            trainable_variables = self._trainable_variables
+        variables = list(trainable_variables)
+        if not self.built:
+            self.build(variables)
+        self._check_variables_are_known(variables)
+        self.update(self.transform_gradients(list(grads), variables), variables, captured_grads)
+
+    def transform_gradients(self, grads: list[Any], variables: list[Any]) -> list[Any]:
+        """What the chain makes of gradients where they are computed, the innermost wrapper first."""
+        inner = self.inner_optimizer
+        return inner.transform_gradients(grads, variables) if isinstance(inner, IpuOptimizer) else grads
+
+    def update(self, grads: list[Any], variables: list[Any], captured_grads: CapturedGrads = None) -> None:
+        """Applies gradients that went through `transform_gradients`: hands them to the wrapped optimizer."""
+        inner = self.inner_optimizer
+        if isinstance(inner, IpuOptimizer):
+            inner.update(grads, variables, captured_grads)
+        else:
+            apply_gradients_of(inner, grads, variables, captured_grads)
+
+    @property
+    def supports_captured_grads(self) -> bool:
+        """Whether `apply_gradients` makes use of captured gradients: as the wrapped optimizer does."""
+        return takes_captured_grads(self.inner_optimizer)
+
+    def scale_loss(self, loss: Any) -> Any:
+        """The loss as the wrapped optimizer wants it before gradients are computed."""
+        return self.inner_optimizer.scale_loss(loss)
+
+    def finalize_variable_values(self, var_list: Sequence[Any]) -> None:
+        """Leaves variables with their final values at the end of training, as the wrapped optimizer does."""
+        self.inner_optimizer.finalize_variable_values(var_list)
+
+    @property
+    def variables(self) -> list[Any]:
+        """This optimizer's variables and those of the wrapped one."""
+        return self._variables + self.inner_optimizer.variables
+
+    @property
+    def learning_rate(self) -> Any:
+        """The learning rate of the wrapped optimizer."""
+        return self.inner_optimizer.learning_rate
+
+    @learning_rate.setter
+    def learning_rate(self, learning_rate: Any) -> None:
+        self.inner_optimizer.learning_rate = learning_rate
+
+    lr = learning_rate
+
+    @property
+    def iterations(self) -> Any:
+        """How many updates the wrapped optimizer made."""
+        return self.inner_optimizer.iterations
+
+    @property
+    def weights(self) -> list[Any]:
+        """The variables once the optimizer is built; none before."""
+        return self.variables if self.built else []
+
+    def get_weights(self) -> list[Any]:
+        """The values of `weights`, as numpy arrays."""
+        return [variable.numpy() for variable in self.weights]
+
+    def set_weights(self, weights: Sequence[Any]) -> None:
+        """Gives `weights` new values.
+
+        Raises:
+            ValueError: if there are more or fewer values than weights.
+        """
+        if len(weights) != len(self.weights):
+            raise ValueError(
+                f"{self.name} has {len(self.weights)} weights. Received: {len(weights)} values. An optimizer has its "
+                "weights once it is built: `optimizer.build(model.trainable_variables)`."
+            )
+        for variable, value in zip(self.weights, weights, strict=True):
+            variable.assign(value)
+
+    def get_config(self) -> dict[str, Any]:
+        """What `from_config` needs to make the same optimizer."""
+        return {"name": self.name, "inner_optimizer": keras.saving.serialize_keras_object(self.inner_optimizer)}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], custom_objects: Mapping[str, Any] | None = None) -> Any:
+        """An optimizer from what `get_config` gave, without the values of its variables."""
+        arguments = {
+            name: keras.saving.deserialize_keras_object(value, custom_objects) if isinstance(value, dict) else value
+            for name, value in config.items()
+        }
+        return cls(arguments.pop("inner_optimizer"), **arguments)
+
+
+def _keras_optimizer(opt: Any, wrapper: str) -> Any:
+    if isinstance(opt, str):
+        opt = keras.optimizers.get(opt)
+    if not isinstance(opt, keras.optimizers.Optimizer):
+        raise TypeError(
+            f"{wrapper} wraps a keras.optimizers.Optimizer. Received: {opt!r} of type {type(opt).__name__}. For "
+            "tf.compat.v1.train optimizers use the wrappers of ipu.optimizers."
+        )
+    return opt

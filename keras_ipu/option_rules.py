@@ -1,0 +1,167 @@
+"""Which values the options of an IPU model may have."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+_REDUCTIONS = ("SUM", "MEAN", "RUNNING_MEAN")
+_AUTOMATIC_PIPELINING = (
+    "computational_stages",
+    "repeat_count",
+    "inputs",
+    "infeed_queue",
+    "outfeed_queue",
+    "optimizer_function",
+)
+_INCOMPATIBLE_PIPELINING = ("outfeed_loss", "outfeed_mask", "batch_serialization_iterations")
+_EXPLICIT_PIPELINING = {
+    "gradient_accumulation_count": "gradient_accumulation_steps_per_replica",
+    "device_mapping": "device_mapping",
+    "accumulate_outfeed": "accumulate_outfeed",
+}
+_AUTOMATIC = "Found `{}` key in `{}`. This argument is automatically set by Keras."
+_INCOMPATIBLE = "Found `{}` key in `{}`. This argument is not compatible with Keras."
+_NORMALIZE = (
+    "Found `experimental_normalize_gradients` argument to `{}`. This argument has now been removed, use "
+    "`gradient_accumulation_reduction_method` instead."
+)
+
+
+def checked_steps(steps: Any) -> int | None:
+    """A number of gradient accumulation steps; None stays None.
+
+    Raises:
+        ValueError: unless it is a positive integer.
+    """
+    if steps is None:
+        return None
+    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
+        raise ValueError(
+            f"Expected `gradient_accumulation_steps_per_replica` to be a positive integer, but got {steps} instead."
+        )
+    return steps
+
+
+def checked_reduction(method: Any) -> str:
+    """The name of a gradient accumulation reduction method, from its name in any case or the enum's member.
+
+    Raises:
+        ValueError: if there is no such method.
+
+    Example:
+        >>> checked_reduction("mean")
+        'MEAN'
+    """
+    name = method if isinstance(method, str) else getattr(method, "name", None)
+    if isinstance(name, str) and name.upper() in _REDUCTIONS:
+        return name.upper()
+    raise ValueError(
+        f"Cannot parse {method} as one of GradientAccumulationReductionMethod. Valid values are: "
+        f"{', '.join(_REDUCTIONS)}."
+    )
+
+
+def checked_device_mapping(mapping: Any) -> tuple[int, ...] | None:
+    """The IPU of each pipeline stage; None stays None.
+
+    Raises:
+        ValueError: unless it is a list of integers.
+    """
+    if mapping is None:
+        return None
+    if not isinstance(mapping, list) or not all(isinstance(ipu, int) for ipu in mapping):
+        raise ValueError("Expected `device_mapping` to be a list of integers.")
+    return tuple(mapping)
+
+
+def checked_accumulation_kwargs(kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Further arguments of the optimizer that accumulates gradients.
+
+    Raises:
+        ValueError: for arguments that are set in other ways.
+    """
+    found = "Found `{}` key in `gradient_accumulation_optimizer_kwargs`. "
+    if "opt" in kwargs:
+        raise ValueError(
+            found.format("opt") + "This is not supported as the optimizer which the model has been compiled with is "
+            "automatically wrapped."
+        )
+    if "num_mini_batches" in kwargs:
+        raise ValueError(
+            found.format("num_mini_batches") + "Set the `gradient_accumulation_steps_per_replica` argument to "
+            "`set_gradient_accumulation_options` instead."
+        )
+    if "experimental_normalize_gradients" in kwargs:
+        raise ValueError(_NORMALIZE.format("set_gradient_accumulation_options"))
+    return kwargs
+
+
+def checked_pipelining_kwargs(kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Further arguments of `pipelining_ops.pipeline`.
+
+    Returns:
+        Them, with `gradient_accumulation_for_captured_grads=False` unless it was given.
+
+    Raises:
+        ValueError: for arguments that are set in other ways or make no sense with Keras.
+    """
+    for explicit, argument in _EXPLICIT_PIPELINING.items():
+        if explicit in kwargs:
+            raise ValueError(
+                f"Found `{explicit}` key in `pipelining_kwargs`. Set the `{argument}` argument to "
+                "`set_pipelining_options` instead."
+            )
+    _refuse(_AUTOMATIC, _AUTOMATIC_PIPELINING, "pipelining_kwargs", kwargs)
+    _refuse(_INCOMPATIBLE, _INCOMPATIBLE_PIPELINING, "pipelining_kwargs", kwargs)
+    if "experimental_normalize_gradients" in kwargs:
+        raise ValueError(_NORMALIZE.format("set_pipelining_options"))
+    return {"gradient_accumulation_for_captured_grads": False, **kwargs}
+
+
+def checked_infeed_kwargs(kwargs: Mapping[str, Any], queue: Callable[..., Any]) -> Mapping[str, Any]:
+    """Arguments of the infeed queues that Keras makes.
+
+    Args:
+        kwargs: the arguments.
+        queue: the class of the queues.
+
+    Raises:
+        ValueError: for arguments that Keras sets itself.
+        TypeError: for arguments that a queue does not have.
+    """
+    _refuse(_AUTOMATIC, ("dataset", "infeed_spec", "element_spec"), "kwargs", kwargs)
+    _refuse(_INCOMPATIBLE, ("_internal_id",), "kwargs", kwargs)
+    _known("set_infeed_queue_options", kwargs, queue)
+    return kwargs
+
+
+def checked_outfeed_kwargs(kwargs: Mapping[str, Any], queue: Callable[..., Any]) -> Mapping[str, Any]:
+    """Arguments of the outfeed queues that Keras makes.
+
+    Args:
+        kwargs: the arguments.
+        queue: the class of the queues.
+
+    Raises:
+        ValueError: for arguments that make no sense with Keras.
+        TypeError: for arguments that a queue does not have.
+    """
+    _refuse(_INCOMPATIBLE, ("outfeed_mode", "device_ordinal"), "kwargs", kwargs)
+    _known("set_outfeed_queue_options", kwargs, queue)
+    return kwargs
+
+
+def _refuse(text: str, names: Iterable[str], where: str, kwargs: Mapping[str, Any]) -> None:
+    for name in names:
+        if name in kwargs:
+            raise ValueError(text.format(name, where))
+
+
+def _known(method: str, kwargs: Mapping[str, Any], queue: Callable[..., Any]) -> None:
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    known = [name for name, each in inspect.signature(queue).parameters.items() if each.kind in named]
+    for name in kwargs:
+        if name not in known:
+            raise TypeError(f"{method}() got an unexpected keyword argument {name!r}: the queue takes {known}.")
