@@ -1,4 +1,4 @@
-"""Arguments of functions that were given and do nothing here, as `config.ignored_options()` is for the configuration."""
+"""Arguments that were given and do nothing here: for functions what `config.ignored_options()` is for attributes."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ipu_tf.config_state import configured_devices
 from ipu_tf.deferred_errors import defer
 from ipu_tf.device import queues
 from ipu_tf.device.outfeed import Outfeed
@@ -156,9 +157,17 @@ class IPUOutfeedQueue:
         if eager:
             return self._pack([tf.convert_to_tensor(array) for array in self._rows(wait_for_completion)])
         last = self._mode is IPUOutfeedMode.LAST
-        outputs = [s if last else tf.TensorSpec([None, *s.shape], s.dtype) for s in self._specs]
+        outputs = [self._dequeued_spec(spec, last) for spec in self._specs]
         op = host_op(lambda: self._rows(wait_for_completion), [], outputs, f"{self._id}_dequeue")
         return self._pack(op.results)
+
+    def _dequeued_spec(self, spec: tf.TensorSpec, last: bool) -> tf.TensorSpec:
+        """What a graph knows of a dequeued tensor: rows of several replicas have one more dimension."""
+        devices = configured_devices()
+        ordinal = self._device_ordinal or 0
+        if ordinal < len(devices) and devices[ordinal].num_ipus > 1:
+            return tf.TensorSpec(None, spec.dtype)
+        return spec if last else tf.TensorSpec([None, *spec.shape], spec.dtype)
 
     def __iter__(self) -> Iterator[Any]:
         """Takes waiting rows one by one, until none is left.

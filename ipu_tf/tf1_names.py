@@ -40,20 +40,13 @@ def bridge_tf1_names(tensorflow: ModuleType) -> None:
             _bridge(importlib.import_module(today.__name__), getattr(v1, name))
 
 
-#: Functions that moved to modules of their own: name -> module.
-_CONTROL_FLOW = {
-    "case": "tensorflow.python.ops.control_flow_case",
-    "cond": "tensorflow.python.ops.cond",
-    "switch_case": "tensorflow.python.ops.control_flow_switch_case",
-    "while_loop": "tensorflow.python.ops.while_loop",
-}
+#: Functions that `control_flow_ops` held before TensorFlow 2.12.
+_CONTROL_FLOW = frozenset({"case", "cond", "switch_case", "while_loop"})
 
 
 def bridge_control_flow(module: ModuleType) -> None:
-    """Lets `tensorflow.python.ops.control_flow_ops` give the functions that it held before TensorFlow 2.12."""
-    add_fallback(
-        module, _CONTROL_FLOW.__contains__, lambda name: getattr(importlib.import_module(_CONTROL_FLOW[name]), name)
-    )
+    """Lets TensorFlow's inner module `control_flow_ops` give the functions that it held before TensorFlow 2.12."""
+    add_fallback(module, _CONTROL_FLOW.__contains__, lambda name: getattr(_v1(), name))
 
 
 def bridge_variables(module: ModuleType) -> None:
@@ -61,10 +54,13 @@ def bridge_variables(module: ModuleType) -> None:
 
     def initialized_value(self: Any) -> Any:
         """The variable's value, or what it starts with as long as it has none."""
-        cond = importlib.import_module("tensorflow.python.ops.cond").cond
-        return cond(self.is_initialized(), self.read_value, lambda: self.initial_value)
+        return _v1().cond(self.is_initialized(), self.read_value, lambda: self.initial_value)
 
     module.BaseResourceVariable.initialized_value = initialized_value
+
+
+def _v1() -> Any:
+    return importlib.import_module("tensorflow").compat.v1
 
 
 def _bridge(today: ModuleType, v1: ModuleType) -> None:

@@ -3,6 +3,7 @@
 Nothing here has to be imported by a user: entering the scope does. Models made outside a scope stay stock Keras.
 """
 
+import importlib
 from typing import Any
 
 from ipu_tf.strategy_hooks import add_graph_hook, add_scope_hook
@@ -32,6 +33,18 @@ __all__ = [
     "keras_scope",
 ]
 
+#: Modules that are reached as attributes of this package.
+_HOMES = {
+    "addons": "keras_ipu.addons",
+    "layers": "keras_ipu.layers",
+    "losses": "keras_ipu.addons.losses",
+    "optimizers": "keras_ipu.optimizers",
+}
+#: What Graphcore's package held up to SDK 2.5.
+_OLD_NAMES = {"CTCLoss": "keras_ipu.addons.losses"} | dict.fromkeys(
+    ("Model", "PipelineModel", "PipelineSequential", "Sequential"), "keras_ipu.deleted_models"
+)
+
 
 def __getattr__(name: str) -> Any:
     if name == "PipelineStage":
@@ -39,6 +52,10 @@ def __getattr__(name: str) -> Any:
         from keras_ipu.stage import PipelineStage
 
         return PipelineStage
+    if name in _HOMES:
+        return importlib.import_module(_HOMES[name])
+    if name in _OLD_NAMES:
+        return getattr(importlib.import_module(_OLD_NAMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -1,6 +1,7 @@
 """An epoch of an IPU model: which batches go into which execution.
 
-With R replicas a step takes R batches: replica `r` of step `i` gets batch `R * i + r`. Steps are counted for each replica.
+With R replicas a step takes R batches: replica `r` of step `i` gets batch `R * i + r`. Steps are counted for each
+replica.
 """
 
 from __future__ import annotations

@@ -155,7 +155,6 @@ def unsupported(options: IPUOptions, pipelined: bool, doing: str) -> None:
     Raises:
         EmulationError: for one of them.
     """
-    training = doing == "fit"
     not_yet = {
         "set_asynchronous_callbacks(True)": options.asynchronous_callbacks,
     }

@@ -203,12 +203,3 @@ def test_a_reset_brings_variables_back_and_frees_the_device(strategy: Strategy) 
     assert len(RESIDENCY) > 0
     ipu.config.reset_ipu_configuration()
     assert len(RESIDENCY) == 0 and float(variable) == 2.0
-
-
-def test_several_ipus_are_refused_rather_than_run_as_one_replica() -> None:
-    config = ipu.config.IPUConfig()
-    config.auto_select_ipus = 2
-    config.configure_ipu_system()
-    with pytest.raises(NotImplementedError, match="has 2 IPUs.*Replication is not emulated yet"):
-        ipu.ipu_strategy.IPUStrategy().run(tf.function(lambda: tf.constant(1.0)))
-    ipu.config.reset_ipu_configuration()

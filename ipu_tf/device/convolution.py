@@ -108,7 +108,8 @@ def _solved(problem: CanonicalConvolution) -> Callable[[jax.Array, jax.Array], j
 
     @solved.def_vmap
     def _(size: int, batched: Sequence[bool], lhs: jax.Array, rhs: jax.Array) -> tuple[jax.Array, bool]:
-        operands = [x if has else jax.numpy.broadcast_to(x, (size, *x.shape)) for x, has in zip((lhs, rhs), batched)]
-        return lax.map(lambda pair: solve(*pair, problem), tuple(operands)), True
+        pairs = zip((lhs, rhs), batched, strict=True)
+        operands = tuple(x if has else jax.numpy.broadcast_to(x, (size, *x.shape)) for x, has in pairs)
+        return lax.map(lambda pair: solve(*pair, problem), operands), True
 
     return solved

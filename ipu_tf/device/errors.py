@@ -91,3 +91,17 @@ class NoTrainingLoop(DeviceError):
             "Detected a gradient accumulation operation which is not inside a training loop. The model with the "
             "gradient accumulation operation needs to be wrapped in a training loop.\nWrap the step in `loops.repeat`."
         )
+
+
+class ReplicaGroupError(DeviceError, ValueError):
+    """Replicas were asked to meet in groups that do not divide them.
+
+    Args:
+        group: the size of a group.
+        replicas: how many replicas there are.
+    """
+
+    def __init__(self, group: int, replicas: int) -> None:
+        super().__init__(
+            f"The replica group size (got {group}) does not evenly divide the total number of replicas (got {replicas})"
+        )

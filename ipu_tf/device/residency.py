@@ -80,7 +80,7 @@ class Residency:
             return buffer
 
     def commit(self, variable: HostVariable, buffer: jax.Array) -> None:
-        """Keeps the variable's new value, which an execution produced. The host sees it (of replica 0) after `flush`."""
+        """Keeps the variable's new value, which an execution produced. After `flush` the host sees replica 0's."""
         with self._lock:
             resident = self._residents[id(variable)]
             resident.buffer, resident.dirty = buffer, True

@@ -19,7 +19,7 @@ _STREAM_STEP = 0x9E3779B9
 
 
 def reset_seed(seed: int, ordinal: int = 0, identical_replicas: bool = False) -> None:
-    """Starts the sequence of `/device:IPU:<ordinal>` again from `seed`, with one stream for all replicas or one each."""
+    """Starts the sequence of `/device:IPU:<ordinal>` again from `seed`: one stream for all replicas, or one each."""
     with _lock:
         _next[ordinal] = (seed & 0xFFFFFFFF, 0)
         (_identical.add if identical_replicas else _identical.discard)(ordinal)

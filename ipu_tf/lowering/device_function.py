@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ipu_tf.device.errors import DeviceError
 from ipu_tf.device.executable import Executable
 from ipu_tf.lowering import tf_private
 from ipu_tf.lowering.build import build_program
@@ -32,7 +33,10 @@ class DeviceFunction:
     def __init__(self, function: Any, target: Target) -> None:
         self._function = function  # keeps the captured variables alive
         self.lowered: Lowered = lower(function)
-        self.executable = Executable(build_program(self.lowered.module, target.replicas), target.ordinal)
+        try:
+            self.executable = Executable(build_program(self.lowered.module, target.replicas), target.ordinal)
+        except DeviceError as error:
+            raise as_promised(error) from error.__cause__
         self._captures = Captures(self.lowered)
 
     def __call__(self, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:

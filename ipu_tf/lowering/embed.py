@@ -116,7 +116,10 @@ class _GraphProgram:
         key = (target, *((value.shape, value.dtype) for value in values))
         with self._lock:
             if key not in self._ready:
-                self._ready[key] = self._made_ready(inputs, states, target)
+                try:
+                    self._ready[key] = self._made_ready(inputs, states, target)
+                except DeviceError as error:
+                    raise as_promised(error) from error.__cause__
         return self._ready[key].run(inputs, states, self._outputs, self.written)
 
     def _made_ready(self, inputs: Sequence[np.ndarray], states: Sequence[np.ndarray], target: Target) -> _Ready:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from ipu_tf.device.connection import CompileOnly
-from ipu_tf.device.errors import InfeedExhausted, MiniBatchesError, NoTrainingLoop, UnknownQueue
+from ipu_tf.device.errors import InfeedExhausted, MiniBatchesError, NoTrainingLoop, ReplicaGroupError, UnknownQueue
 from ipu_tf.device.host_tables import HostTableExists, UnknownHostTable
 
 
@@ -20,7 +20,7 @@ def as_promised(error: BaseException) -> BaseException:
             "Trying to access an infeed dataset iterator which has not been created. Did you initialize the "
             f"infeed_queue '{error.name}' ?",
         )
-    if isinstance(error, CompileOnly):
+    if isinstance(error, (CompileOnly, ReplicaGroupError)):
         return tf.errors.InvalidArgumentError(None, None, str(error))
     if isinstance(error, UnknownQueue):
         return tf.errors.NotFoundError(None, None, str(error))

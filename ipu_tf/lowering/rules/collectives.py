@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from ipu_tf.device import collectives
+from ipu_tf.device.errors import ReplicaGroupError
 from ipu_tf.lowering.module import configuration
 from ipu_tf.lowering.op import Op
 from ipu_tf.lowering.rules.registry import custom_call_rule, rule
@@ -52,9 +53,7 @@ def _reduce_scatter(importer: Any, op: Op, *values: jax.Array) -> list[jax.Array
 
 def _checked_group(group: int | None, replicas: int) -> int | None:
     if group is not None and replicas % group:
-        raise ValueError(
-            f"The replica group size (got {group}) does not evenly divide the total number of replicas (got {replicas})"
-        )
+        raise ReplicaGroupError(group, replicas)
     return group
 
 
@@ -62,6 +61,6 @@ def _check_factor(op: Op, replicas: int) -> None:
     factor = configuration(op.operation)["replication_factor"]
     if factor != replicas:
         raise ValueError(
-            f"`{op.origin}` was given replication_factor={factor}, but the program runs as {replicas} replicas: as many "
-            "as the IPUs of its device allow. Give it that number, or configure another number of IPUs."
+            f"`{op.origin}` was given replication_factor={factor}, but the program runs as {replicas} replicas: as "
+            "many as the IPUs of its device allow. Give it that number, or configure another number of IPUs."
         )

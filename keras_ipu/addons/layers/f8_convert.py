@@ -13,6 +13,10 @@ from keras_ipu.addons.layers.ipu_layer import tensorflow_ops
 class ConvertToF8(keras.layers.Layer):
     """Converts numbers to 8-bit ones. Takes the arguments of `keras.layers.Layer`."""
 
+    def __call__(self, data: Any, metadata: Any, **kwargs: Any) -> Any:
+        # Keras takes nothing but tensors by position, and metadata are a number.
+        return super().__call__(data, metadata=metadata, **kwargs)
+
     def call(self, data: Any, metadata: Any) -> list[Any]:
         """Converts.
 
@@ -47,3 +51,8 @@ class ConvertFromF8(keras.layers.Layer):
         """
         f8_ops = tensorflow_ops(self, "f8_ops")
         return f8_ops.convert_from_f8(f8_ops.QuarterTensor(*inputs), dtype=self.compute_dtype)
+
+    def get_config(self) -> dict[str, Any]:
+        """What `from_config` needs to make the same layer."""
+        config: dict[str, Any] = super().get_config()
+        return config
