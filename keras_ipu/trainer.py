@@ -135,7 +135,9 @@ def _build_while_tracing(stock: Callable[..., Any], model: Any, *args: Any, **kw
 
 def _metrics_from_host(stock: Callable[..., Any], model: Any, logs: Any) -> Any:
     flush_variables()
-    # Nothing comes from the device then: what the step returned are zeros.
+    if _replicas.get() > 1:
+        return logs  # the metrics' variables on the host are those of replica 0
+    # With synthetic outfeeds nothing comes from the device: what the step returned are zeros.
     return logs if use_synthetic_data_for(SyntheticDataCategory.Outfeed) else stock(model, logs)
 
 

@@ -204,3 +204,18 @@ def test_operands_of_two_types() -> None:
 def test_the_explanation_names_the_plan_that_is_taken() -> None:
     problem = CanonicalConvolution(64, 32, 32, (32, 32), (3, 3), (1, 1), ((0, 0), (0, 0)), (1, 1), (1, 1))
     assert choose(problem).name in explain(problem).splitlines()[0]
+
+
+@pytest.mark.parametrize("batch", [1, 128])
+@pytest.mark.parametrize("size", [28, 112])
+@pytest.mark.parametrize("window", [1, 3])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+def test_a_plan_is_found_for_large_layers(batch: int, size: int, window: int, stride: int) -> None:
+    """Plans that change a problem into another never go round in a circle."""
+    for padding in ((0, 0), (1, 1), (0, 1), (2, 2)):
+        problem = CanonicalConvolution(
+            batch, 256, 64, (size, size), (window,) * 2, (stride,) * 2, (padding,) * 2, (1, 1), (1, 1)
+        )
+        assert choose(problem).applies(problem)
+        summed = problem.but(leading_contraction=True)
+        assert choose(summed).applies(summed)

@@ -67,6 +67,11 @@ def _is_unpadded_and_large(problem: CanonicalConvolution) -> bool:
     return _has_fast_kernel(problem) and not problem.is_padded and _patch_bytes(problem) > UNPADDED_LIMIT
 
 
+def _is_worth_guarding(problem: CanonicalConvolution) -> bool:
+    """Not where the guard itself makes the result larger than the input, as it does for windows of one position."""
+    return _is_unpadded_and_large(problem) and not _is_overpadded(_guarded(problem))
+
+
 def _rate(problem: CanonicalConvolution) -> float:
     rates = {
         LEADING_RATE: problem.leading_contraction,
@@ -165,7 +170,7 @@ CANONICAL = Plan(
 GUARDED = Plan(
     "guarded",
     "without padding the library writes the windows out to memory; a row of zeros, its results cut off, avoids it",
-    _is_unpadded_and_large,
+    _is_worth_guarding,
     _cost_guarded,
     _emit_guarded,
 )
