@@ -16,12 +16,14 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_tf.device import queues
+from ipu_tf.device.errors import DeviceError
 from ipu_tf.device.infeed import Infeed
 from ipu_tf.device.synthetic import infeed_elements
 from ipu_tf.element_arguments import body_arguments
 from ipu_tf.flags import flags
 from ipu_tf.lowering import tf_private
 from ipu_tf.lowering.dataset_source import GraphDataset, eager_elements, flat_specs
+from ipu_tf.lowering.host_errors import as_promised
 from ipu_tf.lowering.host_op import host_op
 from ipu_tf.lowering.markers import dequeue_marker
 from ipu_tf.queue_arguments import checked_ordinal
@@ -120,6 +122,7 @@ class IPUInfeedQueue:
 
         Raises:
             tf.errors.NotFoundError: if the queue was not initialised, or is deleted already.
+            tf.errors.FailedPreconditionError: while a program runs that uses it.
         """
         if tf_private.executing_eagerly():
             self._delete()
@@ -160,7 +163,7 @@ class IPUInfeedQueue:
 
     def _start(self, open_source: Callable[[], Any]) -> None:
         self._check_element()
-        types = tuple(jax.ShapeDtypeStruct(tuple(s.shape), s.dtype.as_numpy_dtype) for s in self._specs)
+        types = tuple(jax.ShapeDtypeStruct(tuple(s.shape.as_list()), s.dtype.as_numpy_dtype) for s in self._specs)
         # TF_POPLAR_FLAGS may ask for data that does not come from the dataset, which then is never read.
         synthetic_data = flags().synthetic_data
         if synthetic_data.feeds:
@@ -170,7 +173,11 @@ class IPUInfeedQueue:
         queues.add_infeed(infeed)
 
     def _delete(self) -> None:
-        if not queues.remove(self._id):
+        try:
+            known = queues.remove(self._id)
+        except DeviceError as error:
+            raise as_promised(error) from None
+        if not known:
             raise tf.errors.NotFoundError(
                 None,
                 None,

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 STATS = re.compile(
-    r"ipu_tf: (\d+) programs? compiled, (\d+) executions?, (\d+) steps?, 1 replica "
+    r"ipu_tf: (\d+) programs? compiled, (\d+) executions?, (\d+) steps?, \d+ replicas? "
     r"on (?:1 device \(cpu\)|0 devices \(none\))"
 )
 
@@ -142,3 +142,12 @@ def test_pipeline_timetable() -> None:
     ran = run("pipeline_timetable", "--stages=2")
     assert "IPU 1  stage 1  ·   F0  B0 F1  B1 F2" in ran.output
     assert (ran.programs, ran.executions, ran.steps) == (0, 0, 0)
+
+
+def test_splits_of_an_update_give_the_same_weights() -> None:
+    ran = run("split_training", "--updates", "3")
+    rows = numbers(ran.output, "replicas")
+    assert len(rows) == 6
+    assert all(row[-1] < 2e-5 for row in rows), ran.output
+    assert ran.programs == ran.executions == 6
+    assert ran.steps == 3 * (1 + 8 + 1 + 4 + 8 + 4)

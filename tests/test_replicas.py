@@ -144,7 +144,8 @@ def test_an_infeed_that_ends_within_a_step_keeps_what_that_step_took() -> None:
         assert float(total.numpy()) == 0 + 1 + 2 + 3
 
 
-def test_a_queue_deep_inside_of_a_replicated_program_is_refused() -> None:
+def test_a_queue_deep_inside_of_a_replicated_program_serves_the_replicas_in_turn() -> None:
+    queue = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
     with ipus(2) as strategy, strategy.scope():
         iterator = iter(tf.data.Dataset.range(100).map(lambda i: tf.cast(i, tf.float32)))
 
@@ -154,10 +155,12 @@ def test_a_queue_deep_inside_of_a_replicated_program_is_refused() -> None:
             for _ in tf.range(2):
                 for _ in tf.range(3):
                     value += next(iterator)
+                    queue.enqueue(value)
             return value
 
-        with pytest.raises(NotImplementedError, match="in a loop or branch inside of another loop.*2 replicas"):
-            strategy.run(program, [iterator])
+        assert float(strategy.run(program, [iterator])) == sum(range(0, 12, 2))
+    rows = queue.dequeue().numpy()
+    np.testing.assert_array_equal(rows, np.cumsum(np.arange(12).reshape(6, 2), 0))
 
 
 @pytest.mark.parametrize("every", [1, 2, 3])

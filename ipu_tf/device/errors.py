@@ -49,6 +49,51 @@ class UnknownQueue(DeviceError):
         super().__init__(f"The program uses the {kind} '{name}', which was deleted or never started.")
 
 
+class InfeedShared(DeviceError):
+    """Two programs with different numbers of replicas take elements of one infeed.
+
+    Args:
+        name: the infeed's name.
+        before: how many replicas took elements so far.
+        wanted: how many the program has that would take more.
+    """
+
+    def __init__(self, name: str, before: int, wanted: int) -> None:
+        super().__init__(
+            f"Iterator for feed {name} has already been setup with a replication factor of {before} when it should "
+            f"have {wanted}.Infeeds can not be shared across graphs with different replication factors. Please create "
+            "a new InfeedQueue."
+        )
+
+
+class OutfeedShared(DeviceError):
+    """Two programs with different numbers of replicas give rows to one outfeed.
+
+    Args:
+        name: the outfeed's name.
+        before: how many replicas gave rows so far.
+        wanted: how many the program has that would give more.
+    """
+
+    def __init__(self, name: str, before: int, wanted: int) -> None:
+        super().__init__(
+            f"Outfeed with id='{name}' already exists but with a different tensor shape or replication factor. "
+            f"Consider changing the `feed_name` in IPUOutfeedQueue. It has rows of {before} replicas. Received: a "
+            f"program with {wanted}."
+        )
+
+
+class InfeedInUse(DeviceError):
+    """An infeed was to be deleted while a program runs that uses it.
+
+    Args:
+        name: the infeed's name.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Cannot delete infeed with id='{name}' while in use")
+
+
 class MiniBatchesError(DeviceError):
     """Gradients are accumulated over a number of mini-batches that does not divide the loop's iterations.
 
@@ -69,17 +114,6 @@ class MiniBatchesError(DeviceError):
             f"Detected a gradient accumulation operation with {mini_batches} number of mini batches inside a loop with "
             f"{iterations} iterations.\nIt is required that the number of mini batches to accumulate evenly divides "
             "the number of loop iterations."
-        )
-
-
-class DeepFeedError(DeviceError, NotImplementedError):
-    """A replicated program uses a queue where the host cannot stage it."""
-
-    def __init__(self, queue: str, replicas: int) -> None:
-        super().__init__(
-            f"The queue '{queue}' is used in a loop or branch inside of another loop, in a program of {replicas} "
-            "replicas. Replicas can only use a queue straight in the body of an outermost loop, once an iteration. Use "
-            "it there, or run on a device with one IPU."
         )
 
 

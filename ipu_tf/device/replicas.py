@@ -84,9 +84,14 @@ class Replicas:
         return jax.shard_map(of_one, mesh=_mesh(self.devices), in_specs=specs[0], out_specs=specs[1], check_vma=False)
 
 
-def replicas(count: int) -> Replicas:
-    """`count` replicas, each on a JAX device of its own if there are as many."""
-    devices = tuple(jax.local_devices())
+def replicas(count: int, together: bool = False) -> Replicas:
+    """`count` replicas, each on a JAX device of its own if there are as many.
+
+    Args:
+        count: how many.
+        together: keep them on one device: JAX keeps no order between calls to the host from several.
+    """
+    devices = () if together else tuple(jax.local_devices())
     return Replicas(count, devices[:count] if 1 < count <= len(devices) else ())
 
 

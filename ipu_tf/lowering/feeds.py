@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import jax
 
 from ipu_tf.device import callbacks
-from ipu_tf.device.errors import DeepFeedError
 from ipu_tf.device.program import Rows
 
 
@@ -17,7 +16,7 @@ class PartFeeds:
     Args:
         elements: one element for each staged infeed.
         outfeeds: names of the staged outfeeds.
-        replicas: how many replicas the program is traced for; only staged queues serve more than one.
+        replicas: how many replicas the program is traced for.
 
     Attributes:
         rows: the rows that were given to staged outfeeds so far.
@@ -33,17 +32,11 @@ class PartFeeds:
         """The next element of an infeed."""
         if queue in self._elements:
             return list(self._elements.pop(queue))
-        self._check_deep_use(queue)
-        return list(callbacks.dequeue(queue, tuple(types)))
+        return list(callbacks.dequeue(queue, tuple(types), self._replicas))
 
     def enqueue(self, queue: str, values: Sequence[jax.Array]) -> None:
         """One more row for an outfeed."""
         if queue in self._outfeeds:
             self.rows[queue] = tuple(values)
         else:
-            self._check_deep_use(queue)
-            callbacks.enqueue(queue, values)
-
-    def _check_deep_use(self, queue: str) -> None:
-        if self._replicas > 1:
-            raise DeepFeedError(queue, self._replicas)
+            callbacks.enqueue(queue, values, self._replicas)

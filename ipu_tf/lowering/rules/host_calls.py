@@ -10,7 +10,6 @@ import jax
 import numpy as np
 
 from ipu_tf.device import callbacks
-from ipu_tf.device.errors import DeviceError
 from ipu_tf.device.host_tables import host_table
 from ipu_tf.lowering.host_calls import HOST_APPLY, HOST_LOOKUP, HOST_UPDATE, PRINT
 from ipu_tf.lowering.module import configuration
@@ -21,22 +20,10 @@ from ipu_tf.lowering.rules.registry import custom_call_rule
 _TOKEN = np.zeros((), np.int32)
 
 
-class ReplicatedHostCall(DeviceError, NotImplementedError):
-    """Several replicas would call the host, in no order between them."""
-
-    def __init__(self, what: str, replicas: int) -> None:
-        super().__init__(
-            f"{what} calls the host while the program runs, and the program has {replicas} replicas, between which "
-            "the emulator keeps no order. Run it on a device with one IPU."
-        )
-
-
 @custom_call_rule(HOST_LOOKUP)
 def _host_lookup(importer: Any, op: Op, indices: jax.Array, token: jax.Array) -> list[jax.Array]:
     name = configuration(op.operation)["table"]
-    return _call(
-        importer, op, lambda i: [host_table(name).lookup(i), _TOKEN], [indices], f"the host embedding '{name}'"
-    )
+    return _call(importer, op, lambda i: [host_table(name).lookup(i), _TOKEN], [indices])
 
 
 @custom_call_rule(HOST_UPDATE)
@@ -47,7 +34,7 @@ def _host_update(importer: Any, op: Op, indices: jax.Array, changes: jax.Array, 
         host_table(name).update(*values)
         return [_TOKEN]
 
-    return _call(importer, op, update, [indices, changes], f"the host embedding '{name}'")
+    return _call(importer, op, update, [indices, changes])
 
 
 @custom_call_rule(HOST_APPLY)
@@ -58,7 +45,7 @@ def _host_apply(importer: Any, op: Op, token: jax.Array) -> list[jax.Array]:
         host_table(name).apply()
         return [_TOKEN]
 
-    return _call(importer, op, apply, [], f"the host embedding '{name}'")
+    return _call(importer, op, apply, [])
 
 
 @custom_call_rule(PRINT)
@@ -69,12 +56,10 @@ def _print(importer: Any, op: Op, value: jax.Array, token: jax.Array) -> list[ja
         print(f"{name}: {np.array2string(array, threshold=sys.maxsize)}", file=sys.stderr, flush=True)
         return [_TOKEN]
 
-    return _call(importer, op, write, [value], "print_tensor")
+    return _call(importer, op, write, [value])
 
 
 def _call(
-    importer: Any, op: Op, function: Callable[..., list[np.ndarray]], operands: list[jax.Array], what: str
+    importer: Any, op: Op, function: Callable[..., list[np.ndarray]], operands: list[jax.Array]
 ) -> list[jax.Array]:
-    if importer.replicas > 1:
-        raise ReplicatedHostCall(what, importer.replicas)
-    return list(callbacks.call_host(function, tuple(op.results), *operands))
+    return list(callbacks.call_host(function, tuple(op.results), *operands, replicas=importer.replicas))
