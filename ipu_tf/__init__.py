@@ -18,6 +18,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from ipu_tf.aliases import install_aliases
+from ipu_tf.import_hooks import after_import
 
 if TYPE_CHECKING:
     from ipu_tf import (
@@ -59,6 +60,7 @@ _MODULES = (
     "ops",
     "optimizers",
     "scopes",
+    "serving",
     "sharding",
     "tf_estimator",
     "utils",
@@ -68,9 +70,11 @@ _MODULES = (
 #: Modules of `ipu_tf.ops` that Graphcore's package also shows as its own attributes.
 _OPS: tuple[str, ...] = (
     "all_to_all_op",
+    "application_compile_op",
     "control_flow_ops",
     "cross_replica_ops",
     "custom_ops",
+    "embedded_runtime",
     "embedding_ops",
     "f8_ops",
     "functional_ops",
@@ -130,6 +134,10 @@ __all__ = [
 def is_emulated() -> bool:
     """Whether the IPUs of this package are emulated: always. No hardware figure it gives is measured on an IPU."""
     return True
+
+
+# Sessions and device scopes know the IPUs from the start: a session may be made before anything is configured.
+after_import("tensorflow", lambda _: importlib.import_module("ipu_tf.session_devices").install())
 
 
 def __getattr__(name: str) -> Any:

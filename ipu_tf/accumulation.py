@@ -9,8 +9,10 @@ The accumulators live as long as the loop; each update starts them anew.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -20,7 +22,8 @@ from ipu_tf.lowering.hidden_state import ACCUMULATE, UPDATE_DUE
 from ipu_tf.lowering.markers import marker
 
 _numbers = itertools.count()
-Count = int | tf.Tensor
+Count = Any
+"""A number of iterations: an `int`, or an `int32[]` tensor."""
 
 
 def accumulated(
@@ -67,6 +70,25 @@ def on_update(count: Count, update: Callable[[], Any]) -> tf.Tensor:
             return tf.constant(1)
 
     return tf.cond(update_due(count), updated, lambda: tf.constant(0))
+
+
+_local = threading.local()
+
+
+@contextlib.contextmanager
+def updates_every(count: Count) -> Iterator[None]:
+    """Within it, in this thread, the loop that is traced makes an update in every `count`-th iteration."""
+    outer = iterations_to_update()
+    _local.count = count
+    try:
+        yield
+    finally:
+        _local.count = outer
+
+
+def iterations_to_update() -> Count | None:
+    """After how many iterations the loop that is traced makes an update, as far as `updates_every` says it."""
+    return getattr(_local, "count", None)
 
 
 def _counted(count: Count) -> tuple[list[tf.Tensor], dict[str, int]]:

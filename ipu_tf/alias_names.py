@@ -52,7 +52,11 @@ ALIASES: dict[str, str] = {
     "tensorflow.python.ipu.keras.losses": "keras_ipu.addons.losses",
     "ipu_tensorflow_addons": "keras_ipu.addons",
     "ipu_tensorflow_addons.keras": "keras_ipu.addons",
+    "ipu_tensorflow_addons.layers": "keras_ipu.addons.v1.layers",
+    "ipu_tensorflow_addons.layers.rnn_ops": "ipu_tf.ops.rnn_ops",
+    "ipu_tensorflow_addons.v1.layers.rnn_ops": "ipu_tf.ops.rnn_ops",
     "popdist": "ipu_tf.popdist",
+    "popef": "ipu_tf.popef",
     "pva": "ipu_tf.pva",
     "tensorflow.compiler.plugin.poplar": "ipu_tf.poplar",
     # TensorFlow dropped its estimators; compat.v1 has two module objects.
@@ -60,6 +64,10 @@ ALIASES: dict[str, str] = {
     "tensorflow.compat.v1.estimator": "ipu_tf.tf_estimator",
     "tensorflow._api.v2.compat.v1.estimator": "ipu_tf.tf_estimator",
     "tensorflow.python.estimator": "ipu_tf.tf_estimator",
+    "tensorflow_estimator": "ipu_tf.tf_estimator",
+    "tensorflow_estimator.python": "ipu_tf.tf_estimator",
+    "tensorflow_estimator.python.estimator": "ipu_tf.tf_estimator",
+    "tensorflow_estimator.python.estimator.mode_keys": "ipu_tf.tf_estimator.model_fn",
     "tensorflow.python.keras.datasets": "keras.datasets",
     **KERAS_2,
 }

@@ -106,9 +106,9 @@ class AliasFinder(importlib.abc.MetaPathFinder):
             return None
         checkout = alias_entry(fullname, self._checkouts)
         if checkout == fullname:
-            spec = importlib.machinery.ModuleSpec(fullname, None, is_package=True)
-            spec.submodule_search_locations = [self._checkouts[fullname]]
-            return spec
+            package = importlib.machinery.ModuleSpec(fullname, None, is_package=True)
+            package.submodule_search_locations = [self._checkouts[fullname]]
+            return package
         if checkout is not None:
             return importlib.machinery.PathFinder.find_spec(fullname, path)
         entry = alias_entry(fullname, self.aliases)

@@ -55,22 +55,35 @@ def multi_ipu_sizes(available: int) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def auto_selected_devices(counts: Sequence[int]) -> tuple[IPUDevice, ...]:
+def auto_selected_devices(counts: Sequence[int], on_model: bool = False) -> tuple[IPUDevice, ...]:
     """Devices with the given numbers of IPUs.
 
+    Args:
+        counts: how many IPUs each device is to have.
+        on_model: whether they are those of the IPU model, which has devices of any number of IPUs from 1.
+
     Raises:
-        tf.errors.FailedPreconditionError: if a number is below 1 or above the number of emulated IPUs.
+        tf.errors.FailedPreconditionError: if the emulated machine has no group of so many IPUs: groups are powers of
+            two, up to the number of emulated IPUs.
     """
-    available = ipu_count()
+    sizes = sorted(set(multi_ipu_sizes(ipu_count())))
     for ordinal, count in enumerate(counts):
-        if not 1 <= count <= available:
+        if not (count >= 1 if on_model else count in sizes):
             raise failed_precondition(
                 f"Unsupported number of IPUs requested - could not find an IPU device with {count} IPUs "
                 f"for the TensorFlow virtual device /device:IPU:{ordinal}. Use `gc-info -l` to view the "
                 f"available device configurations. (The IPUs are emulated, without a gc-info: set each "
-                f"number in `auto_select_ipus` from 1 to {available}, or set TF_IPU_COUNT for more.)"
+                f"number in `auto_select_ipus` to {_advice(sizes, on_model)}.)"
             )
     return tuple(IPUDevice(ordinal, count) for ordinal, count in enumerate(counts))
+
+
+def _advice(sizes: Sequence[int], on_model: bool) -> str:
+    if on_model:
+        return "at least 1"
+    *others, last = map(str, sizes)
+    given = f"{', '.join(others)} or {last}" if others else last
+    return f"{given}, or set TF_IPU_COUNT for more IPUs; the IPU model has devices of any number"
 
 
 def selected_devices(ids: Sequence[int]) -> tuple[IPUDevice, ...]:

@@ -15,7 +15,7 @@ from ipu_tf.config_schema_numerics import (
     Pooling,
     Slices,
 )
-from ipu_tf.config_treatment import COLLECTIVES, COMPILER, MEMORY, modelled, no_effect, warns
+from ipu_tf.config_treatment import COLLECTIVES, COMPILER, MEMORY, modelled, no_effect
 from ipu_tf.config_types import IPU_NUMBERS
 
 
@@ -35,7 +35,7 @@ class ConfigRoot(ConfigBase):
     serialization_output_folder = Option(
         "",
         "The directory in which compiled programs are saved; empty to save none.",
-        warns("Compiled programs are not saved: no file is written."),
+        modelled("Programs are saved in this project's own open format (`.ipu_exec`), which no IPU can run."),
     )
     compilation_poplar_options: Option[dict[str, str]] = Option(
         {}, "Options of Poplar's compiler, as a dict from option names to strings.", COMPILER

@@ -9,7 +9,7 @@ from ipu_tf.config_treatment import CHECKED, MEMORY, modelled, no_effect, warns
 
 _MODEL = no_effect("The emulator runs no IPU code and models no tiles.")
 _LAYOUT = no_effect("Data has one layout here, for the host and the emulated IPU alike.")
-_SEEDED = no_effect("Emulated random numbers follow from the seed alone, in every run and on every replica.")
+_SEEDED = modelled("What all replicas compute alike they also round alike.")
 
 
 class DeviceConnection(ConfigBase):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from ipu_tf.config_base import ConfigBase
 from ipu_tf.config_enums import StochasticRoundingBehaviour
 from ipu_tf.config_option import Group, Option
-from ipu_tf.config_treatment import COMPILER, no_effect, warns
+from ipu_tf.config_treatment import COMPILER, modelled, no_effect, warns
 
-_NO_TRAP = warns("Nothing stops the program; infinities and NaNs spread through its results.")
+_TRAP = modelled("The first such operation of a run makes it fail at its end, and variables keep their values.")
 _PLANNER = no_effect("It steers PopLibs' planner, which is not used; results do not depend on it here.")
 _HALF_PARTIALS = warns(
     "The option partialsType=half is not emulated: sums are kept in at least the precision of the operands, "
@@ -34,23 +34,23 @@ def _partials_options(what: str) -> Option[dict[str, str]]:
 class FloatingPointBehaviour(ConfigBase):
     """The category `floating_point_behaviour`."""
 
-    inv = Option(False, "Whether an invalid operation, such as 0/0, stops the program.", _NO_TRAP)
-    div0 = Option(False, "Whether a division by zero stops the program.", _NO_TRAP)
-    oflo = Option(False, "Whether an overflow stops the program.", _NO_TRAP)
+    inv = Option(False, "Whether an invalid operation, such as 0/0, stops the program.", _TRAP)
+    div0 = Option(False, "Whether a division by zero stops the program.", _TRAP)
+    oflo = Option(False, "Whether an overflow stops the program.", _TRAP)
     esr = Option(
         StochasticRoundingBehaviour.OFF,
         "Where float16 results are rounded stochastically: a `StochasticRoundingBehaviour`.",
-        warns("Float16 results are rounded to nearest, ties to even."),
+        modelled("Float16 results are computed in float32 and rounded so."),
     )
     nanoo = Option(
         False,
         "Whether a float16 overflow gives NaN. If not, an IPU gives the largest finite float16, 65504.",
-        warns("A float16 overflow gives an infinity, as in IEEE 754, whether this is set or not."),
+        modelled("A float16 overflow gives that."),
     )
     set_all = Option(
         False,
         "Whether `inv`, `div0`, `oflo` and `nanoo` count as True and `esr` as `ON`, whatever their values.",
-        warns("None of the options that it switches on is emulated."),
+        modelled("It counts as the options that it switches on."),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -17,7 +18,7 @@ from ipu_tf.config_errors import failed_precondition, invalid_argument
 from ipu_tf.config_ignored import WARNED
 from ipu_tf.config_report import LOGGER
 from ipu_tf.config_validation import as_numbers, validate
-from ipu_tf.device import connection
+from ipu_tf.device import artifacts, connection
 from ipu_tf.device.connection import Connection
 from ipu_tf.device.residency import RESIDENCY
 from ipu_tf.environment_report import announce_environment
@@ -77,6 +78,7 @@ class _SystemState:
 
     def __init__(self) -> None:
         self.system: ConfiguredSystem | None = None
+        self.one_ipu_by_default = False
         self._changing = threading.RLock()
         self._registering = threading.Lock()
         self._callbacks: dict[object, Callable[[], None]] = {}
@@ -96,6 +98,7 @@ class _SystemState:
             self.reset()
             self.system = wanted
             connection.connect(_CONNECTIONS[wanted.config.device_connection.type])
+            artifacts.use(str(wanted.config.serialization_output_folder))
             LOGGER.info("ipu_tf: %s%s", "" if existing is None else _RESETTING, note)
 
     def reset(self) -> None:
@@ -105,6 +108,7 @@ class _SystemState:
                 return
             self.system = None
             connection.connect(Connection.ATTACHED)
+            artifacts.use("")
             with self._registering:
                 callbacks = tuple(self._callbacks.values())
             with ExitStack() as stack:
@@ -184,8 +188,8 @@ def current_config() -> IPUConfig | None:
 def require_device(ordinal: int) -> IPUDevice:
     """The device `/device:IPU:<ordinal>`.
 
-    On the IPU model (TF_POPLAR_FLAGS=--use_ipu_model) a process that configured nothing has one device with
-    one IPU.
+    On the IPU model (TF_POPLAR_FLAGS=--use_ipu_model), and under the launcher, a process that configured nothing has
+    one device with one IPU.
 
     Raises:
         FlagsError: if TF_POPLAR_FLAGS holds something that it must not.
@@ -193,12 +197,27 @@ def require_device(ordinal: int) -> IPUDevice:
         tf.errors.InvalidArgumentError: if there is no device of that ordinal.
     """
     on_model = use_ipu_model()
-    devices = configured_devices() or (_ONE_IPU if on_model else ())
+    devices = configured_devices() or (_ONE_IPU if on_model or _STATE.one_ipu_by_default else ())
     if not devices:
         raise failed_precondition(_NOT_CONFIGURED)
+    if configured_system() is None:
+        _tell_default()
     if not 0 <= ordinal < len(devices):
         raise invalid_argument(_no_such_device(ordinal, devices))
     return devices[ordinal]
+
+
+def have_one_ipu_by_default() -> None:
+    """From now on a process that configures nothing has `/device:IPU:0` with one IPU.
+
+    The launcher asks for this: programs that configure nothing were written for Graphcore's IPU model, which does so.
+    """
+    _STATE.one_ipu_by_default = True
+
+
+@functools.cache
+def _tell_default() -> None:
+    LOGGER.info("ipu_tf: nothing is configured: /device:IPU:0 has 1 emulated IPU, as on Graphcore's IPU model.")
 
 
 def _prepare(config: IPUConfig) -> ConfiguredSystem:
@@ -208,7 +227,7 @@ def _prepare(config: IPUConfig) -> ConfiguredSystem:
     if flags().values["use_on_demand"]:
         own.device_connection.type = DeviceConnectionType.ON_DEMAND
     selected = selected_devices(as_numbers(own.select_ipus))
-    devices = selected or auto_selected_devices(as_numbers(own.auto_select_ipus)) or _ONE_IPU
+    devices = selected or auto_selected_devices(as_numbers(own.auto_select_ipus), use_ipu_model()) or _ONE_IPU
     return ConfiguredSystem(IpuOptions(own), own, devices)
 
 

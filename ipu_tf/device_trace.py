@@ -1,6 +1,6 @@
 """A trace of what the device does, as `IpuTraceEvent`s, for those who ask for one.
 
-COUNTERS --program, upload, execution--> TRACE --take()--> events since the last time
+COUNTERS --program, load, upload, execution--> TRACE --take()--> events since the last time
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ class DeviceTrace:
                 self._uploads += 1
             elif what == "program":
                 self._events += [IpuTraceEvent(kind, time.time()) for kind in _PROGRAM]
+            elif what == "load":
+                self._events.append(IpuTraceEvent(IpuTraceEvent.LOAD_ENGINE, time.time()))
             else:
                 if self._uploads:
                     self._events.append(

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from ipu_tf.device.counters import COUNTERS, DeviceCounts
+from ipu_tf.device.pipeline_counts import PipelineCounts, pipeline_counts
+from ipu_tf.device.pipeline_placement import pipelines_on_one_device
 from ipu_tf.ignored_arguments import IgnoredArgument, ignored_arguments, record_ignored
 
 __all__ = [
     "DeviceCounts",
     "EmulationError",
     "IgnoredArgument",
+    "PipelineCounts",
     "device_counts",
     "ignored_arguments",
+    "pipeline_counts",
+    "pipelines_on_one_device",
     "record_ignored",
 ]
 

@@ -15,7 +15,7 @@ from typing import Any
 from absl import flags as absl_flags
 
 from ipu_tf.config_treatment import Effect
-from ipu_tf.device import synthetic
+from ipu_tf.device import executable_cache, synthetic
 from ipu_tf.device.environment import poplar_flags
 from ipu_tf.device.synthetic import Category, Initializer, SyntheticData
 from ipu_tf.emulation import EmulationError
@@ -54,7 +54,7 @@ class Flags:
 
 
 def flags() -> Flags:
-    """The flags as the environment has them now. The device learns what data is synthetic.
+    """The flags as the environment has them now. The device learns what data is synthetic, and of its cache.
 
     Raises:
         FlagsError: for an unknown flag, or a value that a flag does not take.
@@ -62,6 +62,7 @@ def flags() -> Flags:
     """
     parsed = parse(poplar_flags())
     synthetic.use(parsed.synthetic_data)
+    executable_cache.use(str(parsed.values["executable_cache_path"]))
     return parsed
 
 

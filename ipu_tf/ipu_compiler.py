@@ -91,7 +91,7 @@ class _Parts:
         results = [] if results is None else list(results) if isinstance(results, (list, tuple)) else [results]
         if _has_estimator_spec(results):
             raise ValueError(_ESTIMATOR_SPEC)
-        results = [r if isinstance(r, tf.Operation) else tf.convert_to_tensor(r) for r in results if r is not None]
+        results = [_result(r) for r in results if r is not None]
         operations = [result for result in results if isinstance(result, tf.Operation)]
         tensors = results[: len(results) - len(operations)]
         if any(isinstance(tensor, tf.Operation) for tensor in tensors):
@@ -99,8 +99,9 @@ class _Parts:
                 "A compiled computation must return zero or more Tensors followed by zero or more Operations."
             )
         self._count = len(tensors)
-        made = tf.compat.v1.get_default_graph().get_operations()
-        self._inner_devices = [operation.device for operation in made]
+        graph = tf.compat.v1.get_default_graph()
+        made = graph.get_operations()
+        self._inner_devices = [*(operation.device for operation in made), *tf_private.devices_in_functions(graph)]
         self.computes = any(operation.type not in ("NoOp", "Placeholder") for operation in made)
         with tf.control_dependencies(operations):
             # A computation of operations only gives a dummy for them to hang on.
@@ -113,6 +114,16 @@ class _Parts:
     def packed(self, outputs: list[tf.Tensor], operation: tf.Operation | None) -> Any:
         """What `compile` returns for these outputs."""
         return outputs if self._count else operation
+
+
+def _result(value: Any) -> tf.Tensor | tf.Operation:
+    """What a computation returns, as a tensor or operation."""
+    if isinstance(value, tf.Operation):
+        return value
+    # In TensorFlow 1 nothing waits for updates that a program does not name: it gets what it started with.
+    if tf_private.is_variable_itself(value) and not tf.compat.v1.executing_eagerly_outside_functions():
+        return tf_private.read_first(value)
+    return tf.convert_to_tensor(value)
 
 
 def _has_estimator_spec(results: Any) -> bool:

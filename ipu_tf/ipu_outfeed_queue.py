@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ipu_tf.config_state import configured_devices
+from ipu_tf.config_state import configured_devices, on_reset
 from ipu_tf.deferred_errors import defer
 from ipu_tf.device import queues
 from ipu_tf.device.outfeed import Outfeed
@@ -294,3 +294,7 @@ class IPUOutfeedQueueIterator:
         if row is None:
             raise StopIteration
         return row
+
+
+# Devices that are configured anew may have another number of replicas.
+on_reset(queues.forget_replicas)

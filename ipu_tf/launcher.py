@@ -12,7 +12,13 @@ from ipu_tf.import_hooks import after_import
 from ipu_tf.launcher_detect import program_style
 from ipu_tf.launcher_script import Script, ScriptMissing, shorten_tracebacks
 from ipu_tf.launcher_stats import StatsReport
-from ipu_tf.tf1_names import bridge_control_flow, bridge_tf1_names, bridge_variables, disable_v2_behavior
+from ipu_tf.tf1_names import (
+    bridge_control_flow,
+    bridge_functional_ops,
+    bridge_tf1_names,
+    bridge_variables,
+    disable_v2_behavior,
+)
 
 DESCRIPTION = """\
 Runs a Python program written for Graphcore's TensorFlow or Keras, unchanged, on an emulated IPU.
@@ -64,7 +70,9 @@ def prepare(script: Path) -> None:
     """
     install_aliases()
     after_import("tensorflow.python.ops.control_flow_ops", bridge_control_flow)
+    after_import("tensorflow.python.ops.functional_ops", bridge_functional_ops)
     after_import("tensorflow.python.ops.resource_variable_ops", bridge_variables)
+    after_import("ipu_tf.config_state", lambda module: module.have_one_ipu_by_default())
     provide_checkout(script)
     style = program_style(script)
     if style.tf1:

@@ -10,6 +10,7 @@ import tensorflow as tf
 from ipu_tf.config_state import require_device
 from ipu_tf.lowering.shards import shard_count_of
 from ipu_tf.lowering.target import Target
+from ipu_tf.numerics_config import configured_numerics
 
 
 def target_of(ordinal: int, graph: tf.Graph) -> Target:
@@ -25,7 +26,7 @@ def target_of(ordinal: int, graph: tf.Graph) -> Target:
 
 def target(ordinal: int, shards: int = 1) -> Target:
     """Where a program that uses so many shards runs, on `/device:IPU:<ordinal>`; raises as `target_of` does."""
-    return Target(ordinal, replica_count(require_device(ordinal).num_ipus, shards))
+    return Target(ordinal, replica_count(require_device(ordinal).num_ipus, shards), configured_numerics())
 
 
 def replica_count(ipus: int, shards: int) -> int:

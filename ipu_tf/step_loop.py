@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -31,6 +31,7 @@ from ipu_tf.lowering.host_errors import as_promised
 from ipu_tf.lowering.step_program import step_program
 from ipu_tf.lowering.trace import lower
 from ipu_tf.replication import target
+from ipu_tf.row_watch import RowWatch
 
 _numbers = itertools.count()
 
@@ -57,6 +58,7 @@ class StepLoop:
         ordinal: the `/device:IPU:<ordinal>` it runs on.
         all_rows: keep the rows of all steps, not only the last.
         shards: how many IPUs one replica of it uses.
+        stepwise: give out the row of each step when it has run, not those of a chunk of steps: `run` can be watched.
 
     Attributes:
         replicas: how many replicas run it, each on elements of its own: with several, element `replicas * i + r` is
@@ -74,6 +76,7 @@ class StepLoop:
         ordinal: int = 0,
         all_rows: bool = False,
         shards: int = 1,
+        stepwise: bool = False,
     ) -> None:
         self._all_rows = all_rows
         self._target = target(ordinal, shards)
@@ -95,34 +98,62 @@ class StepLoop:
         number = next(_numbers)
         self._infeed = f"step_infeed_{number}"
         self._outfeed = Outfeed(f"step_outfeed_{number}", last_only=not all_rows)
-        program = step_program(self._lowered, self._infeed, self._outfeed.name, self.replicas)
+        feeds = (self._infeed, self._outfeed.name)
+        self._stepwise = stepwise
+        most = 1 if stepwise else None
+        program = step_program(self._lowered, *feeds, self.replicas, self._target.numerics, most)
         self._executable = Executable(program, ordinal)
         self._captures = Captures(self._lowered)
 
-    def run(self, elements: Feed, steps: int) -> Ran:
+    def run(self, elements: Feed, steps: int, watch: Callable[[Any], None] | None = None) -> Ran:
         """Runs up to `steps` steps.
 
         Args:
             elements: where elements come from; taken as far as they are needed.
             steps: how many steps to run.
+            watch: called with what the step returned, of one step after the other, in a thread of its own while later
+                steps run; for a `stepwise` loop. The run ends after its last call. If it raises, the run ends early,
+                and raises that.
 
         Raises:
-            tf.errors.FailedPreconditionError: if no device is configured, or another number of IPUs than before.
+            tf.errors.FailedPreconditionError: if no device is configured, or it has other IPUs or settings than before.
             Exception: what the source of the elements raised. The variables are those of the last complete step.
             KeyboardInterrupt: on Ctrl-C, after the steps whose elements were taken already; the same holds then.
         """
         with Interrupts() as interrupts:
             elements.check = interrupts.check
-            ran = self._run(elements, steps)
+            ran = self._run(elements, steps) if watch is None else self._run_watched(elements, steps, watch)
         interrupts.check()
         return ran
+
+    def _run_watched(self, elements: Feed, steps: int, watch: Callable[[Any], None]) -> Ran:
+        assert self._stepwise, "Rows of a loop that is not stepwise come in chunks."
+        interrupted = elements.check
+        with RowWatch(self._outfeed, lambda row: watch(self._packed(self._real_or_zeros(row)))) as watched:
+
+            def check() -> None:
+                interrupted()
+                watched.check()
+
+            elements.check = check
+            ran = self._run(elements, steps)
+            if not connection.attached():
+                watched.put_rows(self._zeros(ran.steps))
+        return ran
+
+    def _real_or_zeros(self, row: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+        return tuple(array[0] for array in self._zeros(1)) if synthetic.uses(Category.OUTFEED) else row
+
+    def _zeros(self, count: int) -> tuple[np.ndarray, ...]:
+        return zero_rows(self._lowered.module.results[: self._lowered.outputs], self._executable.replicas, count)
 
     def _run(self, elements: Feed, steps: int) -> Ran:
         self._check_target()
         queues.add_infeed(elements.infeed_as(self._infeed))
         queues.add_outfeed(self._outfeed)
         try:
-            outcome = self._executable.run([np.int32(steps), *self._captures.acquire(self._executable.replicas)])
+            captured = self._captures.acquire(self._executable.replicas, self._executable.homes())
+            outcome = self._executable.run([np.int32(steps), *captured])
         except BaseException as error:
             self._captures.recover()
             raise as_promised(error) from error.__cause__
@@ -141,8 +172,8 @@ class StepLoop:
             raise tf.errors.FailedPreconditionError(
                 None,
                 None,
-                f"The step was compiled for {self.replicas} replicas, and the device as it is configured now runs "
-                f"{now.replicas}. Make the loop again.",
+                f"The step was compiled for {self._target}, and the device is configured as {now} now. Make the loop "
+                "again.",
             )
 
     def _rows(self, steps: int) -> Any:
@@ -150,9 +181,10 @@ class StepLoop:
             return None
         rows = self._outfeed.drain()
         if not connection.attached() or synthetic.uses(Category.OUTFEED):
-            types = self._lowered.module.results[: self._lowered.outputs]
-            rows = zero_rows(types, self._executable.replicas, steps if self._all_rows else 1)
-        arrays = [] if rows is None else [array if self._all_rows else array[0] for array in rows]
+            rows = self._zeros(steps if self._all_rows else 1)
+        return self._packed([] if rows is None else [array if self._all_rows else array[0] for array in rows])
+
+    def _packed(self, arrays: Sequence[np.ndarray]) -> Any:
         given = iter(tf.convert_to_tensor(array) for array in arrays)
         flat = [None if leaf is None else next(given) for leaf in tf.nest.flatten(self._structure)]
         return tf.nest.pack_sequence_as(self._structure, flat)
@@ -195,7 +227,7 @@ class Feed:
         """The elements as an infeed of this name."""
         if self._infeed is None:
             types = [t for t in tf.nest.flatten(self.spec()) if t is not None]
-            shapes = tuple(jax.ShapeDtypeStruct(tuple(t.shape), t.dtype.as_numpy_dtype) for t in types)
+            shapes = tuple(jax.ShapeDtypeStruct(tuple(t.shape.as_list()), t.dtype.as_numpy_dtype) for t in types)
             self._infeed = Infeed(name, shapes, self._arrays)
         self._infeed.name = name
         return self._infeed

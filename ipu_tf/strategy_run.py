@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ipu_tf.config_state import require_device
 from ipu_tf.lowering import tf_private
 from ipu_tf.lowering.device_function import DeviceFunction
 from ipu_tf.lowering.embed import embed
@@ -41,8 +40,16 @@ class _Prepared:
 _prepared: weakref.WeakKeyDictionary[Any, dict[Any, _Prepared]] = weakref.WeakKeyDictionary()
 
 
+def runs_itself(function: Any) -> Any:
+    """Marks a `tf.function` whose parts find their own places on host and device: `run` only calls it."""
+    function._ipu_runs_itself = True  # noqa: SLF001 - TensorFlow's object carries our mark
+    return function
+
+
 def run_on_device(strategy: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Runs a function on a strategy's device; the rules are those of `IPUStrategyV1.run`."""
+    if getattr(function, "_ipu_runs_itself", False):
+        return function(*args, **kwargs)
     if not tf_private.executing_eagerly():
         return _run_in_graph(strategy, function, args, kwargs)
     if not hasattr(function, "get_concrete_function") and not tf_private.is_concrete(function):
@@ -50,8 +57,7 @@ def run_on_device(strategy: Any, function: Callable[..., Any], args: tuple[Any, 
     leaves = tf.nest.flatten((args, kwargs))
     tensors = [tf.convert_to_tensor(leaf) for leaf in leaves if _is_tensor(leaf)]
     ordinal = strategy._device_ordinal  # noqa: SLF001 - one class in two files
-    ipus = require_device(ordinal).num_ipus
-    key = (ordinal, ipus, str(tf.nest.map_structure(_is_tensor, (args, kwargs))), *map(_leaf_key, leaves))
+    key = (target(ordinal), str(tf.nest.map_structure(_is_tensor, (args, kwargs))), *map(_leaf_key, leaves))
     known = _prepared.setdefault(function, {})
     if key not in known:
         known[key] = _prepare(strategy, function, (args, kwargs), leaves, ordinal)

@@ -74,15 +74,8 @@ def test_may_use_ipus_or_model(num_ipus: int, func: Test | None = None) -> Any:
 
 
 def skip_on_hw(func: Test) -> Test:
-    """A decorator for a test method that is skipped where `TF_IPU_COUNT` says that there are IPUs."""
-
-    @functools.wraps(func)
-    def decorated(self: unittest.TestCase, *args: Any, **kwargs: Any) -> Any:
-        if environment.ci_ipu_count():
-            self.skipTest("This test avoids IPUs, and TF_IPU_COUNT says that there are some.")
-        return func(self, *args, **kwargs)
-
-    return decorated
+    """A decorator for a test method that IPU hardware cannot run. Nothing here is hardware: it runs."""
+    return func
 
 
 def skip_if_not_enough_ipus(self: unittest.TestCase, num_ipus: int) -> None:

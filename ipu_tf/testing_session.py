@@ -15,7 +15,7 @@ _OFF = 2
 
 @contextlib.contextmanager
 def ipu_session(disable_grappler_optimizers: Sequence[str] | None = None) -> Iterator[tf.compat.v1.Session]:
-    """A session for the current graph. What is asked to be on an IPU outside of a program runs on the host.
+    """A session for the current graph. What the graph places on an IPU runs there, as in every session.
 
     Args:
         disable_grappler_optimizers: optimizers of TensorFlow's graphs to switch off, by their names in

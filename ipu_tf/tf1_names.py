@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -47,6 +48,21 @@ _CONTROL_FLOW = frozenset({"case", "cond", "switch_case", "while_loop"})
 def bridge_control_flow(module: ModuleType) -> None:
     """Lets TensorFlow's inner module `control_flow_ops` give the functions that it held before TensorFlow 2.12."""
     add_fallback(module, _CONTROL_FLOW.__contains__, lambda name: getattr(_v1(), name))
+
+
+def bridge_functional_ops(module: ModuleType) -> None:
+    """Gives TensorFlow's inner module `functional_ops` the `partitioned_call` that it held formerly."""
+
+    def partitioned_call(args: Sequence[Any], f: Any) -> Any:
+        """Calls a function of TensorFlow 1, a `Defun`, with these tensors."""
+        tensorflow = importlib.import_module("tensorflow")
+        f.add_to_graph(tensorflow.compat.v1.get_default_graph())
+        dtypes = [tensorflow.as_dtype(output.type) for output in f.definition.signature.output_arg]
+        inputs = [tensorflow.convert_to_tensor(value) for value in args]
+        results = tensorflow.raw_ops.StatefulPartitionedCall(args=inputs, Tout=dtypes, f=f)
+        return results[0] if len(results) == 1 else results
+
+    add_fallback(module, {"partitioned_call"}.__contains__, lambda name: partitioned_call)
 
 
 def bridge_variables(module: ModuleType) -> None:

@@ -36,6 +36,7 @@ __all__ = [
 #: Modules that are reached as attributes of this package.
 _HOMES = {
     "addons": "keras_ipu.addons",
+    "debug": "keras_ipu.debug",
     "layers": "keras_ipu.layers",
     "losses": "keras_ipu.addons.losses",
     "optimizers": "keras_ipu.optimizers",

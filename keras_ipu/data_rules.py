@@ -12,14 +12,23 @@ import tensorflow as tf
 _log = logging.getLogger("ipu_tf")
 
 
-def checked_data(x: Any) -> None:
+def checked_data(x: Any, steps_per_epoch: int | None) -> None:
     """Checks a `tf.data.Dataset`; other data is checked when its batches are known.
 
+    Args:
+        x: the data.
+        steps_per_epoch: batches that the user asked for, or None for all of the data.
+
     Raises:
-        ValueError: for an element whose shape is not fully defined.
+        ValueError: for an element whose shape is not fully defined, or an infinite dataset without a number of steps.
     """
     if not isinstance(x, tf.data.Dataset):
         return
+    if steps_per_epoch is None and x.cardinality() == tf.data.INFINITE_CARDINALITY:
+        raise ValueError(
+            "When providing an infinite dataset, you must specify the number of steps to run (if you did not intend to "
+            "create an infinite dataset, make sure to not call `repeat()` on the dataset)."
+        )
     for spec in tf.nest.flatten(x.element_spec):
         if not isinstance(spec, tf.TensorSpec):
             raise ValueError(f"The device is fed dense tensors. Received: a dataset with elements of {spec}.")

@@ -8,15 +8,19 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_tf.emulation import EmulationError
+from ipu_tf.replication import target
 from ipu_tf.step_loop import Feed, StepLoop
 from ipu_tf.weight_update import split_update
 from keras_ipu import keras_private
+from keras_ipu.async_callbacks import current_run
 from keras_ipu.data_rules import tell_cast
 from keras_ipu.epoch_iterator import ElementIterator, ReplicaBatches
 from keras_ipu.model_state import options_of
 from keras_ipu.replicated_logs import reduced_logs
-from keras_ipu.run_rules import accumulation_steps
+from keras_ipu.run_rules import accumulates_outfeed, accumulation_steps
+from keras_ipu.schedule_check import check_micro_batch_count
 from keras_ipu.split import Split, split_of
+from keras_ipu.staged_call import staged_call
 
 
 class StepFunction:
@@ -31,7 +35,7 @@ class StepFunction:
     def __init__(self, model: Any, step: Callable[[Any], Any], training: bool = False) -> None:
         self._model = model
         self._training = training
-        self._loops = _Loops(model, _split_step(model, step) if training else _whole_step(step))
+        self._loops = _Loops(model, _split_step(model, step) if training else _whole_step(step), training)
 
     def __call__(self, iterator: Any) -> Any:
         """Runs one execution.
@@ -52,6 +56,7 @@ class StepFunction:
         if isinstance(iterator, ElementIterator):
             steps, feed = iterator.steps, iterator.feed
         count = accumulation_steps(self._model, steps) if self._training else 1
+        check_micro_batch_count(self._model, count if self._training else steps, self._training)
         split = split_of(self._model, count)
         if split.replicas > 1 and not isinstance(iterator, ElementIterator):
             raise EmulationError(
@@ -59,8 +64,10 @@ class StepFunction:
                 "Received: one batch. Use `fit`, `evaluate` or `predict`, or a device with fewer IPUs."
             )
         options = options_of(self._model)
-        averaged = count if self._training and options.pipelining_accumulate_outfeed else 1
-        ran = self._loops.loop_for(feed, split, all_rows=averaged > 1).run(feed, steps)
+        averaged = count if self._training and accumulates_outfeed(self._model) else 1
+        run = current_run()
+        loop = self._loops.loop_for(feed, split, all_rows=averaged > 1, stepwise=run is not None)
+        ran = loop.run(feed, steps, run.watch_logs if run else None)
         if ran.steps == 0:
             raise StopIteration
         return reduced_logs(ran.rows, split.replicas, options.replicated_metric_reduction, averaged)
@@ -88,6 +95,7 @@ class PredictFunction:
         """
         split = split_of(self._model)
         steps = len(batches)
+        check_micro_batch_count(self._model, steps, False)
         if split.replicas > 1:
             if not all(isinstance(step, ReplicaBatches) for step in batches):
                 raise EmulationError(
@@ -96,7 +104,9 @@ class PredictFunction:
                 )
             batches = [batch for step in batches for batch in step]
         feed = Feed(iter(batches), on_cast=tell_cast)
-        rows = self._loops.loop_for(feed, split, all_rows=True).run(feed, steps).rows
+        run = current_run()
+        loop = self._loops.loop_for(feed, split, all_rows=True, stepwise=run is not None)
+        rows = loop.run(feed, steps, run.watch_outputs if run else None).rows
         lead = 2 if split.replicas > 1 else 1
         return tf.nest.map_structure(lambda array: _joined(array, lead), rows)
 
@@ -104,23 +114,25 @@ class PredictFunction:
 class _Loops:
     """A step's loops on the device, one for each shape of batch and each way to split the step that it has seen."""
 
-    def __init__(self, model: Any, step: Callable[[Any, Split], Any]) -> None:
+    def __init__(self, model: Any, step: Callable[[Any, Split], Any], training: bool = False) -> None:
+        self._model = model
+        self._training = training
         self._strategy = keras_private.strategy_of(model)
         self._step = step
         self._loops: dict[Any, StepLoop] = {}
 
-    def loop_for(self, feed: Feed, split: Split, all_rows: bool = False) -> StepLoop:
+    def loop_for(self, feed: Feed, split: Split, all_rows: bool = False, stepwise: bool = False) -> StepLoop:
         """The loop for the batches that a feed gives."""
         spec = feed.spec()
-        key = (str(spec), split, all_rows)
+        ordinal = self._strategy.device_ordinal
+        key = (str(spec), split, all_rows, stepwise, target(ordinal, split.shards))
         if key not in self._loops:
 
             def traced(batch: Any) -> Any:
-                with self._strategy.replica_context():
+                with self._strategy.replica_context(), staged_call(self._model, split.micro_batches, self._training):
                     return self._step(batch, split)
 
-            ordinal = self._strategy.device_ordinal
-            self._loops[key] = StepLoop(traced, spec, ordinal, all_rows, split.shards)
+            self._loops[key] = StepLoop(traced, spec, ordinal, all_rows, split.shards, stepwise)
         return self._loops[key]
 
 

@@ -52,9 +52,11 @@ class IPUEpochIterator(keras_private.StockEpochIterator):
     """
 
     steps_per_execution: int
+    steps_per_epoch: int | None
+    _num_batches: int | None
 
     def __init__(self, *args: Any, replicas: int = 1, **kwargs: Any) -> None:
-        checked_data(kwargs.get("x"))
+        checked_data(kwargs.get("x"), kwargs.get("steps_per_epoch"))
         super().__init__(*args, **kwargs)
         self._replicas = replicas
         adapter = self.data_adapter

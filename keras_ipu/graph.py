@@ -7,6 +7,7 @@ tensors to find its own.
 from __future__ import annotations
 
 import enum
+import operator
 import sys
 from typing import Any
 
@@ -144,7 +145,7 @@ def shapes_of(inputs: Any) -> Any:
 
 
 def _is_dimension(size: Any) -> bool:
-    return size is None or isinstance(size, int)
+    return size is None or hasattr(size, "__index__")  # a scalar tensor is one too
 
 
 def _inputs_for(model: Any, inputs: Any) -> Any:
@@ -154,4 +155,5 @@ def _inputs_for(model: Any, inputs: Any) -> Any:
 def _input(model: Any, shape: Any, dtype: Any) -> Any:
     dtype = keras.backend.standardize_dtype(dtype)
     floating = "float" in dtype and model.autocast
-    return keras.Input(batch_shape=tuple(shape), dtype=model.input_dtype if floating else dtype)
+    shape = tuple(None if size is None else operator.index(size) for size in shape)
+    return keras.Input(batch_shape=shape, dtype=model.input_dtype if floating else dtype)

@@ -87,6 +87,12 @@ def with_host_view(stock: Callable[..., Any], model: Any, args: Any, kwargs: Any
     return bound.args[1:], bound.kwargs
 
 
+def show_variables(callbacks: list[Any]) -> None:
+    """Brings the host's copies up to date if any of these callbacks may look at them at batches."""
+    if any(isinstance(callback, _BatchHostView) for callback in callbacks):
+        flush_variables()
+
+
 def _looks_at_batches(callback: keras.callbacks.Callback) -> bool:
     return any(_is_own(callback, name) for name in _BATCH_HOOKS)
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from keras.src import backend as _backend
 from keras.src.backend.common import global_state
+from keras.src.backend.common import masking as _masking
 from keras.src.backend.tensorflow import trainer as _tf_trainer
 from keras.src.layers.core.input_layer import InputLayer
 from keras.src.layers.layer import CallContext
@@ -74,6 +75,12 @@ def strategy_of(model: Any) -> Any:
     return getattr(model, "_distribute_strategy", None)
 
 
+def compiled_with(model: Any) -> dict[str, Any]:
+    """What a model was last compiled with, by argument, as it was given."""
+    config: dict[str, Any] = model._compile_config.config
+    return config
+
+
 def adopt(optimizer: Any, strategy: Any) -> None:
     """Makes an optimizer, and the one it may wrap, belong to a strategy, wherever it was made."""
     while optimizer is not None:
@@ -100,6 +107,26 @@ def applying(optimizer: Any, ours: Callable[..., Any]) -> Iterator[None]:
         yield
     finally:
         object.__delattr__(optimizer, "apply")
+
+
+@contextlib.contextmanager
+def calling(model: Any, ours: Callable[..., Any]) -> Iterator[None]:
+    """Within it, what `model(...)` calls is `ours(inputs, training=..., mask=...)`."""
+    object.__setattr__(model, "call", ours)
+    try:
+        yield
+    finally:
+        object.__delattr__(model, "call")
+
+
+def mask_of(tensor: Any) -> Any:
+    """The mask that Keras keeps at a tensor; None if there is none."""
+    return _masking.get_keras_mask(tensor)
+
+
+def give_mask(tensor: Any, mask: Any) -> None:
+    """Has Keras keep a mask at a tensor."""
+    _masking.set_keras_mask(tensor, mask)
 
 
 def _chosen(replacement: Replacement, stock: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
@@ -196,7 +223,7 @@ def hook_creation(made: Callable[[Any], None], functional: Callable[[Any], None]
         if not _within_sequential.get():
             functional(self)
 
-    node._ipu_hook = made
+    vars(node)["_ipu_hook"] = made
     Operation.__new__ = new
     Node.__init__ = node
     Functional.__init__ = init

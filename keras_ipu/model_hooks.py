@@ -6,13 +6,13 @@ import functools
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from keras_ipu import graph, keras_private, saving
 from keras_ipu.extensions import IPUModelAttribute, extension_attributes
 from keras_ipu.graph import ModelKind, kind_of
 from keras_ipu.graphcore_names import READ_ONLY
-from keras_ipu.ownership import is_ipu_model, on_device
+from keras_ipu.input_shapes import install_input_shapes
+from keras_ipu.ownership import is_ipu_model
 from keras_ipu.run_rules import check_before
 from keras_ipu.stage_methods import assign_from_scopes, assigned, invalidate
 from keras_ipu.stage_record import record_stage
@@ -22,7 +22,7 @@ def install_extensions() -> None:
     """Makes models of an `IPUStrategy`'s scope IPU models. Calling it again changes nothing."""
     _add_attributes()
     keras_private.hook_creation(record_stage, _assign_functional)
-    keras_private.hook_input_shapes(_input_shape)
+    install_input_shapes()
     hook, sequential = keras_private.hook, keras.Sequential
     for doing, ours in {"fit": _before_fit, "evaluate": _before_evaluate, "predict": _before_predict}.items():
         hook(keras_private.Trainer, doing, is_ipu_model, ours)
@@ -45,11 +45,6 @@ def _add_attributes() -> None:
         attributes[name] = IPUModelAttribute(name, functools.partial(functools.partial, ours))
     for name, attribute in attributes.items():
         keras_private.add_attribute(keras.Model, name, attribute)
-
-
-def _input_shape(shape: Any) -> Any:
-    """Within the scope `Input(32)` means `Input((32,))`, as it does in the Keras that IPU programs were written for."""
-    return (shape,) if isinstance(shape, int) and on_device(tf.distribute.get_strategy()) else shape
 
 
 def _is_subclassed(model: Any) -> bool:

@@ -6,11 +6,9 @@ from typing import Any
 
 import keras
 
-from ipu_tf.emulation import EmulationError
 from keras_ipu import keras_private
 from keras_ipu.graph import ModelKind, build_graph, graph_of, has_stages, kind_of
 from keras_ipu.model_state import options_of, state_of
-from keras_ipu.options import IPUOptions
 from keras_ipu.plan_builder import build_plan
 from keras_ipu.stage_methods import assigned, check_assignments, nested_assignments
 from keras_ipu.stage_plan import StagePlan
@@ -73,6 +71,11 @@ def stage_plan(model: Any, inputs: Any = None) -> StagePlan:
     return build_plan(model, assignments)
 
 
+def stage_numbers(model: Any) -> list[int]:
+    """The stage of every call of a layer of a pipelined model, also in models within it."""
+    return [each.pipeline_stage for each in nested_assignments(assigned(model))]
+
+
 def shard_count(model: Any) -> int:
     """How many IPUs one replica of a model takes: one, or as many as its pipeline's stages are mapped to."""
     assignments = nested_assignments(assigned(model))
@@ -80,6 +83,11 @@ def shard_count(model: Any) -> int:
     if not assignments:
         return 1
     return max(mapping or (each.pipeline_stage for each in assignments)) + 1
+
+
+def accumulates_outfeed(model: Any) -> bool:
+    """Whether a model's logs are averaged over an execution, which only a pipelined model can be told to do."""
+    return bool(options_of(model).pipelining_accumulate_outfeed) and is_pipelined(model)
 
 
 def accumulation_steps(model: Any, steps_per_execution: int) -> int:
@@ -128,7 +136,6 @@ def check_before(model: Any, doing: str) -> None:
     Raises:
         RuntimeError: for an overridden function that the device cannot run, or a pipeline stage without layers.
         NotImplementedError: for a subclassed model without a `call`.
-        EmulationError: for what is not there yet; see `unsupported`.
     """
     make, step = _FUNCTIONS[doing]
     if keras_private.overridden(model, make):
@@ -146,21 +153,6 @@ def check_before(model: Any, doing: str) -> None:
         raise RuntimeError(_OVERRIDDEN_PIPELINED.format(function="call", name=model.name, models=models))
     if pipelined and graph_of(model) is not None:
         stage_plan(model)
-    unsupported(options_of(model), pipelined, doing)
-
-
-def unsupported(options: IPUOptions, pipelined: bool, doing: str) -> None:
-    """Refuses options that would change results and do not work yet. Shorten it as they come to work.
-
-    Raises:
-        EmulationError: for one of them.
-    """
-    not_yet = {
-        "set_asynchronous_callbacks(True)": options.asynchronous_callbacks,
-    }
-    for what, wanted in not_yet.items():
-        if wanted:
-            raise EmulationError(f"`{doing}` does not run {what} on the emulated IPU yet. Run the model without it.")
 
 
 def _check_step(model: Any, step: str, pipelined: bool) -> None:

@@ -19,11 +19,13 @@ from ipu_tf.ipu_strategy import IPUStrategyV1
 from ipu_tf.step_loop import flush_variables
 from ipu_tf.synthetic_data import SyntheticDataCategory, use_synthetic_data_for
 from keras_ipu import keras_private
+from keras_ipu.async_callbacks import asynchronous
 from keras_ipu.captured_gradients import capturing_step
 from keras_ipu.device_functions import PredictFunction, StepFunction
 from keras_ipu.epoch_iterator import IPUEpochIterator
 from keras_ipu.host_view import with_host_view
 from keras_ipu.split import replica_count
+from keras_ipu.stage_discovery import discover_stages
 
 _OVERRIDDEN = (
     "The function `{function}` for the model {name} has been overridden. This is not supported when using Keras "
@@ -70,12 +72,13 @@ def on_device(strategy: Any) -> bool:
 
 
 @contextlib.contextmanager
-def _running(model: Any) -> Iterator[None]:
+def _running(model: Any, doing: str) -> Iterator[None]:
     """The host sees every variable as it is, before and after."""
     _check(model)
-    token = _replicas.set(replica_count(model))
+    replicas = replica_count(model)
+    token = _replicas.set(replicas)
     try:
-        with stock_iterators():
+        with stock_iterators(), asynchronous(model, doing, replicas):
             yield
     finally:
         _replicas.reset(token)
@@ -83,12 +86,13 @@ def _running(model: Any) -> Iterator[None]:
 
 
 def _run(stock: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
-    with _running(model):
+    with _running(model, stock.__name__):
         return stock(model, *args, **kwargs)
 
 
 def _run_with_callbacks(stock: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
-    with _running(model):
+    discover_stages(stock, model, args, kwargs)
+    with _running(model, stock.__name__):
         args, kwargs = with_host_view(stock, model, args, kwargs)
         return stock(model, *args, **kwargs)
 

@@ -136,14 +136,11 @@ def test_shapes_that_recurrent_layers_refuse() -> None:
         layers.LSTM(4)(INPUTS, mask=np.ones((4, 5), bool))
 
 
-@pytest.mark.parametrize("axis", [-1, 1, [1, 2], (-1, 1), [0]])
+@pytest.mark.parametrize("axis", [-1, 1, [1, 2], (-1, 1)])
 @pytest.mark.parametrize("scaled", [True, False])
 def test_layer_normalisation(axis: Any, scaled: bool) -> None:
-    if axis == [0] and scaled:
-        pytest.skip("Keras cannot broadcast parameters of the batch axis")
-    options = {"axis": sorted(ax % 3 for ax in axis) if isinstance(axis, list | tuple) else axis}
-    options |= {"center": scaled, "scale": scaled}
-    ours = layers.LayerNormalization(**{**options, "axis": axis})
+    options = {"axis": axis, "center": scaled, "scale": scaled}
+    ours = layers.LayerNormalization(**options)
     found, wanted = both(*copied(ours, keras.layers.LayerNormalization(**options), 4, 5, 3), INPUTS)
     for one, other in zip(found, wanted, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5)

@@ -136,6 +136,7 @@ def test_arithmetic_is_done_in_the_precision_asked_for() -> None:
 
 
 def test_outlining_is_recorded() -> None:
+    assert float(AdamIpuOptimizer(beta_1=0.5)._get_hyper("beta_1", "float16")) == 0.5
     assert IpuOptimizerBase("base", outline_apply_gradients=True).get_slot_names() == []
     assert "IpuOptimizerBase.outline_apply_gradients" in {one.name for one in ipu.emulation.ignored_arguments()}
 

@@ -51,7 +51,7 @@ MISSING = {
     "import tensorflow.python.ipu.no_such": "tensorflow.python.ipu.no_such",
     "from tensorflow.python.ipu import no_such": "tensorflow.python.ipu.no_such",
     "from tensorflow.python.ipu.no_such.deeper import x": "tensorflow.python.ipu.no_such",
-    "from tensorflow.python.ipu.ops import no_such_ops": "tensorflow.python.ipu.ops",
+    "from tensorflow.python.ipu.ops import no_such_ops": "tensorflow.python.ipu.ops.no_such_ops",
     "from tensorflow.keras.ipu import no_such": "keras.ipu.no_such",
     "import keras.ipu.no_such": "keras.ipu.no_such",
 }

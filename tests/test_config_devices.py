@@ -35,21 +35,26 @@ def test_the_table_has_every_aligned_power_of_two(available: int) -> None:
 
 
 def test_devices_are_named_by_their_place() -> None:
-    devices = auto_selected_devices([2, 3])
-    assert devices == (IPUDevice(0, 2), IPUDevice(1, 3))
+    devices = auto_selected_devices([2, 4])
+    assert devices == (IPUDevice(0, 2), IPUDevice(1, 4))
     assert [device.name for device in devices] == ["/device:IPU:0", "/device:IPU:1"]
-    assert str(devices[1]) == "/device:IPU:1 with 3 emulated IPUs"
+    assert str(devices[1]) == "/device:IPU:1 with 4 emulated IPUs"
     assert str(IPUDevice(0, 1)) == "/device:IPU:0 with 1 emulated IPU"
 
 
-@given(st.lists(st.integers(1, 16), max_size=20))
-def test_every_number_up_to_sixteen_is_accepted(counts: list[int]) -> None:
-    devices = auto_selected_devices(counts)
+@pytest.mark.parametrize(("numbers", "on_model"), [(st.sampled_from([1, 2, 4, 8, 16]), False), (st.integers(1), True)])
+def test_numbers_that_a_machine_has(numbers: st.SearchStrategy[int], on_model: bool) -> None:
+    given(st.lists(numbers, max_size=20))(lambda counts: check_devices(counts, on_model))()
+
+
+def check_devices(counts: list[int], on_model: bool) -> None:
+    """Fails unless there are devices of these numbers of IPUs, in this order."""
+    devices = auto_selected_devices(counts, on_model)
     assert [device.num_ipus for device in devices] == counts
     assert [device.ordinal for device in devices] == list(range(len(counts)))
 
 
-@pytest.mark.parametrize("count", [0, -1, 17, 1000])
+@pytest.mark.parametrize("count", [0, -1, 3, 6, 12, 17, 32, 1000])
 def test_other_numbers_are_refused(count: int) -> None:
     with pytest.raises(tf.errors.FailedPreconditionError) as caught:
         auto_selected_devices([1, count])
@@ -58,7 +63,12 @@ def test_other_numbers_are_refused(count: int) -> None:
         "TensorFlow virtual device /device:IPU:1. Use `gc-info -l` to view the available device "
         "configurations."
     )
-    assert "`auto_select_ipus` from 1 to 16, or set TF_IPU_COUNT for more" in caught.value.message
+    assert "`auto_select_ipus` to 1, 2, 4, 8 or 16, or set TF_IPU_COUNT for more IPUs" in caught.value.message
+
+
+def test_the_model_has_no_device_without_ipus() -> None:
+    with pytest.raises(tf.errors.FailedPreconditionError, match=r"each number in `auto_select_ipus` to at least 1\.\)"):
+        auto_selected_devices([0], on_model=True)
 
 
 def test_the_environment_sets_the_maximum(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +76,7 @@ def test_the_environment_sets_the_maximum(monkeypatch: pytest.MonkeyPatch) -> No
     assert auto_selected_devices([32])[0].num_ipus == 32
     assert selected_devices([62])[0].num_ipus == 32
     monkeypatch.setenv("TF_IPU_COUNT", "3")
-    with pytest.raises(tf.errors.FailedPreconditionError, match="from 1 to 3"):
+    with pytest.raises(tf.errors.FailedPreconditionError, match="to 1 or 2, or set"):
         auto_selected_devices([4])
     assert [device.num_ipus for device in selected_devices([3, 0])] == [2, 1]
     with pytest.raises(tf.errors.InvalidArgumentError, match="id 4; the emulated machine has ids"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -29,15 +30,8 @@ from ipu_tf.config_treatment import Effect
 pytestmark = pytest.mark.filterwarnings("error", "ignore:.*enable_fast_math:DeprecationWarning")
 
 WARNED: dict[str, Any] = {
-    "serialization_output_folder": "/tmp/x",
     "convolutions.poplar_options": {"partialsType": "half"},
     "experimental.multi_replica_distribution.process_count": 2,
-    "floating_point_behaviour.inv": True,
-    "floating_point_behaviour.div0": True,
-    "floating_point_behaviour.oflo": True,
-    "floating_point_behaviour.esr": StochasticRoundingBehaviour.ON,
-    "floating_point_behaviour.nanoo": True,
-    "floating_point_behaviour.set_all": True,
     "matmuls.poplar_options": {"partialsType": "half", "a": "b"},
     "norms.use_stable_statistics": True,
     "norms.experimental.distributed_batch_norm_replica_group_size": 2,
@@ -54,10 +48,19 @@ QUIET: dict[str, Any] = {
     "scheduling.maximum_scheduler_lookahead_depth": 6,
 }
 MODELLED: dict[str, Any] = {
-    "auto_select_ipus": [2, 3],
+    "serialization_output_folder": "/tmp/x",
+    "auto_select_ipus": [2, 4],
     "select_ipus": [2, 3],
     "device_connection.type": DeviceConnectionType.NEVER,
+    "experimental.enable_prng_stability": True,
+    "floating_point_behaviour.inv": True,
+    "floating_point_behaviour.div0": True,
+    "floating_point_behaviour.oflo": True,
+    "floating_point_behaviour.esr": StochasticRoundingBehaviour.ON,
+    "floating_point_behaviour.nanoo": True,
+    "floating_point_behaviour.set_all": True,
 }
+HALF_PARTIALS = {"partialsType": "half"}
 
 
 @pytest.fixture(autouse=True)
@@ -128,32 +131,31 @@ def test_what_is_modelled_is_not_listed(name: str) -> None:
 
 
 def test_another_value_warns_again() -> None:
-    behaviour = StochasticRoundingBehaviour
-    for value in (behaviour.ON, behaviour.REPLICA_IDENTICAL_ONLY):
-        with pytest.warns(EmulationWarning, match=f"floating_point_behaviour.esr = {value} is not emulated"):
-            with_value("floating_point_behaviour.esr", value).configure_ipu_system()
+    for value in (HALF_PARTIALS, HALF_PARTIALS | {"a": "b"}):
+        with pytest.warns(EmulationWarning, match=re.escape(f"matmuls.poplar_options = {value} is not emulated")):
+            with_value("matmuls.poplar_options", value).configure_ipu_system()
 
 
 def test_the_method_warns_at_the_users_line() -> None:
     with pytest.warns(EmulationWarning) as caught:
-        with_value("floating_point_behaviour.inv", True).configure_ipu_system()
+        with_value("convolutions.poplar_options", HALF_PARTIALS).configure_ipu_system()
     assert caught[0].filename == __file__
 
 
 def test_each_attribute_warns_on_its_own() -> None:
     cfg = IPUConfig()
-    cfg.floating_point_behaviour.inv = True
-    cfg.norms.use_stable_statistics = True
+    cfg.matmuls.poplar_options = HALF_PARTIALS
+    cfg.convolutions.poplar_options = HALF_PARTIALS
     with pytest.warns(EmulationWarning) as caught:
         cfg.configure_ipu_system()
     assert [str(item.message).split(" ")[0] for item in caught] == [
-        "floating_point_behaviour.inv",
-        "norms.use_stable_statistics",
+        "convolutions.poplar_options",
+        "matmuls.poplar_options",
     ]
 
 
 def test_a_warning_made_an_error_leaves_nothing_configured() -> None:
-    cfg = with_value("floating_point_behaviour.inv", True)
+    cfg = with_value("convolutions.poplar_options", HALF_PARTIALS)
     for _ in range(2):
         with warnings.catch_warnings():
             warnings.simplefilter("error", EmulationWarning)
@@ -163,7 +165,7 @@ def test_a_warning_made_an_error_leaves_nothing_configured() -> None:
 
 
 def test_a_refused_configuration_does_not_warn() -> None:
-    cfg = with_value("floating_point_behaviour.inv", True)
+    cfg = with_value("convolutions.poplar_options", HALF_PARTIALS)
     cfg.auto_select_ipus = 99
     with pytest.raises(tf.errors.FailedPreconditionError):
         cfg.configure_ipu_system()

@@ -172,9 +172,9 @@ def test_a_long_loop_stages_bounded_chunks(strategy: Strategy, monkeypatch: pyte
     infeed, seen = Infeed(dataset), list[int]()
     original = staging.stage_buffers
 
-    def watched(types: Any, capacity: int) -> Any:
+    def watched(types: Any, capacity: int, replicas: Any) -> Any:
         seen.append(capacity)
-        return original(types, capacity)
+        return original(types, capacity, replicas)
 
     monkeypatch.setattr("ipu_tf.device.stager.stage_buffers", watched)
     loop = tf.function(

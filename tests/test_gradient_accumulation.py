@@ -121,9 +121,9 @@ def test_without_accumulation_replicas_are_averaged() -> None:
 
 @pytest.mark.parametrize("dtype", [tf.float16, lambda variable: tf.float16, None])
 def test_gradients_have_the_dtype_of_their_accumulator(dtype: Any) -> None:
-    seen = []
+    seen: list[tf.DType] = []
 
-    class Looking(tf1.train.GradientDescentOptimizer):
+    class Looking(tf1.train.GradientDescentOptimizer):  # type: ignore[name-defined]
         def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
             pairs = list(grads_and_vars)
             seen.extend(gradient.dtype for gradient, _ in pairs)
@@ -136,14 +136,14 @@ def test_gradients_have_the_dtype_of_their_accumulator(dtype: Any) -> None:
 def test_what_is_accumulated_shows_once_an_update() -> None:
     queue = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
 
-    class Showing(tf1.train.GradientDescentOptimizer):
+    class Showing(tf1.train.GradientDescentOptimizer):  # type: ignore[name-defined]
         def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
             pairs = list(grads_and_vars)
             with tf.control_dependencies([queue.enqueue([gradient for gradient, _ in pairs])]):
                 return super().apply_gradients(pairs, *args, **kwargs)
 
     trained(lambda: GradientAccumulationOptimizerV2(Showing(0.0), 8), 1)
-    (gradients,) = queue.dequeue() if tf.executing_eagerly() else [None]
+    (gradients,) = queue.dequeue()
     assert gradients.shape == (2 * STEPS // 8, 4, 3)
 
 

@@ -85,6 +85,13 @@ def test_batches_without_drop_remainder() -> None:
 
 
 @pytest.mark.parametrize("method", ["fit", "evaluate", "predict"])
+def test_an_infinite_dataset_without_a_number_of_steps(method: str) -> None:
+    data = tf.data.Dataset.from_tensors((X[:4], Y[:4])).repeat()
+    with pytest.raises(ValueError, match="When providing an infinite dataset, you must specify the number of steps"):
+        getattr(compiled(), method)(data, verbose=0)
+
+
+@pytest.mark.parametrize("method", ["fit", "evaluate", "predict"])
 def test_partial_batch_of_arrays(method: str) -> None:
     arguments = (X,) if method == "predict" else (X, Y)
     with pytest.raises(ValueError, match=r"has a partial batch.*`batch_size` of your model \(currently set to 16\)"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import keras
@@ -9,14 +10,14 @@ import numpy as np
 import pytest
 
 import keras_ipu
-from ipu_tf.emulation import EmulationError, ignored_arguments
+from ipu_tf.emulation import ignored_arguments
 from ipu_tf.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu_tf.ipu_strategy import IPUStrategyV1
 from keras_ipu.extensions import FunctionalExtension, ModelExtension, SequentialExtension
 from keras_ipu.legacy.engine import KerasExtension, extension_delegate
 from keras_ipu.model_state import options_of
 from keras_ipu.options import IPUOptions, ReplicatedMetricReductionMethod
-from keras_ipu.run_rules import accumulation_steps, shard_count, unsupported
+from keras_ipu.run_rules import accumulation_steps, shard_count
 from tests.device_counts import device_work
 from tests.one_ipu import strategy
 
@@ -375,12 +376,6 @@ def test_ipus_of_a_replica(strategy: IPUStrategyV1) -> None:
     assert shard_count(model) == 2
 
 
-def test_what_does_not_work_yet_is_refused_by_name() -> None:
-    unsupported(IPUOptions(), pipelined=False, doing="fit")
-    with pytest.raises(EmulationError, match="`predict` does not run set_asynchronous_callbacks"):
-        unsupported(IPUOptions(asynchronous_callbacks=True), pipelined=False, doing="predict")
-
-
 def test_a_layer_of_ones_own_may_be_extended(strategy: IPUStrategyV1) -> None:
     class Doubled(keras.layers.Layer):
         @extension_delegate
@@ -419,6 +414,16 @@ def test_a_layer_of_ones_own_may_be_extended(strategy: IPUStrategyV1) -> None:
         assert Doubled.label() == "Doubled"
         with pytest.raises(ValueError, match="Expected an extension that is a KerasExtension. Received"):
             strategy._register_keras_extension(Doubled, KerasExtension, int)
+
+
+def test_a_number_is_a_shape_within_the_scope(strategy: IPUStrategyV1, monkeypatch: pytest.MonkeyPatch) -> None:
+    with strategy.scope():
+        assert keras.Input(3).shape == (None, 3)
+        assert keras.Input((3, 4)).shape == (None, 3, 4)
+    assert keras.Input(3).shape == (None, 3)  # this file imports a module of Keras 2's
+    monkeypatch.delitem(sys.modules, "keras_ipu.legacy")
+    with pytest.raises(ValueError, match="Cannot convert '3' to a shape"):
+        keras.Input(3)
 
 
 def test_names() -> None:

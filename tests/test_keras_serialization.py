@@ -25,6 +25,8 @@ from tests.test_keras_stages import assign
 
 __all__ = ["strategy"]
 
+# Keras 3.15 asks TensorFlow 2.21's tensors for their arrays in a way that numpy 2 warns of.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
 X = numbers(6, 4)
 
 

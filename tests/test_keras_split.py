@@ -9,8 +9,11 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from ipu_tf.emulation import EmulationError
+from ipu_tf.ops.pipelining_ops import PipelineSchedule
+from keras_ipu import PipelineStage
 from tests.device_counts import device_work
 from tests.some_ipus import ipus
 
@@ -22,7 +25,7 @@ SPLITS = [
     (2, 4, 2, 12, "sequential"),
     (4, 8, 1, 24, "subclassed"),
     (1, 8, 4, 16, "functional"),
-    (4, 1, 2, 4, "sequential"),
+    (4, 4, 2, 8, "sequential"),
     (1, 4, 2, 8, "functional"),
 ]
 
@@ -101,7 +104,14 @@ def stages_for(model: keras.Model, stages: int) -> None:
 
 
 def on_device(
-    replicas: int, count: int, stages: int, steps: int, kind: str, make: Callable[[], Any] = adamw, method: str = "sum"
+    replicas: int,
+    count: int,
+    stages: int,
+    steps: int,
+    kind: str,
+    make: Callable[[], Any] = adamw,
+    method: str = "sum",
+    **pipelining: Any,
 ) -> dict[str, Any]:
     x, y = data()
     with ipus(replicas * stages) as strategy, strategy.scope(), device_work() as work:
@@ -109,7 +119,9 @@ def on_device(
         if stages > 1:
             stages_for(model, stages)
             model.set_pipelining_options(
-                gradient_accumulation_steps_per_replica=count, gradient_accumulation_reduction_method=method
+                gradient_accumulation_steps_per_replica=count,
+                gradient_accumulation_reduction_method=method,
+                **pipelining,
             )
         elif count > 1:
             model.set_gradient_accumulation_options(
@@ -266,6 +278,47 @@ def test_a_pipeline_on_too_few_ipus_is_refused() -> None:
         stages_for(model, 4)
         with pytest.raises(ValueError, match="has 1 IPUs attached, however the current model requires a multiple of 4"):
             model.predict(x, BATCH, verbose=0)
+
+
+class StagesInCall(Subclassed):
+    def call(self, x: Any, training: bool = False) -> Any:
+        with PipelineStage(0):
+            x = self.first(x)
+        with PipelineStage(1):
+            return self.last(self.second(x))
+
+
+def test_stages_that_only_a_call_names_are_found_before_the_first_run() -> None:
+    x, y = data()
+    with ipus(1) as strategy, strategy.scope():
+        model = StagesInCall()
+        model.compile("sgd", Scaled(1))
+        with pytest.raises(ValueError, match="requires a multiple of 2 IPUs"):
+            model.predict(x, BATCH, verbose=0)
+    with ipus(4) as strategy, strategy.scope(), device_work() as work:
+        model = StagesInCall()
+        model.set_pipelining_options(gradient_accumulation_steps_per_replica=4)
+        model.compile("sgd", Scaled(1), steps_per_execution=48)
+        model.fit(x, y, BATCH, verbose=0)
+    assert (int(model.optimizer.iterations), work.counts.steps) == (BATCHES // 2 // 4, BATCHES // 2)
+
+
+@pytest.mark.parametrize(("schedule", "divisor"), [(0, 4), (1, 2)])
+def test_a_count_that_the_schedule_cannot_run_is_refused(schedule: int, divisor: int) -> None:
+    x, y = data()
+    with ipus(2) as strategy, strategy.scope():
+        model = built("sequential")
+        before = model.get_weights()
+        stages_for(model, 2)
+        model.set_pipelining_options(
+            gradient_accumulation_steps_per_replica=3, pipeline_schedule=PipelineSchedule(schedule)
+        )
+        model.compile("sgd", Scaled(1), steps_per_execution=3)
+        wanted = f"iterations of the pipeline must be a multiple of {divisor}, but it is 3"
+        with pytest.raises(tf.errors.FailedPreconditionError, match=wanted):
+            model.fit(x, y, BATCH, verbose=0)
+        for mine, theirs in zip(model.get_weights(), before, strict=True):
+            np.testing.assert_array_equal(mine, theirs)
 
 
 def test_compilation_does_not_grow_with_the_count() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,6 +15,7 @@ from keras import layers
 
 from ipu_tf.ipu_strategy import IPUStrategyV1
 from keras_ipu import PipelineStage, SequentialLayerPipelineStageAssignment
+from keras_ipu.graph import symbolic_inputs, trace
 from keras_ipu.model_state import state_of
 from keras_ipu.run_rules import is_pipelined, stage_plan
 from keras_ipu.saved_stages import stages_to_save
@@ -133,7 +135,8 @@ def _of_kind(kind: str, parts: list[Any]) -> keras.Model:
     return keras.Model(inputs, x)
 
 
-NESTINGS = list(itertools.product(("functional", "sequential", "subclassed"), repeat=2))
+KINDS = ("functional", "sequential", "subclassed")
+NESTINGS = [(outer, inner) for outer in KINDS for inner in KINDS]
 X = numbers(6, 4)
 MODELS: dict[str, tuple[Callable[[], keras.Model], Any]] = {
     "sequential": (dense_chain, X),
@@ -144,7 +147,7 @@ MODELS: dict[str, tuple[Callable[[], keras.Model], Any]] = {
     "twice nested": (twice_nested, X),
     "cast on entry": (cast_on_entry, numbers(6, 3)),
     "mixed precision": (mixed_precision, X),
-    **{" in ".join(reversed(kinds)): (lambda kinds=kinds: nested(kinds), X) for kinds in NESTINGS},
+    **{" in ".join(reversed(kinds)): (functools.partial(nested, kinds), X) for kinds in NESTINGS},
 }
 
 
@@ -182,18 +185,18 @@ def test_all_stages_one_by_one_are_the_model(strategy: IPUStrategyV1, name: str,
         model(x)
         assign(model, (place // width for place in itertools.count()))
     for training in (None, False, True):
-        keras.utils.set_random_seed(1)
-        state = model.get_weights()
+        before = [variable.numpy() for variable in model.variables]  # the states of random generators among them
         expected = model(x, training=training)
-        losses, after = list(model.losses), model.get_weights()
-        model.set_weights(state)
+        losses, after = list(model.losses), [variable.numpy() for variable in model.variables]
+        for variable, value in zip(model.variables, before, strict=True):
+            variable.assign(value)
         found, found_losses = by_stages(model, x, training)
         keras.tree.assert_same_structure(found, expected)
         for got, wanted in zip(keras.tree.flatten(found), keras.tree.flatten(expected), strict=True):
             assert got.dtype == wanted.dtype
             np.testing.assert_allclose(got, wanted, rtol=1e-6)
         np.testing.assert_allclose(found_losses, losses, rtol=1e-6)
-        for got, wanted in zip(model.get_weights(), after, strict=True):
+        for got, wanted in zip(model.variables, after, strict=True):
             np.testing.assert_allclose(got, wanted, rtol=1e-6)
 
 
@@ -229,11 +232,11 @@ def test_scopes_assign_stages(strategy: IPUStrategyV1) -> None:
 def test_scopes_within_a_call_assign_stages(strategy: IPUStrategyV1, built: bool) -> None:
     with strategy.scope():
         model = ScopedModel()
-    if built:
-        model(X)
-    assert is_pipelined(model, tf.TensorSpec((6, 4)))
-    assert [each.pipeline_stage for each in model.get_pipeline_stage_assignment()] == [0, 1]
-    np.testing.assert_allclose(by_stages(model, X, None)[0], model(X), rtol=1e-6)
+        if built:
+            model(X)
+        assert is_pipelined(model, tf.TensorSpec((6, 4)))
+        assert [each.pipeline_stage for each in model.get_pipeline_stage_assignment()] == [0, 1]
+        np.testing.assert_allclose(by_stages(model, X, None)[0], model(X), rtol=1e-6)
     model.reset_pipeline_stage_assignment()
     assert not is_pipelined(model, tf.TensorSpec((6, 4)))
 
@@ -408,13 +411,12 @@ def test_a_model_that_is_not_built_has_no_assignments(strategy: IPUStrategyV1) -
             stage_plan(model)
 
 
-def test_building_again_counts_calls_from_the_start(strategy: IPUStrategyV1) -> None:
+def test_tracing_again_counts_calls_from_the_start(strategy: IPUStrategyV1) -> None:
     with strategy.scope():
         shared = layers.Dense(4)
         model = Chain([shared, shared])
         for shape in ((None, 4), (6, 4)):
-            shared.built = False
-            model.build(shape)
+            trace(model, symbolic_inputs(model, shape))
             assert [each.node_index for each in model.get_pipeline_stage_assignment()] == [0, 1]
 
 

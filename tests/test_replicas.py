@@ -163,22 +163,21 @@ def test_a_queue_deep_inside_of_a_replicated_program_serves_the_replicas_in_turn
     np.testing.assert_array_equal(rows, np.cumsum(np.arange(12).reshape(6, 2), 0))
 
 
+@pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("every", [1, 2, 3])
-def test_rows_given_in_a_branch_are_staged_too(every: int) -> None:
+def test_rows_given_in_a_branch_are_staged_too(every: int, count: int) -> None:
     queue = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
-    for count in (1, 2):
-        with ipus(count) as strategy:
+    with ipus(count) as strategy:
 
-            @tf.function
-            def program(total: tf.Tensor) -> None:
-                for step in tf.range(total):
-                    if step % every == every - 1:
-                        queue.enqueue(step)
+        @tf.function
+        def program(total: tf.Tensor) -> None:
+            for step in tf.range(total):
+                if step % every == every - 1:
+                    queue.enqueue(step)
 
-            strategy.run(program, [tf.constant(7)])
-            rows = queue.dequeue().numpy()
-        np.testing.assert_array_equal(rows.reshape(-1, count)[:, 0], np.arange(every - 1, 7, every))
-        queue = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+        strategy.run(program, [tf.constant(7)])
+        rows = queue.dequeue().numpy()
+    np.testing.assert_array_equal(rows.reshape(-1, count)[:, 0], np.arange(every - 1, 7, every))
 
 
 _PROGRAM = """

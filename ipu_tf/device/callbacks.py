@@ -1,8 +1,8 @@
 """Feeds reached from inside a running program: for queues used in a loop or branch deeper than a streamed loop.
 
 Ordered callbacks keep the order of elements. Replicas call the host together: what each gives is gathered first, the
-host answers all of them in their order, and each takes its own. An exception in one is kept, since JAX passes on only its text, and
-is raised where the program was run.
+host answers all of them in their order, and each takes its own. An exception in one is kept, since JAX passes on only
+its text, and is raised where the program was run.
 """
 
 from __future__ import annotations
@@ -43,9 +43,7 @@ def enqueue(name: str, row: Sequence[jax.Array], replicas: int = 1) -> None:
     io_callback(give, None, *_of_all(row, replicas), ordered=replicas == 1)
 
 
-def call_host(
-    function: Callable[..., Sequence[Any]], types: Types, *operands: jax.Array, replicas: int = 1
-) -> Arrays:
+def call_host(function: Callable[..., Sequence[Any]], types: Types, *operands: jax.Array, replicas: int = 1) -> Arrays:
     """The results, of some shapes and dtypes, of a Python function that the running program calls, in its order.
 
     Args:

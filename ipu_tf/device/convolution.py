@@ -110,6 +110,6 @@ def _solved(problem: CanonicalConvolution) -> Callable[[jax.Array, jax.Array], j
     def _(size: int, batched: Sequence[bool], lhs: jax.Array, rhs: jax.Array) -> tuple[jax.Array, bool]:
         pairs = zip((lhs, rhs), batched, strict=True)
         operands = tuple(x if has else jax.numpy.broadcast_to(x, (size, *x.shape)) for x, has in pairs)
-        return lax.map(lambda pair: solve(*pair, problem), operands), True
+        return lax.map(lambda pair: solve(pair[0], pair[1], problem), operands), True
 
     return solved

@@ -17,6 +17,7 @@ class DeviceCounts:
         steps: loop iterations those executions ran; an execution without a streamed loop counts as one.
         replicas: the most replicas any execution used.
         uploads: values of variables copied from the host to the device.
+        loads: programs whose compiled code came from the executable cache; `programs` does not count these.
     """
 
     programs: int = 0
@@ -24,6 +25,7 @@ class DeviceCounts:
     steps: int = 0
     replicas: int = 1
     uploads: int = 0
+    loads: int = 0
 
     def since(self, earlier: DeviceCounts) -> DeviceCounts:
         """What happened between an `earlier` reading and this one."""
@@ -33,6 +35,7 @@ class DeviceCounts:
             self.steps - earlier.steps,
             self.replicas,
             self.uploads - earlier.uploads,
+            self.loads - earlier.loads,
         )
 
 
@@ -52,7 +55,7 @@ class DeviceCounters:
         self._listeners: tuple[Callable[[str], None], ...] = ()
 
     def listen(self, listener: Callable[[str], None]) -> None:
-        """Has `listener` called with "program", "upload" or "execution" for each one from now on."""
+        """Has `listener` called with "program", "load", "upload" or "execution" for each one from now on."""
         with self._lock:
             self._listeners += (listener,)
 
@@ -61,11 +64,14 @@ class DeviceCounters:
         with self._lock:
             return self._counts
 
-    def count_program(self) -> None:
-        """A program was compiled for one set of shapes."""
+    def count_program(self, loaded: bool = False) -> None:
+        """A program was compiled for one set of shapes, or `loaded` from the executable cache."""
         with self._lock:
-            self._counts = dataclasses.replace(self._counts, programs=self._counts.programs + 1)
-        self._tell("program")
+            now = self._counts
+            self._counts = dataclasses.replace(
+                now, programs=now.programs + (not loaded), loads=now.loads + bool(loaded)
+            )
+        self._tell("load" if loaded else "program")
 
     def count_upload(self) -> None:
         """The value of a variable was copied to the device."""

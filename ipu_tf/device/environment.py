@@ -66,3 +66,8 @@ def distribution() -> dict[str, str]:
     """The variables by which PopRun or MPI say that a process is not on its own, by name; empty if it is."""
     told = {name: os.environ.get(name, "").strip() for name in _ALONE}
     return {name: text for name, text in told.items() if text not in ("", _ALONE[name])}
+
+
+def xla_flags() -> str:
+    """The text of the variables by which XLA is told how to compile; empty if none is set."""
+    return " ".join(os.environ[name] for name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS") if os.environ.get(name))

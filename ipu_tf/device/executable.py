@@ -5,14 +5,18 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from ipu_tf.device import callbacks, connection, hidden, queues, synthetic
+from ipu_tf.device import artifacts, callbacks, connection, executable_cache, hidden, pre_compile, queues, synthetic
 from ipu_tf.device.counters import COUNTERS
+from ipu_tf.device.exceptions import EXCEPTIONS, check_exceptions
 from ipu_tf.device.loop_run import LoopRun
+from ipu_tf.device.pipeline_engine import PipelineRun
+from ipu_tf.device.pipeline_placement import on_one_device, parameter_homes, stage_devices
 from ipu_tf.device.program import Arrays, Hidden, Program, StraightPart
 from ipu_tf.device.replicas import Replicas, replicas
 from ipu_tf.device.slots import Slots
@@ -45,8 +49,10 @@ class Executable:
     def __init__(self, program: Program, ordinal: int = 0) -> None:
         self.program = program
         self.ordinal = ordinal
-        self.replicas: Replicas = replicas(program.replicas)
+        self.replicas: Replicas = replicas(program.replicas, together=program.uses_callbacks)
         self._kept: dict[Any, Any] = {}
+        self._saved: set[Path] = set()
+        self._cached: list[executable_cache.CachedFunction] = []
         self._lock = threading.Lock()
         self._shapes_seen: set[tuple[int, ...]] = set()
 
@@ -59,10 +65,13 @@ class Executable:
 
         Raises:
             UnknownQueue: a queue that the program uses was deleted.
+            InfeedShared, OutfeedShared: a program with another number of replicas uses such a queue too.
             CompileOnly: the device only compiles.
         """
         with self._lock, queues.program_running(), jax.enable_x64(True):
+            artifacts.save(self.program, self._saved)
             if not connection.attached():
+                pre_compile.fill_cache(self, parameters)
                 return Outcome(self._placed(connection.pre_compiled(self.program, self.ordinal)), 0)
             if not synthetic.uses(synthetic.Category.PARAMETERS):
                 return self._run_heard(parameters)
@@ -81,10 +90,11 @@ class Executable:
         return tuple(self.replicas.place(r, 0) if i in several else jax.device_put(r) for i, r in enumerate(results))
 
     def _run_heard(self, parameters: Sequence[Any]) -> Outcome:
-        if not self.program.uses_callbacks:
-            return self._run(parameters)
-        with callbacks.failures_raised():
-            return self._run(parameters)
+        with queues.used(self.program.queues, self.replicas.count):
+            if not self.program.uses_callbacks:
+                return self._run(parameters)
+            with callbacks.failures_raised():
+                return self._run(parameters)
 
     def _run(self, parameters: Sequence[Any]) -> Outcome:
         types = self.program.parameters
@@ -95,11 +105,17 @@ class Executable:
             if isinstance(part, StraightPart):
                 state = self._run_straight(index, part, slots, state)
                 continue
-            loop = LoopRun(self, index, part, slots, state)
+            devices = stage_devices(part, self.replicas.count)
+            if devices:
+                loop: LoopRun | PipelineRun = PipelineRun(self, index, part, slots, state, devices)
+            else:
+                loop = LoopRun(self, index, part, slots, state)
             state, ran, stop = loop.run(stopped=error is not None)
             error = error or stop
             steps += ran
             capacities.append(loop.capacity)
+        if EXCEPTIONS in state:
+            check_exceptions(np.asarray(state[EXCEPTIONS]), self.program.checked)
         aliases = self.program.aliases
         results = tuple(r if i in aliases else self.replicas.first(r) for i, r in enumerate(slots.results()))
         jax.block_until_ready(results)
@@ -108,17 +124,25 @@ class Executable:
 
     def _run_straight(self, index: int, part: StraightPart, slots: Slots, state: Hidden) -> Hidden:
         elements = {name: self._element(name) for name in part.infeeds}
-        taken, kept = slots.take(index)
-        axes = hidden.replica_axes(state)
-        compiled = self.compiled(
-            index, lambda: self.replicas.over(_straight_function(part), (0, 0, axes, 0), (0, axes, 0)), donate=(0,)
-        )
-        outputs, state, rows = compiled(taken, kept, state, elements)
+        taken, kept = on_one_device(slots.take(index))
+        outputs, state, rows = self.straight_function(index, part)(taken, kept, state, elements)
         slots.fill(part.live_out, outputs)
         for name, row in rows.items():
             queue = queues.outfeed(name)
             queue.put(row if queue.last_only else [np.asarray(array)[None] for array in row], 1)
         return state
+
+    def homes(self) -> tuple[Any, ...]:
+        """For each parameter the JAX device that it lives on; None where that is the default one."""
+        if not connection.attached():
+            return (None,) * len(self.program.parameters)
+        return parameter_homes(self.program)
+
+    def straight_function(self, index: int, part: StraightPart) -> Any:
+        """The compiled function of a part that runs once: `(taken, kept, hidden, elements)`."""
+        axes = hidden.replica_axes(self.program.hidden)
+        over = self.replicas.over
+        return self.compiled(index, lambda: over(_straight_function(part), (0, 0, axes, 0), (0, axes, 0)), donate=(0,))
 
     def _element(self, name: str) -> Arrays:
         """The next element of an infeed on the device: one for each replica."""
@@ -129,7 +153,14 @@ class Executable:
 
     def compiled(self, key: Any, make: Callable[[], Any], donate: tuple[int, ...]) -> Any:
         """The compiled function kept under `key`, made on first use."""
-        return self.kept(key, lambda: jax.jit(make(), donate_argnums=donate))
+        return self.kept(key, lambda: self._function(make(), donate))
+
+    def _function(self, function: Callable[..., Any], donate: tuple[int, ...]) -> Any:
+        directory = executable_cache.directory()
+        if directory is None or self.program.uses_callbacks:  # callbacks are addresses in this process
+            return jax.jit(function, donate_argnums=donate)
+        self._cached.append(executable_cache.CachedFunction(function, donate, directory, self.replicas.devices))
+        return self._cached[-1]
 
     def kept(self, key: Any, make: Callable[[], Any]) -> Any:
         """Something that further executions use again, such as staging buffers."""
@@ -140,7 +171,8 @@ class Executable:
     def _count(self, capacities: tuple[int, ...], steps: int) -> None:
         if capacities not in self._shapes_seen:
             self._shapes_seen.add(capacities)
-            COUNTERS.count_program()
+            compiled = [function.take_compiled() for function in self._cached]
+            COUNTERS.count_program(loaded=bool(compiled) and not any(compiled))
         COUNTERS.count_execution(steps if capacities else 1, self.replicas.count)
 
 

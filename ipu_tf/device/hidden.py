@@ -18,8 +18,11 @@ from ipu_tf.device.replicas import Replicas
 
 SEED = "seed"
 """Where stateful random ops draw from: `uint32[2]`."""
+SHARED_SEED = "shared seed"
+"""Where rounding draws from that is to be the same on all replicas: `uint32[2]`."""
 ITERATION = "iteration"
 """The index of the present iteration of the innermost loop: `int32[]`."""
+_SHARED = np.array([0x5851F42D, 0], np.uint32)  # keeps what is drawn apart from what replica 0 draws for itself
 SEED_TYPE = jax.ShapeDtypeStruct((2,), np.dtype(np.uint32))
 ITERATION_TYPE = jax.ShapeDtypeStruct((), np.dtype(np.int32))
 
@@ -27,10 +30,12 @@ ITERATION_TYPE = jax.ShapeDtypeStruct((), np.dtype(np.int32))
 def initial(types: Mapping[str, jax.ShapeDtypeStruct], ordinal: int, replicas: Replicas) -> Hidden:
     """The hidden state that an execution starts with: the device's next seed, and zeros."""
     state: Hidden = {}
+    drawn = SEED in types or SHARED_SEED in types
+    seeds = seed.next_seeds(ordinal, replicas.count) if drawn else None
     for key, struct in types.items():
-        if key == SEED:
-            seeds = seed.next_seeds(ordinal, replicas.count)
-            state[key] = replicas.place(seeds, 0) if replicas.count > 1 else jax.device_put(seeds[0])
+        if seeds is not None and key in (SEED, SHARED_SEED):
+            own = seeds if key == SEED else np.tile(seeds[0] ^ _SHARED, (replicas.count, 1))
+            state[key] = replicas.place(own, 0) if replicas.count > 1 else jax.device_put(own[0])
         elif key == ITERATION:
             state[key] = jnp.int32(0)
         else:

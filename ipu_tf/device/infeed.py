@@ -25,11 +25,15 @@ class Infeed:
         open_source: gives an iterator over elements from the start of the data.
 
     Elements are handed out in order, each once; `give_back` returns those that a loop did not use.
+
+    Attributes:
+        replicas: how many replicas the programs have that take elements; None before the first.
     """
 
     def __init__(self, name: str, types: Types, open_source: Callable[[], Iterator[Element]]) -> None:
         self.name = name
         self.types = types
+        self.replicas: int | None = None
         self._open_source = open_source
         self._lock = threading.RLock()
         self._returned: collections.deque[Element] = collections.deque()

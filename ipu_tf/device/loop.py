@@ -26,11 +26,11 @@ class Buffer(NamedTuple):
 
     Attributes:
         rows: `[capacity, *shape]` for each tensor of a row; the newest row alone where only that is kept.
-        count: how many rows were given.
+        given: how many rows were given.
     """
 
     rows: Arrays
-    count: jax.Array
+    given: jax.Array
 
 
 def replicated_chunk_function(
@@ -88,17 +88,17 @@ def chunk_function(part: LoopPart, last_only: frozenset[str], capacity: int, rep
             if name in part.sometimes:
                 given, *rest = row
                 given, row = only_one(given) if replicated else given, tuple(rest)
-            at = buffer.count if name in part.sometimes else index
+            at = buffer.given if name in part.sometimes else index
             if name in last_only:
                 rows = tuple(jnp.where(given, new, old) for new, old in zip(row, buffer.rows, strict=True))
             else:
                 rows = _put(buffer.rows, row, at)  # a row that was not given is overwritten by the next
-            return Buffer(rows, buffer.count + jnp.asarray(given, jnp.int32))
+            return Buffer(rows, buffer.given + jnp.asarray(given, jnp.int32))
 
         start = (jnp.int32(0), carry, hidden, _buffers(part, last_only, capacity))
         index, carry, hidden, buffers = lax.while_loop(condition, body, start)
         rows = {name: buffer.rows for name, buffer in buffers.items()}
-        counts = {name: buffer.count for name, buffer in buffers.items()}
+        counts = {name: buffer.given for name, buffer in buffers.items()}
         return carry, hidden, rows, counts, index, goes_on(carry)
 
     return run

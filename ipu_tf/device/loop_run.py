@@ -43,7 +43,7 @@ class LoopRun:
         self._wanted = part.trip_count(first) if part.trip_count else None
         _check_mini_batches(part, self._wanted)
         types = tuple(t for queue in (*part.infeeds.values(), *part.outfeeds.values()) for t in queue)
-        self.capacity = chunk_capacity(types, self._wanted, self._replicas.count)
+        self.capacity = chunk_capacity(types, self._wanted, self._replicas.count, part.most_steps)
         self._outfeeds = {name: queues.outfeed(name) for name in part.outfeeds}
         last_only = frozenset(name for name, queue in self._outfeeds.items() if queue.last_only)
         self._chunk = executable.compiled(
@@ -80,6 +80,12 @@ class LoopRun:
                     break
         self._slots.fill(self._part.carry_out, self._carry)
         return self._hidden, done, error
+
+    def prepare(self) -> Arrays:
+        """Has the chunk function compiled without running it; gives shapes and dtypes of the final carry."""
+        arrays = {name: tuple(self._replicas.place(a, 1) for a in row) for name, row in self._buffers[0].items()}
+        carry: Arrays = self._chunk.prepare(self._carry, self._constants, self._hidden, arrays, np.int32(0))[0]
+        return carry
 
     def _left(self, done: int) -> int:
         return self.capacity if self._wanted is None else self._wanted - done

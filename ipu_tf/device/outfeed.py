@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import numpy as np
@@ -18,12 +18,18 @@ class Outfeed:
     Args:
         name: unique in the process.
         last_only: keep only the newest row.
+
+    Attributes:
+        replicas: how many replicas the programs have that give rows; None before the first.
+        told: gets each block of rows, `[n, *shape]` arrays, when it is put; None for nobody.
     """
 
     def __init__(self, name: str, last_only: bool = False) -> None:
         self.name = name
         self.last_only = last_only
         self.types: Types | None = None
+        self.replicas: int | None = None
+        self.told: Callable[[tuple[np.ndarray, ...]], None] | None = None
         self._changed = threading.Condition()
         self._blocks: collections.deque[tuple[np.ndarray, ...]] = collections.deque()
 
@@ -44,6 +50,8 @@ class Outfeed:
                 self._blocks.clear()
             self._blocks.append(block)
             self._changed.notify_all()
+        if self.told is not None:
+            self.told(block)
 
     def __len__(self) -> int:
         """How many rows wait."""

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
+
+if TYPE_CHECKING:
+    from ipu_tf.device.stage_program import StageProgram
 
 Types = tuple[jax.ShapeDtypeStruct, ...]
 Arrays = tuple[jax.Array, ...]
@@ -54,6 +57,8 @@ class LoopPart:
         sometimes: outfeeds that not every iteration gives a row to; `step` gives for each a flag, then the row.
         mini_batches: numbers of mini-batches that gradients are accumulated over; each has to divide the number of
             iterations.
+        most_steps: most iterations of a chunk, and so of the rows that outfeeds get at a time; None for as many as fit.
+        stages: the loop cut into the stages of its pipeline; why it cannot be, if so; None for a loop of no pipeline.
     """
 
     step: Callable[[Arrays, Arrays, Hidden, Rows], tuple[Arrays, Hidden, Rows]]
@@ -66,6 +71,8 @@ class LoopPart:
     outfeeds: Mapping[str, Types] = dataclasses.field(default_factory=dict)
     sometimes: frozenset[str] = frozenset()
     mini_batches: tuple[int, ...] = ()
+    most_steps: int | None = None
+    stages: StageProgram | str | None = None
 
     @property
     def live_in(self) -> tuple[int, ...]:
@@ -97,6 +104,9 @@ class Program:
         controls: how many parameters, the first ones, steer the execution and are no data of the user's.
         uses_callbacks: whether the running program calls back to the host for feeds; such programs donate nothing,
             so that state survives an infeed that fails.
+        called_back: the queues that it reaches by such calls.
+        checked: the operations that are checked for floating-point exceptions, by TensorFlow's names for them; see
+            `ipu_tf.device.exceptions`. Programs with such donate nothing, so that state survives an exception.
     """
 
     name: str
@@ -108,6 +118,8 @@ class Program:
     replicas: int = 1
     controls: int = 0
     uses_callbacks: bool = False
+    called_back: tuple[str, ...] = ()
+    checked: tuple[str, ...] = ()
 
     @property
     def infeeds(self) -> tuple[str, ...]:
@@ -119,9 +131,14 @@ class Program:
         """Names of the staged outfeeds."""
         return tuple(dict.fromkeys(name for part in self.parts for name in part.outfeeds))
 
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """Names of all the queues it uses."""
+        return tuple(dict.fromkeys((*self.infeeds, *self.outfeeds, *self.called_back)))
+
     def dying_slots(self, index: int) -> frozenset[int]:
         """Slots that part `index` is the last to read and whose buffers it may therefore take over."""
-        if self.uses_callbacks:
+        if self.uses_callbacks or self.checked:
             return frozenset()
         later = {slot for part in self.parts[index + 1 :] for slot in part.live_in} | set(self.results)
         kept = later | (set(range(len(self.parameters))) - set(self.aliases.values()))

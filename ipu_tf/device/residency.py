@@ -57,11 +57,16 @@ class Residency:
         self._lock = threading.RLock()
         self._residents: dict[int, _Resident] = {}
 
-    def acquire(self, variable: HostVariable, replicas: Replicas = ONE) -> jax.Array:
+    def acquire(self, variable: HostVariable, replicas: Replicas = ONE, device: Any = None) -> jax.Array:
         """The variable's buffer on the device, uploaded if the host changed it.
 
         With several replicas it has a leading axis of replicas: each keeps a value of its own. A program with another
         number of replicas than the last starts them all from replica 0.
+
+        Args:
+            variable: the variable.
+            replicas: of the program that wants it.
+            device: the JAX device to have it on, with one replica; None for the default one.
         """
         with self._lock:
             view, anchor = variable.snapshot()
@@ -69,12 +74,15 @@ class Residency:
             resident = self._residents.get(id(variable))
             if resident is not None and resident.address == address and not resident.buffer.is_deleted():
                 if resident.replicas == replicas:
+                    if replicas.count == 1:
+                        resident.buffer = _moved(resident.buffer, device)
                     return resident.buffer
                 self.flush([variable])
                 view, anchor = variable.snapshot()
                 address = view.ctypes.data
             with jax.enable_x64(True):
-                buffer = jax.device_put(_own_copy(view)) if replicas.count == 1 else replicas.spread(view, view.shape)
+                one = replicas.count == 1
+                buffer = jax.device_put(_own_copy(view), device) if one else replicas.spread(view, view.shape)
             COUNTERS.count_upload()
             self._residents[id(variable)] = _Resident(self._reference(variable), buffer, replicas, address, anchor)
             return buffer
@@ -86,13 +94,16 @@ class Residency:
             resident.buffer, resident.dirty = buffer, True
 
     def flush(self, variables: Iterable[HostVariable] | None = None) -> None:
-        """Writes new values back to the host: of these variables, or of all."""
+        """Writes new values back to the host: of these variables, or of all.
+
+        Variables whose buffers an execution has taken over, which is still under way, keep the host's value till then.
+        """
         with self._lock:
             wanted = list(self._residents) if variables is None else [id(variable) for variable in variables]
             for key in wanted:
                 resident = self._residents.get(key)
                 variable = resident.variable() if resident is not None else None
-                if resident is None or variable is None or not resident.dirty:
+                if resident is None or variable is None or not resident.dirty or resident.buffer.is_deleted():
                     continue
                 if not self._host_changed(resident, variable):
                     variable.write(np.array(resident.replicas.first(resident.buffer)))
@@ -134,6 +145,12 @@ class Residency:
     def _reference(self, variable: HostVariable) -> weakref.ref[Any]:
         key = id(variable)
         return weakref.ref(variable, lambda _: self._residents.pop(key, None))
+
+
+def _moved(buffer: jax.Array, device: Any) -> jax.Array:
+    """A buffer on a device, None standing for the default one."""
+    device = device or jax.local_devices()[0]
+    return buffer if buffer.devices() == {device} else jax.device_put(buffer, device)
 
 
 def _own_copy(view: np.ndarray) -> np.ndarray:

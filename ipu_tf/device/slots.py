@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import jax
@@ -44,12 +44,21 @@ class Slots:
             del self._arrays[slot]
         return taken, {slot: array for slot, array in live.items() if slot not in taken}
 
-    def take_carry(self, index: int, part: LoopPart) -> Arrays:
-        """The initial carry of a loop as buffers of its own: taken over where possible, else copied."""
+    def take_carry(self, index: int, part: LoopPart, replaced: Collection[int] | None = None) -> Arrays:
+        """The initial carry of a loop as buffers of its own: taken over where possible, else copied.
+
+        Args:
+            index: which part.
+            part: that part.
+            replaced: positions in the carry that need buffers of their own; all by default.
+        """
         dying = self._program.dying_slots(index) - set(part.constants)
         carry: list[jax.Array] = []
         for position, slot in enumerate(part.carry_in):
             array = self._arrays[slot]
+            if replaced is not None and position not in replaced:
+                carry.append(array)
+                continue
             own = slot in dying and slot not in part.carry_in[position + 1 :] and self._alone(slot)
             carry.append(array if own and slot not in part.carry_in[:position] else jnp.array(array, copy=True))
         return tuple(carry)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -12,25 +12,29 @@ import jax.numpy as jnp
 from ipu_tf.device.program import Arrays, Hidden, LoopPart, Part, Program, Rows, StraightPart, Types
 from ipu_tf.lowering.accumulation_rules import check_inside_loops, own_mini_batches
 from ipu_tf.lowering.feeds import PartFeeds
+from ipu_tf.lowering.half_precision import checked_origins, with_numerics
 from ipu_tf.lowering.hidden_state import ROW, hidden_types
 from ipu_tf.lowering.host_calls import calls_host
 from ipu_tf.lowering.interpreter import Interpreter
 from ipu_tf.lowering.module import INFEED, OUTFEED, Module, custom_call_target, feed_name, walk
+from ipu_tf.lowering.numerics import Numerics
 from ipu_tf.lowering.op import Op, array_type
 from ipu_tf.lowering.partition import Bind, LoopStep, StraightSteps, partition
+from ipu_tf.lowering.stage_loops import loop_stages
 from ipu_tf.lowering.support import check_supported
 from ipu_tf.lowering.trip_count import trip_count
 
 
-def build_program(module: Module, replicas: int = 1) -> Program:
-    """The program that a module describes, for this number of replicas.
+def build_program(module: Module, replicas: int = 1, numerics: Numerics = Numerics()) -> Program:  # noqa: B008
+    """The program that a module describes, for this number of replicas, computing as `numerics` says.
 
     Raises:
         UnsupportedOpsError: listing every op that the importer has no rule for. Nothing was run.
     """
     check_supported(module)
+    module = with_numerics(module, numerics, replicas)
     pieces = partition(module)
-    names = _Numbering(module)
+    names = _Numbering(module, pieces.same)
     operations = list(walk(module.main, module.functions))
     feeds = {name for name in map(feed_name, operations) if name}
     _check_enqueues(operations)
@@ -45,6 +49,8 @@ def build_program(module: Module, replicas: int = 1) -> Program:
         hidden=hidden_types(module),
         replicas=replicas,
         uses_callbacks=bool(feeds - staged) or calls_host(operations),
+        called_back=tuple(sorted(feeds - staged)),
+        checked=checked_origins(module),
     )
 
 
@@ -72,18 +78,18 @@ def _check_enqueues(operations: Sequence[Any]) -> None:
 
 
 class _Numbering:
-    """Slot numbers for SSA names; the parameters come first."""
+    """Slot numbers for SSA names; the parameters come first. A copy has the slot of what it is a copy of."""
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: Module, same: Mapping[Any, Any]) -> None:
+        self._same = same
         self._count: Iterator[int] = itertools.count()
         self._slots: dict[Any, int] = {}
         self.slots(module.main.arguments)
 
     def slots(self, names: Sequence[Any]) -> tuple[int, ...]:
         """The slots of some names."""
-        return tuple(
-            self._slots[n] if n in self._slots else self._slots.setdefault(n, next(self._count)) for n in names
-        )
+        own = [self._same.get(name, name) for name in names]
+        return tuple(self._slots[n] if n in self._slots else self._slots.setdefault(n, next(self._count)) for n in own)
 
 
 def _part(module: Module, piece: StraightSteps | LoopStep, names: _Numbering, replicas: int) -> Part:
@@ -122,7 +128,7 @@ def _loop_part(module: Module, piece: LoopStep, names: _Numbering, replicas: int
         feeds = PartFeeds(elements, tuple(outfeeds), replicas)
         running = interpreter(feeds, hidden | no_rows(), values)
         outputs = tuple(jnp.asarray(value) for value in running.run_block(body, carry))
-        rows = {name: running.hidden.pop(ROW + name) for name in piece.sometimes}
+        rows: dict[str, Any] = {name: running.hidden.pop(ROW + name) for name in piece.sometimes}
         return outputs, running.hidden, feeds.rows | rows
 
     def goes_on(carry: Arrays, values: Arrays) -> jax.Array:
@@ -146,6 +152,7 @@ def _loop_part(module: Module, piece: LoopStep, names: _Numbering, replicas: int
         outfeeds=outfeeds,
         mini_batches=own_mini_batches(module, loop),
         sometimes=piece.sometimes,
+        stages=loop_stages(module, loop, constants),
     )
 
 

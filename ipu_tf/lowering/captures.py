@@ -36,9 +36,18 @@ class Captures:
         """The variables among them."""
         return [value for value in self._values if isinstance(value, TensorFlowVariable)]
 
-    def acquire(self, replicas: Replicas) -> list[Any]:
-        """Their values on the device, one for each capture, in order; variables as `RESIDENCY.acquire` gives them."""
-        return [v if isinstance(v, np.ndarray) else RESIDENCY.acquire(v, replicas) for v in self._values]
+    def acquire(self, replicas: Replicas, homes: Sequence[Any] = ()) -> list[Any]:
+        """Their values on the device, one for each capture, in order; variables as `RESIDENCY.acquire` gives them.
+
+        Args:
+            replicas: of the program.
+            homes: for each parameter of the program the JAX device it lives on, or None; the captures are the last.
+        """
+        where = list(homes)[len(homes) - len(self._values) :] if homes else [None] * len(self._values)
+        return [
+            value if isinstance(value, np.ndarray) else RESIDENCY.acquire(value, replicas, device)
+            for value, device in zip(self._values, where, strict=True)
+        ]
 
     def commit(self, results: Mapping[int, jax.Array] | Sequence[jax.Array]) -> None:
         """Keeps the new values of the variables that the function changes.

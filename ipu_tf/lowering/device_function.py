@@ -34,7 +34,9 @@ class DeviceFunction:
         self._function = function  # keeps the captured variables alive
         self.lowered: Lowered = lower(function)
         try:
-            self.executable = Executable(build_program(self.lowered.module, target.replicas), target.ordinal)
+            self.executable = Executable(
+                build_program(self.lowered.module, target.replicas, target.numerics), target.ordinal
+            )
         except DeviceError as error:
             raise as_promised(error) from error.__cause__
         self._captures = Captures(self.lowered)
@@ -53,7 +55,9 @@ class DeviceFunction:
         """
         values = [tf_private.tensor_memory(tensor) for tensor in inputs]
         try:
-            outcome = self.executable.run([*values, *self._captures.acquire(self.executable.replicas)])
+            outcome = self.executable.run(
+                [*values, *self._captures.acquire(self.executable.replicas, self.executable.homes())]
+            )
         except BaseException as error:
             self._captures.recover()
             raise as_promised(error) from error.__cause__

@@ -60,13 +60,13 @@ def embed(
         before: called when the program runs, before anything else, with the number of shards it uses: checks that it
             may run, and says where.
     """
-    with tf.device(None):
-        specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in inputs]
-        graph = tf_private.trace_in_graph(name, computation, specs)
+    specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in inputs]
+    graph = tf_private.trace_in_graph(name, computation, specs)
+    tf_private.order_first_reads(graph)
     captured = list(zip(graph.external_captures, graph.internal_captures, strict=True))
     handles = [pair for pair in captured if pair[0].dtype == tf.resource]
     values = [pair for pair in captured if pair[0].dtype != tf.resource]
-    program = _GraphProgram(graph, [inner for _, inner in values], [inner for _, inner in handles], before)
+    program = GraphProgram(graph, [inner for _, inner in values], [inner for _, inner in handles], before)
     with tf.device("/device:CPU:0"):
         states = [tf_private.read_handle(outer, tf_private.handle_spec(inner)) for outer, inner in handles]
         op = host_op(program.run, [*inputs, *(outer for outer, _ in values), *states], program.outputs, name)
@@ -80,7 +80,7 @@ def embed(
             return Embedded(outputs, tf.no_op(name=f"{name}_run"))
 
 
-class _GraphProgram:
+class GraphProgram:
     """The program behind one host op, lowered on first use for the shapes that come."""
 
     def __init__(
@@ -102,16 +102,19 @@ class _GraphProgram:
         given = {tensor.op.name for tensor in [*self._inputs, *self._handles]}
         only_used = tf_private.runs_only_what_is_used(graph)
         self._graph_def = pruned(graph.as_graph_def(), targets, given, only_used)
-        if only_used:
-            tf_private.define_functions(self, self._graph_def.library.function)
+        tf_private.define_functions(self, self._graph_def.library.function)
         self.outputs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in graph.outputs]
         self._shards = shard_count_of(graph)
         self._outputs = len(self.outputs)
         self.outputs += [tf_private.handle_spec(self._handles[index]) for index in self.written]
 
+    def target(self) -> Target:
+        """Where the program runs; raises if it may not."""
+        return self._before(self._shards)
+
     def run(self, *values: np.ndarray) -> list[np.ndarray]:
         """Runs the program on the values of its inputs, captured tensors and variables."""
-        target = self._before(self._shards)
+        target = self.target()
         inputs, states = values[: len(self._inputs)], values[len(self._inputs) :]
         key = (target, *((value.shape, value.dtype) for value in values))
         with self._lock:
@@ -123,14 +126,19 @@ class _GraphProgram:
         return self._ready[key].run(inputs, states, self._outputs, self.written)
 
     def _made_ready(self, inputs: Sequence[np.ndarray], states: Sequence[np.ndarray], target: Target) -> _Ready:
+        lowered, order = self.lowered(inputs, states)
+        program = build_program(lowered.module, target.replicas, target.numerics)
+        return _Ready(lowered, Executable(program, target.ordinal), order, ReplicaStates())
+
+    def lowered(self, inputs: Sequence[np.ndarray], states: Sequence[np.ndarray]) -> tuple[Lowered, list[int]]:
+        """The program for inputs and states such as these, and for each capture of it which state that is."""
         with tf_private.eager_mode():
             variables = [tf.Variable(value, dtype=value.dtype) for value in states]
             specs = [tf.TensorSpec(value.shape, value.dtype) for value in inputs]
             function = tf.function(lambda *tensors: self._rebuilt(tensors, variables), autograph=False)
             lowered = lower(function.get_concrete_function(*specs), variables)
         order = [next(i for i, v in enumerate(variables) if v is capture) for capture in lowered.captures]
-        program = build_program(lowered.module, target.replicas)
-        return _Ready(lowered, Executable(program, target.ordinal), order, ReplicaStates())
+        return lowered, order
 
     def _rebuilt(self, tensors: Sequence[tf.Tensor], variables: Sequence[tf.Variable]) -> list[tf.Tensor]:
         """The traced computation again, in the graph being built now, over stand-ins for its variables."""

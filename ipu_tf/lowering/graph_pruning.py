@@ -24,12 +24,36 @@ def pruned(graph_def: Any, targets: Iterable[str], given: Collection[str] = (), 
     result.library.CopyFrom(graph_def.library)
     result.node.extend(node for node in graph_def.node if node.name in kept)
     for node in result.node:
-        # One program is placed as a whole; constraints between its nodes may name nodes that are left out.
-        node.attr.pop("_class", None)
-        node.device = ""
+        _place_anywhere(node)
     if functions:
         _prune_functions(result)
     return result
+
+
+def part_of(graph_def: Any, names: Collection[str], alone: bool) -> Any:
+    """A `GraphDef` with some nodes of another one, and the function library.
+
+    Args:
+        graph_def: the graph.
+        names: of the nodes.
+        alone: whether the nodes come alone, without the order to run after nodes that are left out.
+    """
+    result = type(graph_def)()
+    result.versions.CopyFrom(graph_def.versions)
+    result.library.CopyFrom(graph_def.library)
+    result.node.extend(node for node in graph_def.node if node.name in names)
+    for node in result.node:
+        _place_anywhere(node)
+        inputs = [text for text in node.input if not (alone and text[0] == "^" and text[1:] not in names)]
+        del node.input[:]
+        node.input.extend(inputs)
+    return result
+
+
+def _place_anywhere(node: Any) -> None:
+    # One program is placed as a whole; constraints between its nodes may name nodes that are left out.
+    node.attr.pop("_class", None)
+    node.device = ""
 
 
 def _prune_functions(graph_def: Any) -> None:

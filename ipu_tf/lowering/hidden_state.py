@@ -24,11 +24,12 @@ Types = dict[str, jax.ShapeDtypeStruct]
 
 def hidden_types(module: Module) -> Types:
     """Every piece of hidden state that a module's program uses."""
-    return types_in(walk(module.main, module.functions))
+    return types_in(walk(module.main, module.functions), module)
 
 
-def types_in(operations: Iterable[Any]) -> Types:
-    """The pieces of hidden state that some operations use."""
+def types_in(operations: Iterable[Any], module: Module) -> Types:
+    """The pieces of hidden state that some operations of a module use."""
+    arithmetic = module.arithmetic
     found: Types = {}
     for operation in operations:
         if operation.name == "stablehlo.rng":
@@ -36,6 +37,8 @@ def types_in(operations: Iterable[Any]) -> Types:
         else:
             needs = _NEEDS.get(custom_call_target(operation))
             found |= needs(operation) if needs else {}
+        if arithmetic is not None:
+            found |= arithmetic.hidden_types(operation)
     return found
 
 
@@ -43,7 +46,7 @@ def keys_used(module: Module, operation: Any) -> frozenset[str]:
     """The pieces of hidden state that the regions of a loop or branch use."""
     inner = [o for region in operation.regions for block in region.blocks for o in walk(block, module.functions)]
     rows = {ROW + name for name in map(feed_name, inner) if name}
-    return frozenset(rows | types_in(inner).keys())
+    return frozenset(rows | types_in(inner, module).keys())
 
 
 def mini_batches(operations: Iterable[Any]) -> tuple[int, ...]:

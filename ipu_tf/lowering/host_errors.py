@@ -5,7 +5,17 @@ from __future__ import annotations
 import tensorflow as tf
 
 from ipu_tf.device.connection import CompileOnly
-from ipu_tf.device.errors import InfeedExhausted, MiniBatchesError, NoTrainingLoop, ReplicaGroupError, UnknownQueue
+from ipu_tf.device.errors import (
+    InfeedExhausted,
+    InfeedInUse,
+    InfeedShared,
+    MiniBatchesError,
+    NoTrainingLoop,
+    OutfeedShared,
+    ReplicaGroupError,
+    UnknownQueue,
+)
+from ipu_tf.device.exceptions import ExceptedState
 from ipu_tf.device.host_tables import HostTableExists, UnknownHostTable
 
 
@@ -22,10 +32,12 @@ def as_promised(error: BaseException) -> BaseException:
         )
     if isinstance(error, (CompileOnly, ReplicaGroupError)):
         return tf.errors.InvalidArgumentError(None, None, str(error))
+    if isinstance(error, ExceptedState):
+        return tf.errors.InternalError(None, None, str(error))
     if isinstance(error, UnknownQueue):
         return tf.errors.NotFoundError(None, None, str(error))
     if isinstance(error, (MiniBatchesError, NoTrainingLoop)):
         return tf.errors.FailedPreconditionError(None, None, str(error))
-    if isinstance(error, (HostTableExists, UnknownHostTable)):
+    if isinstance(error, (HostTableExists, UnknownHostTable, InfeedInUse, InfeedShared, OutfeedShared)):
         return tf.errors.FailedPreconditionError(None, None, str(error))
     return error

@@ -45,6 +45,7 @@ class Interpreter:
         self.feeds = feeds
         self.hidden: dict[str, jax.Array] = dict(hidden or {})
         self.replicas = replicas
+        self.arithmetic = module.arithmetic
         self._values: dict[Any, Any] = {}
 
     def run_block(self, block: Any, arguments: Sequence[Any]) -> list[Any]:
@@ -63,7 +64,11 @@ class Interpreter:
 
     def run_operation(self, operation: Any) -> None:
         """Traces one operation and keeps its results."""
-        results = RULES[operation.name](self, Op(operation), *self.read(operation.operands))
+        rule, op, operands = RULES[operation.name], Op(operation), self.read(operation.operands)
+        if self.arithmetic is None:
+            results = rule(self, op, *operands)
+        else:
+            results = self.arithmetic.run(self, rule, op, operands)
         if not isinstance(results, (list, tuple)):
             results = (results,)
         self.bind(operation.results, results)
@@ -75,6 +80,15 @@ class Interpreter:
     def read(self, names: Sequence[Any]) -> list[Any]:
         """The values of SSA names."""
         return [self._values[name] for name in names]
+
+    @contextlib.contextmanager
+    def plain(self) -> Iterator[None]:
+        """Within it, operations compute as JAX does, whatever the module's arithmetic: in the regions of reductions."""
+        outer, self.arithmetic = self.arithmetic, None
+        try:
+            yield
+        finally:
+            self.arithmetic = outer
 
     @contextlib.contextmanager
     def branch(self, hidden: dict[str, jax.Array]) -> Iterator[dict[str, jax.Array]]:

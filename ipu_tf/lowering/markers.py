@@ -6,8 +6,9 @@ silence.
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -20,7 +21,8 @@ _DONE = tf.TensorSpec([], tf.int32)
 
 def dequeue_marker(queue: str, specs: Sequence[tf.TensorSpec]) -> list[tf.Tensor]:
     """The next element of an infeed: one tensor for each spec. It is taken whether or not the program uses it."""
-    tensors = list(tf_private.custom_call(INFEED, (), specs, json.dumps({"queue": queue}), side_effect=True))
+    with _on_its_own():
+        tensors = list(tf_private.custom_call(INFEED, (), specs, json.dumps({"queue": queue}), side_effect=True))
     _used(tensors[0])
     return tensors
 
@@ -28,7 +30,8 @@ def dequeue_marker(queue: str, specs: Sequence[tf.TensorSpec]) -> list[tf.Tensor
 def enqueue_marker(queue: str, tensors: Sequence[tf.Tensor]) -> tf.Operation:
     """Gives a row to an outfeed, whether or not the program uses the operation."""
     tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
-    [done] = tf_private.custom_call(OUTFEED, tensors, [_DONE], json.dumps({"queue": queue}), side_effect=True)
+    with _on_its_own():
+        [done] = tf_private.custom_call(OUTFEED, tensors, [_DONE], json.dumps({"queue": queue}), side_effect=True)
     return _used(done)
 
 
@@ -51,10 +54,26 @@ def marker(
 def effect_marker(
     target: str, inputs: Sequence[tf.Tensor], specs: Sequence[tf.TensorSpec], **attributes: Any
 ) -> list[tf.Tensor]:
-    """As `marker`, but it happens whether or not the program uses its results; it needs at least one result."""
-    tensors = list(tf_private.custom_call(target, tuple(inputs), list(specs), json.dumps(attributes), side_effect=True))
+    """As `marker`, but it happens whether or not the program uses its results; it needs at least one result.
+
+    Each is on its own, also among others with the same inputs and attributes.
+    """
+    configuration = json.dumps(attributes)
+    with _on_its_own():
+        tensors = list(tf_private.custom_call(target, tuple(inputs), list(specs), configuration, side_effect=True))
     _used(tensors[0])
     return tensors
+
+
+@contextlib.contextmanager
+def _on_its_own() -> Iterator[None]:
+    """Within it, ops wait for a stateful op of their own.
+
+    TensorFlow takes markers for stateless and would make one of two that are alike, also where it inlines two calls of
+    one function. They are not alike if they wait for different ops, and stateful ops stay as many as they are.
+    """
+    with tf.control_dependencies([tf.raw_ops.Assert(condition=True, data=[0])]):
+        yield
 
 
 def _used(result: tf.Tensor) -> tf.Operation:

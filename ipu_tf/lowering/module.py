@@ -5,13 +5,16 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import jax
 
 from ipu_tf.lowering.jax_private import ir, parse_module
 from ipu_tf.lowering.op import array_type
+
+if TYPE_CHECKING:
+    from ipu_tf.lowering.half_precision import Arithmetic
 
 INFEED = "ipu.infeed"
 OUTFEED = "ipu.outfeed"
@@ -27,6 +30,9 @@ class Module:
         parameters: shape and dtype of each parameter of `main`.
         results: shape and dtype of each result of `main`.
         aliases: result index -> parameter index, where a result is the new value of a variable.
+        arithmetic: how it computes with floating-point numbers; None for as JAX does.
+        rounding_overrides: gives, by TensorFlow's name, the ops that round stochastically, or do not, whatever is
+            configured.
     """
 
     name: str
@@ -35,6 +41,8 @@ class Module:
     results: tuple[jax.ShapeDtypeStruct, ...]
     aliases: dict[int, int]
     mlir: Any
+    arithmetic: Arithmetic | None = None
+    rounding_overrides: Callable[[], Mapping[str, bool]] = dict
 
     @property
     def main(self) -> Any:

@@ -13,12 +13,14 @@ or branch inside the loop, is reached from the running program by an ordered cal
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ipu_tf.lowering.accumulation_rules import accumulates, own_operations
 from ipu_tf.lowering.hidden_state import ACCUMULATE
 from ipu_tf.lowering.module import INFEED, OUTFEED, Module, callee, custom_call_target, feed_name, walk
+
+_COPIES = ("stablehlo.reshape", "stablehlo.convert", "mhlo.copy")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,10 +79,17 @@ class LoopStep:
 
 @dataclasses.dataclass(frozen=True)
 class Partition:
-    """The parts of a program in order, and the names of its results."""
+    """The parts of a program in order, and the names of its results.
+
+    Attributes:
+        parts: its parts.
+        results: names of its results.
+        same: names of copies, and what they are copies of. Nothing copies them.
+    """
 
     parts: tuple[StraightSteps | LoopStep, ...]
     results: tuple[Any, ...]
+    same: Mapping[Any, Any]
 
 
 def partition(module: Module) -> Partition:
@@ -89,7 +98,32 @@ def partition(module: Module) -> Partition:
     *steps, last = steps
     assert isinstance(last, Bind)
     parts = [_part(module, group) for group in _groups(module, steps)]
-    return Partition(_with_liveness(module, parts, last.sources), last.sources)
+    # Between loops values stay where they are, each stage's of a pipeline on its own device.
+    same = _copies(steps) if any(isinstance(part, LoopStep) for part in parts) else {}
+    return Partition(_with_liveness(module, parts, last.sources, same), last.sources, same)
+
+
+def gives_what_it_takes(operation: Any) -> bool:
+    """Whether an operation changes nothing about its only operand."""
+    if operation.name not in _COPIES or len(operation.results) != 1:
+        return False
+    return str(operation.operands[0].type) == str(operation.results[0].type)
+
+
+def _copies(steps: Sequence[Step]) -> dict[Any, Any]:
+    same: dict[Any, Any] = {}
+    for step in steps:
+        for target, source in _passed_on(step):
+            same[target] = same.get(source, source)
+    return same
+
+
+def _passed_on(step: Step) -> list[tuple[Any, Any]]:
+    """The names that a step only gives values to that have another name already, with that."""
+    if isinstance(step, Bind):
+        return list(zip(step.targets, step.sources, strict=True))
+    copies = gives_what_it_takes(step.operation)
+    return [(step.operation.results[0], step.operation.operands[0])] if copies else []
 
 
 def _flatten(module: Module, block: Any, results: Sequence[Any] = ()) -> Iterator[Step]:
@@ -172,19 +206,36 @@ def _streamed(module: Module, loop: Any) -> bool:
 
 
 def _with_liveness(
-    module: Module, parts: list[StraightSteps | LoopStep], results: Sequence[Any]
+    module: Module, parts: list[StraightSteps | LoopStep], results: Sequence[Any], same: Mapping[Any, Any]
 ) -> tuple[StraightSteps | LoopStep, ...]:
     """Fills in what each part takes from those before it and leaves for those after it."""
-    needed: dict[Any, None] = dict.fromkeys(results)
+    needed: dict[Any, None] = dict.fromkeys(same.get(name, name) for name in results)
     filled: list[StraightSteps | LoopStep] = []
     for part in reversed(parts):
-        defined, read = _definitions(part), _reads(module, part)
+        defined = _definitions(part)
         live_out = tuple(name for name in needed if name in defined)
+        if same and isinstance(part, StraightSteps):
+            part = dataclasses.replace(part, steps=_without_idle_copies(part.steps, live_out))
         needed = {name: None for name in needed if name not in defined}
-        live_in = tuple(dict.fromkeys(name for name in read if name not in defined))
-        needed.update(dict.fromkeys(live_in))
-        filled.append(dataclasses.replace(part, live_in=live_in, live_out=live_out))
+        live_in = tuple(dict.fromkeys(name for name in _reads(module, part) if name not in defined))
+        needed.update(dict.fromkeys(same.get(name, name) for name in live_in))
+        if part.steps if isinstance(part, StraightSteps) else True:
+            filled.append(dataclasses.replace(part, live_in=live_in, live_out=live_out))
     return tuple(reversed(filled))
+
+
+def _without_idle_copies(steps: Sequence[Step], live_out: Sequence[Any]) -> tuple[Step, ...]:
+    """Steps without those that only copy what none of the others reads by its new name."""
+    wanted, kept = set(live_out), []
+    for step in reversed(steps):
+        pairs = _passed_on(step)
+        used = [(target, source) for target, source in pairs if target in wanted]
+        if isinstance(step, Bind):
+            step = Bind(tuple(target for target, _ in used), tuple(source for _, source in used))
+        if used or not pairs and not isinstance(step, Bind):
+            kept.append(step)
+            wanted.update(step.sources if isinstance(step, Bind) else names_read(step.operation))
+    return tuple(reversed(kept))
 
 
 def _definitions(part: StraightSteps | LoopStep) -> set[Any]:
@@ -197,14 +248,14 @@ def _definitions(part: StraightSteps | LoopStep) -> set[Any]:
 
 def _reads(module: Module, part: StraightSteps | LoopStep) -> list[Any]:
     if isinstance(part, LoopStep):
-        return _names_read(part.operation)
+        return names_read(part.operation)
     names: list[Any] = []
     for step in part.steps:
-        names += step.sources if isinstance(step, Bind) else _names_read(step.operation)
+        names += step.sources if isinstance(step, Bind) else names_read(step.operation)
     return names
 
 
-def _names_read(operation: Any) -> list[Any]:
+def names_read(operation: Any) -> list[Any]:
     """Outer names that an operation and its regions read."""
     names = list(operation.operands)
     own: set[Any] = set()
@@ -212,6 +263,6 @@ def _names_read(operation: Any) -> list[Any]:
         for block in region.blocks:
             own |= set(block.arguments)
             for inner in block.operations:
-                names += _names_read(inner.operation)
+                names += names_read(inner.operation)
                 own |= set(inner.operation.results)
     return [name for name in names if name not in own]

@@ -14,15 +14,25 @@ import numpy as np
 
 from ipu_tf.device.program import Arrays, Hidden, LoopPart, Program, Rows
 from ipu_tf.lowering.build import program_function
+from ipu_tf.lowering.half_precision import checked_origins, with_numerics
 from ipu_tf.lowering.hidden_state import hidden_types, mini_batches
 from ipu_tf.lowering.host_calls import calls_host
 from ipu_tf.lowering.module import walk
+from ipu_tf.lowering.numerics import Numerics
+from ipu_tf.lowering.stage_loops import step_stages
 from ipu_tf.lowering.trace import Lowered
 
 STEPS = jax.ShapeDtypeStruct((), np.dtype(np.int32))
 
 
-def step_program(lowered: Lowered, infeed: str, outfeed: str, replicas: int = 1) -> Program:
+def step_program(
+    lowered: Lowered,
+    infeed: str,
+    outfeed: str,
+    replicas: int = 1,
+    numerics: Numerics = Numerics(),  # noqa: B008
+    most_steps: int | None = None,
+) -> Program:
     """The program.
 
     Its first parameter is the number of steps, an int32 scalar; the captures of the step function follow. Its results
@@ -33,10 +43,12 @@ def step_program(lowered: Lowered, infeed: str, outfeed: str, replicas: int = 1)
         infeed: name of the queue that elements come from; may be the same queue for several programs.
         outfeed: name of the queue that rows go to.
         replicas: how many replicas run it, each on elements of its own.
+        numerics: its floating-point settings.
+        most_steps: most steps that run before their rows reach the queue; None for as many as fit.
     """
-    module = lowered.module
-    function = program_function(module, replicas)
     inputs = len(lowered.inputs)
+    module = with_numerics(lowered.module, numerics, replicas, fed=inputs)
+    function = program_function(module, replicas)
     # A parameter's slot is its place among the captures, after the number of steps.
     written = [parameter - inputs + 1 for parameter in module.aliases.values()]
     unwritten = [slot for slot in range(1, len(lowered.captures) + 1) if slot not in written]
@@ -60,6 +72,8 @@ def step_program(lowered: Lowered, infeed: str, outfeed: str, replicas: int = 1)
         infeeds={infeed: module.parameters[:inputs]} if inputs else {},
         outfeeds={outfeed: module.results[: lowered.outputs]},
         mini_batches=mini_batches(walk(module.main, module.functions)),
+        most_steps=most_steps,
+        stages=step_stages(module, infeed, outfeed, inputs, lowered.outputs),
     )
     return Program(
         name=module.name,
@@ -71,6 +85,7 @@ def step_program(lowered: Lowered, infeed: str, outfeed: str, replicas: int = 1)
         replicas=replicas,
         controls=1,
         uses_callbacks=calls_host(walk(module.main, module.functions)),
+        checked=checked_origins(module),
     )
 
 

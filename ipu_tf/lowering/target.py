@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+from ipu_tf.lowering.numerics import Numerics
+
 
 @dataclasses.dataclass(frozen=True)
 class Target:
@@ -12,7 +14,9 @@ class Target:
     Attributes:
         ordinal: of the `/device:IPU:<ordinal>`.
         replicas: how many copies of the program run on it.
+        numerics: how the device computes with floating-point numbers.
     """
 
     ordinal: int = 0
     replicas: int = 1
+    numerics: Numerics = Numerics()

@@ -18,13 +18,16 @@ from tensorflow.compiler.tf2xla.python import xla as _tf2xla
 from tensorflow.compiler.xla import xla_data_pb2 as _xla_data
 from tensorflow.python import pywrap_tfe as _pywrap_tfe
 from tensorflow.python.client import session as _session
+from tensorflow.python.compiler.xla import xla as _xla
 from tensorflow.python.data.ops import dataset_ops as _dataset_ops
 from tensorflow.python.data.ops import iterator_ops as _iterator_ops
 from tensorflow.python.distribute import device_util as _device_util
 from tensorflow.python.eager import backprop as _backprop
 from tensorflow.python.eager import context as _context
 from tensorflow.python.eager import execute as _execute
+from tensorflow.python.eager.polymorphic_function import atomic_function as _atomic_function
 from tensorflow.python.eager.polymorphic_function import compiler_ir as _compiler_ir
+from tensorflow.python.framework import convert_to_constants as _convert_to_constants
 from tensorflow.python.framework import func_graph as _func_graph
 from tensorflow.python.framework import importer as _importer
 from tensorflow.python.framework import kernels as _kernels
@@ -34,6 +37,8 @@ from tensorflow.python.ops import control_flow_util as _control_flow_util
 from tensorflow.python.ops import handle_data_util as _handle_data_util
 from tensorflow.python.ops import resource_variable_ops as _resource_variable_ops
 from tensorflow.python.platform import tf_logging as _tf_logging
+
+from ipu_tf.lowering.graph_pruning import part_of
 
 _local = threading.local()
 
@@ -72,8 +77,9 @@ def trace_in_graph(name: str, function: Callable[..., Any], arguments: Sequence[
     """Traces a Python function into a `FuncGraph` nested in the current graph.
 
     Variables that the function makes belong to the current graph; tensors of it that the function reads are
-    captured.
+    captured. Ops are placed as they would be in the current graph.
     """
+    place = current_device() or None
 
     def in_xla_context(*tensors: Any) -> Any:
         # TensorFlow makes loops whose gradients can be lowered only where it knows that XLA will compile them.
@@ -81,7 +87,7 @@ def trace_in_graph(name: str, function: Callable[..., Any], arguments: Sequence[
         xla.Enter()
         try:
             # The host keeps variables, also those that a function makes in an IPU's scope.
-            with tf.compat.v1.variable_creator_scope(_on_host):
+            with tf.device(place), tf.compat.v1.variable_creator_scope(_on_host):
                 return function(*tensors)
         finally:
             xla.Exit()
@@ -92,8 +98,24 @@ def trace_in_graph(name: str, function: Callable[..., Any], arguments: Sequence[
 
 
 def _on_host(next_creator: Callable[..., Any], **arguments: Any) -> Any:
+    initial = arguments.get("initial_value")
+    if isinstance(initial, tf.Tensor) and isinstance(initial.graph, _func_graph.FuncGraph):
+        with tf.init_scope():
+            lifted = _outside(initial)
+        arguments["initial_value"] = lambda: lifted
     with tf.device("/device:CPU:0"):
         return next_creator(**arguments)
+
+
+def _outside(tensor: tf.Tensor) -> tf.Tensor:
+    """A tensor of a function graph computed again in the current graph, from what the function graph captured."""
+    inner = ancestors(tensor.op)
+    captures = [(outer, placeholder) for outer, placeholder in tensor.graph.captures if placeholder.op in inner]
+    taken = {placeholder.op.name for _, placeholder in captures}
+    nodes = part_of(tensor.graph.as_graph_def(), {operation.name for operation in inner} - taken, alone=True)
+    inputs = {placeholder.name: outer for outer, placeholder in captures}
+    [result] = tf.graph_util.import_graph_def(nodes, inputs, [tensor.name], name="initial_value")
+    return result
 
 
 def import_graph(graph_def: Any, inputs: dict[str, tf.Tensor], outputs: Sequence[str]) -> list[Any]:
@@ -174,6 +196,31 @@ def read_handle(handle: tf.Tensor, spec: tf.TensorSpec) -> tf.Tensor:
     return value
 
 
+_READ_FIRST = "_ipu_read_first"
+
+
+def is_variable_itself(value: Any) -> bool:
+    """Whether something is a variable, and not what an assignment gives: a variable to be read after it."""
+    return isinstance(value, tf.Variable) and not isinstance(value, _resource_variable_ops._UnreadVariable)
+
+
+def read_first(variable: tf.Variable) -> tf.Tensor:
+    """A variable's value before the function graph being built changes it, wherever in it this is called."""
+    with tf.control_dependencies(None):
+        value = read_handle(variable.handle, tf.TensorSpec(variable.shape, variable.dtype))
+    value.op._set_attr(_READ_FIRST, tf.compat.v1.AttrValue(b=True))
+    return value
+
+
+def order_first_reads(graph: Any) -> None:
+    """Puts the reads by `read_first` before every change of their variables, once a function graph is complete."""
+    for read in [operation for operation in graph.get_operations() if _READ_FIRST in operation.node_def.attr]:
+        read._remove_all_control_inputs()
+        changes = [consumer for consumer in read.inputs[0].consumers() if consumer.type != read.type]
+        for change in changes:
+            change._add_control_input(read)
+
+
 def assign_handle(handle: tf.Tensor, value: tf.Tensor) -> tf.Operation:
     """Assigns to the variable behind a resource handle."""
     return tf.raw_ops.AssignVariableOp(resource=handle, value=value)
@@ -242,10 +289,12 @@ def only_what_is_used() -> Iterator[None]:
 
 
 def define_functions(owner: object, definitions: Sequence[Any]) -> None:
-    """Makes functions known to TensorFlow by their definitions, as long as `owner` lives."""
+    """Makes functions that TensorFlow does not know known to it by their definitions, as long as `owner` lives."""
     context = _context.context()
     context.ensure_initialized()
     for definition in definitions:
+        if context.has_function(definition.signature.name):
+            continue
         context.add_function_def(definition)
         weakref.finalize(owner, context.remove_function, definition.signature.name).atexit = False
 
@@ -390,3 +439,243 @@ def captured_tensors(graph: tf.Graph) -> list[tf.Tensor]:
 
 
 EagerTensor: type = _ops.EagerTensor
+
+
+def creation_number(operation: tf.Operation) -> int:
+    """Grows from op to op of a graph, in the order in which they were made."""
+    return int(operation._id)
+
+
+def is_reference(tensor: tf.Tensor) -> bool:
+    """Whether a tensor stands for the memory of a variable that is no resource."""
+    return bool(tensor.dtype._is_ref_dtype)
+
+
+def control_flow_group(operation: tf.Operation) -> str | None:
+    """The name of the outermost loop or branch, of TensorFlow 1's kind, that an op lies in; None outside of them."""
+    context = operation._get_control_flow_context()
+    while context is not None and context.outer_context is not None:
+        context = context.outer_context
+    return None if context is None else str(context.name)
+
+
+def kept_with(graph: tf.Graph, name: str) -> dict[Any, Any]:
+    """A dictionary that lives as long as a graph, the same one for each name."""
+    if not hasattr(graph, "_ipu_tf_kept"):
+        graph._ipu_tf_kept = {}
+    kept: dict[Any, Any] = graph._ipu_tf_kept.setdefault(name, {})
+    return kept
+
+
+def devices_in_functions(graph: tf.Graph) -> list[str]:
+    """The devices that ops are placed on in the functions, loops and branches of a graph, as TensorFlow spells them."""
+    nodes = (node for function in graph.as_graph_def().library.function for node in function.node_def)
+    return list(dict.fromkeys(node.device for node in nodes if node.device))
+
+
+def operation_count(graph: tf.Graph) -> int:
+    """How many ops a graph has."""
+    return int(graph.num_operations())
+
+
+@contextlib.contextmanager
+def extending(graph: tf.Graph) -> Iterator[None]:
+    """Within it, ops are added to a graph, also to a finalized one, outside of every scope that is open now."""
+    finalized = graph.finalized
+    graph._unsafe_unfinalize()
+    try:
+        with graph.as_default(), tf.name_scope(""), tf.device(None), tf.control_dependencies(None):
+            yield
+    finally:
+        if finalized:
+            graph.finalize()
+
+
+#: From what a session is to run (tensors to fetch, ops, names of fed tensors) to what it runs instead, or to None.
+RewriteRun = Callable[
+    [Any, Sequence[tf.Tensor], Sequence[tf.Operation], frozenset[str]],
+    tuple[Sequence[tf.Tensor], Sequence[tf.Operation]] | None,
+]
+
+
+def hook_session_runs(rewrite: RewriteRun) -> None:
+    """Makes sessions run what `rewrite` says, and place on the host what is left on devices that TensorFlow has not.
+
+    `rewrite` is called with the session, which knows by `wants_strict_placement` what its maker asked for. A second
+    call changes nothing.
+    """
+    cls = _session.BaseSession
+    if getattr(cls._do_run, "_ipu_tf_hook", False):
+        return
+    stock_init, stock_run = cls.__init__, cls._do_run
+    stock_callable, stock_from_options = cls.make_callable, cls._make_callable_from_options
+
+    @functools.wraps(stock_init)
+    def init(self: Any, target: Any = "", graph: Any = None, config: Any = None) -> None:
+        config = _context.context().config if config is None else config
+        if isinstance(config, tf.compat.v1.ConfigProto):
+            self._ipu_tf_strict = not config.allow_soft_placement
+            config = tf.compat.v1.ConfigProto.FromString(config.SerializeToString())
+            config.allow_soft_placement = True
+            # What became a program has perhaps no kernel for the host.
+            config.graph_options.place_pruned_graph = True
+        stock_init(self, target, graph, config)
+
+    @functools.wraps(stock_run)
+    def do_run(
+        self: Any, handle: Any, target_list: Any, fetch_list: Any, feed_dict: Any, options: Any, run_metadata: Any
+    ) -> Any:
+        fed = frozenset(reference.deref().name for reference in feed_dict)
+        found = rewrite(self, fetch_list, target_list, fed)
+        if found is not None:
+            _check_whole_run(handle is None, "partial_run")
+            fetch_list, target_list = found
+        return stock_run(self, handle, list(target_list), list(fetch_list), feed_dict, options, run_metadata)
+
+    @functools.wraps(stock_callable)
+    def make_callable(self: Any, fetches: Any, feed_list: Any = None, accept_options: bool = False) -> Any:
+        # With a list of feeds, even an empty one, TensorFlow's callable goes through `run`.
+        return stock_callable(self, fetches, [] if feed_list is None else feed_list, accept_options)
+
+    @functools.wraps(stock_from_options)
+    def make_callable_from_options(self: Any, options: Any) -> Any:
+        fetches = [self.graph.get_tensor_by_name(name) for name in options.fetch]
+        targets = [self.graph.get_operation_by_name(name) for name in options.target]
+        found = rewrite(self, fetches, targets, frozenset(options.feed))
+        _check_whole_run(found is None, "_make_callable_from_options")
+        return stock_from_options(self, options)
+
+    do_run._ipu_tf_hook = True  # type: ignore[attr-defined]
+    cls.__init__, cls._do_run = init, do_run
+    cls.make_callable, cls._make_callable_from_options = make_callable, make_callable_from_options
+
+
+def wants_strict_placement(session: Any) -> bool:
+    """Whether the maker of a session wants an error where a device that an op is placed on does not exist."""
+    return bool(getattr(session, "_ipu_tf_strict", False))
+
+
+def _check_whole_run(whole: bool, name: str) -> None:
+    if not whole:
+        raise NotImplementedError(
+            f"Session.{name} would run ops that are placed on an IPU. They run as one program: use Session.run."
+        )
+
+
+def hook_eager_devices(is_ours: Callable[[str], bool], computes_there: Callable[[tf.Operation], bool]) -> None:
+    """Makes an eager op an error where it is asked to run on one of our devices. A second call changes nothing.
+
+    TensorFlow would run it on the host in silence. The same for a function with ops placed there.
+
+    Args:
+        is_ours: whether a device is one of ours, by its name.
+        computes_there: whether an op is placed on such a device and does more than move data.
+    """
+    cls, function = _context._EagerDeviceContext, _atomic_function.AtomicFunction
+    if getattr(cls.__enter__, "_ipu_tf_hook", False):
+        return
+    stock_enter, stock_exit, stock_call = cls.__enter__, cls.__exit__, function.call_flat
+
+    def enter(self: Any) -> None:
+        stock_enter(self)
+        _follow_device(self._ctx, is_ours)
+
+    def leave(self: Any, *error: Any) -> None:
+        stock_exit(self, *error)
+        _follow_device(self._ctx, is_ours)
+
+    @functools.wraps(stock_call)
+    def call_flat(self: Any, *args: Any) -> Any:
+        if _context.executing_eagerly():
+            _check_places(self, computes_there)
+        return stock_call(self, *args)
+
+    enter._ipu_tf_hook = True  # type: ignore[attr-defined]
+    cls.__enter__, cls.__exit__, function.call_flat = enter, leave, call_flat
+
+
+def _follow_device(context: Any, is_ours: Callable[[str], bool]) -> None:
+    """Switches soft placement off on one of our devices, and back on elsewhere if it was on."""
+    ours = bool(context.device_name) and is_ours(context.device_name)
+    before = getattr(_local, "soft_placement", None)
+    if ours and before is None:
+        _local.soft_placement = context.soft_device_placement
+        context.soft_device_placement = False
+    elif not ours and before is not None:
+        context.soft_device_placement = before
+        _local.soft_placement = None
+
+
+def _check_places(function: Any, computes_there: Callable[[tf.Operation], bool]) -> None:
+    """Refuses a function that the host is about to run although ops in it are placed on one of our devices."""
+    place = getattr(function, "_ipu_tf_place", None)
+    if place is None:
+        operations = function.graph.get_operations()
+        place = next((f"{o.name} on {o.device}" for o in operations if o.device and computes_there(o)), "")
+        function._ipu_tf_place = place
+    if place:
+        raise tf.errors.InvalidArgumentError(
+            None,
+            None,
+            f"The function `{function.name.decode()}` places ops on an IPU ({place}), and it is called as a function "
+            "of the host. Run it on the device: by IPUStrategy.run, or by ipu_compiler.compile within it.",
+        )
+
+
+def hook_control_flow(is_ours: Callable[[str], bool]) -> None:
+    """Makes loops and branches on one of our devices such as can be lowered, also where TensorFlow 1's are asked for.
+
+    A second call changes nothing.
+
+    Args:
+        is_ours: whether a device is one of ours, by its name.
+    """
+    stock = _control_flow_util.EnableControlFlowV2
+    if getattr(stock, "_ipu_tf_hook", False):
+        return
+
+    @functools.wraps(stock)
+    def enabled(graph: Any) -> bool:
+        return bool(stock(graph)) or is_ours(current_device())
+
+    enabled._ipu_tf_hook = True  # type: ignore[attr-defined]
+    _control_flow_util.EnableControlFlowV2 = enabled
+
+
+def hook_xla_compile(replace: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Replaces `xla.compile` under each of its names by what `replace` makes of TensorFlow's own."""
+    stock = _xla.compile
+    if getattr(stock, "_ipu_tf_hook", False):
+        return
+    compile = functools.wraps(stock)(replace(stock))
+    compile._ipu_tf_hook = True  # type: ignore[attr-defined]
+    for module in (_xla, tf.xla.experimental, tf.compat.v1.xla.experimental, tf.compat.v2.xla.experimental):
+        module.compile = compile
+
+
+def frozen(function: Any) -> Any:
+    """A concrete function with the values that its variables have now in their places."""
+    return _convert_to_constants.convert_variables_to_constants_v2(function)
+
+
+def has_custom_calls(function: Any) -> bool:
+    """Whether a concrete function uses markers of this project, which TensorFlow alone cannot run."""
+    graph = function.graph.as_graph_def()
+    bodies = [graph.node, *(inner.node_def for inner in graph.library.function)]
+    return any(node.op == "XlaCustomCallV2" for nodes in bodies for node in nodes)
+
+
+def call_module(
+    inputs: Sequence[tf.Tensor], module: bytes, version: int, platforms: Sequence[str], results: Sequence[tf.TensorSpec]
+) -> list[tf.Tensor]:
+    """The results of a serialized StableHLO module, as `jax.export` makes them, run by TensorFlow's XLA."""
+    return list(
+        _tf2xla.call_module(
+            list(inputs),
+            version=version,
+            module=module,
+            Tout=[spec.dtype for spec in results],
+            Sout=[spec.shape for spec in results],
+            platforms=list(platforms),
+        )
+    )

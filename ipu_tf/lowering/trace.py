@@ -14,6 +14,7 @@ from ipu_tf.lowering import tf_private
 from ipu_tf.lowering.errors import LoweringError, UnsupportedOp, UnsupportedOpsError
 from ipu_tf.lowering.jax_private import MLIRError
 from ipu_tf.lowering.module import Module, parse
+from ipu_tf.lowering.rounding_scopes import rounding_overrides
 
 _INPUTS = ("Placeholder", "PlaceholderWithDefault", "_Arg", "_Retval")
 HOST_ONLY_DTYPES = (tf.string, tf.variant, tf.resource)
@@ -57,6 +58,7 @@ def lower(function: Any, variables: Sequence[tf.Variable] = ()) -> Lowered:
     except (tf.errors.OpError, ValueError) as error:
         raise _refusal(function, str(error)) from error
     module = _parsed(bytecode, function)
+    module = dataclasses.replace(module, rounding_overrides=lambda: rounding_overrides(function.graph))
     captures = tuple(_capture(tensor, function, variables) for tensor in captured)
     lowered = Lowered(module, specs, captures, len([output for output in function.outputs if output is not None]))
     _check(lowered)

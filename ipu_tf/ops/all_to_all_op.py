@@ -85,8 +85,8 @@ def _exchange(value: tf.Tensor, split: int, concat: int, replicas: int) -> tf.Te
     shape = value.shape.as_list()
     if shape[split] % replicas:
         raise ValueError(
-            f"all_to_all splits dimension {split} into {replicas} equal parts, one for each replica. Received: a tensor "
-            f"of shape {tuple(shape)}."
+            f"all_to_all splits dimension {split} into {replicas} equal parts, one for each replica. "
+            f"Received: a tensor of shape {tuple(shape)}."
         )
     shape[split] //= replicas
     shape[concat] *= replicas

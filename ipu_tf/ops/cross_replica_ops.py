@@ -6,7 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_tf.lowering import tf_private
 from ipu_tf.lowering.markers import marker
+from ipu_tf.lowering.replica_identity import ASSUME_EQUAL
 
 __all__ = ["assume_equal_across_replicas", "cross_replica_mean", "cross_replica_sum"]
 
@@ -62,13 +64,25 @@ def cross_replica_mean(x: Any, replica_group_size: int | None = None, name: str 
 
 
 def assume_equal_across_replicas(tensors: Any, inplace: bool = False) -> Any:
-    """Says that tensors are the same on every replica. The emulated device needs no telling: it gives them back.
+    """Says that tensors are the same on every replica, and gives them back.
+
+    Where the configuration asks for rounding that is the same on all replicas, it is taken to be so; nothing else
+    depends on it in emulation.
 
     Args:
         tensors: a structure of tensors.
         inplace: without effect in emulation.
     """
-    return tf.nest.map_structure(tf.identity, tensors)
+    return tf.nest.map_structure(_assumed_equal, tensors)
+
+
+@tf.custom_gradient
+def _assumed_equal(value: tf.Tensor) -> Any:
+    value = tf.convert_to_tensor(value)
+    if not tf_private.in_program(tf.compat.v1.get_default_graph()):
+        return tf.identity(value), tf.identity
+    [marked] = marker(ASSUME_EQUAL, [value], [tf.TensorSpec(value.shape, value.dtype)])
+    return marked, tf.identity
 
 
 def _all_reduce(value: tf.Tensor, operation: str, group: int | None) -> tf.Tensor:

@@ -1,15 +1,21 @@
-"""Small ops of Graphcore's own: layouts of tensors, printing."""
+"""Small ops of Graphcore's own: layouts of tensors, printing, delay lines, the iterations of loops."""
 
 from __future__ import annotations
 
+import itertools
 import sys
 from typing import Any
 
 import tensorflow as tf
 
+from ipu_tf.accumulation import iterations_to_update
 from ipu_tf.ignored_arguments import record_ignored
 from ipu_tf.lowering import tf_private
+from ipu_tf.lowering.hidden_state import FIFO, ITERATION_COUNTER
 from ipu_tf.lowering.host_calls import print_marker
+from ipu_tf.lowering.markers import marker
+
+_numbers = itertools.count()
 
 
 def remap(x: Any, name: str | None = None) -> tf.Tensor:
@@ -32,6 +38,47 @@ def remap_deduce(x: Any, name: str | None = None) -> tf.Tensor:
     """
     record_ignored("remap_deduce.x", True, "the emulated device has no tiles")
     return tf.identity(x, name=name or "remap_deduce")
+
+
+def fifo(x: Any, depth: int, offload: bool = False, name: str | None = None) -> tf.Tensor:
+    """What a loop gave to the line `depth` iterations before, inside a program: zeros in its first iterations.
+
+    Args:
+        x: what goes into the line in this iteration, of static shape.
+        depth: how many iterations it stays there; at least 1.
+        offload: whether the line would lie in memory beside the IPU: recorded, and without effect.
+        name: scope of the op's name.
+
+    Returns:
+        A tensor like `x`. An execution of the program begins with an empty line.
+
+    Raises:
+        ValueError: for a depth below 1.
+    """
+    if depth < 1:
+        raise ValueError(f"`depth` must be at least 1. Received: {depth}.")
+    record_ignored("fifo.offload", offload or None, "the emulated device has one memory")
+    x = tf.convert_to_tensor(x)
+    with tf.name_scope(name or "fifo"):
+        [result] = marker(FIFO, [x], [tf.TensorSpec(x.shape, x.dtype)], key=f"fifo {next(_numbers)}", depth=int(depth))
+    return result
+
+
+def get_current_iteration_counter(name: str | None = None, **kwargs: Any) -> tf.Tensor:
+    """The index of the present iteration of the innermost loop around it, from 0, inside a program: `int32[]`.
+
+    In a pipeline it counts the micro-batches of an update.
+
+    Args:
+        name: scope of the op's name.
+        **kwargs: of Graphcore's compiler (`lower_into_pipeline_stage`): recorded, and without effect.
+    """
+    for key, value in kwargs.items():
+        record_ignored(f"get_current_iteration_counter.{key}", value, "a loop here always counts its own iterations")
+    with tf.name_scope(name or "iteration_counter"):
+        [index] = marker(ITERATION_COUNTER, [], [tf.TensorSpec([], tf.int32)])
+        count = iterations_to_update()
+        return index if count is None else index % tf.cast(count, tf.int32)
 
 
 def print_tensor(input: Any, name: str = "") -> tf.Operation | None:

@@ -133,7 +133,7 @@ def pipeline(
     request = PipelineRequest(
         stages=computational_stages,
         count=count,
-        repeat_count=repeat_count,
+        repeat_count=int(repeat_count),
         serialization=batch_serialization_iterations,
         inputs=_tensors(inputs),
         infeed_queue=infeed_queue,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -14,6 +14,7 @@ from ipu_tf.lowering import tf_private
 from ipu_tf.ops.op_util import get_accumulator_dtype
 from ipu_tf.optimizers.cross_replica_optimizer import CrossReplicaOptimizer
 from ipu_tf.optimizers.ipu_optimizer import IpuOptimizer
+from ipu_tf.optimizers.sharded_optimizer import ShardedOptimizer
 
 __all__ = [
     "CrossReplicaGradientAccumulationOptimizer",
@@ -22,7 +23,8 @@ __all__ = [
     "GradientAccumulationOptimizerV2",
 ]
 
-DType = tf.DType | Callable[[Any], tf.DType | None] | None
+DType = Any
+"""A `tf.DType`, a function from a variable to one or None, or None."""
 
 
 class GradientAccumulationOptimizerV2(IpuOptimizer):
@@ -114,7 +116,8 @@ class GradientAccumulationOptimizer(GradientAccumulationOptimizerV2):
     """The older accumulating optimizer, for gradient descent with and without momentum: sums gradients.
 
     Args:
-        opt: a `GradientDescentOptimizer` or `MomentumOptimizer`, or one of these in a `CrossReplicaOptimizer`.
+        opt: a `GradientDescentOptimizer` or `MomentumOptimizer`, or one of these in a `CrossReplicaOptimizer` or
+            `ShardedOptimizer`, or both.
         num_mini_batches: micro-batches to an update.
         verify_usage: without effect in emulation: the loop is always checked.
         name: of this optimizer.
@@ -126,7 +129,9 @@ class GradientAccumulationOptimizer(GradientAccumulationOptimizerV2):
     def __init__(
         self, opt: Any, num_mini_batches: int, verify_usage: bool = True, name: str = "GradientAccumulationOptimizer"
     ) -> None:
-        inner = opt._opt if isinstance(opt, CrossReplicaOptimizer) else opt  # noqa: SLF001 - of this package
+        inner = opt
+        while isinstance(inner, (CrossReplicaOptimizer, ShardedOptimizer)):
+            inner = inner._opt  # noqa: SLF001 - of this package
         if not isinstance(inner, (tf.compat.v1.train.GradientDescentOptimizer, tf.compat.v1.train.MomentumOptimizer)):
             raise ValueError(
                 "Only GradientDescentOptimizer and MomentumOptimizer are supported by GradientAccumulationOptimizer. "

@@ -11,6 +11,14 @@ Nothing here imports TensorFlow. A timetable comes from one of the three schedul
     IPU 1  stage 1  ·   F0  B0  F1  | B1  ·     | U
 """
 
+from ipu_tf.device.pipeline_counts import PipelineCounts, pipeline_counts
+from ipu_tf.device.pipeline_placement import (
+    PipelineDevicesError,
+    may_run_on_devices,
+    pipelines_on_one_device,
+    refuse_devices,
+    run_on_devices,
+)
 from ipu_tf.device.pipeline_shape import ALL_DEVICES, PipelineShape
 from ipu_tf.device.schedule_rules import (
     MicroBatchCountError,
@@ -42,6 +50,8 @@ __all__ = [
     "Moment",
     "Peak",
     "Phases",
+    "PipelineCounts",
+    "PipelineDevicesError",
     "PipelineShape",
     "Placed",
     "Planned",
@@ -66,11 +76,16 @@ __all__ = [
     "device_peaks",
     "grouped",
     "interleaved",
+    "may_run_on_devices",
     "moments",
     "overlap_length",
     "peak_stash",
+    "pipeline_counts",
+    "pipelines_on_one_device",
     "plan",
     "problems",
+    "refuse_devices",
+    "run_on_devices",
     "schedule_table",
     "sequential",
     "split_layers",

@@ -17,7 +17,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_tf import loops
-from ipu_tf.accumulation import accumulated, on_update
+from ipu_tf.accumulation import accumulated, on_update, updates_every
 from ipu_tf.eager.backprop import GradientCaptureTape
 from ipu_tf.gradient_accumulation import GradientAccumulationReductionMethod as Reduction
 from ipu_tf.lowering import tf_private
@@ -26,6 +26,7 @@ from ipu_tf.pipeline.optimizer_output import OptimizerFunctionOutput
 from ipu_tf.pipeline.options import ALL_DEVICES
 from ipu_tf.pipeline.request import PipelineRequest
 from ipu_tf.sharding import shard_scope
+from ipu_tf.stage_seams import Seams
 
 
 def pipeline_loop(request: PipelineRequest) -> tf.Operation:
@@ -43,18 +44,20 @@ class _Step:
         self._request = request
 
     def __call__(self, *element: Any, **named: Any) -> list[tf.Operation]:
-        with _no_captures_but([*self._request.inputs, self._request.count]):
+        request = self._request
+        with _no_captures_but([*request.inputs, request.count]), updates_every(request.micro_batches):
             outputs = self._forward(element, named)
-            if self._request.training:
+            if request.training:
                 return self._train(outputs)
             return self._infer(outputs)
 
     def _forward(self, element: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """The outputs of the last stage, as it gave them."""
         request = self._request
-        outputs: Any = _run_stage(request, 0, [*request.inputs, *element], named)
+        seams = _seams(request)
+        outputs: Any = seams.after(0, _run_stage(request, 0, [*request.inputs, *element], named))
         for number in range(1, len(request.stages)):
-            outputs = _run_stage(request, number, _as_list(outputs), {})
+            outputs = seams.after(number, _run_stage(request, number, _as_list(outputs), {}))
         return outputs
 
     def _infer(self, outputs: Any) -> list[tf.Operation]:
@@ -129,6 +132,12 @@ class _Step:
 
         sums = tf.nest.map_structure(summed, tensors)
         return [on_update(request.micro_batches, lambda: queue.enqueue(sums)).op]
+
+
+def _seams(request: PipelineRequest) -> Seams:
+    mapping = tuple(tuple(where) if isinstance(where, (list, tuple)) else where for where in request.device_mapping)
+    count = 0 if isinstance(request.count, tf.Tensor) else request.micro_batches
+    return Seams(len(request.stages), mapping, int(request.schedule), request.training, count)
 
 
 def _run_stage(request: PipelineRequest, number: int, args: list[Any], named: dict[str, Any]) -> Any:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -17,6 +19,25 @@ def as_written(method: Callable[..., Any]) -> Callable[..., Any]:
 
     unconverted: Callable[..., Any] = tf.autograph.experimental.do_not_convert(method)
     return unconverted
+
+
+#: Captured gradients on their way from `apply_gradients` to `apply`, which others may wrap with Keras's signature.
+_captured: contextvars.ContextVar[Mapping[str, Any] | None] = contextvars.ContextVar("captured_grads", default=None)
+
+
+@contextlib.contextmanager
+def carrying(captured_grads: Mapping[str, Any] | None) -> Iterator[None]:
+    """Within it, `carried` gives these captured gradients."""
+    token = _captured.set(captured_grads)
+    try:
+        yield
+    finally:
+        _captured.reset(token)
+
+
+def carried() -> Mapping[str, Any] | None:
+    """The captured gradients of the `apply_gradients` that is running."""
+    return _captured.get()
 
 
 def takes_captured_grads(optimizer: Any) -> bool:

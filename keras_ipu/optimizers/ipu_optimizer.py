@@ -13,7 +13,13 @@ from typing import Any
 
 import keras
 
-from keras_ipu.optimizers.handing_down import apply_gradients_of, as_written, takes_captured_grads
+from keras_ipu.optimizers.handing_down import (
+    apply_gradients_of,
+    as_written,
+    carried,
+    carrying,
+    takes_captured_grads,
+)
 
 CapturedGrads = Mapping[str, Any] | None
 """Captured gradients by tag: each a tensor or a list of tensors."""
@@ -81,22 +87,17 @@ class IpuOptimizer(keras.optimizers.Optimizer):
             The number of updates so far.
         """
         grads, variables = zip(*grads_and_vars, strict=True)
-        self.apply(list(grads), list(variables), captured_grads)
+        with carrying(captured_grads):
+            self.apply(list(grads), list(variables))
         return self.iterations
 
     @as_written
-    def apply(
-        self,
-        grads: Sequence[Any],
-        trainable_variables: Sequence[Any] | None = None,
-        captured_grads: CapturedGrads = None,
-    ) -> None:
+    def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> None:
         """Updates variables by their gradients.
 
         Args:
             grads: a gradient for each variable, or None where there is none.
             trainable_variables: the variables; default: those that the optimizer was built with.
-            captured_grads: gradients that layers captured, by tag.
 
         Raises:
             ValueError: if no variables are given and the optimizer is not built, or a variable is unknown.
@@ -112,7 +113,7 @@ class IpuOptimizer(keras.optimizers.Optimizer):
         if not self.built:
             self.build(variables)
         self._check_variables_are_known(variables)
-        self.update(self.transform_gradients(list(grads), variables), variables, captured_grads)
+        self.update(self.transform_gradients(list(grads), variables), variables, carried())
 
     def transform_gradients(self, grads: list[Any], variables: list[Any]) -> list[Any]:
         """What the chain makes of gradients where they are computed, the innermost wrapper first."""

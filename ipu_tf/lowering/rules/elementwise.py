@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from ipu_tf.lowering.op import Op
@@ -67,6 +68,7 @@ def _register(name: str, function: Callable[..., Any]) -> None:
 for _name, _function in _SAME_AS_LAX.items():
     _register(_name, _function)
 
+_SMALL_UNSIGNED = (np.dtype(np.uint8), np.dtype(np.uint16))
 _COMPARISONS = {"EQ": lax.eq, "NE": lax.ne, "LT": lax.lt, "LE": lax.le, "GT": lax.gt, "GE": lax.ge}
 
 
@@ -85,7 +87,12 @@ def _select(importer: Importer, op: Op, which: jax.Array, if_true: jax.Array, if
 @rule("stablehlo.convert")
 def _convert(importer: Importer, op: Op, operand: jax.Array) -> jax.Array:
     wanted = op.result.dtype
-    return operand if operand.dtype == wanted else lax.convert_element_type(operand, wanted)
+    if operand.dtype == wanted:
+        return operand
+    if wanted in _SMALL_UNSIGNED and jnp.issubdtype(operand.dtype, jnp.floating):
+        # As on an IPU and in TensorFlow on the CPU, -1.0 becomes 255: of the whole number, the lowest bits are kept.
+        operand = lax.convert_element_type(operand, np.int32)
+    return lax.convert_element_type(operand, wanted)
 
 
 @rule("stablehlo.bitcast_convert")

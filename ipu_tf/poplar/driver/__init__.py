@@ -11,7 +11,5 @@ __getattr__ = refused_modules(
         "ipu_tf.emulation.ignored_arguments().",
         "pipeline_config_pb2": "options of Poplar libraries for the stages of a pipeline are recorded, and put on no "
         "op. Use ipu.pipelining_ops.PipelineStageOptions.",
-        "poplar_executable_pb2": "Poplar executables cannot be read or written without Poplar. Compiled programs have "
-        "a form of their own here.",
     },
 )

@@ -8,7 +8,6 @@ from __future__ import annotations
 from ipu_tf.poplar.refusal import refused_modules
 
 _INSTEAD = {
-    "gen_application_runtime": "ipu.embedded_runtime",
     "gen_dataset_benchmark": "ipu.dataset_benchmark",
     "gen_dataset_exporters": "ipu.dataset_extractor",
     "gen_dataset_ops": "ipu.data.ops.dataset_ops",

@@ -1,17 +1,111 @@
-"""Raw ops of tables on the host, as `ipu.embedding_ops.HostEmbedding` uses them: see there."""
+"""Raw ops of outfeeds, and of tables on the host as `ipu.embedding_ops.HostEmbedding` uses them: see there."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from ipu_tf.device import host_tables
-from ipu_tf.device.errors import DeviceError
+from ipu_tf.device import host_tables, queues
+from ipu_tf.device.errors import DeviceError, UnknownQueue
+from ipu_tf.device.outfeed import Outfeed
+from ipu_tf.emulation import record_ignored
 from ipu_tf.lowering.host_calls import apply_marker, lookup_marker, update_marker
 from ipu_tf.lowering.host_errors import as_promised
 from ipu_tf.lowering.host_op import host_op
+from ipu_tf.lowering.markers import enqueue_marker
+
+_MODES = ("all", "get_last")
+
+
+def pop_datastream_outfeed_enqueue(
+    inputs: Sequence[Any],
+    output_shapes: Sequence[Any] | None = None,
+    feed_id: str = "",
+    outfeed_mode: str = "all",
+    name: str | None = None,
+    **attributes: Any,
+) -> tf.Operation:
+    """Gives a row to an outfeed, in what runs on the device.
+
+    Args:
+        inputs: the row's tensors, of static shapes.
+        output_shapes: their shapes, which the tensors have themselves.
+        feed_id: the outfeed's name; the first op with it makes the outfeed.
+        outfeed_mode: `all` keeps every row until it is dequeued, `get_last` the newest.
+        name: scope of the op's name.
+        **attributes: others, such as `prefetch_depth`: recorded, and without effect.
+
+    Raises:
+        ValueError: for another mode.
+    """
+    for key, value in attributes.items():
+        record_ignored(f"pop_datastream_outfeed_enqueue.{key}", value)
+    _outfeed(feed_id, outfeed_mode)
+    with tf.name_scope(name or "outfeed_enqueue"):
+        return enqueue_marker(feed_id, inputs)
+
+
+def pop_datastream_outfeed_dequeue(
+    output_types: Sequence[Any],
+    output_shapes: Sequence[Any],
+    feed_id: str = "",
+    outfeed_mode: str = "all",
+    name: str | None = None,
+    **attributes: Any,
+) -> list[tf.Tensor]:
+    """The rows of an outfeed, when the op runs.
+
+    Args:
+        output_types: the dtypes of a row's tensors.
+        output_shapes: their shapes.
+        feed_id: the outfeed's name; the first op with it makes the outfeed.
+        outfeed_mode: `all` gives all rows that wait, with a leading dimension for them, `get_last` the newest row.
+        name: for the op.
+        **attributes: others, such as `device_ordinal`: recorded, and without effect.
+
+    Raises:
+        ValueError: for another mode.
+        tf.errors.FailedPreconditionError: when it runs, in mode `get_last` before the first row.
+    """
+    for key, value in attributes.items():
+        record_ignored(f"pop_datastream_outfeed_dequeue.{key}", value)
+    _outfeed(feed_id, outfeed_mode)
+    last = outfeed_mode == "get_last"
+    rows = [tf.TensorSpec(shape, dtype) for shape, dtype in zip(output_shapes, output_types, strict=True)]
+    specs = rows if last else [tf.TensorSpec([None, *row.shape], row.dtype) for row in rows]
+
+    def take() -> list[np.ndarray]:
+        queue = _known(feed_id)
+        if not last:
+            return list(queue.drain() or [np.zeros((0, *row.shape), row.dtype.as_numpy_dtype) for row in rows])
+        newest = queue.newest()
+        if newest is None:
+            raise tf.errors.FailedPreconditionError(
+                None, None, f"Outfeed with id='{feed_id}' has no last row: no program gave it one so far."
+            )
+        return list(newest)
+
+    return host_op(take, [], specs, name or "outfeed_dequeue").results
+
+
+def _outfeed(feed_id: str, outfeed_mode: str) -> None:
+    """Makes an outfeed, unless there is one of its name."""
+    if outfeed_mode not in _MODES:
+        raise ValueError(f"`outfeed_mode` must be one of {', '.join(_MODES)}. Received: {outfeed_mode!r}.")
+    try:
+        queues.outfeed(feed_id)
+    except UnknownQueue:
+        queues.add_outfeed(Outfeed(feed_id, last_only=outfeed_mode == "get_last"))
+
+
+def _known(feed_id: str) -> Outfeed:
+    try:
+        return queues.outfeed(feed_id)
+    except UnknownQueue as error:
+        raise as_promised(error) from None
 
 
 def ipu_host_embedding_register(

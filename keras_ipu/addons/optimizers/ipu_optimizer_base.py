@@ -74,6 +74,11 @@ class IpuOptimizerBase(keras.optimizers.Optimizer):
         name = getattr(variable, "path", variable.name).replace("/", "_").replace(":", "_")
         return self.add_variable(variable.shape, "zeros", dtype, name=f"{name}_{slot}")
 
+    def _get_hyper(self, name: str, dtype: Any = None) -> Any:
+        """A hyperparameter, as Keras 2's optimizers gave it to those derived from them."""
+        value = getattr(self, name)
+        return value if dtype is None else ops.cast(value, dtype)
+
     def _computed(self, value: Any, stage: int = 0) -> Any:
         """A value in the precision of a stage."""
         return ops.cast(value, self.opt_dtypes[stage])

@@ -71,10 +71,11 @@ class LAMBIpuOptimizer(MomentsOptimizer):
         """Updates one variable by its gradient."""
         mean, square = self._updated_moments(gradient, variable)
         change = mean / (ops.sqrt(square) + self.epsilon)
-        if not self._matches(variable, self.not_decayed):
+        path = self._path(variable)
+        if self._do_use_weight_decay(path):
             change = change + self.weight_decay_rate * self._computed(variable)
         rate = self._computed(learning_rate)
-        if not self._matches(variable, self.not_adapted):
+        if self._do_layer_adaptation(path):
             rate = rate * self._trust_ratio(variable, change)
         change = self._computed(rate, 1) * self._computed(change, 1)
         self.assign_sub(variable, ops.cast(change, variable.dtype))
@@ -88,10 +89,15 @@ class LAMBIpuOptimizer(MomentsOptimizer):
         ones = ops.ones_like(step)
         return ops.where(meaningful, size / ops.where(meaningful, step, ones), ones)
 
-    def _matches(self, variable: Any, patterns: Sequence[str]) -> bool:
+    def _do_use_weight_decay(self, path: str) -> bool:
+        return not any(re.search(pattern, path) for pattern in self.not_decayed)
+
+    def _do_layer_adaptation(self, path: str) -> bool:
+        return not any(re.search(pattern, path) for pattern in self.not_adapted)
+
+    def _path(self, variable: Any) -> str:
         known = self._trainable_variables[self._get_variable_index(variable)]
-        path = getattr(known, "path", known.name)
-        return any(re.search(pattern, path) for pattern in patterns)
+        return str(getattr(known, "path", known.name))
 
     def get_config(self) -> dict[str, Any]:
         """What `from_config` needs to make the same optimizer."""

@@ -1,0 +1,143 @@
+"""Floating-point exceptions: which operation of a program was invalid, divided by zero, or overflowed.
+
+A program that is to stop for them carries a number with it: 0, or the first exception, as the place of the operation in
+the program's list of checked ones and a bit for each kind. After the run the number is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ipu_tf.device.errors import DeviceError
+
+EXCEPTIONS = "exceptions"
+"""The piece of hidden state that holds the first exception: `uint32[]`."""
+EXCEPTIONS_TYPE = jax.ShapeDtypeStruct((), np.dtype(np.uint32))
+KINDS = {"inv": "an invalid operation", "div0": "a division by zero", "oflo": "an overflow"}
+"""The kinds of exceptions, by the names of the attributes of `floating_point_behaviour` that ask to stop for them."""
+
+_BITS = {name: 1 << place for place, name in enumerate(KINDS)}
+_PLACE = 1 << len(KINDS)
+_POLES = {"stablehlo.log": 0.0, "stablehlo.log_plus_one": -1.0, "stablehlo.rsqrt": 0.0}
+
+
+class ExceptedState(DeviceError, ArithmeticError):
+    """A program was stopped by a floating-point exception.
+
+    Args:
+        kinds: which, as names of `KINDS`.
+        origin: the operation, by TensorFlow's name for it.
+        replica: the number of the replica; None where there is one.
+    """
+
+    def __init__(self, kinds: Sequence[str], origin: str, replica: int | None = None) -> None:
+        what = " and ".join(KINDS[kind] for kind in kinds)
+        where = "" if replica is None else f" on replica {replica}"
+        bits = ", ".join(f"floating_point_behaviour.{kind}" for kind in kinds)
+        super().__init__(
+            f"Tiles in excepted state: {what} in `{origin}`{where}, the first of this run. Variables keep the values "
+            f"they had before it. The configuration asks to stop for this: {bits}."
+        )
+
+
+def found(
+    name: str,
+    operands: Sequence[jax.Array],
+    results: Sequence[jax.Array],
+    kinds: frozenset[str],
+    elementwise: bool,
+    overflow: float = np.inf,
+) -> jax.Array:
+    """The exceptions of one operation, as bits of a `uint32[]`.
+
+    What goes in as NaN or infinity raises nothing when it comes out again.
+
+    Args:
+        name: of the operation, e.g. `stablehlo.divide`.
+        operands: its floating-point operands.
+        results: its floating-point results.
+        kinds: names of `KINDS` to look for.
+        elementwise: whether each element of a result depends on the same element of the operands alone.
+        overflow: the least magnitude of a result that is none any more.
+    """
+    masks: dict[str, jax.Array] = {kind: jnp.bool_(False) for kind in kinds}
+    finite = _of_all(jnp.isfinite, operands, elementwise)
+    numbers = _of_all(lambda array: ~jnp.isnan(array), operands, elementwise)
+    for result in results:
+        endless = finite & (jnp.abs(result) >= overflow)
+        pole = endless & _at_pole(name, operands) if elementwise else jnp.bool_(False)
+        seen = {"inv": numbers & jnp.isnan(result), "div0": pole, "oflo": endless & ~pole}
+        masks = {kind: mask | jnp.any(seen[kind]) for kind, mask in masks.items()}
+    return _as_bits(masks)
+
+
+def found_in_conversion(value: jax.Array, dtype: np.dtype, kinds: frozenset[str]) -> jax.Array:
+    """The exceptions of a conversion to an integer: what is NaN, or too large for 32 bits, is invalid."""
+    largest = 2.0**32 if dtype == np.uint32 else 2.0**31
+    fits = (value >= -(2.0**31)) & (value < largest) if dtype.itemsize <= 4 else jnp.isfinite(value)
+    return _as_bits({kind: jnp.any(~fits) if kind == "inv" else jnp.bool_(False) for kind in kinds})
+
+
+def found_in_comparison(left: jax.Array, right: jax.Array, kinds: frozenset[str]) -> jax.Array:
+    """The exceptions of a comparison by order: NaN has no place in it, which is invalid."""
+    unordered = jnp.any(jnp.isnan(left) | jnp.isnan(right))
+    return _as_bits({kind: unordered if kind == "inv" else jnp.bool_(False) for kind in kinds})
+
+
+def noted(code: jax.Array, bits: jax.Array, place: int) -> jax.Array:
+    """The hidden state after an operation: it keeps the first exception.
+
+    Args:
+        code: the hidden state before it.
+        bits: the operation's exceptions.
+        place: of the operation in the program's list of checked ones.
+    """
+    return jnp.where((code == 0) & (bits != 0), np.uint32((place + 1) * _PLACE) + bits, code)
+
+
+def check_exceptions(codes: np.ndarray, origins: Sequence[str]) -> None:
+    """Looks at the hidden state after a run.
+
+    Args:
+        codes: `uint32[]`, or `uint32[replicas]`.
+        origins: the program's checked operations, by TensorFlow's names.
+
+    Raises:
+        ExceptedState: if there was an exception.
+    """
+    for replica, code in enumerate(np.atleast_1d(codes)):
+        if code:
+            kinds = [name for name, bit in _BITS.items() if int(code) & bit]
+            origin = origins[int(code) // _PLACE - 1]
+            raise ExceptedState(kinds, origin, replica if np.ndim(codes) else None)
+
+
+def _of_all(predicate: object, operands: Sequence[jax.Array], elementwise: bool) -> jax.Array:
+    """Whether something holds for all operands: element by element, or for all of them."""
+    holds = jnp.bool_(True)
+    for operand in operands:
+        mask = predicate(operand)  # type: ignore[operator]
+        holds = holds & (mask if elementwise else jnp.all(mask))
+    return holds
+
+
+def _at_pole(name: str, operands: Sequence[jax.Array]) -> jax.Array:
+    """Where a function of finite numbers is infinite by its definition, not for want of range."""
+    if name == "stablehlo.divide":
+        return jnp.asarray(operands[1] == 0)
+    if name == "stablehlo.power":
+        return jnp.asarray(operands[0] == 0)
+    if name in ("chlo.atanh", "mhlo.atanh"):
+        return jnp.abs(operands[0]) == 1
+    return jnp.asarray(operands[0] == _POLES[name]) if name in _POLES else jnp.bool_(False)
+
+
+def _as_bits(masks: dict[str, jax.Array]) -> jax.Array:
+    total = jnp.uint32(0)
+    for kind, mask in masks.items():
+        total = total | jnp.where(mask, np.uint32(_BITS[kind]), np.uint32(0))
+    return total

@@ -1,0 +1,101 @@
+"""Half precision as an IPU has it: results that overflow saturate or become NaN, and may be rounded stochastically.
+
+    operands (float16) ──► computed in float32 ──► rounded to a float16 number ──► narrowed ──► float16
+                                                   to nearest, or up or down       beyond +-65504: that, or NaN
+                                                   by chance
+
+Computing in float32 and rounding once gives the correctly rounded sum, difference, product, quotient or square root.
+"""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+LARGEST = 65504.0
+"""The largest finite float16."""
+OVERFLOW = 65520.0
+"""The least number that is rounded, to nearest, to something beyond `LARGEST`."""
+INT32_OF_NAN = -(2**31)
+"""What an IPU makes of NaN when it converts it to int32."""
+
+_EXPONENT = np.uint32(0x7F800000)
+_LEAST_EXPONENT = np.uint32((127 - 14) << 23)  # of normal float16 numbers, as float32 has it
+_FRACTION_BITS = np.uint32(10 << 23)
+_RECIPROCAL = np.uint32(254 << 23)  # minus the bits of a power of two gives those of its reciprocal
+_STEP = np.array([0, 0x9E3779B9], np.uint32)  # odd: 2**32 keys before one comes again
+
+
+def narrowed(value: jax.Array, nan_on_overflow: bool = False) -> jax.Array:
+    """Float32 numbers as float16, rounded to nearest, ties to even.
+
+    Args:
+        value: float32, of any shape. Numbers that float16 has stay what they are.
+        nan_on_overflow: whether what is too large becomes NaN; otherwise it becomes +-65504. NaN stays NaN.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> narrowed(jnp.float32([1e5, -jnp.inf, 2.5])).tolist()
+        [65504.0, -65504.0, 2.5]
+    """
+    if nan_on_overflow:
+        half = lax.convert_element_type(value, np.float16)
+        return jnp.where(jnp.isinf(half), np.float16(np.nan), half)
+    return lax.convert_element_type(lax.clamp(np.float32(-LARGEST), value, np.float32(LARGEST)), np.float16)
+
+
+def stochastic(value: jax.Array, key: jax.Array) -> jax.Array:
+    """Float32 numbers, each rounded to one of the two float16 numbers next to it; on average it stays what it is.
+
+    Args:
+        value: float32, of any shape. Infinities and NaN stay what they are.
+        key: `uint32[2]`; the same key rounds the same way.
+
+    Returns:
+        Float32 numbers that float16 has, those beyond its largest but for their range.
+    """
+    exponent = lax.bitcast_convert_type(value, np.uint32) & _EXPONENT
+    spacing_bits = jnp.maximum(exponent, _LEAST_EXPONENT) - _FRACTION_BITS
+    spacing = lax.bitcast_convert_type(spacing_bits, np.float32)
+    scaled = value * lax.bitcast_convert_type(_RECIPROCAL - spacing_bits, np.float32)
+    below = jnp.floor(scaled)
+    up = uniform(key, value.shape) < scaled - below
+    return (below + lax.convert_element_type(up, np.float32)) * spacing
+
+
+def uniform(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """Multiples of 2**-24 from 0 up to, but without, 1; float32.
+
+    A hash of the place and the key, some ten integer operations a number: rounding wants many numbers, and JAX's own
+    generators would cost ten times the arithmetic that is rounded.
+
+    Args:
+        key: `uint32[2]`.
+        shape: of the result.
+    """
+    first = _mixed(key[0])
+    second = _mixed(key[1] ^ first)
+    places = lax.reshape(lax.iota(np.uint32, math.prod(shape)), shape)
+    bits = _mixed(_mixed(places ^ first) + second)
+    return lax.convert_element_type(bits >> np.uint32(8), np.float32) * np.float32(2.0**-24)
+
+
+def next_key(seed: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """A seed, `uint32[2]`, as the seed that follows it and a key to draw with now."""
+    return seed + _STEP, seed
+
+
+def to_int32(value: jax.Array, converted: jax.Array) -> jax.Array:
+    """Float16 numbers that were `converted` to int32, with NaN as an IPU converts it: to the least int32."""
+    return jnp.where(jnp.isnan(value), np.int32(INT32_OF_NAN), converted)
+
+
+def _mixed(bits: jax.Array) -> jax.Array:
+    """A permutation of the 32-bit numbers in which every bit of the result depends on all bits of the argument."""
+    bits = (bits ^ (bits >> np.uint32(16))) * np.uint32(0x7FEB352D)
+    bits = (bits ^ (bits >> np.uint32(15))) * np.uint32(0x846CA68B)
+    return bits ^ (bits >> np.uint32(16))

@@ -1,0 +1,102 @@
+"""What pipelines did on several JAX devices: the proof that their schedules were followed."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections import Counter
+from collections.abc import Mapping
+
+from ipu_tf.device.timetable import Task, TaskKind, Timetable
+
+
+@dataclasses.dataclass(frozen=True)
+class PipelineCounts:
+    """What the last run of a pipeline did, on the JAX devices that stand for its IPUs.
+
+    Attributes:
+        timetable: the timetable that its last pass followed; None if there was none.
+        passes: how many times it went through a timetable: updates in training.
+        order: the tasks of the last pass, in the order in which they were given to the devices.
+        executions: how many executables each device ran of each kind, by device and kind.
+        stash_peaks: for each stage the most micro-batches whose activations it kept at once; 0 in inference.
+        stash_bytes: for each stage the most bytes that these took.
+        weights: for each stage the bytes of the variables that live on its device alone.
+    """
+
+    timetable: Timetable | None
+    passes: int
+    order: tuple[Task, ...]
+    executions: Mapping[tuple[int, TaskKind], int]
+    stash_peaks: tuple[int, ...]
+    stash_bytes: tuple[int, ...]
+    weights: tuple[int, ...]
+
+
+class PipelineRecorder:
+    """Writes down what a run does.
+
+    Args:
+        mapping: the device of each stage.
+
+    Attributes:
+        weights: see `PipelineCounts`.
+    """
+
+    def __init__(self, mapping: tuple[int, ...]) -> None:
+        self._timetable: Timetable | None = None
+        self._mapping = mapping
+        self._passes = 0
+        self._order: list[Task] = []
+        self._executions: Counter[tuple[int, TaskKind]] = Counter()
+        self._peaks = [0] * len(mapping)
+        self._bytes = [0] * len(mapping)
+        self.weights: tuple[int, ...] = (0,) * len(mapping)
+
+    def start_pass(self, timetable: Timetable) -> None:
+        """One more pass through a timetable begins."""
+        self._passes += 1
+        self._timetable = timetable
+        self._order = []
+
+    def task(self, task: Task) -> None:
+        """A task was given to its device."""
+        self._order.append(task)
+
+    def execution(self, kind: TaskKind, stage: int) -> None:
+        """An executable was given to a stage's device."""
+        self._executions[self._mapping[stage], kind] += 1
+
+    def stashed(self, stage: int, micro_batches: int, size: int) -> None:
+        """What a stage keeps now."""
+        self._peaks[stage] = max(self._peaks[stage], micro_batches)
+        self._bytes[stage] = max(self._bytes[stage], size)
+
+    def counts(self) -> PipelineCounts:
+        """All of it."""
+        return PipelineCounts(
+            timetable=self._timetable,
+            passes=self._passes,
+            order=tuple(self._order),
+            executions=dict(self._executions),
+            stash_peaks=tuple(self._peaks),
+            stash_bytes=tuple(self._bytes),
+            weights=self.weights,
+        )
+
+
+_lock = threading.Lock()
+_last: PipelineCounts | None = None
+
+
+def record(counts: PipelineCounts) -> None:
+    """Keeps what the newest run did."""
+    global _last
+    with _lock:
+        _last = counts
+
+
+def pipeline_counts() -> PipelineCounts | None:
+    """What the last pipeline that ran on several JAX devices did; None if none did in this process."""
+    with _lock:
+        return _last

@@ -1,0 +1,160 @@
+"""Whether a pipeline runs stage by stage on JAX devices of its own, or as one loop on one device.
+
+Both give the same numbers. The setting is the process's; see `run_on_devices`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from typing import Any, Literal, get_args
+
+import jax
+
+from ipu_tf.device.errors import DeviceError
+from ipu_tf.device.pipeline_shape import PipelineShape
+from ipu_tf.device.program import LoopPart, Program
+from ipu_tf.device.schedule_rules import MicroBatchCountError, ScheduleError
+from ipu_tf.device.schedules import timetable
+from ipu_tf.device.stage_program import StageProgram
+from ipu_tf.device.timetable import Schedule
+
+Mode = Literal["auto", "loop", "devices"]
+_log = logging.getLogger("ipu_tf")
+_told: dict[str, None] = {}
+
+
+@dataclasses.dataclass
+class _Setting:
+    mode: Mode = "auto"
+
+
+_setting = _Setting()
+
+
+class PipelineDevicesError(DeviceError, NotImplementedError):
+    """A pipeline was to run on several JAX devices and cannot."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"The pipeline cannot run on several JAX devices: {reason}. Run it as one loop, which gives the same "
+            'numbers: `ipu_tf.pipeline.run_on_devices("auto")` or `("loop")`.'
+        )
+
+
+def run_on_devices(mode: Mode = "auto") -> None:
+    """Says on what pipelines run from now on, in this process.
+
+    Each IPU of a pipeline's device mapping is then a JAX device of its own, IPU i the i-th of `jax.local_devices()`: on
+    a machine without accelerators `XLA_FLAGS=--xla_force_host_platform_device_count=4`, set before JAX starts, makes
+    four of them.
+
+    Args:
+        mode: "devices": on JAX devices, stage by stage after the schedule's timetable, or not at all; "loop": on one,
+            as one loop; "auto" (where nothing is said): on devices where there are enough of them and the pipeline can
+            be cut into stages, else as one loop, which the log then says, and `pipelines_on_one_device()`.
+
+    Raises:
+        ValueError: for another word.
+    """
+    if mode not in get_args(Mode):
+        raise ValueError(f"run_on_devices takes one of {list(get_args(Mode))}. Received: {mode!r}.")
+    _setting.mode = mode
+
+
+def pipelines_on_one_device() -> tuple[str, ...]:
+    """Why pipelines of this process ran as one loop though there are several JAX devices, a sentence each."""
+    return tuple(_told)
+
+
+def stage_devices(part: LoopPart, replicas: int) -> tuple[Any, ...]:
+    """The JAX devices that a loop's pipeline runs on; empty where the loop is none, or runs on one device.
+
+    Raises:
+        PipelineDevicesError: if it has to run on several, and cannot.
+    """
+    if part.stages is None or not may_run_on_devices():
+        return ()
+    if _setting.mode == "auto" and isinstance(part.stages, StageProgram) and part.stages.devices == 1:
+        return ()
+    there = tuple(jax.local_devices())
+    reason = _reason(part, replicas, len(there))
+    if reason is None:
+        assert not isinstance(part.stages, str)
+        return there[: part.stages.devices]
+    refuse_devices(reason)
+    return ()
+
+
+def note_one_device(reason: str) -> None:
+    """Says once that a pipeline runs as one loop though there are several JAX devices, and why."""
+    text = f"The pipeline runs as one loop on one JAX device: {reason}."
+    if text not in _told:
+        _told[text] = None
+        _log.warning("%s", text)
+
+
+def may_run_on_devices() -> bool:
+    """Whether pipelines run on several JAX devices where they can."""
+    return _setting.mode == "devices" or (_setting.mode == "auto" and len(jax.local_devices()) > 1)
+
+
+def refuse_devices(reason: str) -> None:
+    """Says, where pipelines run on several JAX devices, that one cannot, and why.
+
+    Raises:
+        PipelineDevicesError: if it has to.
+    """
+    if _setting.mode == "devices":
+        raise PipelineDevicesError(reason)
+    if may_run_on_devices():
+        note_one_device(reason)
+
+
+def parameter_homes(program: Program) -> tuple[Any, ...]:
+    """For each parameter of a program the JAX device that it lives on; None where that is the default one."""
+    homes: dict[int, Any] = {}
+    for part in program.parts:
+        devices = stage_devices(part, program.replicas) if isinstance(part, LoopPart) else ()
+        if devices and isinstance(part, LoopPart) and isinstance(part.stages, StageProgram):
+            stages = part.stages
+            values = [*zip(part.carry_in, stages.carried, strict=True), *zip(part.constants, stages.outer, strict=True)]
+            where = {**stages.only_readers(), **stages.homes}
+            homes.update({slot: devices[stages.mapping[where[value]]] for slot, value in values if value in where})
+    return tuple(homes.get(slot) for slot in range(len(program.parameters)))
+
+
+def on_one_device(tree: Any) -> Any:
+    """Arrays that may be on the devices of several stages, all on the default one; other arrays as they are."""
+    there = {device for leaf in jax.tree.leaves(tree) if isinstance(leaf, jax.Array) for device in leaf.devices()}
+    if len(there) <= 1 or any(len(leaf.devices()) > 1 for leaf in jax.tree.leaves(tree) if isinstance(leaf, jax.Array)):
+        return tree
+    return jax.device_put(tree, jax.local_devices()[0])
+
+
+def _not_scheduled(stages: StageProgram) -> str | None:
+    """Why the schedule cannot run the pipeline."""
+    shape = PipelineShape(stages.stages, stages.mapping, stages.training)
+    try:
+        if stages.count:
+            timetable(Schedule(stages.schedule), shape, stages.count)
+    except (MicroBatchCountError, ScheduleError) as error:
+        return str(error).rstrip(".")
+    return None
+
+
+def _reason(part: LoopPart, replicas: int, there: int) -> str | None:
+    """What stands against running a pipeline on devices of its own."""
+    if isinstance(part.stages, str):
+        return part.stages
+    assert part.stages is not None
+    if replicas > 1:
+        return f"it runs as {replicas} replicas"
+    if part.trip_count is None:
+        return "how often its loop runs depends on data"
+    reason = _not_scheduled(part.stages)
+    if reason is not None:
+        return reason
+    if part.stages.devices > there:
+        return f"it is on {part.stages.devices} IPUs, and there are {there} JAX devices"
+    return None

@@ -1,0 +1,73 @@
+"""What one run of a cut pipeline changes: where values are, and which micro-batches are under way."""
+
+from __future__ import annotations
+
+import collections
+from typing import Any
+
+import jax
+import numpy as np
+
+from ipu_tf.device.hidden import SEED
+from ipu_tf.device.program import Arrays, Hidden
+from ipu_tf.device.stage_program import StageProgram, StageSegment
+from ipu_tf.device.timetable import TaskKind
+
+
+class PipelineState:
+    """The state of one run.
+
+    Args:
+        program: the pipeline.
+        devices: the JAX device of each stage.
+        hidden: the hidden state that the run starts with.
+
+    Attributes:
+        values: values that no micro-batch makes, and those of the last one that the update reads, by value and device.
+        hidden: of each segment its hidden state, such as accumulators.
+        tokens: of each stage something small on its device.
+        seed: where the next micro-batch's random draws start; None without.
+        inbox: of each stage, by micro-batch, what was sent to it.
+        stash: of each stage, by micro-batch, what its backward pass takes of its forward pass.
+        seeds: by micro-batch where each of its draws starts.
+    """
+
+    def __init__(self, program: StageProgram, devices: tuple[Any, ...], hidden: Hidden) -> None:
+        self.values: dict[tuple[int, int], jax.Array] = {}
+        self.hidden: list[Hidden] = [
+            {key: jax.device_put(np.zeros(t.shape, t.dtype), devices[s.stage]) for key, t in s.hidden.items()}
+            for s in program.segments
+        ]
+        self.tokens = [jax.device_put(np.int32(0), device) for device in devices]
+        self.seed: Any = jax.device_put(hidden[SEED], devices[0]) if SEED in hidden else None
+        self._stages = program.stages
+        self.forget_micro_batches()
+
+    def forget_micro_batches(self) -> None:
+        """Between two passes nothing is under way."""
+        self.inbox = [collections.defaultdict[int, dict[int, jax.Array]](dict) for _ in range(self._stages)]
+        self.stash: list[dict[int, dict[int, jax.Array]]] = [{} for _ in range(self._stages)]
+        self.seeds: dict[int, Arrays] = {}
+
+    def take(self, segment: StageSegment, micro_batch: int) -> Arrays:
+        """What a pass takes of its micro-batch."""
+        stashed = self.stash[segment.stage].get(micro_batch, {}) if segment.kind is TaskKind.BACKWARD else {}
+        there = {**self.inbox[segment.stage][micro_batch], **stashed}
+        return tuple(there[value] for value in segment.inputs)
+
+    def release(self, segment: StageSegment, micro_batch: int) -> None:
+        """Lets go of what no later pass of the stage takes."""
+        if segment.kind is TaskKind.BACKWARD:
+            del self.stash[segment.stage][micro_batch]
+        self.inbox[segment.stage].pop(micro_batch, None)
+
+    def stashed(self, stage: int) -> tuple[int, int]:
+        """How many micro-batches a stage keeps activations of, and their bytes."""
+        kept = self.stash[stage].values()
+        return len(kept), sum(array.nbytes for each in kept for array in each.values())
+
+    def found(self, value: int, device: int) -> jax.Array:
+        """A value, of this device if it has it, else of any."""
+        if (value, device) in self.values:
+            return self.values[value, device]
+        return next(array for (number, _), array in self.values.items() if number == value)

@@ -1,0 +1,19 @@
+"""Stand-in for `popef`, Graphcore's reader of its executable files. Here are no such files."""
+
+from __future__ import annotations
+
+from ipu_tf.emulation import EmulationError
+
+
+class Reader:
+    """Would read popef files.
+
+    Raises:
+        EmulationError: always.
+    """
+
+    def __init__(self) -> None:
+        raise EmulationError(
+            "popef.Reader: a popef holds code for IPU hardware, which an emulated IPU neither runs nor writes. "
+            "Executables of ipu_tf are of an open format, which JAX alone reads: see ipu_tf/device/executable_file.py."
+        )

@@ -1,0 +1,38 @@
+"""Ops that a program places on an IPU with nothing but `tf.device`: sessions run them on the device.
+
+In a graph of TensorFlow 1, `Session.run` turns what is placed on `/device:IPU:<n>` into programs, without
+`ipu_compiler.compile`. What TensorFlow executes eagerly there is an error: it would run on the host in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_tf.lowering import tf_private
+from ipu_tf.lowering.session_nodes import computes_on_ipu, is_ipu
+from ipu_tf.xla_compile import on_devices
+
+
+def install() -> None:
+    """Makes TensorFlow's sessions and device scopes know the IPUs. Calling it again changes nothing."""
+    tf_private.hook_session_runs(_rewrite)
+    tf_private.hook_eager_devices(is_ipu, computes_on_ipu)
+    tf_private.hook_control_flow(is_ipu)
+    tf_private.hook_xla_compile(on_devices)
+
+
+def _rewrite(
+    session: Any, fetches: Sequence[tf.Tensor], targets: Sequence[tf.Operation], fed: frozenset[str]
+) -> tuple[Sequence[tf.Tensor], Sequence[tf.Operation]] | None:
+    """See `tf_private.RewriteRun`."""
+    # Only now: this module is imported together with TensorFlow, which is slow enough.
+    from ipu_tf.lowering import session_clusters
+    from ipu_tf.replication import target
+
+    if tf_private.wants_strict_placement(session):
+        session_clusters.check_devices(session, fetches, targets, fed)
+    found = session_clusters.rewritten(session_clusters.Run(tuple(fetches), tuple(targets)), fed, target)
+    return None if found is None else (found.fetches, found.targets)
