@@ -36,7 +36,7 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
         inputs: tensors, or what converts to them.
 
     Returns:
-        A list of tensors, also for a single one; an operation if the computation gives no tensors.
+        A list of tensors, also for a single one, nested as the computation's; an operation if it gives no tensors.
 
     Raises:
         Exception: outside an `ipu_scope`, unless the computation consists of no-ops in a graph.
@@ -82,7 +82,7 @@ class _Parts:
 
     def __init__(self, computation: Callable[..., Any]) -> None:
         self._computation = computation
-        self._count = 0
+        self._structure: list[Any] = []
         self._inner_devices: list[str] = []
         self.computes = False
 
@@ -91,14 +91,14 @@ class _Parts:
         results = [] if results is None else list(results) if isinstance(results, (list, tuple)) else [results]
         if _has_estimator_spec(results):
             raise ValueError(_ESTIMATOR_SPEC)
-        results = [_result(r) for r in results if r is not None]
+        results = [result for result in results if result is not None]
         operations = [result for result in results if isinstance(result, tf.Operation)]
-        tensors = results[: len(results) - len(operations)]
+        self._structure = results[: len(results) - len(operations)]
+        tensors = [_result(leaf) for leaf in tf.nest.flatten(self._structure) if leaf is not None]
         if any(isinstance(tensor, tf.Operation) for tensor in tensors):
             raise ValueError(
                 "A compiled computation must return zero or more Tensors followed by zero or more Operations."
             )
-        self._count = len(tensors)
         graph = tf.compat.v1.get_default_graph()
         made = graph.get_operations()
         self._inner_devices = [*(operation.device for operation in made), *tf_private.devices_in_functions(graph)]
@@ -113,7 +113,10 @@ class _Parts:
 
     def packed(self, outputs: list[tf.Tensor], operation: tf.Operation | None) -> Any:
         """What `compile` returns for these outputs."""
-        return outputs if self._count else operation
+        if not self._structure:
+            return operation
+        given = iter(outputs)
+        return tf.nest.map_structure(lambda leaf: None if leaf is None else next(given), self._structure)
 
 
 def _result(value: Any) -> tf.Tensor | tf.Operation:

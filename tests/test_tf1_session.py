@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import ipu_tf as ipu
 from tests.device_counts import device_work
+from tests.some_ipus import ipus
 from tests.one_ipu import strategy  # noqa: F401 - a fixture
 
 tf1 = tf.compat.v1
@@ -160,3 +161,18 @@ def test_inside_a_tf_function(strategy: Strategy) -> None:  # noqa: F811
         assert [float(v) for v in function(tf.constant(2.0))] == [10.0]
     assert work.counts.executions == 2
     assert float(total) == 5.0
+
+
+def test_nested_results_keep_their_structure() -> None:
+    v1 = tf.compat.v1
+    with ipus(1), tf.Graph().as_default(), v1.Session() as session:
+
+        def computation(x: tf.Tensor) -> Any:
+            return [x + 1.0, [(x * 2.0, None), {"int": tf.cast(x, tf.int32)}]]
+
+        x = v1.placeholder(tf.float32, [])
+        with ipu.scopes.ipu_scope("/device:IPU:0"):
+            result = ipu.ipu_compiler.compile(computation, [x])
+        first, [(double, nothing), named] = result
+        assert nothing is None
+        assert session.run([first, double, named["int"]], {x: 3.5}) == [4.5, 7.0, 3]
