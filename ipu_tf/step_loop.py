@@ -91,7 +91,7 @@ class StepLoop:
 
         # Gradients of loops, as of masked RNNs, lower only if TensorFlow knows while tracing that XLA will compile.
         traced = tf.function(flat, autograph=False, jit_compile=True)
-        function = traced.get_concrete_function(*specs)
+        function = tf_private.concrete_function(traced, *specs)
         self._function = function  # keeps the variables alive
         self._structure = function.structured_outputs
         self._lowered = lower(function)

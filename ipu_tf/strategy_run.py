@@ -75,7 +75,7 @@ def _prepare(strategy: Any, function: Callable[..., Any], structure: Any, leaves
         with tf.distribute.ReplicaContext(strategy, replica_id_in_sync_group=0):
             return function(*args, **kwargs)
 
-    concrete = tf.function(body, autograph=False, jit_compile=True).get_concrete_function(*specs)
+    concrete = tf_private.concrete_function(tf.function(body, autograph=False, jit_compile=True), *specs)
     _check_dtypes(concrete.inputs, "input")
     _check_dtypes([output for output in concrete.outputs if output is not None], "output")
     return _Prepared(

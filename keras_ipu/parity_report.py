@@ -89,7 +89,7 @@ class ParityReport:
 
     def table(self) -> str:
         """The figures, one row for each array."""
-        rows = [("", "shape", "largest", "abs. diff.", "rel. diff.", "")]
+        rows: list[tuple[str, ...]] = [("", "shape", "largest", "abs. diff.", "rel. diff.", "")]
         for kind, found in (("", self.variables), ("log ", self.logs), ("", (self.gradient_norm,))):
             rows += [self._row(kind, each) for each in found]
         widths = [max(len(row[column]) for row in rows) for column in range(6)]

@@ -53,7 +53,7 @@ class Case:
         """
         # The default schedule fills and drains the pipeline in groups; the others run the counts that it cannot.
         grouped = self.accumulation % (2 * self.stages) == 0
-        schedule = {} if grouped else {"pipeline_schedule": PipelineSchedule.Sequential}
+        schedule: dict[str, Any] = {} if grouped else {"pipeline_schedule": PipelineSchedule.Sequential}
         found = on_device(self.replicas, self.accumulation, self.stages, self.steps, self.kind, **schedule)
         wanted = _plain(self.replicas * self.accumulation, self.kind)
         assert found["updates"] == wanted["updates"], (found["updates"], wanted["updates"])

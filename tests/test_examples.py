@@ -137,6 +137,16 @@ def test_training_loop_tf1() -> None:
     assert (ran.programs, ran.executions, ran.steps) == (1, 5, 250)
 
 
+def test_check_parity() -> None:
+    """2 replicas, 2 stages and 4 batches to an update give what plain Keras gives."""
+    ran = run("check_parity")
+    title = "2 replicas x 4 micro-batches an update x 2 IPUs a replica, against plain Keras: 3 weight updates"
+    assert title in ran.output
+    assert re.search(r"^gradient norm +3 .* ok$", ran.output, re.MULTILINE), ran.output
+    assert "\nPARITY: " in ran.output
+    assert (ran.programs, ran.executions, ran.steps) == (1, 3, 12)
+
+
 def test_pipeline_timetable() -> None:
     """Timetables are data: the device has nothing to do."""
     ran = run("pipeline_timetable", "--stages=2")

@@ -1,8 +1,8 @@
 """Networks of keras.applications train on the device as on stock Keras: two steps on small images, random weights.
 
-These networks magnify round-off: in the gradient of one step stock Keras differs from itself, compiled with XLA, by half
-a percent, and 30 % after a step of an ordinary size. So steps are tiny, and what is compared are the momenta, which are
-sums of both steps' gradients, variable by variable.
+These networks magnify round-off: in the gradient of one step stock Keras differs from itself, compiled with XLA, by
+half a percent, and by 30 % after a step of an ordinary size. So steps are tiny, and what is compared are the momenta,
+which are sums of both steps' gradients, variable by variable.
 """
 
 from __future__ import annotations

@@ -186,8 +186,11 @@ def test_a_batch_in_parts_counts_as_so_many_more_micro_batches() -> None:
 
 
 def test_accumulated_rows_are_sums_once_an_update() -> None:
-    losses, _ = run_pipeline(6, outfeed_loss=True, accumulate_outfeed=True, accumulate_outfeed_dtype=tf.float32)
+    options = {"accumulate_outfeed": True, "accumulate_outfeed_dtype": tf.float32}
+    losses, _ = run_pipeline(6, outfeed_loss=True, **options)
     np.testing.assert_allclose(losses, expected(6)[0].reshape(2, 6).sum(1), rtol=1e-5)
+    (in_a_list,), _ = run_pipeline(6, **options)
+    np.testing.assert_array_equal(in_a_list, losses)
 
 
 def test_masked_outputs_stay_on_the_device() -> None:
@@ -475,3 +478,17 @@ def test_a_keras_optimizer_trains_what_it_is_given() -> None:
     np.testing.assert_allclose(weight.numpy(), value, rtol=1e-5)
     assert int(optimizer.iterations.numpy()) == 2
     assert work.counts.steps == 8
+
+
+def test_a_variable_that_the_loss_does_not_see_has_a_gradient_of_zeros() -> None:
+    def unseen(x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return tf.reduce_sum(y), x @ kernel(0)
+
+    def optimizer(loss: tf.Tensor, _: tf.Tensor) -> OptimizerFunctionOutput:
+        return OptimizerFunctionOutput(momentum(), loss)
+
+    stages = [unseen, lambda loss, x: (loss, x)]
+    rows, values = run_pipeline(4, available=2, stages=stages, optimizer_function=optimizer, outfeed_mask=[False, True])
+    np.testing.assert_allclose(rows[0], samples(64)[1][:8].sum((1, 2)), rtol=1e-4)
+    start = np.random.default_rng(0).normal(size=(SIZES[0], SIZES[1])).astype(np.float32) / 2
+    np.testing.assert_array_equal(values["model/w0:0"], start)

@@ -136,7 +136,7 @@ class GraphProgram:
             variables = [tf.Variable(value, dtype=value.dtype) for value in states]
             specs = [tf.TensorSpec(value.shape, value.dtype) for value in inputs]
             function = tf.function(lambda *tensors: self._rebuilt(tensors, variables), autograph=False)
-            lowered = lower(function.get_concrete_function(*specs), variables)
+            lowered = lower(tf_private.concrete_function(function, *specs), variables)
         order = [next(i for i, v in enumerate(variables) if v is capture) for capture in lowered.captures]
         return lowered, order
 

@@ -43,6 +43,15 @@ from ipu_tf.lowering.graph_pruning import part_of
 _local = threading.local()
 
 
+def concrete_function(function: Any, *specs: tf.TensorSpec) -> Any:
+    """`function.get_concrete_function(*specs)`, whose graph is taken apart when the concrete function is dropped.
+
+    The public method gives up that duty. A graph left alone is a cycle that Python's collector does not find, and
+    keeps every variable that the function uses.
+    """
+    return function._get_concrete_function_garbage_collected(*specs)
+
+
 def stablehlo_bytecode(function: Any, specs: Sequence[tf.TensorSpec]) -> bytes:
     """A concrete function lowered by tf2xla for the CPU: MLIR bytecode of the StableHLO dialect."""
     return _compiler_ir.from_concrete_function(function, list(specs))("stablehlo_serialized", platform_name="CPU")

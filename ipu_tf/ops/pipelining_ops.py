@@ -167,11 +167,12 @@ def pipeline(
         replicated_weight_sharding=replicated_weight_sharding,
         offload_weights=offload_weights,
     )
+    operation = pipeline_loop(request)
     try:
         request.check_count()
     except tf.errors.FailedPreconditionError as error:
         defer(error)
-    return pipeline_loop(request)
+    return operation
 
 
 def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:

@@ -24,6 +24,7 @@ from ipu_tf.lowering import tf_private
 from ipu_tf.ops.op_util import get_accumulator_dtype
 from ipu_tf.pipeline.optimizer_output import OptimizerFunctionOutput
 from ipu_tf.pipeline.options import ALL_DEVICES
+from ipu_tf.pipeline.placed import note_mapping
 from ipu_tf.pipeline.request import PipelineRequest
 from ipu_tf.sharding import shard_scope
 from ipu_tf.stage_seams import Seams
@@ -31,6 +32,7 @@ from ipu_tf.stage_seams import Seams
 
 def pipeline_loop(request: PipelineRequest) -> tf.Operation:
     """The operation that runs a pipeline inside of a program."""
+    note_mapping(tuple(request.device_mapping))
     step = _Step(request)
     total = request.micro_batches * request.repeat_count
     with tf.name_scope(request.name):
@@ -75,7 +77,7 @@ class _Step:
         assert request.optimizer_function is not None
         found = request.optimizer_function(*tensors)
         operations = self._enqueue_training(tensors, found.loss)
-        pairs = [(g, v) for g, v in _gradients(found) if g is not None]
+        pairs = [(g, v) for g, v in map(_with_zeros, _gradients(found)) if g is not None]
         ready = [(self._accumulated(g, v), v) for g, v in pairs]
         captured = self._captured(found)
         tf_private.create_optimizer_variables(found.opt, [variable for _, variable in ready])
@@ -130,8 +132,9 @@ class _Step:
             dtype = get_accumulator_dtype(tensor, request.accumulate_outfeed_dtype)
             return accumulated(tensor, request.micro_batches, Reduction.SUM, dtype)
 
-        sums = tf.nest.map_structure(summed, tensors)
-        return [on_update(request.micro_batches, lambda: queue.enqueue(sums)).op]
+        sums = [tf.nest.map_structure(summed, tensor) for tensor in _as_list(tensors)]
+        row = sums[0] if request.outfeed_loss else sums
+        return [on_update(request.micro_batches, lambda: queue.enqueue(row)).op]
 
 
 def _seams(request: PipelineRequest) -> Seams:
@@ -172,6 +175,19 @@ def _gradients(found: OptimizerFunctionOutput) -> list[tuple[Any, Any]]:
         v if isinstance(v, (tf.Variable, tf.Tensor)) else v.value for v in variables
     ]  # Keras's own, or TensorFlow's
     return list(zip(tf.gradients(found.loss, tensors), variables, strict=True))
+
+
+def _with_zeros(pair: tuple[Any, Any]) -> tuple[Any, Any]:
+    """A gradient and its variable: zeros for a variable that a stage uses and the loss does not depend on.
+
+    On an IPU a stage is one op, which has a gradient for everything that it uses.
+    """
+    gradient, variable = pair
+    resource = variable if isinstance(variable, tf.Variable) else getattr(variable, "value", variable)
+    used = {id(tensor) for tensor in tf_private.captured_tensors(tf.compat.v1.get_default_graph())}
+    if gradient is None and id(getattr(resource, "handle", None)) in used:
+        gradient = tf.zeros(resource.shape, resource.dtype)
+    return gradient, variable
 
 
 def _apply(found: OptimizerFunctionOutput, pairs: list[tuple[Any, Any]], captured: dict[str, Any]) -> list[Any]:

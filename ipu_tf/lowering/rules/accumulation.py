@@ -26,8 +26,9 @@ def _accumulate(importer: Any, op: Op, value: jax.Array, *count: jax.Array) -> j
     if settings["method"] == "MEAN":
         value = value * jnp.asarray(1.0 / jnp.asarray(_count(settings, count), jnp.float32), value.dtype)
     if settings["method"] == "RUNNING_MEAN":
-        before = before * jnp.asarray(position / (position + 1), before.dtype)
-        value = value * jnp.asarray(1 / (position + 1), value.dtype)
+        share = 1 / (position + 1)
+        before = before * jnp.asarray(position * share, before.dtype)
+        value = value * jnp.asarray(share, value.dtype)
     after = jnp.where(number == 0, value, before + value)
     importer.hidden[settings["key"]] = after
     return after
