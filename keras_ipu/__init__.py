@@ -45,6 +45,7 @@ _HOMES = {
 _OLD_NAMES = {"CTCLoss": "keras_ipu.addons.losses"} | dict.fromkeys(
     ("Model", "PipelineModel", "PipelineSequential", "Sequential"), "keras_ipu.deleted_models"
 )
+_OLD_NAMES |= dict.fromkeys(("FunctionalExtension", "SequentialExtension"), "keras_ipu.extensions")
 
 
 def __getattr__(name: str) -> Any:

@@ -10,7 +10,9 @@ import pytest
 import tensorflow as tf
 
 import ipu_tf as ipu
+from ipu_tf.accumulation import updates_every
 from ipu_tf.gradient_accumulation import GradientAccumulationReductionMethod
+from ipu_tf.ops import op_util
 from ipu_tf.optimizers import (
     CrossReplicaGradientAccumulationOptimizer,
     CrossReplicaGradientAccumulationOptimizerV2,
@@ -210,3 +212,29 @@ def test_the_older_optimizer_takes_gradient_descent_only() -> None:
 def test_a_keras_optimizer_is_refused() -> None:
     with pytest.raises(ValueError, match="Should use optimizer in keras.ipu.optimizers"):
         GradientAccumulationOptimizerV2(tf.keras.optimizers.SGD(), 2)
+
+
+def test_the_parts_that_optimizers_are_made_of() -> None:
+    """`op_util`'s accumulation and update, in a loop of their own, against the sums."""
+    with ipus(1) as strategy:
+        total, updates = tf.Variable(0.0), tf.Variable(0)
+
+        @tf.function
+        def program(steps: tf.Tensor) -> None:
+            for step in tf.range(steps):
+                with updates_every(4):
+                    gradient = tf.cast(step, tf.float16)
+                    [(summed, _)] = op_util.accumulate_gradients([(gradient, total)], None, grad_scale=2.0)
+
+                def update(count: int, summed: tf.Tensor = summed) -> list[tf.Tensor]:
+                    return [total.assign_add(summed), updates.assign_add(count)]
+
+                op_util.create_resource_update(update, "update", [], None, False, 4)
+
+        strategy.run(program, [tf.constant(8)])
+        assert (float(total.numpy()), int(updates.numpy())) == (2.0 * sum(range(8)), 8)
+
+
+def test_an_accumulator_that_is_scaled_is_refused() -> None:
+    with pytest.raises(NotImplementedError, match="accum_scale=0.5"):
+        op_util.accumulate_gradients([], None, accum_scale=0.5)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
+
+from ipu_tf.accumulation import accumulated, iterations_to_update, on_update
+from ipu_tf.emulation import EmulationError, record_ignored
 
 _UNDEFINED, _ON, _OFF = "THREESTATE_UNDEFINED", "THREESTATE_ON", "THREESTATE_OFF"
 
@@ -68,6 +71,70 @@ def get_accumulator_dtype(variable: Any, dtype_override: Any) -> tf.DType:
     if isinstance(dtype_override, tf.DType) or not callable(dtype_override) or isinstance(dtype_override, type):
         return tf.as_dtype(dtype_override)
     return tf.as_dtype(dtype_override(variable))
+
+
+def accumulate_gradients(
+    grads_and_vars: Iterable[tuple[Any, Any]],
+    gradient_accumulation_dtype: Any,
+    accum_scale: float = 1.0,
+    grad_scale: Any = None,
+    create_accumulator_from_shape: bool = False,
+) -> list[tuple[Any, Any]]:
+    """Gradients accumulated over the micro-batches of an update, inside a pipeline or an accumulating optimizer's loop.
+
+    Args:
+        grads_and_vars: gradients of one micro-batch with their variables; a None gradient stays one.
+        gradient_accumulation_dtype: as `get_accumulator_dtype` takes it.
+        accum_scale: by what the accumulator is multiplied first; only 1 is to be had.
+        grad_scale: by what each gradient is multiplied first.
+        create_accumulator_from_shape: without effect in emulation.
+
+    Returns:
+        The pairs with what was accumulated in place of the gradients. Where no number of micro-batches is known, an
+        update has one.
+
+    Raises:
+        EmulationError: for another `accum_scale`.
+    """
+    if not isinstance(accum_scale, (int, float)) or accum_scale != 1.0:
+        raise EmulationError(
+            f"accumulate_gradients keeps sums as they are. Received: accum_scale={accum_scale}. For a running mean use "
+            "`pipelining_ops.pipeline` or `GradientAccumulationOptimizerV2` with a reduction_method."
+        )
+    record_ignored("accumulate_gradients.create_accumulator_from_shape", create_accumulator_from_shape or None)
+    count = iterations_to_update() or 1
+
+    def sum_of(gradient: Any, variable: Any) -> Any:
+        dtype = get_accumulator_dtype(variable, gradient_accumulation_dtype).base_dtype
+        scaled = gradient if grad_scale is None else gradient * tf.cast(grad_scale, gradient.dtype)
+        return tf.cast(scaled, dtype) if count == 1 else accumulated(scaled, count, dtype=dtype)
+
+    return [(None if g is None else sum_of(tf.convert_to_tensor(g), v), v) for g, v in grads_and_vars]
+
+
+def create_resource_update(
+    fn: Callable[[Any], Any],
+    name: str,
+    control_outputs: Sequence[tf.Operation],
+    offload_weight_update_variables: bool | None,
+    replicated_optimizer_state_sharding: bool,
+    gradient_accumulation_count: Any,
+) -> tf.Operation:
+    """Calls a function once for every `gradient_accumulation_count` iterations of the loop it is in.
+
+    Args:
+        fn: takes the count and changes variables.
+        name: for the ops.
+        control_outputs: operations that come before it.
+        offload_weight_update_variables: recorded, without effect.
+        replicated_optimizer_state_sharding: recorded, without effect.
+        gradient_accumulation_count: iterations to an update: an `int`, or an `int32[]` tensor.
+    """
+    record_ignored("create_resource_update.offload_weight_update_variables", offload_weight_update_variables)
+    sharded = replicated_optimizer_state_sharding or None
+    record_ignored("create_resource_update.replicated_optimizer_state_sharding", sharded)
+    with tf.name_scope(name), tf.control_dependencies(list(control_outputs)):
+        return on_update(gradient_accumulation_count, lambda: fn(gradient_accumulation_count)).op
 
 
 @contextlib.contextmanager
