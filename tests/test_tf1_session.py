@@ -11,8 +11,8 @@ import tensorflow as tf
 
 import ipu_tf as ipu
 from tests.device_counts import device_work
-from tests.some_ipus import ipus
 from tests.one_ipu import strategy  # noqa: F401 - a fixture
+from tests.some_ipus import ipus
 
 tf1 = tf.compat.v1
 compile = ipu.ipu_compiler.compile  # noqa: A001 - its name

@@ -46,19 +46,10 @@ _local = threading.local()
 def concrete_function(function: Any, *specs: tf.TensorSpec) -> Any:
     """`function.get_concrete_function(*specs)`, whose graph is taken apart when the concrete function is dropped.
 
-    TensorFlow keeps the graph of every function with a custom gradient for good, since it registers the gradient for
-    the process; Keras's optimizers make one. Taken apart, a graph holds none of the variables that the function uses.
+    The public method gives up that duty. A graph left alone is a cycle that Python's collector does not find, and
+    keeps every variable that the function uses.
     """
-    concrete = function.get_concrete_function(*specs)
-    # Where tracing made variables there is a first trace, which made them, beside the one that is used.
-    for each in {id(each): each for each in (concrete, function._concrete_variable_creation_fn) if each}.values():
-        weakref.finalize(each, _take_apart, each.graph).atexit = False
-    return concrete
-
-
-def _take_apart(graph: Any) -> None:
-    _func_graph.dismantle_func_graph(graph)
-    _ = graph.captures  # TensorFlow keeps a list of what was captured until it is next asked for
+    return function._get_concrete_function_garbage_collected(*specs)
 
 
 def stablehlo_bytecode(function: Any, specs: Sequence[tf.TensorSpec]) -> bytes:
