@@ -11,14 +11,11 @@ Nothing here imports TensorFlow. A timetable comes from one of the three schedul
     IPU 1  stage 1  ·   F0  B0  F1  | B1  ·     | U
 """
 
-from ipu_tf.device.pipeline_counts import PipelineCounts, pipeline_counts
-from ipu_tf.device.pipeline_placement import (
-    PipelineDevicesError,
-    may_run_on_devices,
-    pipelines_on_one_device,
-    refuse_devices,
-    run_on_devices,
-)
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from ipu_tf.device.pipeline_shape import ALL_DEVICES, PipelineShape
 from ipu_tf.device.schedule_rules import (
     MicroBatchCountError,
@@ -40,6 +37,16 @@ from ipu_tf.pipeline.svg import timetable_svg
 from ipu_tf.pipeline.text import timetable_text
 from ipu_tf.pipeline.timing import Bubble, Planned, bubble, plan, tick_lengths
 from ipu_tf.pipeline.trace import Measured, chrome_trace, trace_json
+
+if TYPE_CHECKING:
+    from ipu_tf.device.pipeline_counts import PipelineCounts, pipeline_counts
+    from ipu_tf.device.pipeline_placement import (
+        PipelineDevicesError,
+        may_run_on_devices,
+        pipelines_on_one_device,
+        refuse_devices,
+        run_on_devices,
+    )
 
 __all__ = [
     "ALL_DEVICES",
@@ -100,3 +107,20 @@ __all__ = [
     "timetable_text",
     "trace_json",
 ]
+
+#: What stands on JAX, which the rest does without: imported when it is first used.
+_ON_JAX = {
+    "PipelineCounts": "ipu_tf.device.pipeline_counts",
+    "PipelineDevicesError": "ipu_tf.device.pipeline_placement",
+    "may_run_on_devices": "ipu_tf.device.pipeline_placement",
+    "pipeline_counts": "ipu_tf.device.pipeline_counts",
+    "pipelines_on_one_device": "ipu_tf.device.pipeline_placement",
+    "refuse_devices": "ipu_tf.device.pipeline_placement",
+    "run_on_devices": "ipu_tf.device.pipeline_placement",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ON_JAX:
+        return getattr(importlib.import_module(_ON_JAX[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
