@@ -20,7 +20,7 @@ import keras
 import tensorflow as tf
 
 from keras_ipu import keras_private
-from keras_ipu.host_view import show_variables
+from keras_ipu.host_view import held_view, show_variables
 from keras_ipu.model_state import options_of
 from keras_ipu.options import ReplicatedMetricReductionMethod as Method
 from keras_ipu.replicated_logs import reduced_logs
@@ -79,8 +79,10 @@ class AsynchronousRun:
             self._call_once(own)
 
     def _call_once(self, logs: Any) -> None:
-        getattr(self._callbacks, f"on_{self._kind}_batch_begin")(self._next)
-        getattr(self._callbacks, f"on_{self._kind}_batch_end")(self._next, logs)
+        # The execution may be over by now, for the thread may be late: what callbacks see shall not depend on that.
+        with held_view():
+            getattr(self._callbacks, f"on_{self._kind}_batch_begin")(self._next)
+            getattr(self._callbacks, f"on_{self._kind}_batch_end")(self._next, logs)
         self._next += 1
 
 

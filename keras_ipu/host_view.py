@@ -6,8 +6,10 @@ other callback may look at weights, optimizers or metrics, so the host's copies 
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -30,6 +32,10 @@ _BATCH_HOOKS = (
     "on_predict_batch_begin",
     "on_predict_batch_end",
 )
+
+
+#: Whether callbacks run beside an execution, and see variables as they were when it began.
+_held: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_view_held", default=False)
 
 
 class _EpochHostView(keras.callbacks.Callback):
@@ -58,13 +64,13 @@ class _BatchHostView(_EpochHostView):
     """The same before the callbacks of every batch as well."""
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        flush_variables()
+        _show()
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-        flush_variables()
+        _show()
 
     def on_predict_batch_end(self, batch: int, logs: Any = None) -> None:
-        flush_variables()
+        _show()
 
 
 def with_host_view(stock: Callable[..., Any], model: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
@@ -85,6 +91,21 @@ def with_host_view(stock: Callable[..., Any], model: Any, args: Any, kwargs: Any
         return args, kwargs
     bound.arguments["callbacks"] = [view, *callbacks]
     return bound.args[1:], bound.kwargs
+
+
+@contextlib.contextmanager
+def held_view() -> Iterator[None]:
+    """Within it, the callbacks of batches see the variables that the host has, whatever the device has done since."""
+    token = _held.set(True)
+    try:
+        yield
+    finally:
+        _held.reset(token)
+
+
+def _show() -> None:
+    if not _held.get():
+        flush_variables()
 
 
 def show_variables(callbacks: list[Any]) -> None:

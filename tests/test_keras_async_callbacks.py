@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -190,15 +191,19 @@ def test_accumulated_outfeeds_have_no_logs_of_steps() -> None:
     assert [names.count(name) for name in ("train", "test", "predict")] == [2 * executions, executions, BATCHES]
 
 
-def test_callbacks_see_variables_as_they_were_before_the_execution() -> None:
+@pytest.mark.parametrize("delay", [0.0, 0.02])
+def test_callbacks_see_variables_as_they_were_before_the_execution(delay: float) -> None:
+    """Whether they are called while it runs, or come so late that it is over."""
     x, y = data()
     seen: list[int] = []
+
+    def look(batch: int, logs: Any) -> None:
+        time.sleep(delay)
+        seen.append(int(model.optimizer.iterations))
+
     with ipus(1) as strategy, strategy.scope():
         model = compiled(True)
-        look = keras.callbacks.LambdaCallback(
-            on_train_batch_end=lambda batch, logs: seen.append(int(model.optimizer.iterations))
-        )
-        model.fit(x, y, BATCH, verbose=0, callbacks=[look])
+        model.fit(x, y, BATCH, verbose=0, callbacks=[keras.callbacks.LambdaCallback(on_train_batch_end=look)])
     assert seen == [STEPS * (step // STEPS) for step in range(BATCHES)]
 
 
