@@ -69,15 +69,15 @@ def test_the_readme_s_code_runs(tmp_path: Path) -> None:
     """Every complete program of the README, one after the other in one process, as it says."""
     blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
     programs = [block for block in blocks if "..." not in block]
-    assert len(programs) == len(blocks) - 1 == 3
+    assert len(programs) == len(blocks) - 1 == 4
     script = tmp_path / "readme.py"
     script.write_text("\n".join(programs))
     ran = run_script(script)
     assert "array([11., 22.], dtype=float32), array([101., 202.], dtype=float32)" in ran.output
     assert "tf.Tensor(45.0" in ran.output
     assert "[ 0.  0.  1.  3.  6. 10. 15. 21. 28. 36.]" in ran.output
-    # A program each to train, to test, to add and to repeat; 2 epochs of 20 steps, 20 to test, 1 and 10.
-    assert (ran.programs, ran.executions, ran.steps) == (4, 5, 71)
+    # A program each to train split and whole, to test, to add and to repeat; 20 steps, 2 epochs of 20, 20 to test, 1 and 10.
+    assert (ran.programs, ran.executions, ran.steps) == (5, 6, 91)
 
 
 def test_digits_cnn() -> None:
