@@ -4,9 +4,10 @@
 # make lint    runs the linter and the type checker
 #
 # Each makes what it needs in a virtual environment: Python 3.11 or newer is all that has to be there.
-# Variables: VENV=folder of the environment, PYTHON=interpreter to make it with.
+# Variables: VENV=folder of the environment, PYTHON=interpreter to make it with, JOBS=processes that test (2).
 
 VENV ?= .venv
+JOBS ?= 2
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
@@ -19,7 +20,7 @@ demo: $(VENV)/.installed-examples
 	$(BIN)/python examples/digits_cnn.py
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q --numprocesses=$(JOBS) --dist=loadfile
 
 bench: $(VENV)/.installed-examples
 	$(BIN)/python -m benchmarks

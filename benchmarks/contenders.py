@@ -7,67 +7,78 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.workload import Workload
+from benchmarks.workload import BY_HAND, KERAS_JAX, TENSORFLOW, Workload
 
-OURS = "ipu"
+PROJECT = "this project"
+EPOCH = "epoch"
 
 
 @dataclasses.dataclass(frozen=True)
 class Contender:
-    """A way to train a workload.
+    """A way to go through a workload.
 
     Attributes:
         name: what the command line calls it.
-        title: what the table calls it.
         family: contenders of one family are settings of the same thing: the best of them counts.
+        settings: what the table calls it, beside the family.
         maker: module and function that make its run.
         backend: Keras's backend in its process.
-        arguments: of the maker, beside the workload; "epoch" as a value stands for the steps of a round.
+        arguments: of the maker, beside the workload and the task; EPOCH as a value stands for the steps of a round.
         scanned: whether a round of it has the workload's `scan_steps`.
     """
 
     name: str
-    title: str
     family: str
+    settings: str
     maker: tuple[str, str]
     backend: str = "tensorflow"
     arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
     scanned: bool = False
 
+    @property
+    def title(self) -> str:
+        """What the table calls it."""
+        return f"{self.family}, {self.settings}"
+
     def steps(self, workload: Workload) -> int:
-        """Training steps of a round."""
+        """Steps of a round."""
         return workload.scan_steps if self.scanned else workload.steps
 
-    def prepare(self, workload: Workload) -> Callable[[], float]:
-        """The run of a round, in the process of this contender."""
+    def prepare(self, workload: Workload, task: str) -> Callable[[], float]:
+        """The run of a round, in the process of this contender.
+
+        Args:
+            workload: what to go through.
+            task: "train", "evaluate" or "predict".
+        """
         module, function = self.maker
-        arguments = {k: workload.steps if v == "epoch" else v for k, v in self.arguments.items()}
-        run: Callable[[], float] = getattr(importlib.import_module(module), function)(workload, **arguments)
+        arguments = {k: workload.steps if v == EPOCH else v for k, v in self.arguments.items()}
+        run: Callable[[], float] = getattr(importlib.import_module(module), function)(workload, task=task, **arguments)
         return run
 
 
+_IPU = ("benchmarks.keras_runs", "on_ipu")
 _STOCK = ("benchmarks.keras_runs", "stock")
-_TF = "stock Keras on TensorFlow"
-_EPOCH = "steps_per_execution=epoch"
+_AS_WRITTEN = "as written"
+_ONE = "steps_per_execution=epoch"
+_LOOP = {"steps_per_execution": EPOCH}
 
 CONTENDERS = {
     contender.name: contender
     for contender in (
-        Contender(OURS, f"this project, {_EPOCH}", "this project", ("benchmarks.keras_runs", "on_ipu")),
-        Contender("tf", f"{_TF}, as written", _TF, _STOCK),
-        Contender("tf-jit", f"{_TF}, jit_compile=True", _TF, _STOCK, arguments={"jit_compile": True}),
-        Contender("tf-nojit", f"{_TF}, jit_compile=False", _TF, _STOCK, arguments={"jit_compile": False}),
-        Contender("tf-loop", f"{_TF}, {_EPOCH}", _TF, _STOCK, arguments={"steps_per_execution": "epoch"}),
-        Contender("keras-jax", "stock Keras on JAX, as written", "stock Keras on JAX", _STOCK, backend="jax"),
+        Contender("ipu", PROJECT, _ONE, _IPU, arguments=_LOOP),
+        Contender("ipu-written", PROJECT, _AS_WRITTEN, _IPU, arguments={"steps_per_execution": 1}),
+        Contender("ipu-8", PROJECT, "accumulation 8", _IPU, arguments={**_LOOP, "micro_batches": 8}),
         Contender(
-            "jax", "hand-written JAX, jitted step", "hand-written JAX step", ("benchmarks.jax_runs", "python_loop")
+            "ipu-8-4", PROJECT, "accumulation 8, 4 stages", _IPU, arguments={**_LOOP, "micro_batches": 8, "stages": 4}
         ),
-        Contender(
-            "jax-scan",
-            "hand-written JAX, lax.scan",
-            "hand-written JAX scan",
-            ("benchmarks.jax_runs", "scan"),
-            scanned=True,
-        ),
+        Contender("tf", TENSORFLOW, _AS_WRITTEN, _STOCK),
+        Contender("tf-jit", TENSORFLOW, "jit_compile=True", _STOCK, arguments={"jit_compile": True}),
+        Contender("tf-nojit", TENSORFLOW, "jit_compile=False", _STOCK, arguments={"jit_compile": False}),
+        Contender("tf-loop", TENSORFLOW, _ONE, _STOCK, arguments=_LOOP),
+        Contender("keras-jax", KERAS_JAX, _AS_WRITTEN, _STOCK, backend="jax"),
+        Contender("keras-jax-loop", KERAS_JAX, _ONE, _STOCK, backend="jax", arguments=_LOOP),
+        Contender("jax", BY_HAND, "jitted step", ("benchmarks.jax_runs", "python_loop")),
+        Contender("jax-scan", BY_HAND, "lax.scan", ("benchmarks.jax_runs", "scan"), scanned=True),
     )
 }

@@ -5,78 +5,72 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 import ipu_tf as ipu
-from benchmarks.workload import CLASSES, Workload, random_batches
+from benchmarks.keras_models import model_of, optimizer_of
+from benchmarks.workload import Workload, random_batches
 
 Run = Callable[[], float]
-"""Trains for the steps of a round and gives the loss."""
+"""Goes through the steps of a round and gives the loss, or a sum of what was predicted."""
 
 
-def on_ipu(workload: Workload) -> Run:
-    """This project: the epoch is one execution of the device."""
+def on_ipu(workload: Workload, micro_batches: int = 1, stages: int = 1, **arguments: Any) -> Run:
+    """This project.
+
+    Args:
+        workload: what is trained.
+        micro_batches: micro-batches of a weight update, each of the workload's batch size.
+        stages: pipeline stages.
+        arguments: see `stock`.
+    """
     cfg = ipu.config.IPUConfig()
-    cfg.auto_select_ipus = 1
+    cfg.auto_select_ipus = _power_of_two(stages)
     cfg.configure_ipu_system()
     with ipu.ipu_strategy.IPUStrategy().scope():
-        return stock(workload, steps_per_execution=workload.steps)
+        model = model_of(workload)
+        if stages > 1:
+            model.set_pipeline_stage_assignment(_even_stages(model.get_pipeline_stage_assignment(), stages))
+            model.set_pipelining_options(gradient_accumulation_steps_per_replica=micro_batches)
+        elif micro_batches > 1:
+            model.set_gradient_accumulation_options(gradient_accumulation_steps_per_replica=micro_batches)
+        return _run(model, workload, **arguments)
 
 
-def stock(workload: Workload, **compile_arguments: Any) -> Run:
-    """Keras by itself, on the backend that KERAS_BACKEND names."""
-    keras.utils.set_random_seed(0)
-    model = keras.Sequential([keras.Input(workload.shape), *LAYERS[workload.name]()])
+def stock(workload: Workload, **arguments: Any) -> Run:
+    """Keras by itself, on the backend that KERAS_BACKEND names. Arguments: `task`, and those of `compile`."""
+    return _run(model_of(workload), workload, **arguments)
+
+
+def _run(model: Any, workload: Workload, task: str, **compile_arguments: Any) -> Run:
     model.compile(
         loss="categorical_crossentropy",
-        optimizer=OPTIMIZERS[workload.name](),
+        optimizer=optimizer_of(workload),
         metrics=["accuracy"],
         **compile_arguments,
     )
     data = dataset(workload)
-    return lambda: float(model.fit(data, verbose=0, shuffle=False).history["loss"][-1])
+    runs: dict[str, Run] = {
+        "train": lambda: float(model.fit(data, verbose=0, shuffle=False).history["loss"][-1]),
+        "evaluate": lambda: float(model.evaluate(data, verbose=0)[0]),
+        "predict": lambda: float(model.predict(data, verbose=0)[-1].sum()),
+    }
+    return runs[task]
 
 
 def dataset(workload: Workload) -> tf.data.Dataset:
     """An epoch of `workload.steps` batches."""
-    images, labels = (array.reshape(-1, *array.shape[2:]) for array in random_batches(workload))
-    batches = tf.data.Dataset.from_tensor_slices((images, labels)).batch(workload.batch, drop_remainder=True)
+    samples, labels = (array.reshape(-1, *array.shape[2:]) for array in random_batches(workload))
+    batches = tf.data.Dataset.from_tensor_slices((samples, labels)).batch(workload.batch, drop_remainder=True)
     return batches.repeat(workload.steps // workload.batches)
 
 
-def cnn_layers() -> list[Any]:
-    """The reference network of issue 2, for CIFAR-10."""
-    layers = keras.layers
-    return [
-        layers.Conv2D(32, (3, 3), padding="same"),
-        layers.Activation("relu"),
-        layers.Conv2D(32, (3, 3)),
-        layers.Activation("relu"),
-        layers.MaxPooling2D(pool_size=(2, 2)),
-        layers.Dropout(0.25),
-        layers.Conv2D(64, (3, 3), padding="same"),
-        layers.Activation("relu"),
-        layers.Conv2D(32, (3, 3)),
-        layers.Activation("relu"),
-        layers.MaxPooling2D(pool_size=(2, 2)),
-        layers.Dropout(0.25),
-        layers.Flatten(),
-        layers.Dense(512),
-        layers.Activation("relu"),
-        layers.Dropout(0.5),
-        layers.Dense(CLASSES),
-        layers.Activation("softmax"),
-    ]
+def _even_stages(assignments: list[Any], stages: int) -> list[Any]:
+    """As many layers to each stage, in the order in which they run."""
+    for place, assignment in enumerate(assignments):
+        assignment.pipeline_stage = place * stages // len(assignments)
+    return assignments
 
 
-def dense_layers() -> list[Any]:
-    """One hidden layer."""
-    return [keras.layers.Dense(128, activation="relu"), keras.layers.Dense(CLASSES, activation="softmax")]
-
-
-LAYERS: dict[str, Callable[[], list[Any]]] = {"cnn": cnn_layers, "dense": dense_layers}
-OPTIMIZERS: dict[str, Callable[[], Any]] = {
-    "cnn": lambda: keras.optimizers.SGD(learning_rate=0.016),
-    "dense": lambda: keras.optimizers.Adam(),
-}
+def _power_of_two(number: int) -> int:
+    return 1 << (number - 1).bit_length()

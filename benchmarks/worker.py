@@ -1,4 +1,4 @@
-"""A contender's process: gets ready, then trains a round for each line it reads, and writes what came of it.
+"""A contender's process: gets ready, then goes through a round for each line it reads, and writes what came of it.
 
 standard input    a line for each round; its end ends the process
 standard output   a line of JSON after getting ready and after each round: {"seconds": s, "loss": l}
@@ -23,16 +23,17 @@ class Worker:
 
     Args:
         contender: who runs there.
-        workload: what it trains.
+        workload: what it goes through.
+        task: "train", "evaluate" or "predict".
         log: takes the process's standard error.
     """
 
-    def __init__(self, contender: Contender, workload: Workload, log: IO[str]) -> None:
+    def __init__(self, contender: Contender, workload: Workload, task: str, log: IO[str]) -> None:
         self.contender = contender
         self.steps = contender.steps(workload)
         self._log = log
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.worker", contender.name, workload.name, str(workload.steps)],
+            [sys.executable, "-m", "benchmarks.worker", contender.name, workload.name, task, str(workload.steps)],
             env={**os.environ, "KERAS_BACKEND": contender.backend, "TF_CPP_MIN_LOG_LEVEL": "2"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -68,7 +69,7 @@ class Worker:
         return answer["seconds"]
 
 
-def serve(contender: Contender, workload: Workload, answers: IO[str]) -> None:
+def serve(contender: Contender, workload: Workload, task: str, answers: IO[str]) -> None:
     """Gets ready, then runs rounds as they are asked for."""
     run: Any = None
 
@@ -79,7 +80,7 @@ def serve(contender: Contender, workload: Workload, answers: IO[str]) -> None:
 
     def warmed_up() -> float:
         nonlocal run
-        run = contender.prepare(workload)
+        run = contender.prepare(workload, task)
         run()
         return run()
 
@@ -90,10 +91,10 @@ def serve(contender: Contender, workload: Workload, answers: IO[str]) -> None:
 
 def main() -> None:
     """Reads who and what from the command line."""
-    contender, workload, steps = sys.argv[1:]
+    contender, workload, task, steps = sys.argv[1:]
     # What libraries print must not come between the answers.
     answers, sys.stdout = sys.stdout, sys.stderr
-    serve(CONTENDERS[contender], WORKLOADS[workload].with_steps(int(steps)), answers)
+    serve(CONTENDERS[contender], WORKLOADS[workload].with_steps(int(steps)), task, answers)
 
 
 if __name__ == "__main__":

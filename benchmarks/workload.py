@@ -1,12 +1,20 @@
-"""What is trained in the measurements: two models, and random data for them."""
+"""What is trained in the measurements: models by name, what each is to reach, and random data for them."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 CLASSES = 10
+MOBILENET_BLOCKS = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1))
+"""Width and stride of each block of the depthwise network."""
+
+TENSORFLOW, KERAS_JAX = "stock Keras on TensorFlow", "stock Keras on JAX"
+BY_HAND = "hand-written JAX"
+FAMILIES = (TENSORFLOW, KERAS_JAX, BY_HAND)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,21 +24,29 @@ class Workload:
     Attributes:
         name: what the command line calls it.
         title: what the table calls it.
-        shape: of one image.
-        batch: images in a step.
+        model: the network, in `keras_models` and `jax_models`.
+        shape: of one sample: an image's, or how many tokens.
+        batch: samples in a step.
         batches: different batches there are; a round goes through them again and again.
         steps: steps of a round; a multiple of `batches`.
         scan_steps: the same for the hand-written `lax.scan`, which XLA makes very slow on a CPU if there are
             convolutions in it: seconds a step.
+        optimizer: "adam" or "sgd".
+        vocabulary: how many tokens there are; 0 if samples are images.
+        goals: for each family of contenders, what part of its best time ours is to take at most.
     """
 
     name: str
     title: str
+    model: str
     shape: tuple[int, ...]
     batch: int
     batches: int
     steps: int
     scan_steps: int
+    optimizer: str = "adam"
+    vocabulary: int = 0
+    goals: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def with_steps(self, steps: int) -> Workload:
         """The same with about as many steps a round: rounded up to whole passes over the batches."""
@@ -43,18 +59,76 @@ class Workload:
         )
 
 
+def _goals(tensorflow: float, keras_jax: float, by_hand: float) -> dict[str, float]:
+    return dict(zip(FAMILIES, (tensorflow, keras_jax, by_hand), strict=True))
+
+
+_CNN = "CIFAR-10 CNN, SGD, batch"
+_TOKENS: dict[str, Any] = {"batches": 4, "vocabulary": 5000}
+_IMAGES: dict[str, Any] = {"shape": (32, 32, 3), "batches": 4, "scan_steps": 4, "optimizer": "sgd"}
+
 WORKLOADS = {
     workload.name: workload
     for workload in (
-        Workload("cnn", "CIFAR-10 CNN, batch 64, SGD", (32, 32, 3), 64, batches=4, steps=16, scan_steps=4),
-        Workload("dense", "dense 784-128-10, batch 32, Adam", (784,), 32, batches=100, steps=2000, scan_steps=2000),
+        Workload(
+            "small", "dense 64-64-10, batch 32, Adam", "small", (64,), 32, 100, 4000, 4000, goals=_goals(0.1, 0.3, 1.1)
+        ),
+        Workload(
+            "dense",
+            "dense 784-128-10, batch 32, Adam",
+            "dense",
+            (784,),
+            32,
+            100,
+            2000,
+            2000,
+            goals=_goals(0.45, 0.85, 1.05),
+        ),
+        Workload("cnn", f"{_CNN} 64", "cnn", batch=64, steps=16, goals=_goals(0.95, 0.3, 0.6), **_IMAGES),
+        Workload("cnn8", f"{_CNN} 8", "cnn", batch=8, steps=64, goals=_goals(0.95, 0.3, 0.6), **_IMAGES),
+        Workload(
+            "resnet", "ResNet-20 on 32x32, SGD, batch 32", "resnet", batch=32, steps=8, goals=_goals(1, 1, 1), **_IMAGES
+        ),
+        Workload(
+            "mobilenet",
+            "depthwise network on 32x32, SGD, batch 32",
+            "mobilenet",
+            batch=32,
+            steps=8,
+            goals=_goals(1, 1, 1),
+            **_IMAGES,
+        ),
+        Workload(
+            "lstm",
+            "LSTM(64) on 80 tokens, batch 32, Adam",
+            "lstm",
+            (80,),
+            32,
+            steps=64,
+            scan_steps=64,
+            goals=_goals(0.75, 0.95, 1),
+            **_TOKENS,
+        ),
+        Workload(
+            "transformer",
+            "transformer, 4 layers of 256, 128 tokens, batch 8, Adam",
+            "transformer",
+            (128,),
+            8,
+            steps=8,
+            scan_steps=8,
+            goals=_goals(0.95, 0.95, 0.95),
+            **_TOKENS,
+        ),
     )
 }
 
 
 def random_batches(workload: Workload) -> tuple[np.ndarray, np.ndarray]:
-    """Images float32 `[batches, batch, *shape]` from 0 to 1, and one-hot labels float32 `[batches, batch, 10]`."""
+    """Samples `[batches, batch, *shape]`, float32 from 0 to 1 or int32 tokens, and their labels, one-hot."""
     random = np.random.default_rng(0)
     leading = (workload.batches, workload.batch)
-    images = random.random((*leading, *workload.shape), np.float32)
-    return images, np.eye(CLASSES, dtype=np.float32)[random.integers(0, CLASSES, leading)]
+    size = (*leading, *workload.shape)
+    tokens = workload.vocabulary
+    samples = random.integers(0, tokens, size, np.int32) if tokens else random.random(size, np.float32)
+    return samples, np.eye(CLASSES, dtype=np.float32)[random.integers(0, CLASSES, leading)]

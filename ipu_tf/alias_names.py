@@ -8,14 +8,33 @@ KERAS_2: dict[str, str] = {
     "keras.engine.base_layer": "keras_ipu.legacy.engine",
     "keras.engine.functional": "keras_ipu.legacy.engine",
     "keras.engine.input_layer": "keras_ipu.legacy.engine",
+    "keras.engine.input_spec": "keras_ipu.legacy.engine",
+    "keras.engine.keras_tensor": "keras_ipu.legacy.engine",
     "keras.engine.sequential": "keras_ipu.legacy.engine",
+    "keras.engine.topology": "keras_ipu.legacy.engine",
     "keras.engine.training": "keras_ipu.legacy.engine",
     "keras.keras_parameterized": "keras_ipu.legacy.keras_parameterized",
-    "keras.mixed_precision.policy": "keras.mixed_precision",
+    "keras.layers.core": "keras_ipu.legacy.core_layers",
+    "keras.losses.losses_utils": "keras_ipu.legacy.losses_utils",
+    "keras.mixed_precision.policy": "keras_ipu.legacy.mixed_precision",
     "keras.optimizer_v2": "keras_ipu.legacy.optimizer_v2",
     "keras.saving.save": "keras.saving",
     "keras.testing_utils": "keras_ipu.legacy.testing_utils",
+    "keras.utils.layer_utils": "keras_ipu.legacy.layer_utils",
+    "keras.utils.losses_utils": "keras_ipu.legacy.losses_utils",
     "keras.utils.np_utils": "keras.utils",
+}
+
+#: Inner modules of TensorFlow that went elsewhere, or went away with the Keras that lay in TensorFlow.
+MOVED: dict[str, str] = {
+    "keras.utils.tf_inspect": "tensorflow.python.util.tf_inspect",
+    "tensorflow.compat.v1.keras": "keras._tf_keras.keras",
+    "tensorflow.python.distribute.distribution_strategy_context": "tensorflow.python.distribute.distribute_lib",
+    "tensorflow.python.keras.applications": "keras.applications",
+    "tensorflow.python.keras.datasets": "keras.datasets",
+    "tensorflow.python.keras.preprocessing": "keras.preprocessing",
+    "tensorflow.python.training.training_ops": "tensorflow.python.ops.gen_training_ops",
+    "tensorflow.pywrap_tensorflow": "tensorflow.python.pywrap_tensorflow",
 }
 
 _WITH_GRADIENTS = (
@@ -59,6 +78,10 @@ ALIASES: dict[str, str] = {
     "popef": "ipu_tf.popef",
     "pva": "ipu_tf.pva",
     "tensorflow.compiler.plugin.poplar": "ipu_tf.poplar",
+    "tensorflow.contrib": "ipu_tf.tf_contrib",
+    "tensorflow.contrib.framework.python": "ipu_tf.tf_contrib",
+    "tensorflow.contrib.framework.python.framework.checkpoint_utils": "ipu_tf.tf_contrib.framework",
+    "tensorflow.contrib.ipu": "ipu_tf",
     # TensorFlow dropped its estimators; compat.v1 has two module objects.
     "tensorflow.estimator": "ipu_tf.tf_estimator",
     "tensorflow.compat.v1.estimator": "ipu_tf.tf_estimator",
@@ -68,12 +91,12 @@ ALIASES: dict[str, str] = {
     "tensorflow_estimator.python": "ipu_tf.tf_estimator",
     "tensorflow_estimator.python.estimator": "ipu_tf.tf_estimator",
     "tensorflow_estimator.python.estimator.mode_keys": "ipu_tf.tf_estimator.model_fn",
-    "tensorflow.python.keras.datasets": "keras.datasets",
+    **MOVED,
     **KERAS_2,
 }
 
 #: Entries of `ALIASES` that yield to a module of that name which something else provides.
-YIELDING = frozenset({"tensorflow.python.keras.datasets", *KERAS_2})
+YIELDING = frozenset({*MOVED, *KERAS_2})
 
 #: Packages that exist only to hold an alias, because stock TensorFlow has no such folder.
 FOLDERS = frozenset({"tensorflow.compiler.plugin"})

@@ -14,6 +14,7 @@ from __future__ import annotations
 import importlib
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -89,10 +90,15 @@ class AliasFinder(importlib.abc.MetaPathFinder):
         self._folders = folders
         self._asking = threading.local()
         self._checkouts: dict[str, str] = {}
+        self._helpers: dict[str, str] = {}
 
     def add_checkout(self, package: str, folder: str) -> None:
         """Takes the modules of a package from a folder, though the package lies under an alias."""
         self._checkouts[package] = folder
+
+    def add_helper(self, name: str, file: str) -> None:
+        """Takes a module of one of our packages, by our name, from a file of the program's own."""
+        self._helpers[name] = file
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -130,6 +136,8 @@ class AliasFinder(importlib.abc.MetaPathFinder):
         spec = self._elsewhere(name, path)
         if spec is not None:
             return spec
+        if name in self._helpers:
+            return importlib.util.spec_from_file_location(name, self._helpers[name])
         if graphcore is None:
             return importlib.machinery.ModuleSpec(name, _FolderLoader(), is_package=True)
         # `from tensorflow.python.ipu import x` looks for `ipu_tf.x`, and would only say "cannot import name".
@@ -186,6 +194,9 @@ def provide_checkout(script: Path) -> None:
     package = ".".join(folder.parts[-4:])
     if package == "tensorflow.python.ipu.tests":
         _FINDER.add_checkout(package, str(folder))
+    if package.endswith("keras.ipu.optimizers"):
+        for helper in folder.glob("*_test_utils.py"):
+            _FINDER.add_helper(f"keras_ipu.optimizers.{helper.stem}", str(helper))
 
 
 def _attribute_adder(alias: str) -> Callable[[ModuleType], None]:

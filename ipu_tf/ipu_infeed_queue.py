@@ -18,6 +18,7 @@ import tensorflow as tf
 from ipu_tf.device import queues
 from ipu_tf.device.errors import DeviceError
 from ipu_tf.device.infeed import Infeed
+from ipu_tf.device.patience import watched
 from ipu_tf.device.synthetic import infeed_elements
 from ipu_tf.element_arguments import body_arguments
 from ipu_tf.flags import flags
@@ -168,7 +169,8 @@ class IPUInfeedQueue:
         synthetic_data = flags().synthetic_data
         if synthetic_data.feeds:
             open_source = functools.partial(infeed_elements, types, synthetic_data)
-        infeed = Infeed(self._id, types, open_source)
+        name = self._id
+        infeed = Infeed(name, types, watched(lambda: name, open_source))
         infeed.restart()
         queues.add_infeed(infeed)
 

@@ -92,13 +92,25 @@ class IPUStrategyV1(KerasExtensions, tf.distribute.Strategy):
         """
         return run_on_device(self, fn, tuple(args), dict(kwargs or {}))
 
-    def experimental_run_v2(self, *args: Any, **kwargs: Any) -> None:
-        """Removed.
+    def experimental_run_v2(self, *args: Any, **kwargs: Any) -> Any:
+        """`run`, by the name that it had in TensorFlow 1: with TensorFlow 1's behaviour only.
 
         Raises:
-            RuntimeError: always.
+            RuntimeError: with TensorFlow 2's behaviour.
         """
-        raise RuntimeError("`experimental_run_v2` has been deleted. Use `run` instead.")
+        if tf.compat.v1.executing_eagerly_outside_functions():
+            raise RuntimeError("`experimental_run_v2` has been deleted. Use `run` instead.")
+        return self.run(*args, **kwargs)
+
+    def reduce(self, reduce_op: Any, value: Any, axis: int | None = None) -> Any:
+        """Reduces a value over the replicas, and over an axis of it if one is given; see `tf.distribute.Strategy`.
+
+        Args:
+            reduce_op: a `tf.distribute.ReduceOp`, or its name.
+            value: what `run` gave, or a value of a replica within a program.
+            axis: an axis to reduce as well.
+        """
+        return super().reduce(reduce_op, value, axis)
 
     @property
     def supports_loss_scaling(self) -> bool:

@@ -8,13 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ipu_tf.aliases import install_aliases, provide_checkout
+from ipu_tf.former_names import bridge_former_names
 from ipu_tf.import_hooks import after_import
-from ipu_tf.launcher_detect import program_style
+from ipu_tf.keras_in_graphs import bridge_keras
+from ipu_tf.launcher_detect import V1_MODULES, program_style
 from ipu_tf.launcher_script import Script, ScriptMissing, shorten_tracebacks
 from ipu_tf.launcher_stats import StatsReport
 from ipu_tf.tf1_names import (
-    bridge_control_flow,
+    bridge_dimensions,
     bridge_functional_ops,
+    bridge_layers,
     bridge_tf1_names,
     bridge_variables,
     disable_v2_behavior,
@@ -69,14 +72,18 @@ def prepare(script: Path) -> None:
         SyntaxError: the script is not Python.
     """
     install_aliases()
-    after_import("tensorflow.python.ops.control_flow_ops", bridge_control_flow)
+    bridge_former_names()
+    bridge_keras()
     after_import("tensorflow.python.ops.functional_ops", bridge_functional_ops)
     after_import("tensorflow.python.ops.resource_variable_ops", bridge_variables)
+    for v1 in sorted(V1_MODULES):
+        after_import(v1, bridge_layers)
     after_import("ipu_tf.config_state", lambda module: module.have_one_ipu_by_default())
     provide_checkout(script)
     style = program_style(script)
     if style.tf1:
         after_import("tensorflow", bridge_tf1_names)
+        after_import("tensorflow.python.framework.tensor_shape", bridge_dimensions)
         if not style.settles:
             after_import("tensorflow", disable_v2_behavior)
 

@@ -1,7 +1,7 @@
 """Ops that a program places on an IPU with nothing but `tf.device`: sessions run them on the device.
 
 In a graph of TensorFlow 1, `Session.run` turns what is placed on `/device:IPU:<n>` into programs, without
-`ipu_compiler.compile`. What TensorFlow executes eagerly there is an error: it would run on the host in silence.
+`ipu_compiler.compile`. What TensorFlow executes eagerly there runs on the device as well, op by op.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_tf import candidate_samplers, eager_ops
 from ipu_tf.lowering import tf_private
 from ipu_tf.lowering.session_nodes import computes_on_ipu, is_ipu
 from ipu_tf.xla_compile import on_devices
@@ -19,9 +20,10 @@ from ipu_tf.xla_compile import on_devices
 def install() -> None:
     """Makes TensorFlow's sessions and device scopes know the IPUs. Calling it again changes nothing."""
     tf_private.hook_session_runs(_rewrite)
-    tf_private.hook_eager_devices(is_ipu, computes_on_ipu)
+    tf_private.hook_eager_devices(is_ipu, computes_on_ipu, eager_ops.run)
     tf_private.hook_control_flow(is_ipu)
     tf_private.hook_xla_compile(on_devices)
+    tf_private.hook_candidate_samplers(candidate_samplers.on_devices)
 
 
 def _rewrite(

@@ -9,13 +9,19 @@ device of its own, a micro-batch is cut there.
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import dataclasses
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
+from ipu_tf.device.timetable import Recomputation
 from ipu_tf.lowering.markers import marker
-from ipu_tf.lowering.stage_marks import STAGE_BOUNDARY, Mark
+from ipu_tf.lowering.stage_marks import CHECKPOINT, STAGE_BOUNDARY, Mark
+
+_recomputing: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_stages_recompute", default=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +35,7 @@ class Seams:
         training: whether gradients come back.
         count: micro-batches to an update, or to a run of the schedule in inference; 0 for a number that is known only
             when the program runs.
+        recomputation: how activations come to be there for backward passes. By default they are kept.
     """
 
     stages: int
@@ -36,6 +43,7 @@ class Seams:
     schedule: int
     training: bool
     count: int
+    recomputation: Recomputation = Recomputation.NONE
 
     def after(self, stage: int, values: Any) -> Any:
         """What a stage gives, marked: a structure of tensors, in which operations and None stay as they are.
@@ -46,25 +54,54 @@ class Seams:
         """
         return tf.nest.map_structure(lambda value: self._marked(stage, value), values)
 
+    @contextlib.contextmanager
+    def tracing(self) -> Iterator[None]:
+        """Within it the stages are traced: `checkpoint` marks tensors if the stages compute activations again."""
+        token = _recomputing.set(self.training and self.recomputation is not Recomputation.NONE)
+        try:
+            yield
+        finally:
+            _recomputing.reset(token)
+
     def _marked(self, stage: int, value: Any) -> Any:
         if value is None or isinstance(value, tf.Operation):
             return value
-        tensor = tf.convert_to_tensor(value)
-        if not (tensor.dtype.is_floating or tensor.dtype.is_complex):
-            return self._marker(tensor, stage, backward=False)
-
-        @tf.custom_gradient
-        def seam(inside: tf.Tensor) -> Any:
-            def gradient(upstream: tf.Tensor) -> tf.Tensor:
-                return self._marker(upstream, stage, backward=True)
-
-            return self._marker(inside, stage, backward=False), gradient
-
-        return seam(tensor)
+        return _marked(value, lambda tensor, backward: self._marker(tensor, stage, backward))
 
     def _marker(self, tensor: tf.Tensor, stage: int, backward: bool) -> tf.Tensor:
-        mark = Mark(self.stages, self.mapping, self.schedule, self.training, self.count, stage, backward)
-        [marked] = marker(
-            STAGE_BOUNDARY, [tensor], [tf.TensorSpec(tensor.shape, tensor.dtype)], **dataclasses.asdict(mark)
+        mark = Mark(
+            stages=self.stages,
+            mapping=self.mapping,
+            schedule=self.schedule,
+            training=self.training,
+            count=self.count,
+            stage=stage,
+            backward=backward,
+            recomputation=self.recomputation.name,
         )
-        return marked
+        return _same(STAGE_BOUNDARY, tensor, **dataclasses.asdict(mark))
+
+
+def checkpoint(tensor: tf.Tensor) -> tf.Tensor:
+    """A tensor, marked to be kept where the stage around computes its activations again; elsewhere as it is."""
+    if not _recomputing.get():
+        return tensor
+    return _marked(tensor, lambda inside, backward: inside if backward else _same(CHECKPOINT, inside))
+
+
+def _marked(value: Any, mark: Callable[[tf.Tensor, bool], tf.Tensor]) -> tf.Tensor:
+    """A tensor marked on its way forward, and its gradient on the way back."""
+    tensor = tf.convert_to_tensor(value)
+    if not (tensor.dtype.is_floating or tensor.dtype.is_complex):
+        return mark(tensor, False)
+
+    @tf.custom_gradient
+    def seam(inside: tf.Tensor) -> Any:
+        return mark(inside, False), lambda upstream: mark(upstream, True)
+
+    return seam(tensor)
+
+
+def _same(target: str, tensor: tf.Tensor, **attributes: Any) -> tf.Tensor:
+    [marked] = marker(target, [tensor], [tf.TensorSpec(tensor.shape, tensor.dtype)], **attributes)
+    return marked

@@ -16,10 +16,11 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_tf.device import connection, queues, synthetic
-from ipu_tf.device.errors import InfeedExhausted
+from ipu_tf.device.errors import InfeedExhausted, InfeedStarved
 from ipu_tf.device.executable import Executable
 from ipu_tf.device.infeed import Infeed
 from ipu_tf.device.outfeed import Outfeed
+from ipu_tf.device.patience import Reading, waiting, watched
 from ipu_tf.device.program import Types
 from ipu_tf.device.replicas import Replicas
 from ipu_tf.device.residency import RESIDENCY
@@ -95,6 +96,7 @@ class StepLoop:
         self._function = function  # keeps the variables alive
         self._structure = function.structured_outputs
         self._lowered = lower(function)
+        tf_private.forget_custom_gradients(function.graph)
         number = next(_numbers)
         self._infeed = f"step_infeed_{number}"
         self._outfeed = Outfeed(f"step_outfeed_{number}", last_only=not all_rows)
@@ -162,7 +164,7 @@ class StepLoop:
             queues.remove(self._outfeed.name)
         self._captures.commit(dict(zip(self._lowered.module.aliases, outcome.results, strict=True)))
         if outcome.error is not None and not isinstance(outcome.error, InfeedExhausted):
-            raise outcome.error
+            raise as_promised(outcome.error)
         ran = outcome.steps if connection.attached() else elements.taken_steps(steps, self.replicas)
         return Ran(ran, self._rows(ran))
 
@@ -216,10 +218,13 @@ class Feed:
 
         Raises:
             StopIteration: if there is no element left.
+            tf.errors.DeadlineExceededError: if none comes for a long time.
         """
-        if not self._first:
-            self._first.append(next(self._iterator))
         if self._spec is None:
+            try:
+                self._first.append(Reading([], self._next).result())
+            except InfeedStarved as error:
+                raise as_promised(error) from None
             self._spec = tf.nest.map_structure(self._leaf_spec, _without_optionals(self._first[0]))
         return self._spec
 
@@ -228,7 +233,7 @@ class Feed:
         if self._infeed is None:
             types = [t for t in tf.nest.flatten(self.spec()) if t is not None]
             shapes = tuple(jax.ShapeDtypeStruct(tuple(t.shape.as_list()), t.dtype.as_numpy_dtype) for t in types)
-            self._infeed = Infeed(name, shapes, self._arrays)
+            self._infeed = Infeed(name, shapes, watched(self._name, self._arrays))
         self._infeed.name = name
         return self._infeed
 
@@ -242,16 +247,21 @@ class Feed:
                 return taken // replicas
         return steps
 
+    def _name(self) -> str:
+        return "data of a step loop" if self._infeed is None else self._infeed.name
+
+    def _next(self) -> Any:
+        with waiting(self._name(), 0), tf_private.eager_mode():
+            return next(self._iterator)
+
     def _arrays(self) -> Iterator[tuple[np.ndarray, ...]]:
+        read = tf_private.element_reader(self._iterator) or (lambda: _arrays_of(next(self._iterator)))
         while True:
             self.check()
             try:
-                with tf_private.eager_mode():
-                    element = self._first.pop() if self._first else next(self._iterator)
+                arrays = _arrays_of(self._first.pop()) if self._first else read()
             except StopIteration:
                 return
-            leaves = tf.nest.flatten(_without_optionals(element))
-            arrays = tuple(_memory(leaf) for leaf in leaves if leaf is not None)
             yield synthetic.infeed_element(arrays) if synthetic.current().feeds else arrays
 
     def _leaf_spec(self, leaf: Any) -> tf.TensorSpec | None:
@@ -278,6 +288,10 @@ def flush_variables() -> None:
 def _array_spec(leaf: Any) -> tf.TensorSpec:
     array = np.asarray(leaf)
     return tf.TensorSpec(array.shape, tf.as_dtype(array.dtype))
+
+
+def _arrays_of(element: Any) -> tuple[np.ndarray, ...]:
+    return tuple(_memory(leaf) for leaf in tf.nest.flatten(_without_optionals(element)) if leaf is not None)
 
 
 def _memory(leaf: Any) -> np.ndarray:

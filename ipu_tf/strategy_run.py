@@ -90,7 +90,10 @@ def _restored(prepared: _Prepared, tensors: list[tf.Tensor]) -> list[Any]:
 
 
 def _run_in_graph(strategy: Any, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Inside a graph the program becomes an op of it."""
+    """Inside a graph the program becomes an op of it; inside a program of the device it is a part of that."""
+    if tf_private.in_program(tf.compat.v1.get_default_graph()):
+        with tf.distribute.ReplicaContext(strategy, replica_id_in_sync_group=0):
+            return function(*args, **kwargs)
     leaves = tf.nest.flatten((args, kwargs))
     outputs: list[Any] = []
 

@@ -74,8 +74,14 @@ def test_may_use_ipus_or_model(num_ipus: int, func: Test | None = None) -> Any:
 
 
 def skip_on_hw(func: Test) -> Test:
-    """A decorator for a test method that IPU hardware cannot run. Nothing here is hardware: it runs."""
-    return func
+    """A decorator for a test method that is meant for the IPU model: it runs as if TF_POPLAR_FLAGS asked for that."""
+
+    @functools.wraps(func)
+    def decorated(*args: Any, **kwargs: Any) -> Any:
+        with environment.poplar_flag("--use_ipu_model"):
+            return func(*args, **kwargs)
+
+    return decorated
 
 
 def skip_if_not_enough_ipus(self: unittest.TestCase, num_ipus: int) -> None:

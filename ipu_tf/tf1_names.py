@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
+import sys
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
@@ -41,13 +43,18 @@ def bridge_tf1_names(tensorflow: ModuleType) -> None:
             _bridge(importlib.import_module(today.__name__), getattr(v1, name))
 
 
-#: Functions that `control_flow_ops` held before TensorFlow 2.12.
-_CONTROL_FLOW = frozenset({"case", "cond", "switch_case", "while_loop"})
+def bridge_layers(v1: ModuleType) -> None:
+    """Gives `tf.compat.v1` its `layers` and `nn.rnn_cell`, which it has closed with Keras 3.
 
-
-def bridge_control_flow(module: ModuleType) -> None:
-    """Lets TensorFlow's inner module `control_flow_ops` give the functions that it held before TensorFlow 2.12."""
-    add_fallback(module, _CONTROL_FLOW.__contains__, lambda name: getattr(_v1(), name))
+    Args:
+        v1: the imported module `tensorflow.compat.v1`.
+    """
+    layers, cells = importlib.import_module("ipu_tf.tf1_layers"), importlib.import_module("ipu_tf.tf1_rnn_cells")
+    # TensorFlow's own attributes raise for every name, so they are replaced rather than supplemented: in the module and
+    # in the wrapper, with a dictionary of its own, that TensorFlow has put in its place.
+    for module in (v1, sys.modules[v1.__name__]):
+        module.layers = layers  # type: ignore[attr-defined]
+        module.nn.rnn_cell = cells
 
 
 def bridge_functional_ops(module: ModuleType) -> None:
@@ -73,6 +80,21 @@ def bridge_variables(module: ModuleType) -> None:
         return _v1().cond(self.is_initialized(), self.read_value, lambda: self.initial_value)
 
     module.BaseResourceVariable.initialized_value = initialized_value
+
+
+def bridge_dimensions(module: ModuleType) -> None:
+    """Lets whole numbers of type float be sizes of dimensions, as they could in TensorFlow 1.
+
+    Args:
+        module: TensorFlow's inner module `tensor_shape`.
+    """
+    stock = module.Dimension.__init__
+
+    @functools.wraps(stock)
+    def init(self: Any, value: Any) -> None:
+        stock(self, int(value) if isinstance(value, float) and value.is_integer() else value)
+
+    module.Dimension.__init__ = init
 
 
 def _v1() -> Any:

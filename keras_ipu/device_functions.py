@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from ipu_tf.emulation import EmulationError
@@ -15,9 +16,11 @@ from keras_ipu import keras_private
 from keras_ipu.async_callbacks import current_run
 from keras_ipu.data_rules import tell_cast
 from keras_ipu.epoch_iterator import ElementIterator, ReplicaBatches
+from keras_ipu.graph import build_graph
 from keras_ipu.model_state import options_of
+from keras_ipu.recurrent_weights import read_once
 from keras_ipu.replicated_logs import reduced_logs
-from keras_ipu.run_rules import accumulates_outfeed, accumulation_steps
+from keras_ipu.run_rules import accumulates_outfeed, accumulation_steps, is_pipelined
 from keras_ipu.schedule_check import check_micro_batch_count
 from keras_ipu.split import Split, split_of
 from keras_ipu.staged_call import staged_call
@@ -127,13 +130,22 @@ class _Loops:
         ordinal = self._strategy.device_ordinal
         key = (str(spec), split, all_rows, stepwise, target(ordinal, split.shards))
         if key not in self._loops:
+            if is_pipelined(self._model):
+                build_graph(self._model, _inputs_of(spec))
 
             def traced(batch: Any) -> Any:
-                with self._strategy.replica_context(), staged_call(self._model, split.micro_batches, self._training):
+                staged = staged_call(self._model, split.micro_batches, self._training)
+                with self._strategy.replica_context(), staged, read_once():
                     return self._step(batch, split)
 
             self._loops[key] = StepLoop(traced, spec, ordinal, all_rows, split.shards, stepwise)
         return self._loops[key]
+
+
+def _inputs_of(batch: Any) -> Any:
+    """What a model is called with for a batch, as specifications of any batch size."""
+    inputs, *_ = keras.utils.unpack_x_y_sample_weight(batch)
+    return tf.nest.map_structure(lambda spec: tf.TensorSpec([None, *spec.shape[1:]], spec.dtype), inputs)
 
 
 def _whole_step(step: Callable[[Any], Any]) -> Callable[[Any, Split], Any]:

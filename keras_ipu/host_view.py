@@ -38,29 +38,35 @@ _BATCH_HOOKS = (
 _held: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_view_held", default=False)
 
 
-class _EpochHostView(keras.callbacks.Callback):
+class EpochHostView(keras.callbacks.Callback):
     """Brings variables back to the host wherever a callback that is not called for each batch may look."""
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Before callbacks at the start of an epoch."""
         flush_variables()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Before callbacks at the end of an epoch."""
         flush_variables()
 
     def on_test_begin(self, logs: Any = None) -> None:
+        """Before callbacks at the start of an evaluation."""
         flush_variables()
 
     def on_test_end(self, logs: Any = None) -> None:
+        """Before callbacks at the end of an evaluation."""
         flush_variables()
 
     def on_train_end(self, logs: Any = None) -> None:
+        """Before callbacks at the end of fit."""
         flush_variables()
 
     def on_predict_end(self, logs: Any = None) -> None:
+        """Before callbacks at the end of predict."""
         flush_variables()
 
 
-class _BatchHostView(_EpochHostView):
+class _BatchHostView(EpochHostView):
     """The same before the callbacks of every batch as well."""
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
@@ -73,19 +79,26 @@ class _BatchHostView(_EpochHostView):
         _show()
 
 
-def with_host_view(stock: Callable[..., Any], model: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+def with_host_view(
+    stock: Callable[..., Any],
+    model: Any,
+    args: Any,
+    kwargs: Any,
+    batch_view: type[EpochHostView] = _BatchHostView,
+) -> tuple[Any, Any]:
     """The arguments of fit, evaluate or predict, with a callback ahead of the user's that shows them the truth.
 
-    A `keras.callbacks.CallbackList` is given that callback itself: fit hands its own to evaluate.
+    A `keras.callbacks.CallbackList` is given that callback itself: fit hands its own to evaluate. Where callbacks look
+    at batches it is a `batch_view`.
     """
     bound = inspect.signature(stock).bind(model, *args, **kwargs)
     given = bound.arguments.get("callbacks")
     own_list = given.callbacks if isinstance(given, keras.callbacks.CallbackList) else None
     callbacks = own_list if own_list is not None else keras.tree.flatten(given) if given else []
     curious = [callback for callback in callbacks if not isinstance(callback, _LOGS_ONLY)]
-    if not curious or any(isinstance(callback, _EpochHostView) for callback in callbacks):
+    if not curious or any(isinstance(callback, EpochHostView) for callback in callbacks):
         return args, kwargs
-    view = _BatchHostView() if any(map(_looks_at_batches, curious)) else _EpochHostView()
+    view = batch_view() if any(map(_looks_at_batches, curious)) else EpochHostView()
     if own_list is not None:
         own_list.insert(0, view)
         return args, kwargs

@@ -15,7 +15,7 @@ def install_input_shapes() -> None:
     """Lets a whole number be the shape of an `Input`: within an `IPUStrategy`'s scope, and anywhere in programs that
     import Keras 2's modules. Calling it again changes nothing.
     """
-    keras_private.hook_input_shapes(_shape)
+    keras_private.hook_input_shapes(_shape, _made)
 
 
 def _shape(shape: Any) -> Any:
@@ -23,3 +23,10 @@ def _shape(shape: Any) -> Any:
         return shape
     keras_2 = "keras_ipu.legacy" in sys.modules
     return (shape,) if keras_2 or on_device(tf.distribute.get_strategy()) else shape
+
+
+def _made(layer: Any) -> None:
+    """In Keras 2 an `Input` has the name of its layer."""
+    keras_2 = sys.modules.get("keras_ipu.legacy.keras_2")
+    if keras_2 is not None:
+        keras_2.name_for(layer, layer.output)

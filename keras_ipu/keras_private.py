@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from keras.src import backend as _backend
 from keras.src.backend.common import global_state
 from keras.src.backend.common import masking as _masking
-from keras.src.backend.tensorflow import trainer as _tf_trainer
+from keras.src.backend.common.stateless_scope import StatelessScope
 from keras.src.layers.core.input_layer import InputLayer
 from keras.src.layers.layer import CallContext
 from keras.src.models import cloning as _cloning
@@ -26,15 +26,24 @@ from keras.src.ops.node import Node
 from keras.src.ops.operation import Operation
 from keras.src.ops.symbolic_arguments import SymbolicArguments
 
+if _backend.backend() == "jax":
+    from keras.src.backend.jax import trainer as _trainers
+
+    _ITERATOR, _TRAINER = "JAXEpochIterator", "JAXTrainer"
+else:
+    from keras.src.backend.tensorflow import trainer as _trainers
+
+    _ITERATOR, _TRAINER = "TFEpochIterator", "TensorFlowTrainer"
+
 _within_sequential: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_within_sequential", default=False)
 
 _NAME_COUNTS = "object_name_uids"
 
-StockEpochIterator = _tf_trainer.TFEpochIterator
+StockEpochIterator: Any = getattr(_trainers, _ITERATOR)
 """Keras's iterator over the executions of an epoch."""
 
-Trainer = _tf_trainer.TensorFlowTrainer
-"""The class of Keras's fit, evaluate and predict."""
+Trainer: Any = getattr(_trainers, _TRAINER)
+"""The class of the fit, evaluate and predict of Keras's backend."""
 
 
 class Replacement(Protocol):
@@ -53,21 +62,21 @@ class Replacement(Protocol):
 
 
 def install(replacement: Replacement) -> None:
-    """Puts a replacement into Keras's TensorFlow trainer, once. Other models keep the stock behaviour."""
-    trainer = _tf_trainer.TensorFlowTrainer
+    """Puts a replacement into the trainer of Keras's backend, once. Other models keep the stock behaviour."""
+    trainer = Trainer
     if getattr(trainer, "_ipu_replacement", None) is replacement:
         return
     for name, ours in replacement.methods.items():
         # In the class that defines it: Keras asks whether a model's class overrides `Trainer.compile`.
         owner = next(kind for kind in trainer.__mro__ if name in vars(kind))
         setattr(owner, name, _chosen(replacement, getattr(trainer, name), ours))
-    _tf_trainer.TFEpochIterator = replacement.epoch_iterator
+    setattr(_trainers, _ITERATOR, replacement.epoch_iterator)
     trainer._ipu_replacement = replacement
 
 
 def overridden(model: Any, name: str) -> bool:
     """Whether a model's class has a method of its own in place of Keras's trainer's."""
-    return getattr(type(model), name) is not getattr(_tf_trainer.TensorFlowTrainer, name)
+    return getattr(type(model), name) is not getattr(Trainer, name)
 
 
 def strategy_of(model: Any) -> Any:
@@ -107,6 +116,52 @@ def applying(optimizer: Any, ours: Callable[..., Any]) -> Iterator[None]:
         yield
     finally:
         object.__delattr__(optimizer, "apply")
+
+
+class ReadFrom(StatelessScope):
+    """Within it, some Keras variables have the values of tensors. Assignments to others take place as ever.
+
+    Args:
+        state_mapping: pairs of a variable and a tensor of its shape and dtype.
+    """
+
+    def add_update(self, update: tuple[Any, Any]) -> None:
+        """Assigns a value to a variable at once: Keras calls it in place of an assignment.
+
+        Args:
+            update: the variable and the value.
+        """
+        variable, value = update
+        assert id(variable) not in self.state_mapping, f"{variable.path} is assigned while it is read from a tensor."
+        variable._direct_assign(value)
+
+
+@contextlib.contextmanager
+def stateless_applying(optimizer: Any, ours: Callable[..., Any]) -> Iterator[None]:
+    """Within it, `optimizer.stateless_apply(...)` is `ours(stock, optimizer_variables, grads, trainable_variables)`."""
+    stock = optimizer.stateless_apply
+
+    def stateless_apply(optimizer_variables: Any, grads: Any, trainable_variables: Any) -> Any:
+        return ours(stock, list(optimizer_variables), list(grads), list(trainable_variables))
+
+    object.__setattr__(optimizer, "stateless_apply", stateless_apply)
+    try:
+        yield
+    finally:
+        object.__delattr__(optimizer, "stateless_apply")
+
+
+def give_state(model: Any, state: dict[str, Any]) -> None:
+    """Gives the variables of a model on the JAX backend their values back, which a run has taken.
+
+    Args:
+        model: the model.
+        state: lists of arrays by `trainable_variables`, `non_trainable_variables`, `optimizer_variables`,
+            `metrics_variables`, as far as the run took them.
+    """
+    model._jax_state = state
+    model._jax_state_synced = False
+    model.jax_state_sync()
 
 
 @contextlib.contextmanager
@@ -158,6 +213,23 @@ def hook(owner: type, name: str, applies: Callable[[Any], bool], ours: Callable[
 
     method._ipu_hook = ours  # type: ignore[attr-defined]
     setattr(owner, name, method)
+
+
+def hook_trainer(name: str, ours: Callable[..., Any]) -> None:
+    """Lets `ours(stock, model, *args, **kwargs)` take over a method of Keras's trainer for all models, once."""
+    owner = next(kind for kind in Trainer.__mro__ if name in vars(kind))
+    hook(owner, name, lambda model: True, ours)
+
+
+def training_now() -> bool:
+    """Whether the layer that is being called is called to train."""
+    context = global_state.get_global_attribute("current_call_ctx")
+    return bool(context is not None and context.get_value("training"))
+
+
+def made_by(tensor: Any) -> Any:
+    """The layer that gave a symbolic tensor."""
+    return tensor._keras_history.operation
 
 
 def hook_from_config(owner: type, ours: Callable[..., Any]) -> None:
@@ -238,8 +310,11 @@ def _build_sequential(stock: Callable[..., Any], model: Any, *args: Any, **kwarg
         _within_sequential.reset(token)
 
 
-def hook_input_shapes(ours: Callable[[Any], Any]) -> None:
-    """Lets `ours` see the `shape` of each new `keras.Input` and say which it shall have, once."""
+def hook_input_shapes(ours: Callable[[Any], Any], made: Callable[[Any], None]) -> None:
+    """Lets `ours` see the `shape` of each new `keras.Input` and say which it shall have, once.
+
+    `made` is called with its layer when that is there.
+    """
     stock = InputLayer.__init__
     if hasattr(stock, "_ipu_hook"):
         return
@@ -247,6 +322,7 @@ def hook_input_shapes(ours: Callable[[Any], Any]) -> None:
     # Not a wrapper by name: Keras looks at the names of the arguments both behind it and in front of it.
     def init(self: Any, shape: Any = None, *args: Any, **kwargs: Any) -> None:
         stock(self, ours(shape), *args, **kwargs)
+        made(self)
 
     init._ipu_hook = ours  # type: ignore[attr-defined]
     InputLayer.__init__ = init

@@ -7,12 +7,14 @@ from typing import Any
 
 import keras
 
+from ipu_tf.emulation import EmulationError
 from keras_ipu import graph, keras_private, saving
 from keras_ipu.extensions import IPUModelAttribute, extension_attributes
 from keras_ipu.graph import ModelKind, kind_of
 from keras_ipu.graphcore_names import READ_ONLY
 from keras_ipu.input_shapes import install_input_shapes
 from keras_ipu.ownership import is_ipu_model
+from keras_ipu.recurrent_weights import install_read_once
 from keras_ipu.run_rules import check_before
 from keras_ipu.stage_methods import assign_from_scopes, assigned, invalidate
 from keras_ipu.stage_record import record_stage
@@ -23,6 +25,8 @@ def install_extensions() -> None:
     _add_attributes()
     keras_private.hook_creation(record_stage, _assign_functional)
     install_input_shapes()
+    if keras.backend.backend() == "tensorflow":
+        install_read_once()
     hook, sequential = keras_private.hook, keras.Sequential
     for doing, ours in {"fit": _before_fit, "evaluate": _before_evaluate, "predict": _before_predict}.items():
         hook(keras_private.Trainer, doing, is_ipu_model, ours)
@@ -43,8 +47,18 @@ def _add_attributes() -> None:
     attributes |= {name: IPUModelAttribute(name, get) for name, get in READ_ONLY.items()}
     for name, ours in {"save_assets": saving.save_assets, "load_assets": saving.load_assets}.items():
         attributes[name] = IPUModelAttribute(name, functools.partial(functools.partial, ours))
+    if keras.backend.backend() != "tensorflow":
+        attributes["export_for_ipu_serving"] = IPUModelAttribute("export_for_ipu_serving", lambda model: _no_serving)
     for name, attribute in attributes.items():
         keras_private.add_attribute(keras.Model, name, attribute)
+
+
+def _no_serving(*args: Any, **kwargs: Any) -> None:
+    raise EmulationError(
+        "`export_for_ipu_serving` writes a SavedModel, which takes Keras's TensorFlow backend. Received: the "
+        f"{keras.backend.backend()} backend. Save the model with `model.save`, load it in a program with "
+        "KERAS_BACKEND=tensorflow and export it there."
+    )
 
 
 def _is_subclassed(model: Any) -> bool:

@@ -23,7 +23,6 @@ _NO_EFFECT_PIPELINING = (
     "offload_gradient_accumulation_buffers",
     "replicated_weight_sharding",
     "offload_weights",
-    "recomputation_mode",
 )
 
 

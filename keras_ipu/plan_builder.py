@@ -130,6 +130,11 @@ class _Entry:
         return entry_tensors(self.model, x)
 
 
+def is_layer_call(call: LayerCall) -> bool:
+    """Whether a call is that of a layer, and not what the call of an inner model does to its inputs."""
+    return not isinstance(call.layer, _Entry)
+
+
 def _entry_call(model: Any, argument: Any, taken: Sequence[int], given: Sequence[int], stage: int) -> LayerCall:
     tensors = map(id, keras.tree.flatten(argument))
     named = dict(zip(tensors, taken, strict=True))

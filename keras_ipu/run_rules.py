@@ -135,6 +135,8 @@ def check_before(model: Any, doing: str) -> None:
 
     Raises:
         RuntimeError: for an overridden function that the device cannot run, or a pipeline stage without layers.
+        ValueError: for an optimizer with a `minimize` of its own where gradients are accumulated, or a layer with
+            weights in stages of different IPUs.
         NotImplementedError: for a subclassed model without a `call`.
     """
     make, step = _FUNCTIONS[doing]
@@ -151,6 +153,10 @@ def check_before(model: Any, doing: str) -> None:
     if pipelined and kind is not ModelKind.SUBCLASSED and _own_call(model, kind):
         models = f"{kind.value} models"
         raise RuntimeError(_OVERRIDDEN_PIPELINED.format(function="call", name=model.name, models=models))
+    if doing == "fit":
+        _check_minimize(model, pipelined)
+    if pipelined:
+        _check_shared_layers(model)
     if pipelined and graph_of(model) is not None:
         stage_plan(model)
 
@@ -161,6 +167,33 @@ def _check_step(model: Any, step: str, pipelined: bool) -> None:
         raise RuntimeError(_OVERRIDDEN.format(function=step, name=model.name))
     if pipelined:
         raise RuntimeError(_OVERRIDDEN_PIPELINED.format(function=step, name=model.name, models="models"))
+
+
+def _check_minimize(model: Any, pipelined: bool) -> None:
+    """Keras 3 asks no optimizer to `minimize`, so that one of the user's own would be left out in silence."""
+    splits = pipelined or (options_of(model).gradient_accumulation_steps or 1) > 1
+    optimizer = model.optimizer if splits and model.compiled else None
+    while optimizer is not None:
+        if hasattr(optimizer, "minimize"):
+            raise ValueError(
+                "When using Gradient Accumulation or Pipelining, the provided optimizer must not override "
+                f"OptimizerV2.minimize. Received: {type(optimizer).__name__}. Override `apply` instead."
+            )
+        optimizer = getattr(optimizer, "inner_optimizer", None)
+
+
+def _check_shared_layers(model: Any) -> None:
+    mapping = options_of(model).pipelining_device_mapping
+    homes: dict[int, int] = {}
+    for each in nested_assignments(assigned(model)):
+        stage = each.pipeline_stage
+        home = mapping[stage] if mapping and stage < len(mapping) else stage  # too short a mapping is refused later
+        if each.layer.weights and homes.setdefault(id(each.layer), home) != home:
+            raise ValueError(
+                f"Layer {each.layer.name} is used by pipeline stages on the IPUs {homes[id(each.layer)]} and {home}. "
+                "Its weights are an input of both, and an input can only be used by pipeline stages on the same IPU. "
+                "Give these stages one IPU with `set_pipelining_options(device_mapping=...)`."
+            )
 
 
 def _own_call(model: Any, kind: ModelKind) -> bool:

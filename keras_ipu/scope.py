@@ -10,7 +10,6 @@ import keras
 
 from keras_ipu import keras_private
 from keras_ipu.model_hooks import install_extensions
-from keras_ipu.trainer import TRAINER
 
 
 @contextlib.contextmanager
@@ -18,15 +17,27 @@ def keras_scope(strategy: Any) -> Iterator[None]:
     """Models made within it run on the strategy's device, unless the strategy was told to leave Keras alone.
 
     Raises:
-        NotImplementedError: if Keras runs on another backend than TensorFlow.
+        NotImplementedError: if Keras runs on another backend than TensorFlow or JAX.
     """
     if strategy.keras_extensions_enabled:
-        if keras.backend.backend() != "tensorflow":
-            raise NotImplementedError(
-                "Keras models run on the emulated IPU with Keras's TensorFlow backend. Received: the "
-                f"{keras.backend.backend()} backend. Set KERAS_BACKEND=tensorflow, or make the strategy with "
-                "`enable_keras_extensions=False` to use it without Keras."
-            )
-        keras_private.install(TRAINER)
+        keras_private.install(_trainer())
         install_extensions()
     yield
+
+
+def _trainer() -> keras_private.Replacement:
+    """What replaces the trainer of the backend that Keras runs on."""
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        from keras_ipu.trainer import TRAINER
+
+        return TRAINER
+    if backend == "jax":
+        from keras_ipu.jax_trainer import JAX_TRAINER
+
+        return JAX_TRAINER
+    raise NotImplementedError(
+        "Keras models run on the emulated IPU with Keras's TensorFlow or JAX backend. Received: the "
+        f"{backend} backend. Set KERAS_BACKEND=tensorflow or KERAS_BACKEND=jax before Keras is imported, or make the "
+        "strategy with `enable_keras_extensions=False` to use it without Keras."
+    )

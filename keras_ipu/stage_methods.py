@@ -62,7 +62,7 @@ class StageMethods:
             _check_sequential(self, pipeline_stage_assignment)
         elif graph_of(self) is None:
             raise RuntimeError(
-                f"Cannot set pipeline stage assignments for model `{_name(self)}` which has not been built yet. "
+                f"Cannot set pipeline stage assignments for model `{model_name(self)}` which has not been built yet. "
                 "Please call `model.build()` first, or assign pipeline stages in your graph definition using "
                 "PipelineStage scopes."
             )
@@ -86,7 +86,7 @@ class StageMethods:
             print_fn: takes each line; `print` if None.
         """
         kind = kind_of(self)
-        print_summary(_name(self), kind, self.get_pipeline_stage_assignment(), line_length, print_fn or print)
+        print_summary(model_name(self), kind, self.get_pipeline_stage_assignment(), line_length, print_fn or print)
 
 
 def default_assignments(model: Any) -> list[Any]:
@@ -190,7 +190,8 @@ def invalidate(model: Any, change: str) -> None:
         )
 
 
-def _name(model: Any) -> str:
+def model_name(model: Any) -> str:
+    """The name of a model that a method of these is called on."""
     assert isinstance(model, keras.Model)
     return str(model.name)
 

@@ -122,11 +122,21 @@ def run_stage(plan: StagePlan, stage: int, values: Sequence[Any], training: bool
     with keras_private.model_call(plan.model, training, first=stage == 0):
         for call in plan.calls:
             if call.stage == stage:
-                known.update(zip(call.outputs, _run_call(call, known, training), strict=True))
+                known.update(zip(call.outputs, run_call(call, known, training), strict=True))
     return [known[number] for number in plan.carried[stage + 1]]
 
 
-def _run_call(call: LayerCall, known: dict[int, Any], given: bool | None) -> list[Any]:
+def run_call(call: LayerCall, known: dict[int, Any], given: bool | None) -> list[Any]:
+    """Runs one call.
+
+    Args:
+        call: the call.
+        known: values by number, those that it takes among them.
+        given: the `training` argument of the model.
+
+    Returns:
+        The tensors it gives, flat.
+    """
     args, kwargs = call.arguments.fill_in({tensor: known[number] for tensor, number in call.inputs.items()})
     training = call.training(given)
     if training is not None and keras_private.takes_training(call.layer):

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from ipu_tf.pipeline import refuse_devices
+from ipu_tf.pipeline import recomputation_of, refuse_devices
 from ipu_tf.stage_seams import Seams
 from keras_ipu import keras_private
 from keras_ipu.graph import ModelKind, kind_of
@@ -47,8 +47,9 @@ def staged_call(model: Any, micro_batches: int, training: bool) -> Iterator[None
         if mask is not None:
             return stock(inputs, training=training, mask=mask)
         values = plan.start(inputs)
-        for stage in range(plan.stages):
-            values = [_after(seams, stage, value) for value in run_stage(plan, stage, values, training)]
+        with seams.tracing():
+            for stage in range(plan.stages):
+                values = [_after(seams, stage, value) for value in run_stage(plan, stage, values, training)]
         return plan.finish(values)
 
     with keras_private.calling(model, call):
@@ -58,9 +59,10 @@ def staged_call(model: Any, micro_batches: int, training: bool) -> Iterator[None
 def _seams(model: Any, plan: StagePlan, micro_batches: int, training: bool) -> Seams:
     options = options_of(model)
     mapping = options.pipelining_device_mapping or tuple(range(plan.stages))
-    schedule = options.pipelining_kwargs.get("pipeline_schedule")
+    schedule = int(options.pipelining_kwargs.get("pipeline_schedule") or 0)
+    recomputation = recomputation_of(options.pipelining_kwargs.get("recomputation_mode"), schedule, training)
     count = micro_batches if training else 0
-    return Seams(plan.stages, tuple(mapping), 0 if schedule is None else int(schedule), training, count)
+    return Seams(plan.stages, tuple(mapping), schedule, training, count, recomputation)
 
 
 def _after(seams: Seams, stage: int, value: Any) -> Any:

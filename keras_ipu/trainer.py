@@ -12,8 +12,6 @@ import contextvars
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import tensorflow as tf
-
 from ipu_tf.ipu_iterator import stock_iterators
 from ipu_tf.ipu_strategy import IPUStrategyV1
 from ipu_tf.step_loop import flush_variables
@@ -24,17 +22,12 @@ from keras_ipu.captured_gradients import capturing_step
 from keras_ipu.device_functions import PredictFunction, StepFunction
 from keras_ipu.epoch_iterator import IPUEpochIterator
 from keras_ipu.host_view import with_host_view
+from keras_ipu.runnable import check_runnable, compile_arguments
 from keras_ipu.split import replica_count
 from keras_ipu.stage_discovery import discover_stages
 
-_OVERRIDDEN = (
-    "The function `{function}` for the model {name} has been overridden. This is not supported when using Keras "
-    "within an IPUStrategy. Either remove the override from your model definition or set "
-    "`enable_keras_extensions=False` when creating the IPUStrategy."
-)
 #: How many replicas the model that is running now has: Keras makes its epoch iterator without telling which model.
 _replicas: contextvars.ContextVar[int] = contextvars.ContextVar("ipu_replicas", default=1)
-_EAGER = "Keras models cannot run eagerly when using `IPUStrategy`. Set `run_eagerly=False` when calling `compile`."
 
 
 class IPUTrainer:
@@ -74,7 +67,7 @@ def on_device(strategy: Any) -> bool:
 @contextlib.contextmanager
 def _running(model: Any, doing: str) -> Iterator[None]:
     """The host sees every variable as it is, before and after."""
-    _check(model)
+    check_runnable(model)
     replicas = replica_count(model)
     token = _replicas.set(replicas)
     try:
@@ -97,21 +90,8 @@ def _run_with_callbacks(stock: Callable[..., Any], model: Any, *args: Any, **kwa
         return stock(model, *args, **kwargs)
 
 
-def _check(model: Any) -> None:
-    for function in ("make_train_function", "make_test_function", "make_predict_function"):
-        if keras_private.overridden(model, function):
-            raise RuntimeError(_OVERRIDDEN.format(function=function, name=model.name))
-    if model.compiled and model.run_eagerly:
-        raise RuntimeError(_EAGER)
-
-
 def _compile(stock: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> None:
-    if kwargs.get("run_eagerly"):
-        raise RuntimeError(_EAGER)
-    steps = kwargs.get("steps_per_execution")
-    if isinstance(steps, (tf.Tensor, tf.Variable)):
-        kwargs["steps_per_execution"] = int(steps)
-    stock(model, *args, **kwargs)
+    stock(model, *args, **compile_arguments(kwargs))
     keras_private.adopt(model.optimizer, keras_private.strategy_of(model))
 
 

@@ -21,6 +21,7 @@ from ipu_tf.ops.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule,
 from ipu_tf.pipeline import (
     PipelineCounts,
     PipelineDevicesError,
+    chrome_trace,
     peak_stash,
     pipeline_counts,
     pipelines_on_one_device,
@@ -80,20 +81,23 @@ class Model:
         first = [lambda h, number=number: self.stage(number, h) for number in range(len(self.weights) - 1)]
         return [*first, last]
 
+    def loss(self, loss: tf.Tensor) -> tf.Tensor:
+        """What is minimized, from what the last stage gives."""
+        return loss
+
     def run(self) -> Model:
         """Runs the pipeline once."""
         if self.call is None:
+
+            def output(loss: tf.Tensor) -> OptimizerFunctionOutput:
+                return OptimizerFunctionOutput(self.optimizer, self.loss(loss), variables=self.weights)
 
             def program() -> None:
                 pipeline(
                     self.stages(),
                     infeed_queue=self.infeed,
                     outfeed_queue=self.outfeed,
-                    optimizer_function=(
-                        lambda loss: OptimizerFunctionOutput(self.optimizer, loss, variables=self.weights)
-                    )
-                    if self.optimizer
-                    else None,
+                    optimizer_function=output if self.optimizer else None,
                     **self.arguments,
                 )
 
@@ -229,9 +233,8 @@ def test_gradients_are_tensorflows_own(strategy: Any) -> None:
 @four_ipus
 def test_weights_in_the_loss_stay_where_they_are(strategy: Any) -> None:
     class Decayed(Model):
-        def stages(self) -> list[Any]:
-            *first, last = super().stages()
-            return [*first, lambda h: last(h) + 0.01 * tf.add_n([tf.reduce_sum(w * w) for w in self.weights])]
+        def loss(self, loss: tf.Tensor) -> tf.Tensor:
+            return loss + 0.01 * tf.add_n([tf.reduce_sum(w * w) for w in self.weights])
 
     _, model = in_both(lambda: Decayed(strategy, momentum, 4))
     assert [devices_of(weight) for weight in model.weights] == [[0], [1], [2], [3]]
@@ -289,7 +292,8 @@ def test_an_exception_in_the_infeed_is_the_users_own(strategy: Any) -> None:
     Model(strategy, momentum).run()
 
 
-def test_an_exception_in_a_stage_is_the_users_own(strategy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mode", ["loop", "devices"])
+def test_an_exception_in_a_stage_is_the_users_own(strategy: Any, monkeypatch: pytest.MonkeyPatch, mode: Any) -> None:
     class Printing(Model):
         def stage(self, number: int, h: tf.Tensor) -> tf.Tensor:
             if number == 1:
@@ -304,27 +308,25 @@ def test_an_exception_in_a_stage_is_the_users_own(strategy: Any, monkeypatch: py
         if len(calls) == 4:
             raise OSError("the disk is full")
 
-    run_on_devices("devices")
+    run_on_devices(mode)
     monkeypatch.setattr("ipu_tf.lowering.rules.host_calls.print", failing, raising=False)
     model = Printing(strategy, momentum)
     before = [weight.numpy() for weight in model.weights]
-    with pytest.raises(OSError, match="the disk is full"):
+    with pytest.raises(OSError, match="the disk is full") as caught:
         model.run()
+    assert "failing" in [entry.name for entry in caught.traceback]
+    stopped = len(calls)
+    assert stopped <= COUNT  # the update that it happened in was the last
     same(before, [weight.numpy() for weight in model.weights])
     model.run()
-    assert len(calls) >= 4 + COUNT * REPEAT
+    assert len(calls) == stopped + COUNT * REPEAT
     assert any(np.any(old != new.numpy()) for old, new in zip(before, model.weights, strict=True))
 
 
 def test_what_cannot_be_cut_says_so(strategy: Any) -> None:
     class Tied(Model):
-        def stage(self, number: int, h: tf.Tensor) -> tf.Tensor:
-            h = super().stage(number, h)
-            return (
-                h @ tf.transpose(self.weights[0]) @ self.weights[0]
-                if number == 0
-                else h + tf.reduce_mean(h @ tf.ones([SIZES[number + 1], SIZES[0]]) @ self.weights[0])
-            )
+        def loss(self, loss: tf.Tensor) -> tf.Tensor:
+            return tf.reduce_mean(loss * self.weights[0] * self.weights[0])
 
     run_on_devices("devices")
     with pytest.raises(PipelineDevicesError, match="a variable of shape .3, 4. .* is used by stage 0 on device 0"):
@@ -374,3 +376,22 @@ def test_a_keras_model(strategy: Any) -> None:
     found, where = trained("devices")
     same([np.asarray(value) for value in wanted], [np.asarray(value) for value in found])
     assert where == [[0], [0], [1], [1], [2], [2]]
+
+
+@four_ipus
+def test_times_are_measured_where_asked(strategy: Any) -> None:
+    run_on_devices("devices", measure=True)
+    Model(strategy, momentum, 4).run()
+    counts = counted()
+    assert counts.timetable is not None
+    assert {(one.task, one.device) for one in counts.measured} == {
+        (placed.task, placed.device) for placed in counts.timetable.placed()
+    }
+    for device in range(4):
+        times = [time for one in counts.measured if one.device == device for time in (one.start, one.end)]
+        assert times == sorted(times) and times[0] >= 0
+    events = chrome_trace(counts.timetable, measured=counts.measured)["traceEvents"]
+    assert sum(event["ph"] == "X" and event["pid"] == 2 for event in events) == len(counts.measured)
+    run_on_devices("devices")
+    Model(strategy, momentum, 4).run()
+    assert counted().measured == ()

@@ -236,5 +236,5 @@ def test_a_fallback_gives_only_what_is_lacking(folder: Path) -> None:
 
 
 def test_every_target_is_ours_or_keras() -> None:
-    assert {target.split(".")[0] for target in ALIASES.values()} == {"ipu_tf", "keras_ipu", "keras"}
+    assert {target.split(".")[0] for target in ALIASES.values()} == {"ipu_tf", "keras_ipu", "keras", "tensorflow"}
     assert all(ast.parse(f"import {name}") for name in [*ALIASES, *ALIASES.values()])

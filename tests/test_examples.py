@@ -76,7 +76,7 @@ def test_the_readme_s_code_runs(tmp_path: Path) -> None:
     assert "array([11., 22.], dtype=float32), array([101., 202.], dtype=float32)" in ran.output
     assert "tf.Tensor(45.0" in ran.output
     assert "[ 0.  0.  1.  3.  6. 10. 15. 21. 28. 36.]" in ran.output
-    # A program each to train split and whole, to test, to add and to repeat; 20 steps, 2 epochs of 20, 20 to test, 1 and 10.
+    # Programs to train split and whole, to test, to add and to repeat; 20 steps, 2 epochs of 20, 20 to test, 1 and 10.
     assert (ran.programs, ran.executions, ran.steps) == (5, 6, 91)
 
 

@@ -268,3 +268,27 @@ def test_a_device_named_only_inside_a_loop(session: Any) -> None:
         [run] = ipu.ipu_compiler.compile(lambda: ipu.loops.repeat(3, body, [1.0]))
         assert session.run(run) == 8.0
     assert work.counts.executions == 1
+
+
+def test_rows_that_replicas_give_in_a_branch_of_an_inner_loop(session: Any) -> None:
+    """JAX takes no callback in a branch under its map: the row is handed on, and counts if any replica gives it."""
+    with ipus(2):
+        outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+
+        def inner(index: tf.Tensor, total: tf.Tensor) -> Any:
+            own = tf.cast(ipu.replication_ops.replication_index(), tf.float32) + total
+            # Odd steps give none; in step 0 only replica 1 wants to.
+            gives = tf.logical_and(tf.equal(index % 2, 0), own > 0.0)
+            row = tf.cond(gives, lambda: outfeed.enqueue(own), tf.no_op)
+            with tf.control_dependencies([row]):
+                return index + 1, total + 1.0
+
+        def outer(total: tf.Tensor) -> Any:
+            return tf.while_loop(lambda index, _: index < 4, inner, [0, total])[1]
+
+        program = compiled(lambda: ipu.loops.repeat(2, outer, [0.0]))
+        dequeued = outfeed.dequeue()
+        with device_work() as did:
+            assert session.run(program) == [8.0]
+        assert did.counts.executions == 1
+        np.testing.assert_array_equal(session.run(dequeued), [[own, own + 1] for own in (0.0, 2.0, 4.0, 6.0)])

@@ -452,3 +452,17 @@ def test_the_summary(strategy: IPUStrategyV1) -> None:
         "last (Dense) (0)        inner                   2           ",
         "=" * 60,
     ]
+
+
+def test_a_sequential_model_is_built_by_its_first_batch(strategy: IPUStrategyV1) -> None:
+    x = np.random.default_rng(0).normal(size=(16, 3)).astype(np.float32)
+    with strategy.scope():
+        model = keras.Sequential([layers.Dense(4, "relu"), layers.Dense(2)])
+        model.set_pipeline_stage_assignment([0, 0])
+        model.set_pipelining_options(gradient_accumulation_steps_per_replica=4)
+        model.compile("sgd", "mse", steps_per_execution=4)
+        model.fit(x, x[:, :2], batch_size=4, epochs=2, verbose=0)
+        model.compile("sgd", "mse", steps_per_execution=2)
+        assert model.predict(x, batch_size=8, verbose=0).shape == (16, 2)
+    assert is_pipelined(model)
+    assert model.input_shape == (None, 3)

@@ -37,6 +37,7 @@ PRIVATE_API = (
     "jaxlib",
 )
 PRIVATE_API_FILES = {
+    "ipu_tf/lowering/tf1_private.py": ("tensorflow",),
     "ipu_tf/lowering/tf_private.py": ("tensorflow",),
     "ipu_tf/lowering/jax_private.py": ("jax", "jaxlib"),
     "ipu_tf/device/jax_effects.py": ("jax",),

@@ -122,6 +122,29 @@ def test_evaluation_and_prediction_of_what_was_trained() -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
+def _keras_model_fn(mode: str, params: dict[str, Any]) -> Any:
+    """`model_fn` with layers of Keras's that each stage makes anew."""
+
+    def stage(features: Any, labels: Any) -> Any:
+        return tf.keras.layers.Dense(2)(features), labels
+
+    def last(hidden: Any, labels: Any) -> Any:
+        outputs = tf.keras.layers.Dense(1)(hidden)
+        return tf.reduce_mean(tf.square(outputs - labels)) if mode == "train" else (outputs, labels)
+
+    spec = model_fn(mode, params)
+    return spec._replace(computational_stages=[stage, last])
+
+
+def test_layers_of_keras_have_the_same_variables_in_training_and_evaluation() -> None:
+    mine = estimator(8, _keras_model_fn)
+    mine.train(programs.input_fn, steps=8)
+    names = mine.get_variable_names()
+    assert {"dense/bias", "dense/kernel"} < set(names)
+    assert len(names) == 5
+    assert np.isfinite(mine.evaluate(programs.input_fn, steps=8)["loss"])
+
+
 def _model(**changes: Any) -> Callable[..., Any]:
     def model(mode: str) -> Any:
         arguments: dict[str, Any] = {

@@ -384,6 +384,46 @@ def test_counts_that_a_schedule_cannot_run(count: int, schedule: Any, training: 
         run_pipeline(count, pipeline_schedule=schedule, outfeed_loss=True)
 
 
+@pytest.mark.parametrize("count", [4, 9, 0])
+def test_a_tensor_that_a_schedule_cannot_run(count: int) -> None:
+    with pytest.raises(tf.errors.FailedPreconditionError) as caught:
+        run_pipeline(None, feed=count, outfeed_loss=True)
+    wanted = "Check that pipeline depth is divisible by the overlap length (6) and pipeline depth is >= 6."
+    assert f"Pipeline depth is invalid. {wanted}" in str(caught.value)
+
+
+def test_counts_with_input_and_output_tiles() -> None:
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = 4
+    config.io_tiles.num_io_tiles = 32
+    config.io_tiles.place_ops_on_io_tiles = True
+    config.configure_ipu_system()
+
+    def request(count: int) -> Any:
+        run = tf.function(lambda: pipeline(TWO, count, outfeed_queue=queue) and None, autograph=False)
+        return ipu.ipu_strategy.IPUStrategy().run(run)
+
+    try:
+        queue = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+        request(5)
+        with pytest.raises(tf.errors.FailedPreconditionError, match="must be at least 4, but it is 3. This number"):
+            request(3)
+    finally:
+        ipu.config.reset_ipu_configuration()
+
+
+def test_a_variable_belongs_to_one_ipu() -> None:
+    def tied(x: tf.Tensor, y: tf.Tensor) -> list[tf.Tensor]:
+        return [tf.tanh(x @ kernel(1)) + tf.reduce_mean(kernel(0)), y]
+
+    stages = [stage_0, tied, stage_2]
+    text = "'model/w0(:0)?' is used by stage 0 on IPU 0 and by stage 1 on IPU 1"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=text):
+        run_pipeline(6, stages=stages, outfeed_loss=True)
+    run_pipeline(6, stages=stages, outfeed_loss=True, device_mapping=[0, 0, 1])
+    run_pipeline(6, stages=stages, outfeed_loss=True, device_mapping=[0, -1, 1])
+
+
 def test_outputs_without_an_outfeed_are_refused() -> None:
     with ipus(2) as strategy, pytest.raises(ValueError, match="has tensor outputs.*no outfeed_queue has been provided"):
         strategy.run(tf.function(lambda: pipeline([simple, simple], 4) and None, autograph=False))

@@ -164,6 +164,11 @@ def test_workers() -> None:
         IPUMultiWorkerStrategyV1(cluster(2))
 
 
+def test_horovod_variables_on_the_host_make_no_difference() -> None:
+    IPUHorovodStrategy("/device:IPU:0", True)
+    assert "IPUHorovodStrategyV1.variables_on_host" in {item.name for item in ignored_arguments()}
+
+
 def test_horovod_names() -> None:
     assert ipu.horovod.popdist_strategy.PopDistStrategy is PopDistStrategy
     assert (ipu.horovod.size(), ipu.horovod.rank(), ipu.horovod.local_size(), ipu.horovod.local_rank()) == (1, 0, 1, 0)

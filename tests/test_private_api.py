@@ -16,6 +16,7 @@ import tensorflow as tf
 
 ROOT = Path(__file__).parent.parent
 FILES = (
+    "ipu_tf/lowering/tf1_private.py",
     "ipu_tf/lowering/tf_private.py",
     "ipu_tf/lowering/jax_private.py",
     "ipu_tf/device/jax_effects.py",
@@ -60,6 +61,54 @@ def test_a_write_moves_a_variable_to_other_memory_while_its_tensor_is_held() -> 
             assert after.ctypes.data != view.ctypes.data
             view, anchor = after, newer
         assert anchor is not None
+
+
+def test_variables_read_together_are_those_read_one_by_one() -> None:
+    from ipu_tf.lowering.variables import TensorFlowVariable, snapshots
+
+    values = (1.0, [1.0, 2.0], np.int64(3), tf.constant(1.0, tf.bfloat16), [True])
+    hosts = [TensorFlowVariable(tf.Variable(value)) for value in values]
+    with tf.Graph().as_default(), tf.device("/device:IPU:7"):
+        together = [view for view, _ in snapshots(hosts)]
+    for host, view in zip(hosts, together, strict=True):
+        alone, _ = host.snapshot()
+        assert (view.ctypes.data, view.dtype) == (alone.ctypes.data, alone.dtype)
+        np.testing.assert_array_equal(view, alone)
+    assert snapshots([]) == []
+
+
+def test_elements_read_without_next_are_those_of_next() -> None:
+    from ipu_tf.lowering import tf_private
+
+    none = tf.experimental.Optional.empty(tf.TensorSpec([]))
+    numbers = tf.data.Dataset.range(3).map(lambda i: {"b": (tf.cast(i, tf.float32), none), "a": tf.fill([i, 2], i)})
+    read = tf_private.element_reader(tf_private.stock_iterator(numbers))
+    assert read is not None
+    for element in numbers:
+        with tf.Graph().as_default(), tf.device("/device:IPU:7"):
+            found = read()
+        for one, other in zip(found, (element["a"], element["b"][0]), strict=True):
+            np.testing.assert_array_equal(one, other)
+    with pytest.raises(StopIteration):
+        read()
+
+
+def test_what_a_dataset_raises_is_raised_where_it_is_read() -> None:
+    from ipu_tf.lowering import tf_private
+
+    bad = tf.data.Dataset.range(2).map(lambda i: tf.debugging.check_numerics(1.0 / tf.cast(i, tf.float32), "no number"))
+    read = tf_private.element_reader(tf_private.stock_iterator(bad))
+    assert read is not None
+    with pytest.raises(tf.errors.InvalidArgumentError, match="no number"):
+        read()
+
+
+def test_only_tensors_are_read_without_next() -> None:
+    from ipu_tf.lowering import tf_private
+
+    ragged = tf.data.Dataset.from_tensors(tf.ragged.constant([[1], [2, 3]]))
+    assert tf_private.element_reader(tf_private.stock_iterator(ragged)) is None
+    assert tf_private.element_reader(iter([np.zeros(2)])) is None
 
 
 def test_a_marker_survives_lowering() -> None:

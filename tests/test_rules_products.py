@@ -174,3 +174,36 @@ def test_a_prescribed_algorithm_is_refused() -> None:
     )
     with pytest.raises(NotImplementedError, match="tf32"):
         traced_module(case.parse(), A, B)
+
+
+def _gradient_of_weights(x: tf.Tensor, w: tf.Tensor, g: tf.Tensor) -> Any:
+    with tf.GradientTape() as tape:
+        tape.watch(w)
+        product = tf.matmul(x, w)
+    return tape.gradient(product, w, g)
+
+
+@pytest.mark.parametrize(
+    ("samples", "weights"),
+    [((8, 12, 25), (25, 6)), ((3, 8, 12, 25), (25, 6)), ((3, 8, 12, 25), (8, 25, 6))],
+    ids=["a batch", "two batches", "one of two batches"],
+)
+def test_a_sum_of_products_is_one_product(samples: tuple[int, ...], weights: tuple[int, ...]) -> None:
+    arrays = [rng.normal(size=size).astype(np.float32) for size in (samples, weights, (*samples[:-1], 6))]
+    case = Case("", _gradient_of_weights, tuple(arrays), ("stablehlo.dot_general", "stablehlo.reduce"))
+    case.check()
+    jaxpr = traced_module(lowered(_gradient_of_weights, *arrays), *arrays)
+    assert "reduce_sum" not in {equation.primitive.name for equation in jaxpr.eqns}
+
+
+def test_a_sum_beside_its_products_stays_a_sum() -> None:
+    """Where the products are asked for as well, they are computed anyway."""
+    left, right = (rng.normal(size=size).astype(np.float32) for size in ((4, 3, 5), (4, 5, 2)))
+
+    def both(x: tf.Tensor, y: tf.Tensor) -> Any:
+        product = tf.matmul(x, y)
+        return product, tf.reduce_sum(product, 0)
+
+    Case("", both, (left, right), ("stablehlo.dot_general",)).check()
+    jaxpr = traced_module(lowered(both, left, right), left, right)
+    assert "reduce_sum" in {equation.primitive.name for equation in jaxpr.eqns}

@@ -340,14 +340,65 @@ def test_a_run_is_planned_once(session: Any) -> None:
     assert len(session.graph.get_operations()) == count
 
 
-def test_an_eager_op_in_a_device_scope() -> None:
-    soft = tf.config.get_soft_device_placement()
+EAGER_OPS = {
+    "matmul": lambda: tf.matmul(tf.reshape(tf.range(6.0), [2, 3]), tf.ones([3, 2]), transpose_b=False),
+    "a number beside a tensor": lambda: tf.constant([1.0, 2.0]) * 3.0,
+    "a list of tensors": lambda: tf.concat([tf.zeros([2]), tf.ones([3])], axis=0),
+    "several results": lambda: tf.add_n(tf.split(tf.reshape(tf.range(6.0), [2, 3]), 3, axis=1)),
+    "integers": lambda: tf.cast(tf.range(4), tf.float32) + tf.cast(tf.argmax([1, 3, 2]), tf.float32),
+    "a variable that is read": lambda: tf.Variable([1.0, 2.0]) + 1.0,
+}
+
+
+@pytest.mark.parametrize("name", EAGER_OPS)
+def test_eager_ops_in_a_device_scope(name: str) -> None:
+    expected = EAGER_OPS[name]()
+    with device_work() as work, tf.device(IPU):
+        got = EAGER_OPS[name]()
+    assert work.counts.executions >= 1
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
+
+
+def test_an_eager_op_is_compiled_once_for_its_shapes() -> None:
+    with ipu.scopes.ipu_scope(IPU), device_work() as work:
+        for value in (1.0, 2.0, 3.0):
+            assert float(tf.add(tf.fill([], value), tf.ones([]))) == value + 1.0
+    with ipu.scopes.ipu_scope(IPU), device_work() as again:
+        tf.add(tf.fill([], 4.0), tf.ones([]))
+    assert again.counts.executions < work.counts.executions
+    assert again.counts.programs == 0
+
+
+def test_a_gradient_tape_sees_eager_ops_of_a_device() -> None:
+    x = tf.constant([1.0, 2.0])
+    with tf.GradientTape() as tape, tf.device(IPU):
+        tape.watch(x)
+        y = tf.reduce_sum(x * x)
+    np.testing.assert_allclose(tape.gradient(y, x), [2.0, 4.0])
+
+
+def test_a_device_scope_of_the_host_within_one_of_an_ipu() -> None:
     x = tf.constant(1.0)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="Could not satisfy device specification"), tf.device(IPU):
-        _ = x + 1.0
-    with tf.device(IPU), tf.device(CPU):
+    with device_work() as work, tf.device(IPU), tf.device(CPU):
         assert float(x + 1.0) == 2.0
-    assert tf.config.get_soft_device_placement() == soft
+    assert work.counts.executions == 0
+
+
+REFUSED_EAGERLY = {
+    "an update": (lambda: tf.Variable(1.0).assign_add(1.0), "works on a variable"),
+    "a function": (tf.function(lambda: tf.constant(1.0) + 1.0), "A function is not run by its ops"),
+    "an op that does not compile": (
+        lambda: tf.raw_ops.Unbatch(batched_tensor=[1.0], batch_index=[[0, 0, 1]], id=0, timeout_micros=1),
+        "cannot be comp",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_EAGERLY)
+def test_what_is_refused_eagerly_on_an_ipu(name: str) -> None:
+    run, says = REFUSED_EAGERLY[name]
+    with pytest.raises(tf.errors.InvalidArgumentError, match=says), tf.device(IPU):
+        run()
 
 
 def test_a_function_of_the_host_with_ops_on_an_ipu() -> None:

@@ -15,7 +15,7 @@ from ipu_tf.device.errors import MiniBatchesError
 from ipu_tf.device.pipeline_passes import passes
 from ipu_tf.device.pipeline_plan import routes
 from ipu_tf.device.stage_program import StageProgram
-from ipu_tf.device.timetable import TaskKind
+from ipu_tf.device.timetable import Recomputation, TaskKind
 from ipu_tf.lowering.build import program_function
 from ipu_tf.lowering.module import Module, parse
 from ipu_tf.lowering.stage_loops import step_stages
@@ -215,3 +215,31 @@ def test_a_step_without_markers_is_no_pipeline() -> None:
     step = module(["x", "w0"], ["h"], [FORWARD[0]], {})
     assert step_stages(step, "in", "out", 1, 1) is None
     assert np.isclose(float(program_function(step)([jnp.float32(2), jnp.float32(3)], {})[0][0]), 6)
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_what_is_computed_again_starts_from_what_is_kept(checkpoint: bool) -> None:
+    inside = [op("s", "sine", "x"), op("p", "multiply", "c", "w0"), op("h", "exponential", "p")]
+    kept = call("ipu.recomputation_checkpoint", "c", "s", {}) if checkpoint else op("c", "cosine", "s")
+    back = [*BACKWARD[:-1], op("dp", "multiply", "d0", "p"), op("g0", "multiply", "dp", "s")]
+    lines = [inside[0], kept, *inside[1:], *FORWARD[1:], *back, *UPDATE]
+    lines = [
+        line.replace("\\22training", "\\22recomputation\\22: \\22THEN_BACKPROPAGATE\\22, \\22training")
+        for line in lines
+    ]
+    program = cut(module(["x", "w0", "w1"], ["loss", "u0", "u1"], lines, {"w0": "u0", "w1": "u1"}))
+    assert program.recomputation is Recomputation.THEN_BACKPROPAGATE
+    first, again = program.segments[0], program.segments[-1]
+    assert (again.kind, again.stage, len(program.segments)) == (TaskKind.RECOMPUTE, 0, 5)
+    assert not again.infeeds and not again.states and not again.hidden
+    assert again.constants == (1,)
+    assert routes(program).kept[0] == set(again.inputs)
+    assert len(again.inputs) == 1 and (0 in again.inputs) is not checkpoint
+    assert len(again.outputs) == (1 if checkpoint else 2)
+    outputs, *_ = first.run((), {}, (jnp.float32(2),), (), (), {"in": (jnp.float32(5),)})
+    made = dict(zip(first.outputs, outputs, strict=True))
+    assert not set(again.outputs) & set(made)  # the forward pass gives nothing that is computed again
+    values, *_ = again.run((), {}, (jnp.float32(2),), tuple(made[value] for value in again.inputs), (), {})
+    sine = np.sin(np.float32(5))
+    wanted = {float(2 * sine)} if checkpoint else {float(sine), float(2 * np.cos(sine))}
+    np.testing.assert_allclose(sorted(map(float, values)), sorted(wanted), rtol=1e-6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import unittest
 from collections.abc import Callable
 from typing import Any
@@ -232,3 +233,13 @@ def test_unknown_names_stay_unknown() -> None:
     tf.test.TestCase()._assert_all_in_tolerance([999, 1000], 1000)
     with pytest.raises(AssertionError):
         tf.test.TestCase()._assert_all_in_tolerance([998], 1000)
+
+
+def test_a_test_for_the_model_alone_runs_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for before in (None, "--use_on_demand"):
+        monkeypatch.delenv("TF_POPLAR_FLAGS", raising=False)
+        if before:
+            monkeypatch.setenv("TF_POPLAR_FLAGS", before)
+        assert not ipu.utils.running_on_ipu_model()
+        assert tu.skip_on_hw(ipu.utils.running_on_ipu_model)()
+        assert os.environ.get("TF_POPLAR_FLAGS") == before

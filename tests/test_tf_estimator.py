@@ -103,3 +103,36 @@ def test_frame_input() -> None:
     [(features, labels)] = function().as_numpy_iterator()
     np.testing.assert_array_equal(features["a"], [0, 1, 2])
     assert sorted(features) == ["a", "b"] and list(labels) == ["a"]
+
+
+def test_train_and_evaluate() -> None:
+    settings = tf_estimator.RunConfig(save_checkpoints_steps=2, save_summary_steps=1, log_step_count_steps=None)
+    mine = tf_estimator.Estimator(on_host, config=settings)
+    steps: list[int] = []
+
+    def evaluated() -> tf.data.Dataset:
+        steps.append(int(mine.get_variable_value("global_step")))
+        return programs.once()
+
+    training = tf_estimator.TrainSpec(programs.input_fn, max_steps=5)
+    evaluation = tf_estimator.EvalSpec(evaluated, steps=None, throttle_secs=0)
+    results, exported = tf_estimator.train_and_evaluate(mine, training, evaluation)
+    assert steps[-1] == 5
+    assert len(steps) >= 3
+    assert results == mine.evaluate(programs.once)
+    assert exported == []
+    steps.clear()
+    again = tf_estimator.EvalSpec(evaluated, throttle_secs=1000)
+    tf_estimator.train_and_evaluate(mine, tf_estimator.TrainSpec(programs.input_fn, max_steps=9), again)
+    assert steps == [9]
+
+
+@pytest.mark.parametrize("make", [tf_estimator.TrainSpec, tf_estimator.EvalSpec])
+def test_specs_check_their_steps(make: Any) -> None:
+    with pytest.raises(ValueError, match="Must specify .*steps > 0, given: 0"):
+        make(programs.input_fn, 0)
+
+
+def test_exporters_are_refused() -> None:
+    with pytest.raises(EmulationError, match="exporters went with TensorFlow's estimators"):
+        tf_estimator.EvalSpec(programs.input_fn, exporters=["best"])

@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.experimental import io_callback
 
 from ipu_tf.device import queues
 from ipu_tf.device.jax_effects import forget_effects, quiet_callbacks
+from ipu_tf.device.patience import next_element
 from ipu_tf.device.program import Arrays, Types
 from ipu_tf.device.replicas import AXIS
 
@@ -29,18 +31,27 @@ _failures: list[BaseException] = []
 def dequeue(name: str, types: Types, replicas: int = 1) -> Arrays:
     """The next element of an infeed, asked for by the running program."""
 
-    return call_host(lambda: queues.infeed(name).next(), types, replicas=replicas)
+    return call_host(lambda: next_element(queues.infeed(name)), types, replicas=replicas)
 
 
-def enqueue(name: str, row: Sequence[jax.Array], replicas: int = 1) -> None:
-    """One row for an outfeed, given by the running program; of several replicas, with an axis of replicas in front."""
+def enqueue(name: str, row: Sequence[jax.Array], replicas: int = 1, given: jax.Array | None = None) -> None:
+    """One row for an outfeed, given by the running program; of several replicas, with an axis of replicas in front.
 
-    def give(*values: np.ndarray) -> None:
+    Args:
+        name: of the outfeed.
+        row: what this replica gives.
+        replicas: how many replicas give theirs.
+        given: whether there is a row, `bool[]`: it counts if any replica has one. There always is by default.
+    """
+
+    def give(there: np.ndarray, *values: np.ndarray) -> None:
         queue = queues.outfeed(name)
-        queue.put(values if queue.last_only else [np.asarray(value)[None] for value in values], 1)
+        if np.any(there):
+            queue.put(values if queue.last_only else [np.asarray(value)[None] for value in values], 1)
 
+    there = jnp.bool_(True) if given is None else given
     # JAX takes no ordered call under its map over replicas. The iterations of a loop keep the order.
-    io_callback(give, None, *_of_all(row, replicas), ordered=replicas == 1)
+    io_callback(give, None, *_of_all([there, *row], replicas), ordered=replicas == 1)
 
 
 def call_host(function: Callable[..., Sequence[Any]], types: Types, *operands: jax.Array, replicas: int = 1) -> Arrays:

@@ -5,9 +5,12 @@ Every variable the project understands has a function here; a test checks that n
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 
 _DEFAULT_IPUS = 16
+_DEFAULT_FEED_TIMEOUT = 600.0
 _OTHERS = ("POPLAR_ENGINE_OPTIONS", "POPLAR_LOG_LEVEL", "GCDA_OPTIONS")
 # What these say in a process that runs a program on its own.
 _ALONE = {
@@ -47,6 +50,24 @@ def ci_ipu_count() -> int | None:
     return int(text)
 
 
+def feed_timeout() -> float:
+    """For how many seconds a program waits for an element of an infeed: `IPU_TF_FEED_TIMEOUT`, by default 600.
+
+    Raises:
+        ValueError: if the variable is not a positive number.
+    """
+    text = os.environ.get("IPU_TF_FEED_TIMEOUT", "").strip()
+    if not text:
+        return _DEFAULT_FEED_TIMEOUT
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0:
+        raise ValueError(f"IPU_TF_FEED_TIMEOUT must be a positive number of seconds. Received: {text!r}.")
+    return seconds
+
+
 def under_address_sanitizer() -> bool:
     """Whether the process is set up for AddressSanitizer: `ASAN_OPTIONS` is set."""
     return "ASAN_OPTIONS" in os.environ
@@ -55,6 +76,20 @@ def under_address_sanitizer() -> bool:
 def poplar_flags() -> str:
     """The text of `TF_POPLAR_FLAGS`; empty if it is not set. The module `ipu_tf.flags` understands it."""
     return os.environ.get("TF_POPLAR_FLAGS", "")
+
+
+@contextlib.contextmanager
+def poplar_flag(flag: str) -> Iterator[None]:
+    """Within it, `TF_POPLAR_FLAGS` has one more flag."""
+    before = os.environ.get("TF_POPLAR_FLAGS")
+    os.environ["TF_POPLAR_FLAGS"] = f"{before or ''} {flag}".strip()
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["TF_POPLAR_FLAGS"]
+        else:
+            os.environ["TF_POPLAR_FLAGS"] = before
 
 
 def other_options() -> dict[str, str]:

@@ -24,6 +24,26 @@ class InfeedExhausted(DeviceError):
         )
 
 
+class InfeedStarved(DeviceError):
+    """No element came from an infeed for a long time.
+
+    Attributes:
+        queue: the infeed's name.
+        step: the number of the element that was waited for.
+        seconds: how long.
+    """
+
+    def __init__(self, queue: str, step: int, seconds: float) -> None:
+        self.queue = queue
+        self.step = step
+        self.seconds = seconds
+        super().__init__(
+            f"The infeed '{queue}' gave nothing for {seconds:.1f} seconds: step {step} of its data is still awaited. "
+            "See what the dataset waits for; the environment variable IPU_TF_FEED_TIMEOUT sets the seconds that a "
+            "program waits for an element."
+        )
+
+
 class ElementShapeError(DeviceError, ValueError):
     """An element of an infeed has another shape than those before it."""
 

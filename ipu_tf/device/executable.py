@@ -15,6 +15,7 @@ from ipu_tf.device import artifacts, callbacks, connection, executable_cache, hi
 from ipu_tf.device.counters import COUNTERS
 from ipu_tf.device.exceptions import EXCEPTIONS, check_exceptions
 from ipu_tf.device.loop_run import LoopRun
+from ipu_tf.device.patience import next_element
 from ipu_tf.device.pipeline_engine import PipelineRun
 from ipu_tf.device.pipeline_placement import on_one_device, parameter_homes, stage_devices
 from ipu_tf.device.program import Arrays, Hidden, Program, StraightPart
@@ -147,8 +148,8 @@ class Executable:
     def _element(self, name: str) -> Arrays:
         """The next element of an infeed on the device: one for each replica."""
         if self.replicas.count == 1:
-            return tuple(jax.device_put(array) for array in queues.infeed(name).next())
-        elements = [queues.infeed(name).next() for _ in range(self.replicas.count)]
+            return tuple(jax.device_put(array) for array in next_element(queues.infeed(name)))
+        elements = [next_element(queues.infeed(name)) for _ in range(self.replicas.count)]
         return tuple(self.replicas.place(np.stack(arrays), 0) for arrays in zip(*elements, strict=True))
 
     def compiled(self, key: Any, make: Callable[[], Any], donate: tuple[int, ...]) -> Any:

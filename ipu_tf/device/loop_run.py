@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -11,6 +12,7 @@ from ipu_tf.device import queues
 from ipu_tf.device.errors import MiniBatchesError
 from ipu_tf.device.hidden import ITERATION
 from ipu_tf.device.loop import replicated_chunk_function
+from ipu_tf.device.patience import PatientStager
 from ipu_tf.device.program import Arrays, Hidden, LoopPart
 from ipu_tf.device.slots import Slots
 from ipu_tf.device.stager import StagedChunk, Stager
@@ -64,7 +66,7 @@ class LoopRun:
             The hidden state, the number of iterations run, and what ended the loop early, or None.
         """
         done, error = 0, None
-        with Stager(self._part, self.capacity, self._buffers) as stager:
+        with PatientStager(self._part, self.capacity, self._buffers) as stager:
             while True:
                 left = 0 if stopped else self._left(done)
                 chunk = stager.take(left)
@@ -98,10 +100,10 @@ class LoopRun:
             self._carry, self._constants, self._hidden, arrays, np.int32(chunk.count)
         )
         # The staging buffers may be filled again only once the device has read them.
-        ran = int(index)
+        ran, given, more = jax.device_get((index, counts, goes_on))
         for name, queue in self._outfeeds.items():
-            queue.put(rows[name], int(counts[name]))
-        return ran, bool(goes_on)
+            queue.put(rows[name], int(given[name]))
+        return int(ran), bool(more)
 
 
 def _check_mini_batches(part: LoopPart, iterations: int | None) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 
 import jax
 import numpy as np
@@ -20,6 +21,8 @@ _U32, _U64 = np.uint32, np.uint64
 _MULTIPLIERS = (_U64(0xD2511F53), _U64(0xCD9E8D57))
 _KEY_STEPS = (_U32(0x9E3779B9), _U32(0xBB67AE85))
 _ROUNDS = 10
+_CHUNK = 1 << 15
+"""Most elements that are computed at a time."""
 
 
 @functools.partial(jax.jit, static_argnames=("shape", "dtype"))
@@ -27,8 +30,8 @@ def philox_bits(state: jax.Array, shape: tuple[int, ...], dtype: np.dtype) -> tu
     """Random bits, and the state to draw the next ones from.
 
     Every element computes the whole block it lies in and keeps its own part. That is up to four times the
-    arithmetic of computing each block once, but there is nothing to shuffle: XLA vectorises it and fuses it
-    with what uses the bits, which on a CPU takes a tenth of the time.
+    arithmetic of computing each block once, but there is nothing to shuffle: XLA vectorises it, which on a CPU
+    takes a tenth of the time.
 
     Args:
         state: 3 `uint64` (key, low and high word of the counter), or 2 (key and low word; the high one is 0).
@@ -44,14 +47,31 @@ def philox_bits(state: jax.Array, shape: tuple[int, ...], dtype: np.dtype) -> tu
     count = math.prod(shape)
     per_block = 2 if dtype.itemsize == 8 else 4
     counter = (state[1], state[2] if state.shape == (3,) else _U64(0) * state[1])
-    position = lax.iota(_U64, count)
-    low, high = _advanced(counter, position // _U64(per_block))
-    words = _block(_halves(state[0]), (*_halves(low), *_halves(high)))
-    lane = position % _U64(per_block)
-    bits = _pick_64_bits(words, lane) if per_block == 2 else _pick_32_bits(words, lane)
+
+    def at(position: jax.Array) -> jax.Array:
+        low, high = _advanced(counter, position // _U64(per_block))
+        words = _block(_halves(state[0]), (*_halves(low), *_halves(high)))
+        lane = position % _U64(per_block)
+        picked = _pick_64_bits(words, lane) if per_block == 2 else _pick_32_bits(words, lane)
+        return picked.astype(dtype)
+
     after = (state[0], *_advanced(counter, _U64(-(-count // per_block))))
     new_state = lax.concatenate([lax.expand_dims(word, (0,)) for word in after[: state.shape[0]]], 0)
-    return new_state, lax.reshape(bits.astype(dtype), shape)
+    return new_state, lax.reshape(_in_chunks(at, count), shape)
+
+
+def _in_chunks(at: Callable[[jax.Array], jax.Array], count: int) -> jax.Array:
+    """`at` of the positions up to `count`, in memory: the loop keeps XLA from computing them anew for each use.
+
+    A mask of dropout is used going forward and back, and by the gradient of a pooling layer below it once for each
+    place of a window. An optimization barrier would not do: XLA drops it before it fuses.
+    """
+    chunks = -(-count // _CHUNK)
+    if chunks < 2:
+        return at(lax.iota(_U64, count))
+    chunk = -(-count // chunks)
+    starts = lax.iota(_U64, chunks) * _U64(chunk)
+    return lax.map(lambda start: at(start + lax.iota(_U64, chunk)), starts).reshape(-1)[:count]
 
 
 def _advanced(counter: tuple[jax.Array, jax.Array], blocks: jax.Array | np.uint64) -> tuple[jax.Array, jax.Array]:

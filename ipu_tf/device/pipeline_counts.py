@@ -6,7 +6,9 @@ import dataclasses
 import threading
 from collections import Counter
 from collections.abc import Mapping
+from typing import Any
 
+from ipu_tf.device.pipeline_clock import Measured, PipelineClock
 from ipu_tf.device.timetable import Task, TaskKind, Timetable
 
 
@@ -20,8 +22,9 @@ class PipelineCounts:
         order: the tasks of the last pass, in the order in which they were given to the devices.
         executions: how many executables each device ran of each kind, by device and kind.
         stash_peaks: for each stage the most micro-batches whose activations it kept at once; 0 in inference.
-        stash_bytes: for each stage the most bytes that these took.
+        stash_bytes: for each stage the most bytes that these took, those computed again for a backward pass included.
         weights: for each stage the bytes of the variables that live on its device alone.
+        measured: the tasks of the last pass with the times they took, where `run_on_devices` asked for them.
     """
 
     timetable: Timetable | None
@@ -31,6 +34,7 @@ class PipelineCounts:
     stash_peaks: tuple[int, ...]
     stash_bytes: tuple[int, ...]
     weights: tuple[int, ...]
+    measured: tuple[Measured, ...] = ()
 
 
 class PipelineRecorder:
@@ -38,12 +42,15 @@ class PipelineRecorder:
 
     Args:
         mapping: the device of each stage.
+        measure: whether to measure the times of tasks.
 
     Attributes:
         weights: see `PipelineCounts`.
     """
 
-    def __init__(self, mapping: tuple[int, ...]) -> None:
+    def __init__(self, mapping: tuple[int, ...], measure: bool = False) -> None:
+        self._measure = measure
+        self._clock: PipelineClock | None = None
         self._timetable: Timetable | None = None
         self._mapping = mapping
         self._passes = 0
@@ -55,6 +62,9 @@ class PipelineRecorder:
 
     def start_pass(self, timetable: Timetable) -> None:
         """One more pass through a timetable begins."""
+        self.stop_clock()
+        if self._measure:
+            self._clock = PipelineClock(max(self._mapping) + 1)
         self._passes += 1
         self._timetable = timetable
         self._order = []
@@ -63,9 +73,17 @@ class PipelineRecorder:
         """A task was given to its device."""
         self._order.append(task)
 
-    def execution(self, kind: TaskKind, stage: int) -> None:
-        """An executable was given to a stage's device."""
-        self._executions[self._mapping[stage], kind] += 1
+    def execution(self, task: Task, done: Any) -> None:
+        """An executable was given to the device of a task's stage; `done` is there when it is finished."""
+        device = self._mapping[task.stage]
+        self._executions[device, task.kind] += 1
+        if self._clock is not None:
+            self._clock.given(task, device, done)
+
+    def stop_clock(self) -> tuple[Measured, ...]:
+        """The times of the tasks of the pass so far; nothing more of it is measured."""
+        clock, self._clock = self._clock, None
+        return clock.stop() if clock is not None else ()
 
     def stashed(self, stage: int, micro_batches: int, size: int) -> None:
         """What a stage keeps now."""
@@ -82,6 +100,7 @@ class PipelineRecorder:
             stash_peaks=tuple(self._peaks),
             stash_bytes=tuple(self._bytes),
             weights=self.weights,
+            measured=self.stop_clock(),
         )
 
 

@@ -23,6 +23,7 @@ from ipu_tf.device.hidden import SEED
 from ipu_tf.device.pipeline_counts import PipelineRecorder, record
 from ipu_tf.device.pipeline_functions import StageFunctions
 from ipu_tf.device.pipeline_passes import passes
+from ipu_tf.device.pipeline_placement import measures_times
 from ipu_tf.device.pipeline_plan import routes
 from ipu_tf.device.pipeline_state import PipelineState
 from ipu_tf.device.program import Arrays, Hidden, LoopPart
@@ -76,7 +77,7 @@ class PipelineRun:
         self._functions: StageFunctions = executable.kept(
             ("stages", index), lambda: StageFunctions(self._program, donate=donate)
         )
-        self._recorder = PipelineRecorder(self._program.mapping)
+        self._recorder = PipelineRecorder(self._program.mapping, measures_times())
         self._hidden = hidden
         self._state = PipelineState(self._program, self._devices, hidden)
         own = {place for place, value in enumerate(self._program.carried) if value in self._program.homes}
@@ -108,6 +109,7 @@ class PipelineRun:
             self._wait(0)
         except BaseException:
             self._settle()
+            self._recorder.stop_clock()
             raise
         self._finish()
         hidden = {**self._hidden, SEED: self._state.seed} if SEED in self._hidden else self._hidden
@@ -173,7 +175,7 @@ class PipelineRun:
         if self._part.most_steps is not None:
             self._hand_out(self._rows)
         self._recorder.task(task)
-        self._recorder.execution(task.kind, task.stage)
+        self._recorder.execution(task, done)
         if self._program.training:
             self._recorder.stashed(task.stage, *state.stashed(task.stage))
         state.release(segment, micro_batch)
@@ -203,6 +205,9 @@ class PipelineRun:
     def _deliver(self, index: int, segment: StageSegment, micro_batch: int, outputs: Arrays) -> None:
         """Sends what a pass made to the stages that take it."""
         state = self._state
+        if segment.kind is TaskKind.RECOMPUTE:
+            state.repeated[segment.stage][micro_batch] = dict(zip(segment.outputs, outputs, strict=True))
+            return
         for value, array, stages in zip(segment.outputs, outputs, self._routes.receivers[index], strict=True):
             for stage in stages:
                 state.inbox[stage][micro_batch][value] = self._put(array, stage)
@@ -223,7 +228,7 @@ class PipelineRun:
             outputs, rows, done = function(taken, given, state.tokens[step.stage])
             made.update({value: (array, step.stage) for value, array in zip(step.outputs, outputs, strict=True)})
             self._rows.extend(rows.items())
-            self._recorder.execution(TaskKind.UPDATE, step.stage)
+            self._recorder.execution(Task(TaskKind.UPDATE, step.stage), done)
             self._running.append(done)
         given_away: set[int] = set()
         for weight, value in self._program.written.items():

@@ -19,7 +19,7 @@ def passes(program: StageProgram, total: int) -> list[Timetable]:
         MiniBatchesError: for a number of micro-batches that makes no whole number of updates.
         MicroBatchCountError: for a number of them to an update that the schedule cannot run.
     """
-    shape = PipelineShape(program.stages, program.mapping, program.training)
+    shape = PipelineShape(program.stages, program.mapping, program.training, program.recomputation)
     schedule = Schedule(program.schedule)
     if program.count:
         if total % program.count:

@@ -27,6 +27,7 @@ _told: dict[str, None] = {}
 @dataclasses.dataclass
 class _Setting:
     mode: Mode = "auto"
+    measure: bool = False
 
 
 _setting = _Setting()
@@ -42,7 +43,7 @@ class PipelineDevicesError(DeviceError, NotImplementedError):
         )
 
 
-def run_on_devices(mode: Mode = "auto") -> None:
+def run_on_devices(mode: Mode = "auto", measure: bool = False) -> None:
     """Says on what pipelines run from now on, in this process.
 
     Each IPU of a pipeline's device mapping is then a JAX device of its own, IPU i the i-th of `jax.local_devices()`: on
@@ -53,13 +54,19 @@ def run_on_devices(mode: Mode = "auto") -> None:
         mode: "devices": on JAX devices, stage by stage after the schedule's timetable, or not at all; "loop": on one,
             as one loop; "auto" (where nothing is said): on devices where there are enough of them and the pipeline can
             be cut into stages, else as one loop, which the log then says, and `pipelines_on_one_device()`.
+        measure: whether to measure when devices do their tasks, for `pipeline_counts().measured` and traces.
 
     Raises:
         ValueError: for another word.
     """
     if mode not in get_args(Mode):
         raise ValueError(f"run_on_devices takes one of {list(get_args(Mode))}. Received: {mode!r}.")
-    _setting.mode = mode
+    _setting.mode, _setting.measure = mode, measure
+
+
+def measures_times() -> bool:
+    """Whether the times of tasks are measured where pipelines run on several devices."""
+    return _setting.measure
 
 
 def pipelines_on_one_device() -> tuple[str, ...]:
@@ -134,7 +141,7 @@ def on_one_device(tree: Any) -> Any:
 
 def _not_scheduled(stages: StageProgram) -> str | None:
     """Why the schedule cannot run the pipeline."""
-    shape = PipelineShape(stages.stages, stages.mapping, stages.training)
+    shape = PipelineShape(stages.stages, stages.mapping, stages.training, stages.recomputation)
     try:
         if stages.count:
             timetable(Schedule(stages.schedule), shape, stages.count)

@@ -28,7 +28,8 @@ class PipelineState:
         tokens: of each stage something small on its device.
         seed: where the next micro-batch's random draws start; None without.
         inbox: of each stage, by micro-batch, what was sent to it.
-        stash: of each stage, by micro-batch, what its backward pass takes of its forward pass.
+        stash: of each stage, by micro-batch, what its forward pass leaves: for its backward pass, or to be repeated.
+        repeated: of each stage, by micro-batch, what its repeated forward pass gave.
         seeds: by micro-batch where each of its draws starts.
     """
 
@@ -47,24 +48,29 @@ class PipelineState:
         """Between two passes nothing is under way."""
         self.inbox = [collections.defaultdict[int, dict[int, jax.Array]](dict) for _ in range(self._stages)]
         self.stash: list[dict[int, dict[int, jax.Array]]] = [{} for _ in range(self._stages)]
+        self.repeated: list[dict[int, dict[int, jax.Array]]] = [{} for _ in range(self._stages)]
         self.seeds: dict[int, Arrays] = {}
 
     def take(self, segment: StageSegment, micro_batch: int) -> Arrays:
         """What a pass takes of its micro-batch."""
-        stashed = self.stash[segment.stage].get(micro_batch, {}) if segment.kind is TaskKind.BACKWARD else {}
-        there = {**self.inbox[segment.stage][micro_batch], **stashed}
+        there = dict(self.inbox[segment.stage][micro_batch])
+        if segment.kind is not TaskKind.FORWARD:
+            there |= self.stash[segment.stage].get(micro_batch, {})
+            there |= self.repeated[segment.stage].get(micro_batch, {})
         return tuple(there[value] for value in segment.inputs)
 
     def release(self, segment: StageSegment, micro_batch: int) -> None:
         """Lets go of what no later pass of the stage takes."""
         if segment.kind is TaskKind.BACKWARD:
             del self.stash[segment.stage][micro_batch]
-        self.inbox[segment.stage].pop(micro_batch, None)
+            self.repeated[segment.stage].pop(micro_batch, None)
+        if segment.kind is not TaskKind.RECOMPUTE:
+            self.inbox[segment.stage].pop(micro_batch, None)
 
     def stashed(self, stage: int) -> tuple[int, int]:
-        """How many micro-batches a stage keeps activations of, and their bytes."""
-        kept = self.stash[stage].values()
-        return len(kept), sum(array.nbytes for each in kept for array in each.values())
+        """How many micro-batches a stage keeps activations of, and their bytes, with those that it computed again."""
+        there = [*self.stash[stage].values(), *self.repeated[stage].values()]
+        return len(self.stash[stage]), sum(array.nbytes for each in there for array in each.values())
 
     def found(self, value: int, device: int) -> jax.Array:
         """A value, of this device if it has it, else of any."""

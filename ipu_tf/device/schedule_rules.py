@@ -31,6 +31,11 @@ def default_recomputation(schedule: Schedule) -> Recomputation:
     return Recomputation.THEN_BACKPROPAGATE
 
 
+def supports_recomputation(schedule: Schedule, recomputation: Recomputation) -> bool:
+    """Whether activations can be recomputed in this way under a schedule."""
+    return (schedule, recomputation) not in _UNSUPPORTED_RECOMPUTATION
+
+
 def start_offsets(schedule: Schedule, shape: PipelineShape) -> tuple[int, ...]:
     """The ticks at which micro-batches start within one period of the pipeline.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -25,7 +26,8 @@ class Slots:
 
     def results(self) -> Arrays:
         """The program's results."""
-        return tuple(jnp.asarray(self._arrays[slot]) for slot in self._program.results)
+        arrays = [self._arrays[slot] for slot in self._program.results]
+        return tuple([array if isinstance(array, jax.Array) else jnp.asarray(array) for array in arrays])
 
     def read(self, slots: Sequence[int]) -> tuple[Any, ...]:
         """The arrays in some slots."""
@@ -39,7 +41,8 @@ class Slots:
         """The arrays that part `index` reads: those whose buffers it takes over, and those it must leave."""
         dying = self._program.dying_slots(index)
         live = {slot: self._arrays[slot] for slot in self._program.parts[index].live_in}
-        taken = {slot: array for slot, array in live.items() if slot in dying and self._alone(slot)}
+        alone = self._alone()
+        taken = {slot: array for slot, array in live.items() if slot in dying and slot in alone}
         for slot in taken:
             del self._arrays[slot]
         return taken, {slot: array for slot, array in live.items() if slot not in taken}
@@ -53,17 +56,18 @@ class Slots:
             replaced: positions in the carry that need buffers of their own; all by default.
         """
         dying = self._program.dying_slots(index) - set(part.constants)
+        alone, uses = self._alone(), collections.Counter(part.carry_in)
         carry: list[jax.Array] = []
         for position, slot in enumerate(part.carry_in):
             array = self._arrays[slot]
             if replaced is not None and position not in replaced:
                 carry.append(array)
                 continue
-            own = slot in dying and slot not in part.carry_in[position + 1 :] and self._alone(slot)
-            carry.append(array if own and slot not in part.carry_in[:position] else jnp.array(array, copy=True))
+            own = slot in dying and slot in alone and uses[slot] == 1
+            carry.append(array if own else jnp.array(array, copy=True))
         return tuple(carry)
 
-    def _alone(self, slot: int) -> bool:
-        """Whether no other slot holds the very same JAX array."""
-        array = self._arrays[slot]
-        return isinstance(array, jax.Array) and sum(other is array for other in self._arrays.values()) == 1
+    def _alone(self) -> set[int]:
+        """The slots whose JAX array no other slot holds as well."""
+        holders = collections.Counter(map(id, self._arrays.values()))
+        return {s for s, array in self._arrays.items() if isinstance(array, jax.Array) and holders[id(array)] == 1}

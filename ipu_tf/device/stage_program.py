@@ -17,7 +17,7 @@ from typing import Any
 import jax
 
 from ipu_tf.device.program import Arrays, Hidden, Rows, Types
-from ipu_tf.device.timetable import TaskKind
+from ipu_tf.device.timetable import Recomputation, TaskKind
 
 Taken = tuple[Arrays, Hidden]
 """State and hidden state that an execution replaces."""
@@ -25,10 +25,10 @@ Taken = tuple[Arrays, Hidden]
 
 @dataclasses.dataclass(frozen=True)
 class StageSegment:
-    """A stage's forward or backward pass of one micro-batch.
+    """A stage's forward or backward pass of one micro-batch, or its forward pass repeated for what that one needs.
 
     Attributes:
-        kind: which of the two.
+        kind: which of them.
         stage: the stage's number.
         run: `(states, hidden, constants, inputs, seeds, elements) -> (outputs, states, hidden, rows)`, traceable by
             JAX.
@@ -86,7 +86,7 @@ class StageProgram:
         schedule: the number of its schedule.
         training: whether micro-batches go backward, and the weights are updated.
         count: how many micro-batches make one run of the schedule; 0, in inference, for as many as there are.
-        segments: in the order in which a micro-batch passes them.
+        segments: in the order in which a micro-batch passes them, and after these the repeated forward passes.
         updates: in an order in which they can run.
         carried: the value of each value that the loop carries.
         outer: the value of each other value that the loop reads.
@@ -94,6 +94,7 @@ class StageProgram:
         written: from a variable's value to the value that the update gives it.
         accumulators: from a value that is a piece of hidden state to its segment's index and key.
         draws: how many random draws a micro-batch makes.
+        recomputation: how activations come to be there for backward passes.
     """
 
     mapping: tuple[int, ...]
@@ -108,6 +109,7 @@ class StageProgram:
     written: Mapping[int, int]
     accumulators: Mapping[int, tuple[int, str]]
     draws: int
+    recomputation: Recomputation = Recomputation.NONE
 
     @property
     def stages(self) -> int:

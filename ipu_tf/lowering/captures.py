@@ -13,7 +13,7 @@ from ipu_tf.device.replicas import Replicas
 from ipu_tf.device.residency import RESIDENCY
 from ipu_tf.lowering import tf_private
 from ipu_tf.lowering.trace import Lowered
-from ipu_tf.lowering.variables import TensorFlowVariable, host_variable
+from ipu_tf.lowering.variables import TensorFlowVariable, host_variable, snapshots
 
 
 class Captures:
@@ -44,10 +44,10 @@ class Captures:
             homes: for each parameter of the program the JAX device it lives on, or None; the captures are the last.
         """
         where = list(homes)[len(homes) - len(self._values) :] if homes else [None] * len(self._values)
-        return [
-            value if isinstance(value, np.ndarray) else RESIDENCY.acquire(value, replicas, device)
-            for value, device in zip(self._values, where, strict=True)
-        ]
+        of_variables = [home for home, value in zip(where, self._values, strict=True) if not _is_tensor(value)]
+        variables = self.variables
+        held = iter(RESIDENCY.acquire_all(variables, replicas, of_variables, lambda: snapshots(variables)))
+        return [value if _is_tensor(value) else next(held) for value in self._values]
 
     def commit(self, results: Mapping[int, jax.Array] | Sequence[jax.Array]) -> None:
         """Keeps the new values of the variables that the function changes.
@@ -67,3 +67,7 @@ class Captures:
     def recover(self) -> None:
         """After a failed execution: the host has the newest values that are left."""
         RESIDENCY.recover(self.variables)
+
+
+def _is_tensor(value: TensorFlowVariable | np.ndarray) -> bool:
+    return isinstance(value, np.ndarray)

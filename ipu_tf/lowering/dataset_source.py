@@ -29,13 +29,19 @@ def eager_elements(dataset: tf.data.Dataset) -> Callable[[], Iterator[tuple[np.n
 
 
 def _elements(iterator: Any) -> Iterator[tuple[np.ndarray, ...]]:
+    read = tf_private.element_reader(iterator) or (lambda: _next_element(iterator))
     while True:
-        with tf_private.eager_mode():
-            try:
-                element = next(iterator)
-            except StopIteration:
-                return
-        yield tuple(tf_private.tensor_memory(tensor) for tensor in tf.nest.flatten(element))
+        try:
+            element = read()
+        except StopIteration:
+            return
+        yield element
+
+
+def _next_element(iterator: Any) -> tuple[np.ndarray, ...]:
+    with tf_private.eager_mode():
+        element = next(iterator)
+    return tuple(tf_private.tensor_memory(tensor) for tensor in tf.nest.flatten(element))
 
 
 class GraphDataset:

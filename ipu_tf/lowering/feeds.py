@@ -34,9 +34,15 @@ class PartFeeds:
             return list(self._elements.pop(queue))
         return list(callbacks.dequeue(queue, tuple(types), self._replicas))
 
-    def enqueue(self, queue: str, values: Sequence[jax.Array]) -> None:
-        """One more row for an outfeed."""
+    def enqueue(self, queue: str, values: Sequence[jax.Array], given: jax.Array | None = None) -> None:
+        """One more row for an outfeed.
+
+        Args:
+            queue: its name.
+            values: the row.
+            given: whether there is a row, `bool[]`; there always is by default. For outfeeds that are not staged.
+        """
         if queue in self._outfeeds:
             self.rows[queue] = tuple(values)
         else:
-            callbacks.enqueue(queue, values, self._replicas)
+            callbacks.enqueue(queue, values, self._replicas, given)

@@ -18,7 +18,8 @@ HOST_LOOKUP = "ipu.host_lookup"
 HOST_UPDATE = "ipu.host_update"
 HOST_APPLY = "ipu.host_apply"
 PRINT = "ipu.print"
-HOST_CALLS = frozenset({HOST_LOOKUP, HOST_UPDATE, HOST_APPLY, PRINT})
+PIPELINE_DEPTH = "ipu.pipeline_depth"
+HOST_CALLS = frozenset({HOST_LOOKUP, HOST_UPDATE, HOST_APPLY, PRINT, PIPELINE_DEPTH})
 
 _TOKEN = tf.TensorSpec([], tf.int32)
 
@@ -48,6 +49,12 @@ def apply_marker(table: str) -> tf.Operation:
 def print_marker(value: tf.Tensor, name: str) -> tf.Operation:
     """Prints a tensor on the host, in any case."""
     return _effect(PRINT, "print", [value], name=name)
+
+
+def checked_depth(count: tf.Tensor, overlap: int) -> tf.Tensor:
+    """A number of micro-batches, `int32[]`, of which the host has seen that a pipeline with this overlap can run it."""
+    [checked] = marker(PIPELINE_DEPTH, [count], [tf.TensorSpec([], tf.int32)], overlap=overlap)
+    return checked
 
 
 def _effect(target: str, kind: str, inputs: Sequence[tf.Tensor], **attributes: Any) -> tf.Operation:

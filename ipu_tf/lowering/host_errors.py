@@ -9,6 +9,7 @@ from ipu_tf.device.errors import (
     InfeedExhausted,
     InfeedInUse,
     InfeedShared,
+    InfeedStarved,
     MiniBatchesError,
     NoTrainingLoop,
     OutfeedShared,
@@ -23,6 +24,8 @@ def as_promised(error: BaseException) -> BaseException:
     """The TensorFlow error that stands for a device error; any other exception as it is."""
     if isinstance(error, InfeedExhausted):
         return tf.errors.OutOfRangeError(None, None, str(error))
+    if isinstance(error, InfeedStarved):
+        return tf.errors.DeadlineExceededError(None, None, str(error))
     if isinstance(error, UnknownQueue) and error.kind == "infeed":
         return tf.errors.FailedPreconditionError(
             None,

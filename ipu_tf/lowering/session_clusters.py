@@ -20,7 +20,7 @@ from ipu_tf.lowering import tf_private
 from ipu_tf.lowering.clustering import Cluster, plan
 from ipu_tf.lowering.embed import embed
 from ipu_tf.lowering.graph_pruning import part_of
-from ipu_tf.lowering.session_nodes import is_constant, is_ipu, needed, node
+from ipu_tf.lowering.session_nodes import is_constant, is_ipu, needed, node, placed_on
 from ipu_tf.lowering.target import Target
 
 Where = Callable[[int, int], Target]
@@ -106,7 +106,7 @@ def devices_named(graph: tf.Graph) -> frozenset[str]:
     count = tf_private.operation_count(graph)
     if count > seen.get("count", 0):
         made = graph.get_operations()[seen.get("count", 0) :]
-        seen["count"], seen["devices"] = count, seen.get("devices", frozenset()) | {o.device for o in made} - {""}
+        seen["count"], seen["devices"] = count, seen.get("devices", frozenset()) | set(map(placed_on, made)) - {""}
     return seen.get("devices", frozenset())
 
 

@@ -10,7 +10,7 @@ from ipu_tf.lowering import tf_private
 from ipu_tf.lowering.clustering import Node
 
 #: Ops of the host wherever they are placed: they hold or feed what lives there, or are Python.
-_OF_THE_HOST = frozenset(
+OF_THE_HOST = frozenset(
     {
         "EagerPyFunc",
         "IsVariableInitialized",
@@ -24,12 +24,13 @@ _OF_THE_HOST = frozenset(
     }
 )
 #: Ops that move data and compute nothing.
-_MOVING = frozenset({"AssignVariableOp", "Const", "Identity", "IdentityN", "NoOp", "ReadVariableOp", "StopGradient"})
+MOVING = frozenset({"AssignVariableOp", "Const", "Identity", "IdentityN", "NoOp", "ReadVariableOp", "StopGradient"})
 #: What may be done to a reference variable, whose value is on the host.
 _OF_REFERENCES = frozenset({"Assign", "Identity", "IsVariableInitialized", "SaveV2", "Save"})
 _CALLS = frozenset(
     {"Case", "If", "PartitionedCall", "StatefulPartitionedCall", "StatelessIf", "StatelessWhile", "While"}
 )
+_MARKER = "XlaCustomCallV2"
 _HANDED_ON = ("Enter", "Identity", "Merge", "NextIteration", "Switch")
 
 
@@ -38,11 +39,19 @@ def ordinal_of(operation: tf.Operation) -> int | None:
 
     An op that nobody placed goes where the variables are that it uses; a call of a function does not.
     """
-    devices = [operation.device]
-    if not operation.device and operation.type not in _CALLS:
+    devices = [placed_on(operation)]
+    if not devices[0] and operation.type not in _CALLS:
         devices = [_maker(tensor).device for tensor in operation.inputs if tensor.dtype == tf.resource]
     device = next(filter(is_ipu, devices), None)
     return None if device is None else int(tf.DeviceSpec.from_string(device).device_index or 0)
+
+
+def placed_on(operation: tf.Operation) -> str:
+    """The device that an op is placed on; an empty string if nobody placed it.
+
+    An op that only the device knows goes to the first IPU: TensorFlow places an op where there is a kernel for it.
+    """
+    return operation.device or ("/device:IPU:0" if operation.type == _MARKER else "")
 
 
 def is_ipu(device: str) -> bool:
@@ -84,8 +93,8 @@ def node(operation: tf.Operation, fed: Collection[str]) -> Node:
     return Node(
         before=tuple(before),
         ordinal=None if on_host else ordinal,
-        free=not (on_host or operation.device),
-        computes=operation.type not in _MOVING,
+        free=not (on_host or placed_on(operation)),
+        computes=operation.type not in MOVING,
         initialises=_initialises(operation),
         group=tf_private.control_flow_group(operation),
     )
@@ -93,7 +102,7 @@ def node(operation: tf.Operation, fed: Collection[str]) -> Node:
 
 def computes_on_ipu(operation: tf.Operation) -> bool:
     """Whether an op is placed on an IPU by itself, and does work there."""
-    return is_ipu(operation.device) and operation.type not in _MOVING and not _on_host(operation)
+    return is_ipu(operation.device) and operation.type not in MOVING and not _on_host(operation)
 
 
 def is_constant(operation: tf.Operation) -> bool:
@@ -102,7 +111,7 @@ def is_constant(operation: tf.Operation) -> bool:
 
 
 def _on_host(operation: tf.Operation) -> bool:
-    if is_constant(operation) or operation.type in _OF_THE_HOST:
+    if is_constant(operation) or operation.type in OF_THE_HOST:
         return True
     if any(tf_private.is_reference(tensor) for tensor in operation.inputs):
         if operation.type not in _OF_REFERENCES:

@@ -10,77 +10,20 @@ backward pass that reads another stage's weights moves to that stage's backward 
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from ipu_tf.device.exceptions import EXCEPTIONS
-from ipu_tf.device.hidden import SEED
 from ipu_tf.lowering.accumulation_rules import own_operations
 from ipu_tf.lowering.flat_step import FlatStep, Node, UncuttableError
-from ipu_tf.lowering.hidden_state import ACCUMULATE, FIFO, UPDATE_DUE, types_in
-from ipu_tf.lowering.host_calls import HOST_CALLS
-from ipu_tf.lowering.module import INFEED, OUTFEED, Module, configuration, custom_call_target, walk
-from ipu_tf.lowering.op import Op
+from ipu_tf.lowering.hidden_state import ACCUMULATE, FIFO
+from ipu_tf.lowering.module import INFEED, OUTFEED, Module, custom_call_target
 from ipu_tf.lowering.stage_marks import Mark, mark_of
+from ipu_tf.lowering.stage_places import StageCut, StepShape, stage_of
+from ipu_tf.lowering.stage_rules import EFFECTS, check_cuttable, origin
 
-_EFFECTS = frozenset({INFEED, OUTFEED, *HOST_CALLS})
 _NONE, _UPDATE = -1, -2
-
-
-@dataclasses.dataclass(frozen=True)
-class StepShape:
-    """What the values of a step stand for.
-
-    Attributes:
-        carried: from an argument's value to the position of the result that it becomes.
-        elements: the values that an infeed's element gives, by the infeed's name.
-        rows: positions of the results that make an outfeed's row, by its name.
-    """
-
-    carried: Mapping[int, int]
-    elements: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
-    rows: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
-
-
-@dataclasses.dataclass(frozen=True)
-class StageCut:
-    """Where everything of a step belongs.
-
-    Attributes:
-        mark: the pipeline.
-        live: the nodes that anything depends on, in order.
-        level: of each node that has one, by the node's place in `live`; the others are computed wherever wanted.
-        made_at: the level at which each value of a micro-batch is made.
-        sent: operands (place in `live`, value) that are made elsewhere though they have no level, and the level there.
-        homes: the stage of each variable or state that has one.
-        states: values that go from micro-batch to micro-batch, and what they become.
-        weights: variables that only the update changes, and what they become.
-        draws: the place among the random draws of a micro-batch of each node that makes one, by its place in `live`.
-        total_draws: how many draws a micro-batch makes.
-    """
-
-    mark: Mark
-    live: tuple[Node, ...]
-    level: Mapping[int, int]
-    made_at: Mapping[int, int]
-    sent: Mapping[tuple[int, int], int]
-    homes: Mapping[int, int]
-    states: Mapping[int, int]
-    weights: Mapping[int, int]
-    draws: Mapping[int, int]
-    total_draws: int
-
-    def stage_of(self, level: int) -> int:
-        """The stage of a level."""
-        return stage_of(self.mark, level)
-
-
-def stage_of(mark: Mark, level: int) -> int:
-    """The stage whose pass a level is."""
-    return level if level < mark.stages else 2 * mark.stages - 1 - level
 
 
 def pipeline_of(module: Module, block: Any) -> Mark | None:
@@ -118,7 +61,7 @@ class _Cutter:
         self.anchors: dict[int, frozenset[int]] = {}
 
     def cut(self) -> StageCut:
-        self._check()
+        check_cuttable(self.module, self.step, self.live, self.mark)
         self._find_base_levels()
         reach = self._reach()
         self.homes = self._homes(reach)
@@ -136,31 +79,6 @@ class _Cutter:
             draws=draws,
             total_draws=total,
         )
-
-    def _check(self) -> None:
-        targets = ((custom_call_target(node.operation), node.operation) for node in self.step.nodes)
-        counts = {configuration(o).get("count") for target, o in targets if target in (ACCUMULATE, UPDATE_DUE)}
-        if counts - {self.mark.count} or (self.mark.training and not self.mark.count):
-            raise UncuttableError("the number of micro-batches to an update is known only when the program runs")
-        for node in self.live:
-            if node.after_update:
-                raise UncuttableError(f"`{_origin(node)}` reads what the update changes in the same micro-batch")
-            uses = types_in(_inside(self.module, node), self.module)
-            if EXCEPTIONS in uses or (
-                SEED in uses and node.operation.name != "stablehlo.rng" and not node.operation.regions
-            ):
-                raise UncuttableError(
-                    "floating-point settings round stochastically, or look for exceptions, which is one state of the "
-                    f"whole program (`{_origin(node)}`)"
-                )
-            if node.operation.regions and uses:
-                raise UncuttableError(f"`{_origin(node)}` is a loop or branch with random numbers or state of its own")
-            if node.on_update and uses:
-                raise UncuttableError(f"the update uses random numbers or a counter (`{_origin(node)}`)")
-            if node.operation.regions and any(custom_call_target(o) in _EFFECTS for o in _inside(self.module, node)):
-                raise UncuttableError(
-                    f"a loop or branch inside of a stage (`{_origin(node)}`) uses a queue or the host"
-                )
 
     def _find_base_levels(self) -> None:
         """Levels by the data alone."""
@@ -270,7 +188,7 @@ class _Cutter:
         if level > starts:
             raise UncuttableError(
                 f"what stage {mark.stage} hands on depends on a later pass: on {self._pass(level)} (stages share a "
-                f"variable, or hand tensors past each other; `{_origin(node)}`)"
+                f"variable, or hand tensors past each other; `{origin(node)}`)"
             )
         [value] = node.operands
         anchors = self.anchors.get(value, frozenset())
@@ -297,7 +215,7 @@ class _Cutter:
     def _pinned(self, node: Node) -> bool:
         """Whether a node has to run once a micro-batch, in one place."""
         target = custom_call_target(node.operation)
-        return target in _EFFECTS or target in (ACCUMULATE, FIFO) or node.operation.name == "stablehlo.rng"
+        return target in EFFECTS or target in (ACCUMULATE, FIFO) or node.operation.name == "stablehlo.rng"
 
     def _draws(self) -> tuple[dict[int, int], int]:
         # Nodes that nothing depends on draw too where the program is one loop.
@@ -338,18 +256,7 @@ def _live(step: FlatStep, shape: StepShape, states: Mapping[int, int], weights: 
     wanted = {*states.values(), *weights.values(), *rows}
     found = []
     for node in reversed(step.nodes):
-        if custom_call_target(node.operation) in _EFFECTS or wanted & set(node.results):
+        if custom_call_target(node.operation) in EFFECTS or wanted & set(node.results):
             wanted.update(node.operands)
             found.append(node)
     return tuple(reversed(found))
-
-
-def _inside(module: Module, node: Node) -> Iterable[Any]:
-    yield node.operation
-    for region in node.operation.regions:
-        for block in region.blocks:
-            yield from walk(block, module.functions)
-
-
-def _origin(node: Node) -> str:
-    return Op(node.operation).origin

@@ -8,7 +8,8 @@ from typing import Any
 from ipu_tf.device.stage_program import StageProgram
 from ipu_tf.lowering.flat_step import UncuttableError, flat_step
 from ipu_tf.lowering.module import Module
-from ipu_tf.lowering.stage_cut import StepShape, pipeline_of
+from ipu_tf.lowering.stage_cut import pipeline_of
+from ipu_tf.lowering.stage_places import StepShape
 from ipu_tf.lowering.stages import stage_program
 
 Stages = StageProgram | str | None

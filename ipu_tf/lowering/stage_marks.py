@@ -1,13 +1,16 @@
-"""The marker on a tensor that passes from one stage of a pipeline to another, and what it says."""
+"""The markers on tensors of a pipeline: on those that pass from stage to stage, and on those that are to be kept."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Any
 
+from ipu_tf.device.timetable import Recomputation
 from ipu_tf.lowering.module import configuration, custom_call_target
 
 STAGE_BOUNDARY = "ipu.stage_boundary"
+CHECKPOINT = "ipu.recomputation_checkpoint"
+"""On what a stage keeps where it computes its activations again. It gives what it takes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +25,7 @@ class Mark:
         count: micro-batches to an update, or to a run of the schedule in inference; 0 where the program tells.
         stage: the stage that the seam is after.
         backward: whether this is a gradient, on its way back into that stage.
+        recomputation: how activations come to be there for backward passes: the name of a `Recomputation`.
     """
 
     stages: int
@@ -31,6 +35,7 @@ class Mark:
     count: int
     stage: int
     backward: bool
+    recomputation: str = Recomputation.NONE.name
 
     def pipeline(self) -> Mark:
         """The same for every marker of one pipeline."""

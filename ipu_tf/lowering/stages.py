@@ -11,15 +11,17 @@ import jax.numpy as jnp
 from ipu_tf.device.hidden import SEED
 from ipu_tf.device.program import Arrays, Hidden, Rows, Types
 from ipu_tf.device.stage_program import StageProgram, StageSegment, UpdateStep
-from ipu_tf.device.timetable import TaskKind
+from ipu_tf.device.timetable import Recomputation, TaskKind
 from ipu_tf.lowering.feeds import PartFeeds
 from ipu_tf.lowering.flat_step import FlatStep, Node, UncuttableError
 from ipu_tf.lowering.hidden_state import ACCUMULATE, types_in
 from ipu_tf.lowering.interpreter import Interpreter
 from ipu_tf.lowering.module import INFEED, OUTFEED, Module, configuration, custom_call_target, feed_name
 from ipu_tf.lowering.op import Op, array_type
-from ipu_tf.lowering.stage_cut import StageCut, StepShape, cut
-from ipu_tf.lowering.stage_marks import Mark, mark_of
+from ipu_tf.lowering.recompute_cut import followed, repeated
+from ipu_tf.lowering.stage_cut import cut
+from ipu_tf.lowering.stage_marks import CHECKPOINT, Mark, mark_of
+from ipu_tf.lowering.stage_places import StageCut, StepShape
 from ipu_tf.lowering.update_cut import UpdatePiece, cut_update
 
 
@@ -51,9 +53,10 @@ def stage_program(
 
 @dataclasses.dataclass
 class _Pass:
-    """One segment while it is gathered."""
+    """One segment while it is gathered: the pass of a level, or the repetition of one."""
 
     level: int
+    again: bool = False
     nodes: dict[int, None] = dataclasses.field(default_factory=dict)
     constants: dict[int, None] = dataclasses.field(default_factory=dict)
     inputs: dict[int, None] = dataclasses.field(default_factory=dict)
@@ -66,7 +69,7 @@ class _Builder:
     def __init__(self, module: Module, step: FlatStep, shape: StepShape, cut: StageCut) -> None:
         self._module, self._step, self._shape, self._cut = module, step, shape, cut
         self._maker = {value: place for place, node in enumerate(cut.live) for value in node.results}
-        self._alias = self._aliases()
+        self._alias, self._checkpoints = self._aliases()
         self._passes = [_Pass(level) for level in range(cut.mark.stages * (2 if cut.mark.training else 1))]
         self._update = cut_update(step, cut)
         self._rows = self._row_levels()
@@ -79,12 +82,15 @@ class _Builder:
             if value in self._cut.made_at:
                 self._passes[self._cut.made_at[value]].outputs[value] = None
         mark = self._cut.mark
+        recomputation = Recomputation[mark.recomputation] if mark.training else Recomputation.NONE
+        stages = range(mark.stages - 1 if recomputation is not Recomputation.NONE else 0)
+        passes = [*self._passes, *[self._repeated(stage) for stage in stages]]
         return StageProgram(
             mapping=mark.mapping,
             schedule=mark.schedule,
             training=mark.training,
             count=mark.count,
-            segments=tuple(self._segment(each) for each in self._passes),
+            segments=tuple(self._segment(each) for each in passes),
             updates=tuple(self._update_step(i, piece) for i, piece in enumerate(self._update.pieces)),
             carried=tuple(_UNKNOWN if value is None else value for value in carried),
             outer=tuple(_UNKNOWN if value is None else value for value in outer),
@@ -92,20 +98,21 @@ class _Builder:
             written={weight: self._behind(value) for weight, value in self._cut.weights.items()},
             accumulators=accumulators,
             draws=self._cut.total_draws,
+            recomputation=recomputation,
         )
 
-    def _aliases(self) -> dict[int, int]:
-        """What each marker passes on; one that has it computed for the purpose is left in its place."""
-        found = {}
+    def _aliases(self) -> tuple[dict[int, int], frozenset[int]]:
+        """What each marker passes on, and checkpoints; a marker that has it computed for the purpose stays as it is."""
+        found, checkpoints = {}, []
         for place, node in enumerate(self._cut.live):
-            if mark_of(node.operation) and (place, node.operands[0]) not in self._cut.sent:
+            is_checkpoint = custom_call_target(node.operation) == CHECKPOINT
+            if is_checkpoint or (mark_of(node.operation) and (place, node.operands[0]) not in self._cut.sent):
                 found[node.results[0]] = node.operands[0]
-        return found
+                checkpoints += [node.operands[0]] if is_checkpoint else []
+        return found, frozenset(followed(found, value) for value in checkpoints)
 
     def _behind(self, value: int) -> int:
-        while value in self._alias:
-            value = self._alias[value]
-        return value
+        return followed(self._alias, value)
 
     def _row_levels(self) -> dict[str, int]:
         """The pass that gives the row of each outfeed that results stand for."""
@@ -167,6 +174,26 @@ class _Builder:
         if value in self._maker and self._maker[value] not in each.nodes:
             self._add(each, self._maker[value])
 
+    def _repeated(self, stage: int) -> _Pass:
+        """The repetition of a stage's forward pass, which then gives others only what these take of it."""
+        first, back = self._passes[stage], self._passes[2 * self._cut.mark.stages - 1 - stage]
+        wanted = [value for value in back.inputs if value in first.outputs]
+        again = repeated(self._module, self._cut, self._alias, self._checkpoints, stage, wanted)
+        others = {value for each in self._passes if each is not back for value in each.inputs}
+        others |= {self._behind(value) for piece in self._update.pieces for value in piece.inputs}
+        for value in again.outputs:
+            if value not in others:
+                del first.outputs[value]
+        first.outputs.update((value, None) for value in again.kept if value not in first.inputs)
+        return _Pass(
+            level=stage,
+            again=True,
+            nodes=dict.fromkeys(again.places),
+            constants=dict.fromkeys(again.constants),
+            inputs=dict.fromkeys(again.kept),
+            outputs=dict.fromkeys(again.outputs),
+        )
+
     def _accumulators(self) -> dict[int, tuple[int, str]]:
         """Gradients that the update reads where they are added up."""
         wanted = {self._behind(value) for piece in self._update.pieces for value in piece.inputs}
@@ -177,14 +204,13 @@ class _Builder:
         return found
 
     def _segment(self, each: _Pass) -> StageSegment:
-        forward = each.level < self._cut.mark.stages
         nodes = [self._cut.live[place] for place in each.nodes]
-        states = self._states(each.level)
+        states = [] if each.again else self._states(each.level)
         inputs, outputs, constants = tuple(each.inputs), tuple(each.outputs), tuple(each.constants)
         infeeds, outfeeds = _queues(nodes)
-        elements = self._shape.elements if each.level == 0 else {}
+        elements = self._shape.elements if each.level == 0 and not each.again else {}
         infeeds |= {name: self._types(values) for name, values in elements.items()}
-        rows = [name for name, level in self._rows.items() if level == each.level]
+        rows = [name for name, level in self._rows.items() if level == each.level and not each.again]
         outfeeds |= {name: self._types(self._row(name)) for name in rows}
         hidden = types_in((node.operation for node in nodes), self._module)
         hidden.pop(SEED, None)
@@ -208,7 +234,7 @@ class _Builder:
             )
 
         return StageSegment(
-            kind=TaskKind.FORWARD if forward else TaskKind.BACKWARD,
+            kind=self._kind(each),
             stage=self._cut.stage_of(each.level),
             run=run,
             constants=constants,
@@ -220,6 +246,11 @@ class _Builder:
             infeeds=infeeds,
             outfeeds=outfeeds,
         )
+
+    def _kind(self, each: _Pass) -> TaskKind:
+        if each.again:
+            return TaskKind.RECOMPUTE
+        return TaskKind.FORWARD if each.level < self._cut.mark.stages else TaskKind.BACKWARD
 
     def _update_step(self, index: int, piece: UpdatePiece) -> UpdateStep:
         later = {self._behind(value) for each in self._update.pieces[index + 1 :] for value in each.inputs}

@@ -24,6 +24,7 @@ from tensorflow.python.data.ops import iterator_ops as _iterator_ops
 from tensorflow.python.distribute import device_util as _device_util
 from tensorflow.python.eager import backprop as _backprop
 from tensorflow.python.eager import context as _context
+from tensorflow.python.eager import core as _core
 from tensorflow.python.eager import execute as _execute
 from tensorflow.python.eager.polymorphic_function import atomic_function as _atomic_function
 from tensorflow.python.eager.polymorphic_function import compiler_ir as _compiler_ir
@@ -31,9 +32,12 @@ from tensorflow.python.framework import convert_to_constants as _convert_to_cons
 from tensorflow.python.framework import func_graph as _func_graph
 from tensorflow.python.framework import importer as _importer
 from tensorflow.python.framework import kernels as _kernels
+from tensorflow.python.framework import op_def_library as _op_def_library
+from tensorflow.python.framework import op_def_registry as _op_def_registry
 from tensorflow.python.framework import ops as _ops
 from tensorflow.python.ops import control_flow_ops as _control_flow_ops
 from tensorflow.python.ops import control_flow_util as _control_flow_util
+from tensorflow.python.ops import gen_candidate_sampling_ops as _gen_candidate_sampling_ops
 from tensorflow.python.ops import handle_data_util as _handle_data_util
 from tensorflow.python.ops import resource_variable_ops as _resource_variable_ops
 from tensorflow.python.platform import tf_logging as _tf_logging
@@ -41,6 +45,9 @@ from tensorflow.python.platform import tf_logging as _tf_logging
 from ipu_tf.lowering.graph_pruning import part_of
 
 _local = threading.local()
+
+#: From a device, an op's type, its inputs and its attributes (names and values in turn) to its outputs.
+RunEagerOp = Callable[[str, str, Sequence[tf.Tensor], Sequence[Any]], Sequence[tf.Tensor] | None]
 
 
 def concrete_function(function: Any, *specs: tf.TensorSpec) -> Any:
@@ -71,7 +78,8 @@ def tensor_memory(tensor: tf.Tensor) -> np.ndarray:
         return array
     # TensorFlow copies scalars; their memory is reached through the buffer protocol, which has no bfloat16.
     if tensor.dtype == tf.bfloat16:
-        return np.asarray(memoryview(tf.bitcast(tensor, tf.uint16))).view(tf.bfloat16.as_numpy_dtype)
+        with eager_mode():
+            return np.asarray(memoryview(tf.bitcast(tensor, tf.uint16))).view(tf.bfloat16.as_numpy_dtype)
     return np.asarray(memoryview(tensor))
 
 
@@ -143,6 +151,62 @@ def import_graph(graph_def: Any, inputs: dict[str, tf.Tensor], outputs: Sequence
 def stock_iterator(dataset: tf.data.Dataset) -> Any:
     """TensorFlow's own iterator over a dataset, also where `iter(dataset)` means something else."""
     return _iterator_ops.OwnedIterator(dataset)
+
+
+_HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
+
+
+def element_reader(iterator: Any) -> Callable[[], tuple[np.ndarray, ...]] | None:
+    """Reads the elements of TensorFlow's own eager iterator as arrays in host memory, without the cost of `next`.
+
+    `next` makes a structure and asks for types and shapes each time, which takes longer than the read itself. The
+    reader gives the tensors in the order of `tf.nest.flatten`, optionals left out, in any thread, whatever mode or
+    device is chosen there; it raises `StopIteration` at the end.
+
+    Returns:
+        The reader, or None for other iterators, and for elements that consist of more than tensors.
+    """
+    if type(iterator) is not _iterator_ops.OwnedIterator:
+        return None
+    specs = tf.nest.flatten(iterator.element_spec)
+    if not all(isinstance(spec, (tf.TensorSpec, tf.OptionalSpec)) for spec in specs):
+        return None
+    kept = [place for place, spec in enumerate(specs) if isinstance(spec, tf.TensorSpec)]
+    types = tuple(dtype.as_datatype_enum for dtype in iterator._flat_output_types)
+    shapes = tuple(None if shape.rank is None else tuple(shape) for shape in iterator._flat_output_shapes)
+    attributes = ("output_types", types, "output_shapes", shapes)
+    inputs, count = [iterator._iterator_resource], len(types)
+    execute, handle = _pywrap_tfe.TFE_Py_Execute, _context.context()._handle
+
+    def read() -> tuple[np.ndarray, ...]:
+        try:
+            tensors = execute(handle, _HOST, "IteratorGetNext", inputs, attributes, count)
+        except tf.errors.OutOfRangeError:
+            raise StopIteration from None
+        except _core._NotOkStatusException as error:
+            converted = _core._status_to_exception(error)
+            if isinstance(converted, tf.errors.OutOfRangeError):
+                raise StopIteration from None
+            raise converted from None
+        return tuple([tensor_memory(tensors[place]) for place in kept])
+
+    return read
+
+
+def read_variables(variables: Sequence[tf.Variable]) -> Sequence[tf.Tensor]:
+    """The values of eager variables, in one op; no copies. In any thread, whatever mode or device is chosen there."""
+    if not variables:
+        return []
+    handles = [variable.handle for variable in variables]
+    types = tuple([variable.dtype.base_dtype.as_datatype_enum for variable in variables])
+    attributes, handle = ("N", len(types), "dtypes", types), _context.context()._handle
+    try:
+        tensors: Sequence[tf.Tensor] = _pywrap_tfe.TFE_Py_Execute(
+            handle, _HOST, "_ReadVariablesOp", handles, attributes, len(types)
+        )
+    except _core._NotOkStatusException as error:
+        raise _core._status_to_exception(error) from None
+    return tensors
 
 
 def ancestors(operation: tf.Operation) -> list[tf.Operation]:
@@ -387,6 +451,18 @@ def gradient_function(operation: tf.Operation) -> Callable[..., Any] | None:
         return None
 
 
+def forget_custom_gradients(graph: Any) -> None:
+    """Forgets how `tf.custom_gradient` differentiates ops of a graph that nobody is going to differentiate any more.
+
+    TensorFlow's registry keeps that for ever, and with it the graph and the variables that it uses.
+    """
+    registered = _ops.gradient_registry._registry
+    for operation in graph.get_operations():
+        name = operation.node_def.attr["_gradient_op_type"].s.decode() if operation.type == "IdentityN" else ""
+        if name.startswith("CustomGradient-"):
+            registered.pop(name, None)
+
+
 def set_gradient_function(operation: tf.Operation, function: Callable[..., Any]) -> None:
     """Replaces what gives an op's gradients, in `tf.gradients`."""
     operation._gradient_function = function
@@ -571,14 +647,17 @@ def _check_whole_run(whole: bool, name: str) -> None:
         )
 
 
-def hook_eager_devices(is_ours: Callable[[str], bool], computes_there: Callable[[tf.Operation], bool]) -> None:
-    """Makes an eager op an error where it is asked to run on one of our devices. A second call changes nothing.
+def hook_eager_devices(
+    is_ours: Callable[[str], bool], computes_there: Callable[[tf.Operation], bool], run: RunEagerOp
+) -> None:
+    """Lets eager ops that are asked to run on one of our devices run there. A second call changes nothing.
 
-    TensorFlow would run it on the host in silence. The same for a function with ops placed there.
+    TensorFlow would run them on the host in silence. A function with ops placed there is an error.
 
     Args:
         is_ours: whether a device is one of ours, by its name.
         computes_there: whether an op is placed on such a device and does more than move data.
+        run: runs an op; gives its outputs, or None for what is the host's.
     """
     cls, function = _context._EagerDeviceContext, _atomic_function.AtomicFunction
     if getattr(cls.__enter__, "_ipu_tf_hook", False):
@@ -587,7 +666,8 @@ def hook_eager_devices(is_ours: Callable[[str], bool], computes_there: Callable[
 
     def enter(self: Any) -> None:
         stock_enter(self)
-        _follow_device(self._ctx, is_ours)
+        if _follow_device(self._ctx, is_ours):
+            _hook_eager_ops(is_ours, run)
 
     def leave(self: Any, *error: Any) -> None:
         stock_exit(self, *error)
@@ -603,16 +683,55 @@ def hook_eager_devices(is_ours: Callable[[str], bool], computes_there: Callable[
     cls.__enter__, cls.__exit__, function.call_flat = enter, leave, call_flat
 
 
-def _follow_device(context: Any, is_ours: Callable[[str], bool]) -> None:
-    """Switches soft placement off on one of our devices, and back on elsewhere if it was on."""
+def _follow_device(context: Any, is_ours: Callable[[str], bool]) -> bool:
+    """Whether this is one of our devices. Numbers become tensors there on the host, as soft placement allows."""
     ours = bool(context.device_name) and is_ours(context.device_name)
     before = getattr(_local, "soft_placement", None)
     if ours and before is None:
         _local.soft_placement = context.soft_device_placement
-        context.soft_device_placement = False
+        context.soft_device_placement = True
     elif not ours and before is not None:
         context.soft_device_placement = before
         _local.soft_placement = None
+    return ours
+
+
+def _hook_eager_ops(is_ours: Callable[[str], bool], run: RunEagerOp) -> None:
+    """Hands the eager ops of our devices to `run`. Programs that never enter such a device are not slowed by it."""
+    if getattr(_pywrap_tfe.TFE_Py_Execute, "_ipu_tf_hook", False):
+        return
+    stock_fast, stock_execute = _pywrap_tfe.TFE_Py_FastPathExecute, _pywrap_tfe.TFE_Py_Execute
+
+    def fast(context: Any, *args: Any) -> Any:
+        if context.device_name and is_ours(context.device_name):
+            # TensorFlow then prepares the op in Python and comes to `execute`.
+            raise _core._FallbackException("this device's ops do not take the fast path")
+        return stock_fast(context, *args)
+
+    def execute(handle: Any, device: str, op_name: Any, inputs: Any, attrs: Any, *rest: Any) -> Any:
+        if device and is_ours(device):
+            outputs = run(device, tf.compat.as_str(op_name), inputs, attrs or ())
+            if outputs is not None:
+                return outputs
+        return stock_execute(handle, device, op_name, inputs, attrs, *rest)
+
+    execute._ipu_tf_hook = True  # type: ignore[attr-defined]
+    _pywrap_tfe.TFE_Py_FastPathExecute, _pywrap_tfe.TFE_Py_Execute = fast, execute
+
+
+def op_definition(op_type: str) -> Any:
+    """The `OpDef` of a type of op; None if it is no op but a function."""
+    return _op_def_registry.get(op_type)
+
+
+def add_op(op_type: str, arguments: dict[str, Any]) -> Any:
+    """Adds an op to the graph that is being made; gives its output tensors, or itself if it has none.
+
+    Args:
+        op_type: its type.
+        arguments: its inputs and those attributes that do not follow from them.
+    """
+    return _op_def_library.apply_op(op_type, **arguments)
 
 
 def _check_places(function: Any, computes_there: Callable[[tf.Operation], bool]) -> None:
@@ -660,6 +779,20 @@ def hook_xla_compile(replace: Callable[[Callable[..., Any]], Callable[..., Any]]
     compile._ipu_tf_hook = True  # type: ignore[attr-defined]
     for module in (_xla, tf.xla.experimental, tf.compat.v1.xla.experimental, tf.compat.v2.xla.experimental):
         module.compile = compile
+
+
+def hook_candidate_samplers(replace: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Replaces the raw ops behind TensorFlow's samplers of classes. A second call changes nothing.
+
+    Args:
+        replace: from a sampler's name and TensorFlow's own raw op to what stands in its place.
+    """
+    for name in ("uniform_candidate_sampler", "log_uniform_candidate_sampler"):
+        stock = getattr(_gen_candidate_sampling_ops, name)
+        if not getattr(stock, "_ipu_tf_hook", False):
+            sampler = functools.wraps(stock)(replace(name, stock))
+            sampler._ipu_tf_hook = True  # type: ignore[attr-defined]
+            setattr(_gen_candidate_sampling_ops, name, sampler)
 
 
 def frozen(function: Any) -> Any:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ipu_tf.lowering.flat_step import FlatStep, Node
 from ipu_tf.lowering.module import OUTFEED, custom_call_target
-from ipu_tf.lowering.stage_cut import StageCut
+from ipu_tf.lowering.stage_places import StageCut
 
 _SPREADING = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.convert")
 

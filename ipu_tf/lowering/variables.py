@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
+from ipu_tf.device.residency import Snapshot
 from ipu_tf.lowering import tf_private
 
 
@@ -16,7 +17,7 @@ class TensorFlowVariable:
     def __init__(self, variable: tf.Variable) -> None:
         self.variable = variable
 
-    def snapshot(self) -> tuple[np.ndarray, Any]:
+    def snapshot(self) -> Snapshot:
         """The present value without a copy, and the tensor that owns its memory.
 
         While the tensor lives, TensorFlow writes to the variable by giving it other memory.
@@ -29,6 +30,12 @@ class TensorFlowVariable:
         """Assigns a value."""
         with tf_private.eager_mode():
             self.variable.assign(value)
+
+
+def snapshots(variables: Sequence[TensorFlowVariable]) -> list[Snapshot]:
+    """`snapshot` of each variable, in one read: an execution of a single step asks all variables of a model."""
+    tensors = tf_private.read_variables([variable.variable for variable in variables])
+    return [(tf_private.tensor_memory(tensor), tensor) for tensor in tensors]
 
 
 def host_variable(variable: tf.Variable) -> TensorFlowVariable:

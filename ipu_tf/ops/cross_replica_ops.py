@@ -20,14 +20,14 @@ def cross_replica_sum(x: Any, replica_group_size: int | None = None, name: str |
 
     Args:
         x: a tensor of any shape.
-        replica_group_size: how many consecutive replicas sum theirs together; all by default.
+        replica_group_size: how many consecutive replicas sum theirs together; all by default, and for 0.
         name: for the op.
 
     Returns:
         A tensor of the shape and dtype of `x`. With one replica it is `x`.
 
     Raises:
-        ValueError: if the group size is not positive.
+        ValueError: if the group size is negative.
         tf.errors.InvalidArgumentError: when the program is built, if the group size does not divide the replicas.
     """
     group = _checked_group(replica_group_size)
@@ -48,7 +48,7 @@ def cross_replica_mean(x: Any, replica_group_size: int | None = None, name: str 
 
     Args:
         x: a tensor of any shape.
-        replica_group_size: how many consecutive replicas average theirs; all by default.
+        replica_group_size: how many consecutive replicas average theirs; all by default, and for 0.
         name: for the op.
 
     Returns:
@@ -56,7 +56,7 @@ def cross_replica_mean(x: Any, replica_group_size: int | None = None, name: str 
         overflow.
 
     Raises:
-        ValueError: if the group size is not positive.
+        ValueError: if the group size is negative.
         tf.errors.InvalidArgumentError: when the program is built, if the group size does not divide the replicas.
     """
     with tf.name_scope(name or "cross_replica_mean"):
@@ -93,6 +93,6 @@ def _all_reduce(value: tf.Tensor, operation: str, group: int | None) -> tf.Tenso
 
 
 def _checked_group(size: int | None) -> int | None:
-    if size is not None and size < 1:
-        raise ValueError(f"`replica_group_size` must be at least 1, or None for all replicas. Received: {size}.")
-    return size
+    if size is not None and size < 0:
+        raise ValueError(f"`replica_group_size` must be positive, or None or 0 for all replicas. Received: {size}.")
+    return size or None

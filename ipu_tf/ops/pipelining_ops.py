@@ -17,6 +17,7 @@ from ipu_tf.pipeline.optimizer_output import OptimizerFunctionOutput
 from ipu_tf.pipeline.options import ALL_DEVICES, PipelineSchedule, PipelineStageOptions, RecomputationMode
 from ipu_tf.pipeline.program import pipeline_loop
 from ipu_tf.pipeline.request import PipelineRequest, Stage, checked_count, stage_options
+from ipu_tf.stage_seams import checkpoint
 
 __all__ = [
     "OptimizerFunctionOutput",
@@ -88,7 +89,9 @@ def pipeline(
             trains.
         device_mapping: for each stage the IPU it is on, -1 for all; by default stage i on IPU i.
         pipeline_schedule: by default Grouped, and Sequential with batch serialization.
-        recomputation_mode: by default Auto. It does not change numbers.
+        recomputation_mode: by default Auto: recompute activations, as the schedule supports it, if the configuration's
+            `allow_recompute` is set. A mode that is named recomputes in any case. On several devices it changes what
+            stages keep, and never numbers; on one device it is recorded, without effect.
         forward_propagation_stages_poplar_options: recorded, without effect.
         backward_propagation_stages_poplar_options: recorded, without effect.
         weight_update_poplar_options: recorded, without effect.
@@ -178,11 +181,14 @@ def pipeline(
 def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
     """Marks tensors to be kept where a stage recomputes its activations. Their values are what they were.
 
+    A pipeline on several devices that recomputes keeps of every micro-batch what each stage takes and what it marks,
+    and nothing else; see `RecomputationMode`.
+
     Args:
         tensors: a structure of tensors.
         name: for the ops.
     """
-    return tf.nest.map_structure(lambda tensor: tf.identity(tensor, name=name), tensors)
+    return tf.nest.map_structure(lambda tensor: checkpoint(tf.identity(tensor, name=name)), tensors)
 
 
 def _tensors(inputs: Any) -> list[tf.Tensor]:

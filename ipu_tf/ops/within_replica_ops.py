@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_tf.deferred_errors import defer
 from ipu_tf.lowering.shards import shards_of
 from ipu_tf.ops.reduce_scatter_op import collective_operation
 from ipu_tf.sharding import shard_scope
@@ -37,7 +38,7 @@ def all_reduce(input_shards: Sequence[tf.Tensor], op: str) -> tuple[tf.Tensor, .
 
     Raises:
         ValueError: for tensors given twice, of different dtypes or ranks, or an unknown `op`.
-        tf.errors.FailedPreconditionError: if tensor `i` is on another shard.
+        tf.errors.FailedPreconditionError: if tensor `i` is on another shard; in a graph, when the program runs.
     """
     rows = _rows(input_shards)
     operation = collective_operation(op)
@@ -58,23 +59,26 @@ def all_reduce(input_shards: Sequence[tf.Tensor], op: str) -> tuple[tf.Tensor, .
 def reduce_scatter(input_shards: Sequence[tf.Tensor], op: str) -> tuple[tf.Tensor, ...]:
     """Every shard's tensor combined; shard `i` keeps the `i`-th part.
 
+    Where the shards do not divide the elements, the first shards keep one more than the others.
+
     Args:
         input_shards: as for `all_reduce`.
         op: as for `all_reduce`.
 
     Returns:
-        For each shard `[ceil(n / shards)]`, filled up with zeros at the end.
+        For each shard `[ceil(n / shards)]`, filled up with zeros.
 
     Raises:
         ValueError, tf.errors.FailedPreconditionError: as `all_reduce`.
     """
     rows = _rows(input_shards)
     operation, count = collective_operation(op), len(input_shards)
-    length = -(-rows.shape[1] // count)
-    filled = tf.pad(rows, [[0, 0], [0, length * count - rows.shape[1]]])
+    shares = _shares(rows.shape[1], count)
     if operation == "LOCAL":
-        return _on_shards([filled[i, i * length : (i + 1) * length] for i in range(count)])
-    return _on_shards(tf.split(_REDUCTIONS[operation](filled), count))
+        parts = [part[i] for i, part in enumerate(tf.split(rows, shares, axis=1))]
+    else:
+        parts = tf.split(_REDUCTIONS[operation](rows), shares)
+    return _on_shards([tf.pad(part, [[0, shares[0] - share]]) for part, share in zip(parts, shares, strict=True)])
 
 
 def all_gather(input_shards: Sequence[tf.Tensor], axis: int = 0) -> tuple[tf.Tensor, ...]:
@@ -90,6 +94,11 @@ def all_gather(input_shards: Sequence[tf.Tensor], axis: int = 0) -> tuple[tf.Ten
     _check(input_shards)
     shards = [tensor[None] if tensor.shape.rank == 0 else tensor for tensor in input_shards]
     return _on_shards([tf.concat(shards, axis)] * len(shards))
+
+
+def _shares(elements: int, count: int) -> list[int]:
+    """How many elements each shard keeps."""
+    return [elements // count + (shard < elements % count) for shard in range(count)]
 
 
 def _rows(input_shards: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -112,12 +121,11 @@ def _check(input_shards: Sequence[tf.Tensor]) -> None:
     for index, tensor in enumerate(input_shards):
         shards = None if tf.executing_eagerly() else shards_of(tensor.op)
         if shards is not None and shards != [index]:
-            raise tf.errors.FailedPreconditionError(
-                None,
-                None,
+            text = (
                 f"Tensor {index} of input_shards must be on shard {index}, in increasing order. Received: a tensor on "
-                f"shard {', '.join(map(str, shards))}.",
+                f"shard {', '.join(map(str, shards))}."
             )
+            defer(tf.errors.FailedPreconditionError(None, None, text))
 
 
 def _on_shards(tensors: Sequence[tf.Tensor]) -> tuple[tf.Tensor, ...]:

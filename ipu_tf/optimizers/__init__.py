@@ -11,6 +11,7 @@ _HOMES = {
     "CrossReplicaOptimizer": "cross_replica_optimizer",
     "GradientAccumulationOptimizer": "gradient_accumulation_optimizer",
     "GradientAccumulationOptimizerV2": "gradient_accumulation_optimizer",
+    "GradientAccumulationReductionMethod": "gradient_accumulation_optimizer",
     "IpuOptimizer": "ipu_optimizer",
     "MapGradientOptimizer": "map_gradient_optimizer",
     "ShardedOptimizer": "sharded_optimizer",

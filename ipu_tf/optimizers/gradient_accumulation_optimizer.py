@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from ipu_tf.accumulation import accumulated, on_update
 from ipu_tf.emulation import record_ignored
-from ipu_tf.gradient_accumulation import GradientAccumulationReductionMethod as Reduction
+from ipu_tf.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu_tf.lowering import tf_private
 from ipu_tf.ops.op_util import get_accumulator_dtype
 from ipu_tf.optimizers.cross_replica_optimizer import CrossReplicaOptimizer
@@ -21,7 +21,10 @@ __all__ = [
     "CrossReplicaGradientAccumulationOptimizerV2",
     "GradientAccumulationOptimizer",
     "GradientAccumulationOptimizerV2",
+    "GradientAccumulationReductionMethod",
 ]
+
+Reduction = GradientAccumulationReductionMethod
 
 DType = Any
 """A `tf.DType`, a function from a variable to one or None, or None."""

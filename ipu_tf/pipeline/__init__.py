@@ -21,6 +21,7 @@ from ipu_tf.device.schedule_rules import (
     MicroBatchCountError,
     ScheduleError,
     check_micro_batches,
+    check_schedule,
     default_recomputation,
     overlap_length,
 )
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
         refuse_devices,
         run_on_devices,
     )
+    from ipu_tf.pipeline.recomputation import recomputation_of
 
 __all__ = [
     "ALL_DEVICES",
@@ -78,6 +80,7 @@ __all__ = [
     "bubble",
     "check",
     "check_micro_batches",
+    "check_schedule",
     "chrome_trace",
     "default_recomputation",
     "device_peaks",
@@ -91,6 +94,7 @@ __all__ = [
     "pipelines_on_one_device",
     "plan",
     "problems",
+    "recomputation_of",
     "refuse_devices",
     "run_on_devices",
     "schedule_table",
@@ -108,13 +112,14 @@ __all__ = [
     "trace_json",
 ]
 
-#: What stands on JAX, which the rest does without: imported when it is first used.
+#: What stands on JAX or TensorFlow, which the rest does without: imported when it is first used.
 _ON_JAX = {
     "PipelineCounts": "ipu_tf.device.pipeline_counts",
     "PipelineDevicesError": "ipu_tf.device.pipeline_placement",
     "may_run_on_devices": "ipu_tf.device.pipeline_placement",
     "pipeline_counts": "ipu_tf.device.pipeline_counts",
     "pipelines_on_one_device": "ipu_tf.device.pipeline_placement",
+    "recomputation_of": "ipu_tf.pipeline.recomputation",
     "refuse_devices": "ipu_tf.device.pipeline_placement",
     "run_on_devices": "ipu_tf.device.pipeline_placement",
 }

@@ -23,7 +23,8 @@ class PipelineSchedule(enum.IntEnum):
 class RecomputationMode(enum.Enum):
     """How activations come to be there for backward passes, where recomputation is allowed.
 
-    In emulation it changes what the pictures and tables of a pipeline show; numbers are the same with each.
+    It changes what the stages of a pipeline on several devices keep, and what its pictures and tables show; numbers are
+    the same with each.
     """
 
     Auto = 0

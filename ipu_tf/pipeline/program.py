@@ -10,6 +10,7 @@ All micro-batches of an update see the same weights, whatever the schedule: so t
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import inspect
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -21,11 +22,14 @@ from ipu_tf.accumulation import accumulated, on_update, updates_every
 from ipu_tf.eager.backprop import GradientCaptureTape
 from ipu_tf.gradient_accumulation import GradientAccumulationReductionMethod as Reduction
 from ipu_tf.lowering import tf_private
+from ipu_tf.lowering.host_calls import checked_depth
 from ipu_tf.ops.op_util import get_accumulator_dtype
 from ipu_tf.pipeline.optimizer_output import OptimizerFunctionOutput
 from ipu_tf.pipeline.options import ALL_DEVICES
 from ipu_tf.pipeline.placed import note_mapping
+from ipu_tf.pipeline.recomputation import recomputation_of
 from ipu_tf.pipeline.request import PipelineRequest
+from ipu_tf.pipeline.stage_variables import StageVariables
 from ipu_tf.sharding import shard_scope
 from ipu_tf.stage_seams import Seams
 
@@ -33,6 +37,8 @@ from ipu_tf.stage_seams import Seams
 def pipeline_loop(request: PipelineRequest) -> tf.Operation:
     """The operation that runs a pipeline inside of a program."""
     note_mapping(tuple(request.device_mapping))
+    if isinstance(request.count, tf.Tensor) and not request.overlapped:
+        request = dataclasses.replace(request, count=checked_depth(request.count, request.overlap))
     step = _Step(request)
     total = request.micro_batches * request.repeat_count
     with tf.name_scope(request.name):
@@ -43,7 +49,7 @@ class _Step:
     """One micro-batch, as the body of a loop."""
 
     def __init__(self, request: PipelineRequest) -> None:
-        self._request = request
+        self._request, self._seams = request, _seams(request)
 
     def __call__(self, *element: Any, **named: Any) -> list[tf.Operation]:
         request = self._request
@@ -55,11 +61,13 @@ class _Step:
 
     def _forward(self, element: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """The outputs of the last stage, as it gave them."""
-        request = self._request
-        seams = _seams(request)
-        outputs: Any = seams.after(0, _run_stage(request, 0, [*request.inputs, *element], named))
-        for number in range(1, len(request.stages)):
-            outputs = seams.after(number, _run_stage(request, number, _as_list(outputs), {}))
+        request, seams, variables = self._request, self._seams, StageVariables()
+        outputs: Any = [*request.inputs, *element]
+        with seams.tracing():
+            for number, where in enumerate(request.device_mapping):
+                with variables.stage(number, where):
+                    outputs = _run_stage(request, number, _as_list(outputs), {} if number else named)
+                outputs = seams.after(number, outputs)
         return outputs
 
     def _infer(self, outputs: Any) -> list[tf.Operation]:
@@ -140,7 +148,8 @@ class _Step:
 def _seams(request: PipelineRequest) -> Seams:
     mapping = tuple(tuple(where) if isinstance(where, (list, tuple)) else where for where in request.device_mapping)
     count = 0 if isinstance(request.count, tf.Tensor) else request.micro_batches
-    return Seams(len(request.stages), mapping, int(request.schedule), request.training, count)
+    recomputation = recomputation_of(request.recomputation, int(request.schedule), request.training)
+    return Seams(len(request.stages), mapping, int(request.schedule), request.training, count, recomputation)
 
 
 def _run_stage(request: PipelineRequest, number: int, args: list[Any], named: dict[str, Any]) -> Any:
@@ -156,8 +165,10 @@ def _run_stage(request: PipelineRequest, number: int, args: list[Any], named: di
 
 def _on_device(name: str, device: int, function: Any, args: list[Any], named: dict[str, Any]) -> Any:
     scope = contextlib.nullcontext() if device == ALL_DEVICES else shard_scope([int(device)])
-    with tf.name_scope(name), scope:
-        tf.no_op("begin")  # a stage without ops of its own has its IPU all the same
+    with scope:
+        with tf.name_scope(name):
+            tf.no_op("begin")  # a stage without ops of its own has its IPU all the same
+        # Outside of the name scope: variables of Keras layers bear its name, and training and evaluation share them.
         return function(*args, **named)
 
 

@@ -71,6 +71,19 @@ class PipelineRequest:
         """Micro-batches of one update, or of one execution in inference: a number or a tensor."""
         return self.count * self.serialization
 
+    @property
+    def overlap(self) -> int:
+        """How many micro-batches are under way at once: their number has to be a multiple of it."""
+        mapping = tuple(tuple(where) if isinstance(where, list) else where for where in self.device_mapping)
+        return overlap_length(Schedule(int(self.schedule)), PipelineShape(len(self.stages), mapping, self.training))
+
+    @property
+    def overlapped(self) -> bool:
+        """Whether input and output overlap with computation: then any number from two above the overlap on will do."""
+        config = current_config()
+        grouped = self.schedule is PipelineSchedule.Grouped
+        return bool(config is not None and config.io_tiles.place_ops_on_io_tiles and grouped)
+
     def check_count(self) -> None:
         """Checks the number of micro-batches, where it is a constant, against the schedule.
 
@@ -79,13 +92,8 @@ class PipelineRequest:
         """
         if isinstance(self.count, tf.Tensor):
             return
-        mapping = tuple(tuple(where) if isinstance(where, list) else where for where in self.device_mapping)
-        shape = PipelineShape(len(self.stages), mapping, self.training)
-        schedule = Schedule(int(self.schedule))
-        config = current_config()
-        overlapped = config is not None and config.io_tiles.place_ops_on_io_tiles and schedule is Schedule.GROUPED
         try:
-            check_micro_batches(self.count, overlap_length(schedule, shape), bool(overlapped))
+            check_micro_batches(self.count, self.overlap, self.overlapped)
         except MicroBatchCountError as error:
             raise tf.errors.FailedPreconditionError(None, None, str(error)) from None
 

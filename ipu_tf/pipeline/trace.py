@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ipu_tf.device.pipeline_clock import Measured
 from ipu_tf.device.timetable import Task, TaskKind, Timetable
 from ipu_tf.pipeline.costs import StageTimes
 from ipu_tf.pipeline.memory import stash
@@ -21,23 +21,6 @@ _NAMES = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Measured:
-    """A task with the time it really took.
-
-    Attributes:
-        task: what was done.
-        device: where.
-        start: when it started, in seconds after the execution did.
-        end: when it ended, in seconds after the execution started.
-    """
-
-    task: Task
-    device: int
-    start: float
-    end: float
-
-
 def chrome_trace(
     timetable: Timetable,
     times: Sequence[StageTimes] | None = None,
@@ -50,7 +33,8 @@ def chrome_trace(
         timetable: the timetable.
         times: how long the passes of each stage take; by default 1 forward, 2 backward, 1 recomputed, 0 to update.
         unit_seconds: how many seconds one unit of `times` stands for in the trace: a millisecond by default.
-        measured: tasks with measured times, shown in tracks of their own below the planned ones.
+        measured: tasks with measured times, such as `pipeline_counts().measured`, shown in tracks of their own below
+            the planned ones.
 
     Returns:
         What the JSON file holds: for each device a track with a slice a task, and in training for each stage a counter

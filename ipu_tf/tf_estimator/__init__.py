@@ -14,9 +14,20 @@ from ipu_tf.tf_estimator import inputs
 from ipu_tf.tf_estimator.estimator import Estimator
 from ipu_tf.tf_estimator.model_fn import EstimatorSpec, ModeKeys
 from ipu_tf.tf_estimator.run_config import RunConfig
+from ipu_tf.tf_estimator.train_and_evaluate import EvalSpec, TrainSpec, train_and_evaluate
 from ipu_tf.tf_estimator.warm_start import WarmStartSettings
 
-__all__ = ["Estimator", "EstimatorSpec", "ModeKeys", "RunConfig", "WarmStartSettings", "inputs"]
+__all__ = [
+    "Estimator",
+    "EstimatorSpec",
+    "EvalSpec",
+    "ModeKeys",
+    "RunConfig",
+    "TrainSpec",
+    "WarmStartSettings",
+    "inputs",
+    "train_and_evaluate",
+]
 
 _ELSEWHERE = tf.compat.v1.train
 #: Names of `tf.estimator` that are TensorFlow's own and still there.

@@ -16,6 +16,7 @@ from keras_ipu.model_options import OptionMethods
 from keras_ipu.options import ReplicatedMetricReductionMethod
 from keras_ipu.ownership import is_ipu_model
 from keras_ipu.serving import ServingMethods
+from keras_ipu.split_methods import SplitMethods
 from keras_ipu.stage_assignment import (
     FunctionalLayerPipelineStageAssignment,
     FunctionalNestedModelPipelineStageAssignment,
@@ -64,7 +65,7 @@ class _ExtensionKind(type):
         return cls.kind is None or kind_of(instance) is cls.kind
 
 
-class KerasExtensionBase(OptionMethods, StageMethods, ServingMethods, metaclass=_ExtensionKind):
+class KerasExtensionBase(OptionMethods, StageMethods, SplitMethods, ServingMethods, metaclass=_ExtensionKind):
     """Every IPU model is an instance of this class."""
 
     kind: ClassVar[ModelKind | None] = None
@@ -111,7 +112,7 @@ def extension_attributes() -> dict[str, IPUModelAttribute]:
     """The attributes that IPU models have beyond Keras's, by name."""
     methods = {
         name: method
-        for part in (OptionMethods, StageMethods, ServingMethods)
+        for part in (OptionMethods, StageMethods, SplitMethods, ServingMethods)
         for name, method in vars(part).items()
         if not name.startswith("_")
     }

@@ -14,6 +14,11 @@ import keras
 
 def _capture(tensors: Any, tag: str) -> Any:
     """Tensors as they are, whose gradients are captured under `tag`."""
+    if keras.backend.backend() != "tensorflow":
+        raise NotImplementedError(
+            f"Gradients are captured by TensorFlow. Received: Keras's {keras.backend.backend()} backend. Set "
+            "KERAS_BACKEND=tensorflow."
+        )
     from ipu_tf.ops import grad_util_ops
 
     return grad_util_ops.capture_upstream_gradients(tensors, tag=tag)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -179,6 +181,22 @@ def get_multi_io_model(branch_a: Sequence[Any], branch_b: Sequence[Any]) -> kera
         for branch, start in zip((branch_a, branch_b), inputs, strict=True)
     ]
     return keras.Model(inputs, outputs)
+
+
+def generate_combinations_with_testcase_name(**kwargs: Sequence[Any]) -> list[dict[str, Any]]:
+    """Every combination of values for some arguments, with a name for each, for `parameterized.named_parameters`.
+
+    Example:
+        >>> generate_combinations_with_testcase_name(a=[1, 2], b=[3])
+        [{'a': 1, 'b': 3, 'testcase_name': '_0_a_1_b_3'}, {'a': 2, 'b': 3, 'testcase_name': '_1_a_2_b_3'}]
+    """
+    rows = [dict(zip(kwargs, values, strict=True)) for values in itertools.product(*kwargs.values())]
+    return [{**row, "testcase_name": _name(number, row)} for number, row in enumerate(rows)]
+
+
+def _name(number: int, row: dict[str, Any]) -> str:
+    words = "_".join(f"{name}_{getattr(value, '__name__', value)}" for name, value in row.items())
+    return f"_{number}_" + re.sub(r"\W", "", words)
 
 
 def _mlp(num_hidden: int, num_classes: int) -> list[keras.layers.Layer]:

@@ -10,6 +10,7 @@ from jax import lax
 
 from ipu_tf.device.hidden import ITERATION
 from ipu_tf.lowering.accumulation_rules import check_accumulation
+from ipu_tf.lowering.branch_rows import empty_rows, give_rows
 from ipu_tf.lowering.hidden_state import keys_used
 from ipu_tf.lowering.op import Op
 from ipu_tf.lowering.rules.registry import rule
@@ -64,7 +65,9 @@ def _case(importer: Any, op: Op, which: jax.Array) -> list[jax.Array]:
     index = jnp.reshape(which, ()).astype(jnp.int32)
     index = jnp.where(index < 0, len(blocks) - 1, index)
     _, inner = _parted(importer, op)
-    inner, values = lax.switch(index, [branch(block) for block in blocks], inner)
+    rows = empty_rows(importer, blocks)
+    inner, values = lax.switch(index, [branch(block) for block in blocks], inner | rows)
+    give_rows(importer, {key: inner.pop(key) for key in rows})
     importer.hidden.update(inner)
     return list(values)
 

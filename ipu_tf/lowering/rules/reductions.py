@@ -9,6 +9,7 @@ import numpy as np
 from jax import lax
 
 from ipu_tf.lowering.op import Op
+from ipu_tf.lowering.rules.products import summed_product
 from ipu_tf.lowering.rules.regions import combiner, on_arrays, on_scalars
 from ipu_tf.lowering.rules.registry import RULES, Importer, rule
 
@@ -29,7 +30,9 @@ def _reduce(importer: Importer, op: Op, *values: jax.Array) -> list[jax.Array]:
     operands, starts, dimensions = values[:count], values[count:], op.integers("dimensions")
     name = combiner(op.regions[0]) if count == 1 else None
     if name in _FAST:
-        reduced = _FAST[name](operands[0], dimensions)
+        reduced = summed_product(importer, op) if name == "stablehlo.add" else None
+        if reduced is None:
+            reduced = _FAST[name](operands[0], dimensions)
         return [_with_start(importer, op, str(name), reduced, starts[0])]
     return list(lax.reduce(operands, starts, _pairwise(importer, op), dimensions))
 

@@ -27,6 +27,10 @@ class Importer(Protocol):
         """The results of another function of the module, by its symbol name without `@`."""
         ...
 
+    def read(self, names: Sequence[Any]) -> list[Any]:
+        """The values of SSA names."""
+        ...
+
 
 Rule = Callable[..., Any]
 """`rule(importer, op, *operands)` gives one JAX value, or a list or tuple of them."""

@@ -1,4 +1,4 @@
-"""Markers between the stages of a pipeline. They change nothing: what is cut there was cut before."""
+"""Markers between and in the stages of a pipeline. They change nothing: what is cut there was cut before."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import jax
 
 from ipu_tf.lowering.op import Op
 from ipu_tf.lowering.rules.registry import custom_call_rule
-from ipu_tf.lowering.stage_marks import STAGE_BOUNDARY
+from ipu_tf.lowering.stage_marks import CHECKPOINT, STAGE_BOUNDARY
 
 
-@custom_call_rule(STAGE_BOUNDARY)
+@custom_call_rule(STAGE_BOUNDARY, CHECKPOINT)
 def _boundary(importer: Any, op: Op, value: jax.Array) -> jax.Array:
     return value

@@ -16,7 +16,6 @@ _INSTEAD = {
     "gen_popdist_ops": "ipu.distributed",
     "gen_popfloat_ops": "ipu.ops.experimental.popfloat_cast_to_gfloat",
     "gen_popnn_ops": "ipu.nn_ops, ipu.normalization_ops or the layers of ipu_tensorflow_addons",
-    "gen_poprand_ops": "ipu.rand_ops",
     "gen_sendrecv_ops": "ipu.scopes.outside_compilation_scope",
 }
 

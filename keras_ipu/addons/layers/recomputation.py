@@ -6,10 +6,12 @@ from typing import Any
 
 import keras
 
+from ipu_tf.ops import pipelining_ops
+
 
 @keras.saving.register_keras_serializable(package="keras_ipu")
 class RecomputationCheckpoint(keras.layers.Layer):
-    """Gives its input back. On an IPU it marks activations that are stored where others are computed again.
+    """Gives its input back, and marks it to be stored where a pipeline stage computes its activations again.
 
     Args:
         kwargs: of `keras.layers.Layer`.
@@ -17,4 +19,4 @@ class RecomputationCheckpoint(keras.layers.Layer):
 
     def call(self, inputs: Any) -> Any:
         """The inputs, whatever their structure."""
-        return keras.tree.map_structure(keras.ops.convert_to_tensor, inputs)
+        return pipelining_ops.recomputation_checkpoint(keras.tree.map_structure(keras.ops.convert_to_tensor, inputs))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
-from keras import Input, InputSpec, Model, Sequential
+from keras import Input, InputSpec, KerasTensor, Model, Sequential
 from keras.layers import InputLayer, Layer
 
 from ipu_tf.ipu_strategy import IPUStrategyV1
@@ -20,6 +20,7 @@ __all__ = [
     "InputLayer",
     "InputSpec",
     "KerasExtension",
+    "KerasTensor",
     "Layer",
     "Model",
     "Sequential",
@@ -29,12 +30,16 @@ __all__ = [
     "extension_delegate",
     "functional",
     "input_layer",
+    "input_spec",
+    "keras_tensor",
     "sequential",
+    "topology",
     "training",
 ]
 
 #: Keras 2 has these as modules of their own.
 base_layer = base_layer_utils = functional = input_layer = sequential = training = sys.modules[__name__]
+input_spec = keras_tensor = topology = sys.modules[__name__]
 
 _DELEGATE = "__extension_delegate"
 

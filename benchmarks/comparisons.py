@@ -1,0 +1,64 @@
+"""What is compared with what, and what is to come out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from benchmarks.contenders import PROJECT
+from benchmarks.workload import FAMILIES, WORKLOADS
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """A contender of ours against others.
+
+    Attributes:
+        name: what the command line calls it.
+        title: what the table calls it.
+        ours, others: names of contenders.
+        models: names of workloads.
+        task: "train", "evaluate" or "predict".
+        goals: for each family, what part of its best time ours is to take at most; None for those of the workload.
+    """
+
+    name: str
+    title: str
+    ours: str
+    others: tuple[str, ...]
+    models: tuple[str, ...] = tuple(WORKLOADS)
+    task: str = "train"
+    goals: Mapping[str, float] | None = None
+
+    def goal(self, model: str, family: str) -> float | None:
+        """What part of the family's best time ours is to take at most, if anything was set."""
+        return (WORKLOADS[model].goals if self.goals is None else self.goals).get(family)
+
+
+_STOCK = ("tf", "tf-jit", "tf-nojit", "tf-loop", "keras-jax", "keras-jax-loop")
+_INFERENCE: dict[str, Any] = {"models": ("cnn", "transformer"), "goals": dict.fromkeys(FAMILIES, 0.9)}
+
+COMPARISONS = {
+    comparison.name: comparison
+    for comparison in (
+        Comparison("train", "training, the best settings of each", "ipu", (*_STOCK, "jax", "jax-scan")),
+        Comparison(
+            "as-written",
+            "training, steps_per_execution left at 1",
+            "ipu-written",
+            ("tf", "keras-jax"),
+            goals=dict.fromkeys(FAMILIES, 1.0),
+        ),
+        Comparison("predict", "predict", "ipu", (*_STOCK, "jax"), task="predict", **_INFERENCE),
+        Comparison("evaluate", "evaluate", "ipu", _STOCK, task="evaluate", **_INFERENCE),
+        Comparison(
+            "split",
+            "training split into 8 micro-batches and 4 stages on one device, against unsplit",
+            "ipu-8-4",
+            ("ipu", "ipu-8"),
+            models=("transformer",),
+            goals={PROJECT: 1.1},
+        ),
+    )
+}

@@ -1,0 +1,179 @@
+"""A step written in JAX, run as a loop on the device: what Keras models on the JAX backend train with.
+
+state ──► JaxStepLoop.run(steps) ──► state, rows        the state's arrays are given up to the run
+             ▲
+elements ────┘
+
+The numbers are JAX's own; a float16 that overflows becomes infinite, as JAX has it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from typing import Any
+
+import jax
+import numpy as np
+import tensorflow as tf
+
+from ipu_tf.device import connection, queues, synthetic
+from ipu_tf.device.errors import InfeedExhausted
+from ipu_tf.device.executable import Executable, Outcome
+from ipu_tf.device.outfeed import Outfeed
+from ipu_tf.device.synthetic import Category
+from ipu_tf.emulation import EmulationError
+from ipu_tf.interrupts import Interrupts
+from ipu_tf.jax_feed import JaxFeed
+from ipu_tf.lowering.host_errors import as_promised
+from ipu_tf.lowering.jax_step import Step, TracedStep, traced_step
+from ipu_tf.lowering.jax_updates import UpdateRule, Updates
+from ipu_tf.lowering.numerics import Numerics, Rounding
+from ipu_tf.replication import target
+from ipu_tf.step_loop import zero_rows
+
+__all__ = ["JaxRan", "JaxStepLoop", "UpdateRule", "Updates"]
+
+_numbers = itertools.count()
+_HALF = np.dtype(np.float16)
+
+
+@dataclasses.dataclass(frozen=True)
+class JaxRan:
+    """What a run gave.
+
+    Attributes:
+        steps: how many steps ran; fewer than asked for if the elements ran out, or an error ended them.
+        carried: the new state, in the structure it was given in. Its arrays have a leading axis of replicas where there
+            are several.
+        rows: what the step returned, as NumPy arrays: of the last step, or of every step with a leading dimension.
+            None if no step ran.
+        error: what ended the run early, or None. The state is that of the last complete step.
+    """
+
+    steps: int
+    carried: Any
+    rows: Any
+    error: BaseException | None = None
+
+
+class JaxStepLoop:
+    """A step traced for one structure of state and of elements.
+
+    Args:
+        step: `(carried, constants, element, updates) -> (row, carried)`, traceable by JAX; gradients go through
+            `updates.apply`.
+        carried: the state that it changes: a tree of arrays or `jax.ShapeDtypeStruct`s, of one replica.
+        constants: the same of what it only reads.
+        element: `jax.ShapeDtypeStruct`s of an element, as `JaxFeed.spec` gives them.
+        rule: how gradients make updates; it has the number of replicas too.
+        ordinal: the `/device:IPU:<ordinal>` it runs on.
+        all_rows: keep the rows of all steps, not only the last.
+        shards: how many IPUs one replica uses.
+
+    Raises:
+        EmulationError: if the configuration wants floating-point settings that this way does not model.
+        tf.errors.FailedPreconditionError: if no device is configured.
+        tf.errors.InternalError: if the IPUs of a replica do not divide those of the device.
+    """
+
+    def __init__(
+        self,
+        step: Step,
+        carried: Any,
+        constants: Any,
+        element: Any,
+        rule: UpdateRule = UpdateRule(),  # noqa: B008
+        ordinal: int = 0,
+        all_rows: bool = False,
+        shards: int = 1,
+    ) -> None:
+        self._shards = shards
+        self._target = target(ordinal, shards)
+        number = next(_numbers)
+        self._infeed = f"jax_infeed_{number}"
+        self._outfeed = Outfeed(f"jax_outfeed_{number}", last_only=not all_rows)
+        self._all_rows = all_rows
+        self._state_tree = jax.tree.structure(carried)
+        feeds = (self._infeed, self._outfeed.name)
+        self._traced = traced_step(step, carried, constants, element, rule, *feeds)
+        _check_numerics(self._target.numerics, self._traced)
+        self._executable = Executable(self._traced.program, ordinal)
+
+    def run(self, carried: Any, constants: Any, elements: JaxFeed, steps: int) -> JaxRan:
+        """Runs up to `steps` steps.
+
+        Args:
+            carried: the state, of which the device takes over the JAX arrays. An array may be one replica's, which all
+                then start from, or have a leading axis of replicas.
+            constants: what the steps only read; stays as it is.
+            elements: where elements come from. With R replicas element `R * i + r` is that of step `i` on replica `r`.
+            steps: how many steps to run.
+
+        Raises:
+            tf.errors.FailedPreconditionError: if the device has other IPUs or settings than when the loop was made.
+            KeyboardInterrupt: on a second Ctrl-C. The first is the `error` of what ran.
+        """
+        with Interrupts() as interrupts:
+            elements.check = interrupts.check
+            ran = self._run(carried, constants, elements, steps)
+            try:
+                interrupts.check()
+            except KeyboardInterrupt as asked:
+                return ran if ran.error is not None else dataclasses.replace(ran, error=asked)
+        return ran
+
+    def _run(self, carried: Any, constants: Any, elements: JaxFeed, steps: int) -> JaxRan:
+        self._check_target()
+        queues.add_infeed(elements.infeed_as(self._infeed))
+        queues.add_outfeed(self._outfeed)
+        try:
+            leaves = [*jax.tree.leaves(carried), *jax.tree.leaves(constants)]
+            outcome = self._executable.run([np.int32(steps), *leaves])
+        except BaseException as error:
+            raise as_promised(error) from error.__cause__
+        finally:
+            queues.remove(self._infeed)
+            queues.remove(self._outfeed.name)
+        return self._ran(outcome, elements, steps)
+
+    def _ran(self, outcome: Outcome, elements: JaxFeed, steps: int) -> JaxRan:
+        replicas = self._executable.replicas.count
+        ran = outcome.steps if connection.attached() else elements.taken_steps(steps, replicas)
+        error = None if isinstance(outcome.error, InfeedExhausted) else outcome.error
+        return JaxRan(ran, jax.tree.unflatten(self._state_tree, outcome.results), self._rows(ran), error)
+
+    def _check_target(self) -> None:
+        now = target(self._target.ordinal, self._shards)
+        if now != self._target:
+            raise tf.errors.FailedPreconditionError(
+                None,
+                None,
+                f"The step was compiled for {self._target}, and the device is configured as {now} now. Make the loop "
+                "again.",
+            )
+
+    def _rows(self, steps: int) -> Any:
+        rows = self._outfeed.drain()
+        if steps == 0:
+            return None
+        if not connection.attached() or synthetic.uses(Category.OUTFEED):
+            rows = self._zeros(steps if self._all_rows else 1)
+        arrays = [array if self._all_rows else array[0] for array in rows or ()]
+        return jax.tree.unflatten(self._traced.row_tree, arrays)
+
+    def _zeros(self, count: int) -> tuple[np.ndarray, ...]:
+        return zero_rows(self._traced.rows, self._executable.replicas, count)
+
+
+def _check_numerics(numerics: Numerics, traced: TracedStep) -> None:
+    """Refuses floating-point settings that would change numbers, and that nothing here models."""
+    half = _HALF in traced.dtypes
+    wanted = [f"floating_point_behaviour.{kind}" for kind in sorted(numerics.exceptions)]
+    wanted += ["floating_point_behaviour.nanoo"] if half and numerics.nan_on_overflow else []
+    wanted += ["floating_point_behaviour.esr"] if half and numerics.rounding is not Rounding.NEAREST else []
+    if wanted:
+        raise EmulationError(
+            f"A step written in JAX computes with JAX's own floating-point numbers. Received: a configuration with "
+            f"{', '.join(wanted)}. Switch that off, or use Keras's TensorFlow backend."
+        )

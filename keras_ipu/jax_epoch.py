@@ -1,0 +1,38 @@
+"""An epoch of an IPU model on Keras's JAX backend: which batches go into which execution."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ipu_tf.jax_feed import JaxFeed
+from keras_ipu.data_rules import tell_cast
+from keras_ipu.epoch_iterator import IPUEpochIterator
+
+
+class JaxElements:
+    """The batches of an epoch, and how many steps an execution runs.
+
+    Args:
+        iterator: Keras's iterator over the batches.
+        steps: steps of one execution, of each replica.
+    """
+
+    def __init__(self, iterator: Iterator[Any], steps: int) -> None:
+        self._iterator = iterator
+        self.steps = steps
+        self.feed = JaxFeed(iterator, on_cast=tell_cast)
+
+    def __iter__(self) -> JaxElements:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._iterator)
+
+
+class JaxEpochIterator(IPUEpochIterator):
+    """`IPUEpochIterator` for the JAX backend: executions take their batches from `JaxElements`."""
+
+    def _get_iterator(self) -> Any:
+        # Past Keras's own iterator, which would copy batches to JAX's device one by one.
+        return JaxElements(iter(self.data_adapter.get_jax_iterator()), self.steps_per_execution)

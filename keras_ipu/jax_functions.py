@@ -1,0 +1,181 @@
+"""Train, test and predict functions of an IPU model on Keras's JAX backend: one call is one execution on the device.
+
+They have the signature of Keras's own: state and iterator in, logs and state out. Keras takes the state from the
+model's variables before an epoch, and gives it back after.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+
+from ipu_tf.emulation import EmulationError
+from ipu_tf.jax_feed import JaxFeed
+from ipu_tf.jax_step_loop import JaxRan, JaxStepLoop, UpdateRule, Updates
+from ipu_tf.pipeline import refuse_devices
+from ipu_tf.replication import target
+from keras_ipu import keras_private
+from keras_ipu.data_rules import tell_cast
+from keras_ipu.jax_epoch import JaxElements
+from keras_ipu.jax_logs import joined_rows, reduced_rows
+from keras_ipu.jax_state import ReplicaState
+from keras_ipu.model_state import options_of
+from keras_ipu.run_rules import accumulates_outfeed, accumulation_steps, is_pipelined
+from keras_ipu.schedule_check import check_micro_batch_count
+from keras_ipu.split import Split, split_of
+
+State = tuple[list[Any], ...]
+Step = Callable[[State, Any], tuple[Any, State]]
+
+_TRAIN = ("trainable_variables", "non_trainable_variables", "optimizer_variables", "metrics_variables")
+_TEST = ("trainable_variables", "non_trainable_variables", "metrics_variables")
+_PREDICT = ("trainable_variables", "non_trainable_variables")
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """What a function does.
+
+    Attributes:
+        names: of the parts of its state, as Keras calls them.
+        step: from the model to its step.
+        training: whether it changes weights.
+        predicts: whether it gives predictions, not logs.
+    """
+
+    names: tuple[str, ...]
+    step: Callable[[Any], Step]
+    training: bool = False
+    predicts: bool = False
+
+
+def _predict_step(model: Any) -> Step:
+    def step(state: State, batch: Any) -> tuple[Any, State]:
+        outputs, non_trainable = model.predict_step(state, batch)
+        return outputs, (state[0], non_trainable)
+
+    return step
+
+
+TRAIN = Kind(_TRAIN, lambda model: model.train_step, training=True)
+TEST = Kind(_TEST, lambda model: model.test_step)
+PREDICT = Kind(_PREDICT, _predict_step, predicts=True)
+
+
+class JaxFunction:
+    """Runs a model's train, test or predict step in a loop on the device.
+
+    Args:
+        model: the model.
+        kind: what it does.
+        replicas: what the model's replicas have of its state.
+    """
+
+    def __init__(self, model: Any, kind: Kind, replicas: ReplicaState) -> None:
+        self._model = model
+        self._kind = kind
+        self._replicas = replicas
+        self._loops: dict[Any, JaxStepLoop] = {}
+
+    def __call__(self, state: State, iterator: Iterator[Any]) -> tuple[Any, State]:
+        """Runs one execution.
+
+        Args:
+            state: the values of the model's variables, in lists as Keras gives them. The device takes them over.
+            iterator: an epoch's `JaxElements`, or any iterator over batches, of which all are used up to
+                `steps_per_execution`.
+
+        Returns:
+            The logs of the last step, or the predictions of all joined along the batch dimension; and the new state.
+
+        Raises:
+            StopIteration: if there is no batch left.
+            RuntimeError: if gradient accumulation does not divide the steps of the execution.
+            EmulationError: if there is not a batch for each replica.
+            PipelineDevicesError: if pipelines have to run on several JAX devices.
+        """
+        try:
+            ran, split, averaged = self._run(state, iterator)
+        except BaseException:
+            self._give_back(state)
+            raise
+        after = self._replicas.shown(ran.carried, split.replicas)
+        if ran.error is not None or ran.steps == 0:
+            self._give_back(after)
+            raise StopIteration if ran.error is None else ran.error
+        return self._shown(ran, split, averaged), after
+
+    def _run(self, state: State, iterator: Iterator[Any]) -> tuple[JaxRan, Split, int]:
+        """Runs an execution: what it gave, how it was split, and over how many of its last steps logs are averaged."""
+        steps, feed = self._model.steps_per_execution, JaxFeed(iterator, on_cast=tell_cast)
+        if isinstance(iterator, JaxElements):
+            steps, feed = iterator.steps, iterator.feed
+        training = self._kind.training
+        count = accumulation_steps(self._model, steps) if training else 1
+        check_micro_batch_count(self._model, count if training else steps, training)
+        split = split_of(self._model, count)
+        if split.replicas > 1 and not isinstance(iterator, JaxElements):
+            raise EmulationError(
+                f"A model that runs as {split.replicas} replicas takes {split.replicas} batches a step, one for each. "
+                "Received: one batch. Use `fit`, `evaluate` or `predict`, or a device with fewer IPUs."
+            )
+        averaged = count if training and accumulates_outfeed(self._model) else 1
+        loop = self._loop(feed, state, split, all_rows=self._kind.predicts or averaged > 1)
+        return loop.run(self._replicas.of_replicas(state, split.replicas), (), feed, steps), split, averaged
+
+    def _shown(self, ran: JaxRan, split: Split, averaged: int) -> Any:
+        if self._kind.predicts:
+            return joined_rows(ran.rows, split.replicas)
+        return reduced_rows(ran.rows, split.replicas, options_of(self._model).replicated_metric_reduction, averaged)
+
+    def _give_back(self, state: State) -> None:
+        """Has the model's variables hold a state again, unless the device took it."""
+        if not any(array.is_deleted() for array in jax.tree.leaves(state)):
+            keras_private.give_state(self._model, dict(zip(self._kind.names, state, strict=True)))
+
+    def _loop(self, feed: JaxFeed, state: State, split: Split, all_rows: bool) -> JaxStepLoop:
+        """The loop for the batches that a feed gives."""
+        spec, ordinal = feed.spec(), keras_private.strategy_of(self._model).device_ordinal
+        # Freezing a layer moves its weights from one part of the state to another.
+        key = (str(spec), tuple(map(len, state)), split, all_rows, target(ordinal, split.shards))
+        if key not in self._loops:
+            if is_pipelined(self._model):
+                refuse_devices(f"{self._model.name} runs on Keras's JAX backend, whose steps are not cut into stages")
+            rule = UpdateRule(split.micro_batches, split.reduction, self._accumulators(split), split.replicas)
+            step = _split_step(self._model, self._kind)
+            self._loops[key] = JaxStepLoop(step, state, (), spec, rule, ordinal, all_rows, split.shards)
+        return self._loops[key]
+
+    def _accumulators(self, split: Split) -> tuple[jax.ShapeDtypeStruct, ...]:
+        if split.micro_batches == 1:
+            return ()
+        variables = self._model.trainable_variables
+        wanted = [split.accumulator_dtype(variables, place) for place in range(len(variables))]
+        return tuple(
+            jax.ShapeDtypeStruct(tuple(variable.shape), variable.dtype if dtype is None else dtype.as_numpy_dtype)
+            for variable, dtype in zip(variables, wanted, strict=True)
+        )
+
+
+def _split_step(model: Any, kind: Kind) -> Any:
+    """A step whose optimizer sees the gradients of all micro-batches and replicas at once."""
+
+    def step(state: State, constants: Any, batch: Any, updates: Updates) -> tuple[Any, State]:
+        if not kind.training or model.optimizer is None:
+            return _listed(kind.step(model)(state, batch))
+
+        def apply(stock: Any, slots: list[Any], gradients: list[Any], weights: list[Any]) -> Any:
+            return updates.apply(gradients, lambda complete: stock(slots, complete, weights), (weights, slots))
+
+        with keras_private.stateless_applying(model.optimizer, apply):
+            return _listed(kind.step(model)(state, batch))
+
+    return step
+
+
+def _listed(result: tuple[Any, Any]) -> tuple[Any, State]:
+    row, state = result
+    return row, tuple(list(part) for part in state)

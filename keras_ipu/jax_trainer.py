@@ -1,0 +1,161 @@
+"""What fit, evaluate and predict of an IPU model do on Keras's JAX backend in place of stock Keras.
+
+Keras's own loops over epochs, callbacks and metrics stay; what changes is how one execution runs:
+
+    Keras's fit ── for each execution ──► train_function(state, iterator) ──► steps_per_execution steps on the device
+
+A step is traced by JAX alone: TensorFlow has no part in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_tf.emulation import EmulationError
+from ipu_tf.ipu_iterator import stock_iterators
+from ipu_tf.synthetic_data import SyntheticDataCategory, use_synthetic_data_for
+from keras_ipu import keras_private
+from keras_ipu.host_view import EpochHostView, with_host_view
+from keras_ipu.jax_epoch import JaxEpochIterator
+from keras_ipu.jax_functions import PREDICT, TEST, TRAIN, JaxFunction
+from keras_ipu.jax_state import ReplicaState
+from keras_ipu.model_state import options_of
+from keras_ipu.ownership import is_ipu_model, on_device
+from keras_ipu.runnable import check_runnable, compile_arguments
+from keras_ipu.split import replica_count
+from keras_ipu.stage_discovery import discover_stages
+
+_STATE = "_ipu_replica_state"
+#: How many replicas the IPU model has that is running now; None where another model runs. Keras makes its epoch
+#: iterator without telling for which model.
+_replicas: contextvars.ContextVar[int | None] = contextvars.ContextVar("ipu_jax_replicas", default=None)
+
+
+class JaxIPUTrainer:
+    """Takes over from Keras's JAX trainer for models made in the scope of an `IPUStrategy`."""
+
+    def __init__(self) -> None:
+        running = ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch")
+        self.methods: dict[str, Callable[..., Any]] = dict.fromkeys(running, _run)
+        self.methods.update(
+            __init__=_init,
+            fit=_run_with_callbacks,
+            evaluate=_run_with_callbacks,
+            predict=_run_with_callbacks,
+            compile=_compile,
+            make_train_function=_make_train_function,
+            make_test_function=_make_test_function,
+            make_predict_function=_make_predict_function,
+            _get_metrics_result_or_logs=_metrics_from_host,
+        )
+
+    def owns(self, model: Any) -> bool:
+        """True: other models have to say that it is they who run."""
+        return True
+
+    def epoch_iterator(self, *args: Any, **kwargs: Any) -> Any:
+        """The iterator over an epoch's executions."""
+        replicas = _replicas.get()
+        if replicas is None:
+            return keras_private.StockEpochIterator(*args, **kwargs)
+        return JaxEpochIterator(*args, replicas=replicas, **kwargs)
+
+
+class _BatchHostView(EpochHostView):
+    """Has the model's variables hold their values before the callbacks of a batch look at them."""
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.model.jax_state_sync()
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.model.jax_state_sync()
+
+    def on_predict_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.model.jax_state_sync()
+
+
+def _init(stock: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> None:
+    """A new model belongs to the strategy of the scope, as on Keras's TensorFlow backend."""
+    stock(model, *args, **kwargs)
+    strategy = tf.distribute.get_strategy()
+    if on_device(strategy):
+        vars(model)["_distribute_strategy"] = strategy
+
+
+@contextlib.contextmanager
+def _running(model: Any) -> Iterator[None]:
+    ours = is_ipu_model(model)
+    if ours:
+        check_runnable(model)
+    token = _replicas.set(replica_count(model) if ours else None)
+    try:
+        with stock_iterators() if ours else contextlib.nullcontext():
+            yield
+    finally:
+        _replicas.reset(token)
+
+
+def _run(stock: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
+    with _running(model):
+        return stock(model, *args, **kwargs)
+
+
+def _run_with_callbacks(stock: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
+    if not is_ipu_model(model):
+        return _run(stock, model, *args, **kwargs)
+    if options_of(model).asynchronous_callbacks:
+        raise EmulationError(
+            "Asynchronous callbacks see a model's variables as they were when an execution began, and Keras's JAX "
+            "backend gives those to the device. Call `set_asynchronous_callbacks(False)`, which calls callbacks once "
+            "an execution, or use Keras's TensorFlow backend."
+        )
+    discover_stages(stock, model, args, kwargs)
+    with _running(model):
+        args, kwargs = with_host_view(stock, model, args, kwargs, _BatchHostView)
+        return stock(model, *args, **kwargs)
+
+
+def _compile(stock: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> None:
+    stock(model, *args, **(compile_arguments(kwargs) if is_ipu_model(model) else kwargs))
+
+
+def _make_train_function(stock: Callable[..., Any], model: Any, force: bool = False) -> None:
+    if not is_ipu_model(model):
+        stock(model, force)
+    elif force or model.train_function is None:
+        model.train_function = JaxFunction(model, TRAIN, _state_of(model))
+
+
+def _make_test_function(stock: Callable[..., Any], model: Any, force: bool = False) -> None:
+    if not is_ipu_model(model):
+        stock(model, force)
+    elif force or model.test_function is None:
+        model.test_function = JaxFunction(model, TEST, _state_of(model))
+
+
+def _make_predict_function(stock: Callable[..., Any], model: Any, force: bool = False) -> None:
+    if not is_ipu_model(model):
+        stock(model, force)
+    elif force or model.predict_function is None:
+        model.predict_function = JaxFunction(model, PREDICT, _state_of(model))
+
+
+def _metrics_from_host(stock: Callable[..., Any], model: Any, logs: Any) -> Any:
+    if (_replicas.get() or 1) > 1:
+        return logs  # the metrics' variables on the host are those of replica 0
+    synthetic = is_ipu_model(model) and use_synthetic_data_for(SyntheticDataCategory.Outfeed)
+    # With synthetic outfeeds nothing comes from the device: what the step returned are zeros.
+    return logs if synthetic else stock(model, logs)
+
+
+def _state_of(model: Any) -> ReplicaState:
+    """What the model's replicas have of its state, the same for all its functions."""
+    return vars(model).setdefault(_STATE, ReplicaState())
+
+
+JAX_TRAINER = JaxIPUTrainer()

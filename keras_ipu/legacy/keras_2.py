@@ -1,0 +1,160 @@
+"""What Keras 2 did that Keras 3 does otherwise, for programs that import Keras 2's modules, under the launcher.
+
+None of it changes a number: names, wordings, and ways to say the same thing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import logging
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from keras_ipu import keras_private
+from keras_ipu.ownership import on_device
+
+_log = logging.getLogger("ipu_tf")
+#: Which model an optimizer was compiled into.
+_models: weakref.WeakKeyDictionary[Any, weakref.ref[Any]] = weakref.WeakKeyDictionary()
+
+
+class NotCompiled(RuntimeError, ValueError):
+    """A model that was not compiled was to run: a RuntimeError in Keras 2, a ValueError in Keras 3."""
+
+
+class NotALayer(TypeError, ValueError):
+    """Something else than a layer was added to a `Sequential`: a TypeError in Keras 2, a ValueError in Keras 3."""
+
+
+def install_keras_2() -> None:
+    """Puts the ways of Keras 2 into Keras. Calling it again changes nothing."""
+    keras_private.hook_trainer("_assert_compile_called", _assert_compile_called)
+    keras_private.hook_trainer("compile", _compile)
+    keras_private.hook(keras.callbacks.History, "on_epoch_end", _always, _on_epoch_end)
+    keras_private.hook(keras.Sequential, "add", _always, _add)
+    keras_private.hook(keras.layers.Layer, "symbolic_call", _always, _symbolic_call)
+    for owner, name, get in _ATTRIBUTES:
+        keras_private.add_attribute(owner, name, property(get))
+    if not hasattr(keras.backend, "learning_phase"):
+        keras.backend.learning_phase = keras_private.training_now
+
+
+def _always(_: Any) -> bool:
+    return True
+
+
+def _assert_compile_called(stock: Callable[..., Any], model: Any, *args: Any) -> None:
+    try:
+        stock(model, *args)
+    except ValueError as error:
+        raise NotCompiled("You must compile your model before training/testing. Use `model.compile(...)`.") from error
+
+
+def _compile(stock: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> None:
+    given = dict(inspect.signature(stock).bind(model, *args, **kwargs).arguments)
+    given.pop("self")
+    if "optimizer" in given:
+        given["optimizer"] = _own_optimizer(model, given["optimizer"])
+    outputs = len(getattr(model, "outputs", None) or ())
+    for kind in ("metrics", "weighted_metrics"):
+        if outputs > 1 and _are_names(given.get(kind)):
+            given[kind] = [list(given[kind])] * outputs  # each output has them all
+    stock(model, **given)
+
+
+def _are_names(metrics: Any) -> bool:
+    return isinstance(metrics, (list, tuple)) and bool(metrics) and all(isinstance(each, str) for each in metrics)
+
+
+def _own_optimizer(model: Any, optimizer: Any) -> Any:
+    """The optimizer, or a new one like it where another model has it: those of Keras 3 train one model's variables."""
+    if isinstance(optimizer, tf.compat.v1.train.GradientDescentOptimizer):
+        return _gradient_descent(optimizer, keras_private.strategy_of(model))
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        return optimizer
+    before = _models.setdefault(optimizer, weakref.ref(model))()
+    if before is model or before is None:
+        return optimizer
+    _log.info("ipu_tf: the optimizer %s trains another model already: this one gets its like.", optimizer.name)
+    return type(optimizer).from_config(optimizer.get_config())
+
+
+def _gradient_descent(optimizer: Any, strategy: Any) -> keras.optimizers.Optimizer:
+    """Keras's equal of TensorFlow 1's gradient descent, whose learning rate shows in what it does to a variable."""
+    probe = tf.Variable(0.0)
+    with strategy.replica_context() if on_device(strategy) else contextlib.nullcontext():
+        optimizer.apply_gradients([(tf.constant(1.0), probe)])
+    return keras.optimizers.SGD(-float(probe.numpy()))
+
+
+def _on_epoch_end(stock: Callable[..., Any], history: Any, epoch: int, logs: Any = None) -> None:
+    """The loss first, then metrics, then those of validation."""
+    stock(history, epoch, dict(sorted((logs or {}).items(), key=lambda item: _place(item[0]))))
+
+
+def _place(name: str) -> tuple[bool, bool, bool]:
+    own = name.removeprefix("val_")
+    return own != name, own != "loss", not own.endswith("_loss")
+
+
+def _add(stock: Callable[..., Any], model: Any, layer: Any, **kwargs: Any) -> None:
+    try:
+        stock(model, layer, **kwargs)
+    except ValueError as error:
+        if not str(error).startswith("Only instances of"):
+            raise
+        raise NotALayer(f"The added layer must be an instance of class Layer. Received: layer={layer}.") from error
+
+
+def _symbolic_call(stock: Callable[..., Any], layer: Any, *args: Any, **kwargs: Any) -> Any:
+    """Outputs are named for their layer."""
+    outputs = stock(layer, *args, **kwargs)
+    for tensor in keras.tree.flatten(outputs):
+        name_for(layer, tensor, "/output")
+    return outputs
+
+
+def name_for(layer: Any, tensor: Any, suffix: str = "") -> None:
+    """Names a symbolic tensor for its layer unless somebody gave it a name."""
+    if isinstance(tensor, keras.KerasTensor) and tensor.name.startswith("keras_tensor"):
+        tensor.name = layer.name + suffix
+
+
+def _layers_of(tensors: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
+    return lambda model: [keras_private.made_by(tensor) for tensor in tensors(model)]
+
+
+def _output_at(layer: Any, call: int) -> Any:
+    return _one(keras_private.calls_of(layer)[call].outputs)
+
+
+def _input_at(layer: Any, call: int) -> Any:
+    return _one(keras_private.calls_of(layer)[call].input_tensors)
+
+
+def _one(tensors: Any) -> Any:
+    return tensors[0] if len(tensors) == 1 else list(tensors)
+
+
+def _shape(tensor: Any) -> tf.TensorShape:
+    return tf.TensorShape(tensor.shape)
+
+
+def _method(function: Callable[..., Any]) -> Callable[[Any], Any]:
+    return lambda owner: functools.partial(function, owner)
+
+
+_ATTRIBUTES: list[tuple[type, str, Callable[[Any], Any]]] = [
+    (keras_private.Functional, "_input_layers", _layers_of(lambda model: model.inputs)),
+    (keras_private.Functional, "_output_layers", _layers_of(lambda model: model.outputs)),
+    (keras.layers.Layer, "get_output_at", _method(_output_at)),
+    (keras.layers.Layer, "get_input_at", _method(_input_at)),
+    (keras.KerasTensor, "get_shape", _method(_shape)),
+]
+"""Classes of Keras, what Keras 2 had there, and what gives it."""
