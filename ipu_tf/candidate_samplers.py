@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf.lowering import tf_private
+from ipu_tf.lowering import tf_private, tf_values
 from ipu_tf.lowering.session_nodes import is_ipu
 
 
@@ -44,6 +44,6 @@ def on_devices(name: str, stock: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _in_program() -> bool:
-    if tf_private.executing_eagerly():
+    if tf_values.executing_eagerly():
         return False
-    return tf_private.in_program(tf.compat.v1.get_default_graph()) or is_ipu(tf_private.current_device())
+    return tf_private.in_program(tf.compat.v1.get_default_graph()) or is_ipu(tf_values.current_device())

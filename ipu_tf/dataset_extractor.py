@@ -16,7 +16,7 @@ from ipu_tf.array_files import read_arrays, write_arrays
 from ipu_tf.dataset_reading import Elements, check_dataset, read_dataset
 from ipu_tf.emulation import EmulationError
 from ipu_tf.ignored_arguments import record_ignored
-from ipu_tf.lowering import tf_private
+from ipu_tf.lowering import tf_values
 from ipu_tf.lowering.host_op import HostOp, host_op
 
 
@@ -105,7 +105,7 @@ def export_variables(
         _say(print_stats, f"Saved {len(values)} variables to {filename}.")
 
     tensors = [tf.convert_to_tensor(variable) for variable in variables]
-    if tf_private.executing_eagerly():
+    if tf_values.executing_eagerly():
         save(*(tensor.numpy() for tensor in tensors))
         return None
     return host_op(save, tensors, [], "export_variables").operation
@@ -148,7 +148,7 @@ def import_variables(
         return [np.asarray(value) for value in values]
 
     tensors = [tf.convert_to_tensor(variable) for variable in variables]
-    if tf_private.executing_eagerly():
+    if tf_values.executing_eagerly():
         values: list[Any] = load(*(tensor.numpy() for tensor in tensors))
     else:
         values = host_op(load, tensors, specs, "import_variables").results

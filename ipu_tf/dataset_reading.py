@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ipu_tf.lowering import tf_private
+from ipu_tf.lowering import tf_values
 from ipu_tf.lowering.dataset_source import GraphDataset, eager_elements
 from ipu_tf.lowering.host_op import HostOp, host_op
 
@@ -42,7 +42,7 @@ def read_dataset(
     Returns:
         What the function gave, in eager mode; else the op that calls it.
     """
-    if tf_private.executing_eagerly():
+    if tf_values.executing_eagerly():
         return list(function(eager_elements(dataset)()))
     source = GraphDataset(dataset)
     return host_op(lambda *values: function(source.open(*values)()), source.inputs, outputs, name)

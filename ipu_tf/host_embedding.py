@@ -18,7 +18,7 @@ import tensorflow as tf
 from ipu_tf.device import host_tables
 from ipu_tf.device.errors import DeviceError
 from ipu_tf.ignored_arguments import record_ignored
-from ipu_tf.lowering import tf_private
+from ipu_tf.lowering import tf_values
 from ipu_tf.lowering.host_calls import lookup_marker, update_marker
 from ipu_tf.lowering.host_errors import as_promised
 from ipu_tf.lowering.host_op import host_op
@@ -110,7 +110,7 @@ class HostEmbedding:
 
     def get_embedding_tensor(self) -> Any:
         """The table as it is now, also while it is registered: a tensor to fetch in a graph, the variable if eager."""
-        if tf_private.executing_eagerly():
+        if tf_values.executing_eagerly():
             if host_tables.registered(self._name):
                 self._write_back(host_tables.host_table(self._name).rows)
             return self._table
@@ -132,7 +132,7 @@ class HostEmbedding:
             ValueError: without a session in a graph.
             tf.errors.FailedPreconditionError: on entering, if the name is registered.
         """
-        if session is None and not tf_private.executing_eagerly():
+        if session is None and not tf_values.executing_eagerly():
             raise ValueError("HostEmbedding.register requires a session when eager executionis disabled.")
         return self._in_session(session) if session is not None else self._eagerly()
 
@@ -161,7 +161,7 @@ class HostEmbedding:
             RuntimeError: in eager mode, outside of a program.
             tf.errors.FailedPreconditionError: when the program runs and the table is not registered.
         """
-        if tf_private.executing_eagerly():
+        if tf_values.executing_eagerly():
             raise RuntimeError(
                 f"HostEmbedding.lookup of '{self._name}' is part of a program on the device: call it in a function "
                 "that IPUStrategy.run or ipu_compiler.compile is given. On the host, tf.gather does the same."
@@ -270,6 +270,6 @@ def create_host_embedding(
 
 
 def _variable(value: Any, name: str, trainable: bool) -> tf.Variable:
-    if tf_private.executing_eagerly():
+    if tf_values.executing_eagerly():
         return tf.Variable(value, name=name, trainable=trainable)
     return tf.compat.v1.Variable(value, name=name, trainable=trainable, use_resource=True)

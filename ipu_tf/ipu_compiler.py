@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from ipu_tf.deferred_errors import deferring, raise_first
 from ipu_tf.ipu_strategy import device_ordinal
-from ipu_tf.lowering import tf_private
+from ipu_tf.lowering import tf_private, tf_values
 from ipu_tf.lowering.device_function import DeviceFunction
 from ipu_tf.lowering.embed import embed
 from ipu_tf.lowering.target import Target
@@ -56,10 +56,10 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
     """
     with tf.device("/device:CPU:0"):
         tensors = [tf.convert_to_tensor(value) for value in inputs or []]
-    device = tf_private.current_device()
+    device = tf_values.current_device()
     name = getattr(computation, "__name__", "computation").strip("<>_") or "computation"
     parts = _Parts(computation)
-    if tf_private.executing_eagerly():
+    if tf_values.executing_eagerly():
         function = tf.function(parts, autograph=False, jit_compile=True)
         concrete = function.get_concrete_function(*[tf.TensorSpec(t.shape, t.dtype) for t in tensors])
         where = target_of(_checked_ordinal(device), concrete.graph)
@@ -124,8 +124,8 @@ def _result(value: Any) -> tf.Tensor | tf.Operation:
     if isinstance(value, tf.Operation):
         return value
     # In TensorFlow 1 nothing waits for updates that a program does not name: it gets what it started with.
-    if tf_private.is_variable_itself(value) and not tf.compat.v1.executing_eagerly_outside_functions():
-        return tf_private.read_first(value)
+    if tf_values.is_variable_itself(value) and not tf.compat.v1.executing_eagerly_outside_functions():
+        return tf_values.read_first(value)
     return tf.convert_to_tensor(value)
 
 

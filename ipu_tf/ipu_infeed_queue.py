@@ -22,7 +22,7 @@ from ipu_tf.device.patience import watched
 from ipu_tf.device.synthetic import infeed_elements
 from ipu_tf.element_arguments import body_arguments
 from ipu_tf.flags import flags
-from ipu_tf.lowering import tf_private
+from ipu_tf.lowering import tf_values
 from ipu_tf.lowering.dataset_source import GraphDataset, eager_elements, flat_specs
 from ipu_tf.lowering.host_errors import as_promised
 from ipu_tf.lowering.host_op import host_op
@@ -74,7 +74,7 @@ class IPUInfeedQueue:
         self._id = f"infeed_{next(_numbers)}"
         self._dequeued = False
         self._initializer_taken = False
-        if tf_private.executing_eagerly():
+        if tf_values.executing_eagerly():
             self._start(eager_elements(dataset))
         else:
             self._init_op, self._delete_op = self._graph_ops(GraphDataset(dataset))
@@ -109,7 +109,7 @@ class IPUInfeedQueue:
             tf.errors.FailedPreconditionError: for a dtype that the device has not; in a graph, when the op runs.
             tf.errors.InvalidArgumentError: for a dimension of size 0; in a graph, when the op runs.
         """
-        if tf_private.executing_eagerly():
+        if tf_values.executing_eagerly():
             self._start(eager_elements(self._dataset))
             return None
         if self._initializer_taken:
@@ -125,7 +125,7 @@ class IPUInfeedQueue:
             tf.errors.NotFoundError: if the queue was not initialised, or is deleted already.
             tf.errors.FailedPreconditionError: while a program runs that uses it.
         """
-        if tf_private.executing_eagerly():
+        if tf_values.executing_eagerly():
             self._delete()
             return None
         return self._delete_op

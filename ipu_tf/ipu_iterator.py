@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_tf.ipu_infeed_queue import IPUInfeedQueue
-from ipu_tf.lowering import tf_private
+from ipu_tf.lowering import tf_hooks, tf_values
 
 
 class IPUIterator:
@@ -48,7 +48,7 @@ class IPUIterator:
         Raises:
             RuntimeError: in eager mode.
         """
-        if tf_private.executing_eagerly():
+        if tf_values.executing_eagerly():
             raise RuntimeError(
                 "Accessing dataset elements can not be accessed in eager mode when inside 'IPUStrategy'. The dataset "
                 "elements should be accessed inside of a 'tf.function' with 'jit_compile=True' set, which is run with "
@@ -82,10 +82,10 @@ def ipu_iterators(ordinal: int) -> Iterator[None]:
     def make(dataset: tf.data.Dataset) -> IPUIterator:
         return IPUIterator(dataset, device_ordinal=ordinal)
 
-    with tf_private.dataset_iterators(make):
+    with tf_hooks.dataset_iterators(make):
         yield
 
 
 def stock_iterators() -> contextlib.AbstractContextManager[None]:
     """Within it, `iter(dataset)` is TensorFlow's own iterator, also inside a strategy's scope."""
-    return tf_private.dataset_iterators(None)
+    return tf_hooks.dataset_iterators(None)

@@ -18,7 +18,7 @@ from ipu_tf.device import queues
 from ipu_tf.device.outfeed import Outfeed
 from ipu_tf.device.synthetic import Category
 from ipu_tf.flags import flags
-from ipu_tf.lowering import tf_private
+from ipu_tf.lowering import tf_values
 from ipu_tf.lowering.host_op import host_op
 from ipu_tf.lowering.markers import enqueue_marker
 from ipu_tf.queue_arguments import checked_ordinal
@@ -94,7 +94,7 @@ class IPUOutfeedQueue:
         Raises:
             tf.errors.NotFoundError: if the queue is deleted already.
         """
-        if tf_private.executing_eagerly():
+        if tf_values.executing_eagerly():
             self._delete()
             return None
         return host_op(self._delete, [], [], f"{self._id}_deleter").operation
@@ -115,7 +115,7 @@ class IPUOutfeedQueue:
             tf.errors.FailedPreconditionError: if another program enqueues rows of other shapes.
             RuntimeError: outside of a program.
         """
-        if tf_private.executing_eagerly():
+        if tf_values.executing_eagerly():
             raise RuntimeError(
                 "An outfeed is enqueued by a program on the device. Call `enqueue` inside a function given to "
                 "`strategy.run` or `ipu_compiler.compile`. Received: a call in eager mode."
@@ -145,7 +145,7 @@ class IPUOutfeedQueue:
             ValueError: in a graph, if none of its programs enqueues to this queue.
             tf.errors.FailedPreconditionError: mode `LAST`, before the first row, or with synthetic outfeeds.
         """
-        eager = tf_private.executing_eagerly()
+        eager = tf_values.executing_eagerly()
         if self._specs is None and eager:
             return []
         if not (eager or self.enqueued):
@@ -175,7 +175,7 @@ class IPUOutfeedQueue:
         Raises:
             RuntimeError: outside eager mode, or in mode `LAST`.
         """
-        if not tf_private.executing_eagerly():
+        if not tf_values.executing_eagerly():
             raise RuntimeError("IPUOutfeedQueue can only be iterated over in eager mode.")
         if self._mode is not IPUOutfeedMode.ALL:
             raise RuntimeError(
@@ -274,7 +274,7 @@ class ScopedIPUOutfeedQueue(IPUOutfeedQueue):
     """
 
     def __init__(self, outfeed_mode: IPUOutfeedMode | None = None, device_ordinal: int | None = None) -> None:
-        if not tf_private.executing_eagerly():
+        if not tf_values.executing_eagerly():
             raise RuntimeError("ScopedIPUOutfeedQueue can only be created in eager mode")
         super().__init__(outfeed_mode, device_ordinal)
         weakref.finalize(self, queues.remove, self._id)

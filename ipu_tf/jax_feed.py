@@ -9,8 +9,10 @@ import jax
 import numpy as np
 
 from ipu_tf.device import synthetic
-from ipu_tf.device.errors import InfeedExhausted
+from ipu_tf.device.errors import InfeedExhausted, InfeedStarved
 from ipu_tf.device.infeed import Infeed
+from ipu_tf.device.patience import Reading, waiting, watched
+from ipu_tf.lowering.host_errors import as_promised
 
 
 class JaxFeed:
@@ -39,16 +41,20 @@ class JaxFeed:
 
         Raises:
             StopIteration: if there is no element left.
+            tf.errors.DeadlineExceededError: if none comes for a long time.
         """
         if self._spec is None:
-            self._first.append(next(self._iterator))
+            try:
+                self._first.append(Reading([], self._next).result())
+            except InfeedStarved as error:
+                raise as_promised(error) from None
             self._spec = jax.tree.map(self._leaf_spec, self._first[0])
         return self._spec
 
     def infeed_as(self, name: str) -> Infeed:
         """The elements as an infeed of this name."""
         if self._infeed is None:
-            self._infeed = Infeed(name, tuple(jax.tree.leaves(self.spec())), self._arrays)
+            self._infeed = Infeed(name, tuple(jax.tree.leaves(self.spec())), watched(self._name, self._arrays))
         self._infeed.name = name
         return self._infeed
 
@@ -61,6 +67,13 @@ class JaxFeed:
             except InfeedExhausted:
                 return taken // replicas
         return steps
+
+    def _name(self) -> str:
+        return "data of a step loop" if self._infeed is None else self._infeed.name
+
+    def _next(self) -> Any:
+        with waiting(self._name(), 0):
+            return next(self._iterator)
 
     def _arrays(self) -> Iterator[tuple[np.ndarray, ...]]:
         while True:

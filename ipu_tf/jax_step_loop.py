@@ -140,8 +140,9 @@ class JaxStepLoop:
     def _ran(self, outcome: Outcome, elements: JaxFeed, steps: int) -> JaxRan:
         replicas = self._executable.replicas.count
         ran = outcome.steps if connection.attached() else elements.taken_steps(steps, replicas)
-        error = None if isinstance(outcome.error, InfeedExhausted) else outcome.error
-        return JaxRan(ran, jax.tree.unflatten(self._state_tree, outcome.results), self._rows(ran), error)
+        error = outcome.error
+        promised = None if error is None or isinstance(error, InfeedExhausted) else as_promised(error)
+        return JaxRan(ran, jax.tree.unflatten(self._state_tree, outcome.results), self._rows(ran), promised)
 
     def _check_target(self) -> None:
         now = target(self._target.ordinal, self._shards)

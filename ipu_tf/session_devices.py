@@ -12,29 +12,29 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_tf import candidate_samplers, eager_ops
-from ipu_tf.lowering import tf_private
+from ipu_tf.lowering import tf_hooks
 from ipu_tf.lowering.session_nodes import computes_on_ipu, is_ipu
 from ipu_tf.xla_compile import on_devices
 
 
 def install() -> None:
     """Makes TensorFlow's sessions and device scopes know the IPUs. Calling it again changes nothing."""
-    tf_private.hook_session_runs(_rewrite)
-    tf_private.hook_eager_devices(is_ipu, computes_on_ipu, eager_ops.run)
-    tf_private.hook_control_flow(is_ipu)
-    tf_private.hook_xla_compile(on_devices)
-    tf_private.hook_candidate_samplers(candidate_samplers.on_devices)
+    tf_hooks.hook_session_runs(_rewrite)
+    tf_hooks.hook_eager_devices(is_ipu, computes_on_ipu, eager_ops.run)
+    tf_hooks.hook_control_flow(is_ipu)
+    tf_hooks.hook_xla_compile(on_devices)
+    tf_hooks.hook_candidate_samplers(candidate_samplers.on_devices)
 
 
 def _rewrite(
     session: Any, fetches: Sequence[tf.Tensor], targets: Sequence[tf.Operation], fed: frozenset[str]
 ) -> tuple[Sequence[tf.Tensor], Sequence[tf.Operation]] | None:
-    """See `tf_private.RewriteRun`."""
+    """See `tf_hooks.RewriteRun`."""
     # Only now: this module is imported together with TensorFlow, which is slow enough.
     from ipu_tf.lowering import session_clusters
     from ipu_tf.replication import target
 
-    if tf_private.wants_strict_placement(session):
+    if tf_hooks.wants_strict_placement(session):
         session_clusters.check_devices(session, fetches, targets, fed)
     found = session_clusters.rewritten(session_clusters.Run(tuple(fetches), tuple(targets)), fed, target)
     return None if found is None else (found.fetches, found.targets)

@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf.lowering import tf_private
+from ipu_tf.lowering import tf_hooks, tf_private
 from ipu_tf.lowering.shards import SHARD_ATTRIBUTE, put_on_shards, shard_value, shards_in, shards_of
 
 __all__ = [
@@ -99,7 +99,7 @@ def enable_sharded_gradient_tape() -> None:
 
     `scopes.ipu_shard` does this by itself.
     """
-    tf_private.hook_gradient_tapes(SHARD_ATTRIBUTE, lambda value: shard_scope(shards_in(value)))
+    tf_hooks.hook_gradient_tapes(SHARD_ATTRIBUTE, lambda value: shard_scope(shards_in(value)))
 
 
 @contextlib.contextmanager

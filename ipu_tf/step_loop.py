@@ -26,7 +26,7 @@ from ipu_tf.device.replicas import Replicas
 from ipu_tf.device.residency import RESIDENCY
 from ipu_tf.device.synthetic import Category
 from ipu_tf.interrupts import Interrupts
-from ipu_tf.lowering import tf_private
+from ipu_tf.lowering import tf_private, tf_values
 from ipu_tf.lowering.captures import Captures
 from ipu_tf.lowering.host_errors import as_promised
 from ipu_tf.lowering.step_program import step_program
@@ -251,11 +251,11 @@ class Feed:
         return "data of a step loop" if self._infeed is None else self._infeed.name
 
     def _next(self) -> Any:
-        with waiting(self._name(), 0), tf_private.eager_mode():
+        with waiting(self._name(), 0), tf_values.eager_mode():
             return next(self._iterator)
 
     def _arrays(self) -> Iterator[tuple[np.ndarray, ...]]:
-        read = tf_private.element_reader(self._iterator) or (lambda: _arrays_of(next(self._iterator)))
+        read = tf_values.element_reader(self._iterator) or (lambda: _arrays_of(next(self._iterator)))
         while True:
             self.check()
             try:
@@ -295,7 +295,7 @@ def _arrays_of(element: Any) -> tuple[np.ndarray, ...]:
 
 
 def _memory(leaf: Any) -> np.ndarray:
-    return tf_private.tensor_memory(leaf) if isinstance(leaf, tf.Tensor) else np.asarray(leaf)
+    return tf_values.tensor_memory(leaf) if isinstance(leaf, tf.Tensor) else np.asarray(leaf)
 
 
 def _without_optionals(element: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ipu_tf.lowering import tf_private
+from ipu_tf.lowering import tf_private, tf_values
 from ipu_tf.lowering.device_function import DeviceFunction
 from ipu_tf.lowering.embed import embed
 from ipu_tf.lowering.target import Target
@@ -50,7 +50,7 @@ def run_on_device(strategy: Any, function: Callable[..., Any], args: tuple[Any, 
     """Runs a function on a strategy's device; the rules are those of `IPUStrategyV1.run`."""
     if getattr(function, "_ipu_runs_itself", False):
         return function(*args, **kwargs)
-    if not tf_private.executing_eagerly():
+    if not tf_values.executing_eagerly():
         return _run_in_graph(strategy, function, args, kwargs)
     if not hasattr(function, "get_concrete_function") and not tf_private.is_concrete(function):
         raise ValueError(_NOT_A_FUNCTION)

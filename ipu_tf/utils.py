@@ -32,7 +32,7 @@ from ipu_tf.live_variables import (
     import_data_in_live_model,
     import_data_in_live_session,
 )
-from ipu_tf.lowering import tf_private
+from ipu_tf.lowering import tf_values
 from ipu_tf.poplar.driver.trace_pb2 import IpuTraceEvent
 from ipu_tf.synthetic_data import SyntheticDataCategory, use_synthetic_data_for
 
@@ -189,7 +189,7 @@ def export_dataset_to_file(
     if isinstance(dataset_or_infeed, IPUInfeedQueue):
         dataset, feed_name = dataset_or_infeed.dataset, feed_name or dataset_or_infeed.feed_name
     operation = dataset_extractor(dataset, num_elements, output_filename, feed_name)
-    if not tf_private.executing_eagerly():
+    if not tf_values.executing_eagerly():
         with tf.compat.v1.Session() as session:
             session.run(operation)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ipu_tf.lowering import tf_private
+from ipu_tf.lowering import tf_values
 from ipu_tf.lowering.session_nodes import is_ipu
 
 
@@ -17,7 +17,7 @@ def on_devices(stock: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None) -> Any:
-        if not is_ipu(tf_private.current_device()):
+        if not is_ipu(tf_values.current_device()):
             return stock(computation, inputs)
         # Only now: this module is imported together with TensorFlow, which is slow enough.
         from ipu_tf import ipu_compiler

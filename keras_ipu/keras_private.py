@@ -104,18 +104,33 @@ def scope_of_optimizer(optimizer: Any) -> Any:
 
 @contextlib.contextmanager
 def applying(optimizer: Any, ours: Callable[..., Any]) -> Iterator[None]:
-    """Within it, `optimizer.apply(gradients, variables)` is `ours(stock, gradients, variables)`."""
-    stock = optimizer.apply
+    """Within it, `optimizer.apply(gradients, variables)` is `ours(stock, gradients, variables)`.
+
+    An optimizer with an `apply_gradients` of its own has that taken over, so that it too sees what `ours` hands on.
+    """
+    own = _has_own(optimizer, "apply_gradients")
+    name = "apply_gradients" if own else "apply"
+    stock = getattr(optimizer, name)
 
     def apply(grads: Any, trainable_variables: Any = None) -> Any:
         return ours(stock, list(grads), trainable_variables)
 
+    def apply_gradients(grads_and_vars: Any) -> Any:
+        grads, variables = zip(*grads_and_vars, strict=True)
+        return ours(lambda new, of: stock(list(zip(new, of, strict=True))), list(grads), variables)
+
     # Past Keras's own `__setattr__`, which would track it.
-    object.__setattr__(optimizer, "apply", apply)
+    object.__setattr__(optimizer, name, apply_gradients if own else apply)
     try:
         yield
     finally:
-        object.__delattr__(optimizer, "apply")
+        object.__delattr__(optimizer, name)
+
+
+def _has_own(optimizer: Any, name: str) -> bool:
+    """Whether a class of the user defines an optimizer's method."""
+    owner = next(kind for kind in type(optimizer).__mro__ if name in vars(kind))
+    return not owner.__module__.startswith(("keras.src.", "keras_ipu."))
 
 
 class ReadFrom(StatelessScope):

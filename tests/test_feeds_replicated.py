@@ -14,7 +14,7 @@ import tensorflow as tf
 import ipu_tf as ipu
 from ipu_tf.device import queues
 from ipu_tf.device.infeed import Infeed
-from ipu_tf.lowering import markers, tf_private
+from ipu_tf.lowering import markers, tf_values
 from ipu_tf.lowering.module import custom_call_target, walk
 from ipu_tf.lowering.trace import lower
 from ipu_tf.ops.internal_ops import fifo, get_current_iteration_counter
@@ -148,7 +148,7 @@ def test_markers_that_are_alike_stay_apart() -> None:
         one, two = (markers.effect_marker("ipu.iteration", [], spec)[0] for _ in range(2))
         return one + two + inner() + inner()
 
-    with tf_private.eager_mode():
+    with tf_values.eager_mode():
         module = lower(tf.function(program, autograph=False).get_concrete_function()).module
     targets = [custom_call_target(operation) for operation in walk(module.main, module.functions)]
     assert targets.count("ipu.iteration") == 4

@@ -282,6 +282,29 @@ def test_each_epoch_starts_at_the_first_batch() -> None:
     assert losses[0] == losses[1] == losses[2]
 
 
+class Signs(keras.optimizers.SGD):
+    """Goes by the sign of the gradient of a whole update; of a part of it, that would be something else."""
+
+    def apply_gradients(self, grads_and_vars: Any) -> Any:
+        return super().apply_gradients([(tf.sign(gradient), variable) for gradient, variable in grads_and_vars])
+
+
+def test_an_optimizer_with_its_own_apply_gradients_sees_whole_updates() -> None:
+    assert_same(on_device(1, 4, 1, 8, "sequential", lambda: Signs(0.01)), plain(4, "sequential", lambda: Signs(0.01)))
+
+
+@pytest.mark.parametrize(("replicas", "steps"), [(1, 2), (2, 2), (2, 8)])
+def test_predict_takes_no_more_batches_than_it_was_told(replicas: int, steps: int) -> None:
+    """Eight batches, and executions of up to four steps on each replica."""
+    x = np.arange(16, dtype=np.float32).reshape(16, 1)
+    with ipus(replicas) as strategy, strategy.scope(), device_work() as work:
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, kernel_initializer="ones")])
+        model.compile(steps_per_execution=4)
+        found = model.predict(x, batch_size=2, steps=steps, verbose=0)
+    assert found.ravel().tolist() == x[: 2 * steps].ravel().tolist()
+    assert work.counts.steps == steps // replicas
+
+
 def test_too_few_batches_for_the_replicas_are_refused() -> None:
     x, y = data()
     with ipus(4) as strategy, strategy.scope():

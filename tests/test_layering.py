@@ -38,7 +38,9 @@ PRIVATE_API = (
 )
 PRIVATE_API_FILES = {
     "ipu_tf/lowering/tf1_private.py": ("tensorflow",),
+    "ipu_tf/lowering/tf_hooks.py": ("tensorflow",),
     "ipu_tf/lowering/tf_private.py": ("tensorflow",),
+    "ipu_tf/lowering/tf_values.py": ("tensorflow",),
     "ipu_tf/lowering/jax_private.py": ("jax", "jaxlib"),
     "ipu_tf/device/jax_effects.py": ("jax",),
     "keras_ipu/keras_private.py": ("keras",),

@@ -17,7 +17,9 @@ import tensorflow as tf
 ROOT = Path(__file__).parent.parent
 FILES = (
     "ipu_tf/lowering/tf1_private.py",
+    "ipu_tf/lowering/tf_hooks.py",
     "ipu_tf/lowering/tf_private.py",
+    "ipu_tf/lowering/tf_values.py",
     "ipu_tf/lowering/jax_private.py",
     "ipu_tf/device/jax_effects.py",
     "keras_ipu/keras_private.py",
@@ -78,11 +80,11 @@ def test_variables_read_together_are_those_read_one_by_one() -> None:
 
 
 def test_elements_read_without_next_are_those_of_next() -> None:
-    from ipu_tf.lowering import tf_private
+    from ipu_tf.lowering import tf_values
 
     none = tf.experimental.Optional.empty(tf.TensorSpec([]))
     numbers = tf.data.Dataset.range(3).map(lambda i: {"b": (tf.cast(i, tf.float32), none), "a": tf.fill([i, 2], i)})
-    read = tf_private.element_reader(tf_private.stock_iterator(numbers))
+    read = tf_values.element_reader(tf_values.stock_iterator(numbers))
     assert read is not None
     for element in numbers:
         with tf.Graph().as_default(), tf.device("/device:IPU:7"):
@@ -94,21 +96,21 @@ def test_elements_read_without_next_are_those_of_next() -> None:
 
 
 def test_what_a_dataset_raises_is_raised_where_it_is_read() -> None:
-    from ipu_tf.lowering import tf_private
+    from ipu_tf.lowering import tf_values
 
     bad = tf.data.Dataset.range(2).map(lambda i: tf.debugging.check_numerics(1.0 / tf.cast(i, tf.float32), "no number"))
-    read = tf_private.element_reader(tf_private.stock_iterator(bad))
+    read = tf_values.element_reader(tf_values.stock_iterator(bad))
     assert read is not None
     with pytest.raises(tf.errors.InvalidArgumentError, match="no number"):
         read()
 
 
 def test_only_tensors_are_read_without_next() -> None:
-    from ipu_tf.lowering import tf_private
+    from ipu_tf.lowering import tf_values
 
     ragged = tf.data.Dataset.from_tensors(tf.ragged.constant([[1], [2, 3]]))
-    assert tf_private.element_reader(tf_private.stock_iterator(ragged)) is None
-    assert tf_private.element_reader(iter([np.zeros(2)])) is None
+    assert tf_values.element_reader(tf_values.stock_iterator(ragged)) is None
+    assert tf_values.element_reader(iter([np.zeros(2)])) is None
 
 
 def test_a_marker_survives_lowering() -> None:

@@ -7,12 +7,15 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import ipu_tf as ipu
 from ipu_tf.device.environment import feed_timeout
+from ipu_tf.jax_feed import JaxFeed
+from ipu_tf.jax_step_loop import JaxStepLoop
 from tests.one_ipu import strategy  # noqa: F401 - a fixture
 
 Strategy = ipu.ipu_strategy.IPUStrategyV1
@@ -84,6 +87,29 @@ def test_keras_fit(strategy: Strategy, stuck: Any) -> None:  # noqa: F811
     data = stuck(2).map(lambda x: (tf.reshape(x, [1, 1]), tf.ones([1, 1])))
     with pytest.raises(tf.errors.DeadlineExceededError, match=STARVED.format(2)):
         model.fit(data, steps_per_epoch=4, verbose=0, shuffle=False)
+
+
+@pytest.mark.parametrize("good", [0, 2])
+def test_a_step_written_in_jax(strategy: Strategy, monkeypatch: pytest.MonkeyPatch, good: int) -> None:  # noqa: F811
+    monkeypatch.setenv("IPU_TF_FEED_TIMEOUT", str(SECONDS))
+    released = threading.Event()
+
+    def elements() -> Iterator[np.ndarray]:
+        yield from np.ones((good, 1), np.float32)
+        released.wait(60)
+
+    feed, total = JaxFeed(elements()), jnp.zeros(1)
+    try:
+        if good == 0:
+            with pytest.raises(tf.errors.DeadlineExceededError, match="gave nothing for"):
+                feed.spec()
+            return
+        loop = JaxStepLoop(lambda t, c, x, updates: (x, t + x), total, jnp.zeros(()), feed.spec())
+        ran = loop.run(total, jnp.zeros(()), feed, 4)
+        assert isinstance(ran.error, tf.errors.DeadlineExceededError)
+        assert (ran.steps, float(ran.carried[0])) == (0, 0)  # what was read for the same chunk is not run either
+    finally:
+        released.set()
 
 
 @pytest.mark.parametrize("text", ["soon", "0", "-3", "nan"])

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import ipu_tf as ipu
-from ipu_tf.lowering import tf_private
+from ipu_tf.lowering import tf_values
 from ipu_tf.lowering.variables import host_variable
 from tests.device_counts import device_work
 from tests.one_ipu import strategy  # noqa: F401 - a fixture
@@ -78,7 +78,7 @@ def test_a_program_that_writes_and_one_that_reads_share_the_variable(strategy: S
 
 def test_one_host_variable_whichever_object_is_asked_and_it_dies_with_the_variable() -> None:
     variable = tf.Variable(1.0)
-    other = tf_private.variable_of(variable.handle)
+    other = tf_values.variable_of(variable.handle)
     assert other is not None and host_variable(other) is host_variable(variable)
     host = weakref.ref(host_variable(variable))
     del variable, other
@@ -90,5 +90,5 @@ def test_one_host_variable_whichever_object_is_asked_and_it_dies_with_the_variab
 
 def test_other_resources_are_no_variables() -> None:
     table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(tf.constant([1]), tf.constant([2])), 0)
-    assert tf_private.variable_of(table.resource_handle) is None
-    assert tf_private.variable_of(iter(tf.data.Dataset.range(3))._iterator_resource) is None
+    assert tf_values.variable_of(table.resource_handle) is None
+    assert tf_values.variable_of(iter(tf.data.Dataset.range(3))._iterator_resource) is None

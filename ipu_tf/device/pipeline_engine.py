@@ -20,6 +20,7 @@ import numpy as np
 
 from ipu_tf.device import queues
 from ipu_tf.device.hidden import SEED
+from ipu_tf.device.patience import next_element
 from ipu_tf.device.pipeline_counts import PipelineRecorder, record
 from ipu_tf.device.pipeline_functions import StageFunctions
 from ipu_tf.device.pipeline_passes import passes
@@ -187,7 +188,7 @@ class PipelineRun:
         taken: dict[str, Any] = {}
         for name in segment.infeeds:
             try:
-                taken[name] = self._queues[name].next()
+                taken[name] = next_element(self._queues[name])
             except BaseException as error:  # noqa: B036 - handed on when what had started is finished
                 for other, element in taken.items():
                     self._queues[other].give_back(Staged(tuple(np.asarray(a)[None] for a in element), 1), 0)

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from ipu_tf.device.replicas import Replicas
 from ipu_tf.device.residency import RESIDENCY
-from ipu_tf.lowering import tf_private
+from ipu_tf.lowering import tf_values
 from ipu_tf.lowering.trace import Lowered
 from ipu_tf.lowering.variables import TensorFlowVariable, host_variable, snapshots
 
@@ -25,7 +25,7 @@ class Captures:
 
     def __init__(self, lowered: Lowered) -> None:
         self._values: list[TensorFlowVariable | np.ndarray] = [
-            host_variable(capture) if isinstance(capture, tf.Variable) else tf_private.tensor_memory(capture)
+            host_variable(capture) if isinstance(capture, tf.Variable) else tf_values.tensor_memory(capture)
             for capture in lowered.captures
         ]
         first = len(lowered.inputs)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ipu_tf.lowering import tf_private
+from ipu_tf.lowering import tf_private, tf_values
 from ipu_tf.lowering.graph_pruning import pruned
 
 
@@ -21,15 +21,15 @@ def eager_elements(dataset: tf.data.Dataset) -> Callable[[], Iterator[tuple[np.n
     """Opens an eager dataset from its start, any number of times."""
 
     def open_source() -> Iterator[tuple[np.ndarray, ...]]:
-        with tf_private.eager_mode():
-            iterator = tf_private.stock_iterator(dataset)
+        with tf_values.eager_mode():
+            iterator = tf_values.stock_iterator(dataset)
         return _elements(iterator)
 
     return open_source
 
 
 def _elements(iterator: Any) -> Iterator[tuple[np.ndarray, ...]]:
-    read = tf_private.element_reader(iterator) or (lambda: _next_element(iterator))
+    read = tf_values.element_reader(iterator) or (lambda: _next_element(iterator))
     while True:
         try:
             element = read()
@@ -39,9 +39,9 @@ def _elements(iterator: Any) -> Iterator[tuple[np.ndarray, ...]]:
 
 
 def _next_element(iterator: Any) -> tuple[np.ndarray, ...]:
-    with tf_private.eager_mode():
+    with tf_values.eager_mode():
         element = next(iterator)
-    return tuple(tf_private.tensor_memory(tensor) for tensor in tf.nest.flatten(element))
+    return tuple(tf_values.tensor_memory(tensor) for tensor in tf.nest.flatten(element))
 
 
 class GraphDataset:
@@ -73,9 +73,9 @@ class GraphDataset:
         """Opens the dataset with the values of its inputs."""
 
         def open_source() -> Iterator[tuple[np.ndarray, ...]]:
-            with tf_private.eager_mode():
+            with tf_values.eager_mode():
                 dataset = tf.data.experimental.from_variant(self._rebuilt(values), self._element_spec)
-                iterator = tf_private.stock_iterator(dataset)
+                iterator = tf_values.stock_iterator(dataset)
             return _elements(iterator)
 
         return open_source

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from ipu_tf.device.errors import DeviceError
 from ipu_tf.device.executable import Executable
-from ipu_tf.lowering import tf_private
+from ipu_tf.lowering import tf_values
 from ipu_tf.lowering.build import build_program
 from ipu_tf.lowering.captures import Captures
 from ipu_tf.lowering.host_errors import as_promised
@@ -53,7 +53,7 @@ class DeviceFunction:
         Raises:
             Exception: what an infeed raised. Variables then hold the values of the last complete iteration.
         """
-        values = [tf_private.tensor_memory(tensor) for tensor in inputs]
+        values = [tf_values.tensor_memory(tensor) for tensor in inputs]
         try:
             outcome = self.executable.run(
                 [*values, *self._captures.acquire(self.executable.replicas, self.executable.homes())]
@@ -65,5 +65,5 @@ class DeviceFunction:
         self._captures.flush()
         if outcome.error is not None:
             raise as_promised(outcome.error)
-        with tf_private.eager_mode():
+        with tf_values.eager_mode():
             return [tf.convert_to_tensor(np.array(array)) for array in outcome.results[: self.lowered.outputs]]

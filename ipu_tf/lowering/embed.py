@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from ipu_tf.device.errors import DeviceError
 from ipu_tf.device.executable import Executable
-from ipu_tf.lowering import tf_private
+from ipu_tf.lowering import tf_private, tf_values
 from ipu_tf.lowering.build import build_program
 from ipu_tf.lowering.graph_pruning import pruned
 from ipu_tf.lowering.host_errors import as_promised
@@ -62,17 +62,17 @@ def embed(
     """
     specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in inputs]
     graph = tf_private.trace_in_graph(name, computation, specs)
-    tf_private.order_first_reads(graph)
+    tf_values.order_first_reads(graph)
     captured = list(zip(graph.external_captures, graph.internal_captures, strict=True))
     handles = [pair for pair in captured if pair[0].dtype == tf.resource]
     values = [pair for pair in captured if pair[0].dtype != tf.resource]
     program = GraphProgram(graph, [inner for _, inner in values], [inner for _, inner in handles], before)
     with tf.device("/device:CPU:0"):
-        states = [tf_private.read_handle(outer, tf_private.handle_spec(inner)) for outer, inner in handles]
+        states = [tf_values.read_handle(outer, tf_values.handle_spec(inner)) for outer, inner in handles]
         op = host_op(program.run, [*inputs, *(outer for outer, _ in values), *states], program.outputs, name)
         count = len(op.results) - len(program.written)
         updates = [
-            tf_private.assign_handle(handles[index][0], value)
+            tf_values.assign_handle(handles[index][0], value)
             for index, value in zip(program.written, op.results[count:], strict=True)
         ]
         with tf.control_dependencies([op.operation, *updates]):
@@ -106,7 +106,7 @@ class GraphProgram:
         self.outputs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in graph.outputs]
         self._shards = shard_count_of(graph)
         self._outputs = len(self.outputs)
-        self.outputs += [tf_private.handle_spec(self._handles[index]) for index in self.written]
+        self.outputs += [tf_values.handle_spec(self._handles[index]) for index in self.written]
 
     def target(self) -> Target:
         """Where the program runs; raises if it may not."""
@@ -132,7 +132,7 @@ class GraphProgram:
 
     def lowered(self, inputs: Sequence[np.ndarray], states: Sequence[np.ndarray]) -> tuple[Lowered, list[int]]:
         """The program for inputs and states such as these, and for each capture of it which state that is."""
-        with tf_private.eager_mode():
+        with tf_values.eager_mode():
             variables = [tf.Variable(value, dtype=value.dtype) for value in states]
             specs = [tf.TensorSpec(value.shape, value.dtype) for value in inputs]
             function = tf.function(lambda *tensors: self._rebuilt(tensors, variables), autograph=False)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from ipu_tf.lowering import tf_private
+from ipu_tf.lowering import tf_hooks
 
 _failures: dict[int, BaseException] = {}
 _numbers = itertools.count()
@@ -48,7 +48,7 @@ def host_op(
     Raises:
         When it runs: what the function raised, out of `Session.run`; out of a `tf.function` as TensorFlow words it.
     """
-    tf_private.hook_sessions(_original)
+    tf_hooks.hook_sessions(_original)
 
     def call(*values: np.ndarray) -> list[np.ndarray]:
         try:

@@ -9,7 +9,7 @@ import jax
 import tensorflow as tf
 from jax import export
 
-from ipu_tf.lowering import tf_private
+from ipu_tf.lowering import tf_private, tf_values
 from ipu_tf.lowering.build import program_function
 from ipu_tf.lowering.trace import lower
 
@@ -43,7 +43,7 @@ def _compiled(concrete: Any) -> Callable[..., list[tf.Tensor]]:
     """The function as one op with its StableHLO."""
     lowered = lower(concrete)
     with jax.enable_x64(True):
-        held = [tf_private.tensor_memory(tf.convert_to_tensor(capture)) for capture in lowered.captures]
+        held = [tf_values.tensor_memory(tf.convert_to_tensor(capture)) for capture in lowered.captures]
         function = program_function(lowered.module)
         exported = export.export(jax.jit(lambda *inputs: function([*inputs, *held], {})[0][: lowered.outputs]))(
             *lowered.module.parameters[: len(lowered.inputs)]

@@ -16,7 +16,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf.lowering import tf_private
+from ipu_tf.lowering import tf_private, tf_values
 from ipu_tf.lowering.clustering import Cluster, plan
 from ipu_tf.lowering.embed import embed
 from ipu_tf.lowering.graph_pruning import part_of
@@ -234,4 +234,4 @@ class _Rewriting:
 def _value(tensor: tf.Tensor) -> tf.Tensor:
     """A tensor's value, also that of a reference variable."""
     with tf.device("/device:CPU:0"):
-        return tf.identity(tensor) if tf_private.is_reference(tensor) else tensor
+        return tf.identity(tensor) if tf_values.is_reference(tensor) else tensor

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 import tensorflow as tf
 
-from ipu_tf.lowering import tf_private
+from ipu_tf.lowering import tf_private, tf_values
 from ipu_tf.lowering.clustering import Node
 
 #: Ops of the host wherever they are placed: they hold or feed what lives there, or are Python.
@@ -113,7 +113,7 @@ def is_constant(operation: tf.Operation) -> bool:
 def _on_host(operation: tf.Operation) -> bool:
     if is_constant(operation) or operation.type in OF_THE_HOST:
         return True
-    if any(tf_private.is_reference(tensor) for tensor in operation.inputs):
+    if any(tf_values.is_reference(tensor) for tensor in operation.inputs):
         if operation.type not in _OF_REFERENCES:
             raise ValueError(
                 f"`{operation.name}` ({operation.type}) is placed on {operation.device} and changes a reference "

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf.lowering import tf_private
+from ipu_tf.lowering import tf_private, tf_values
 from ipu_tf.lowering.errors import LoweringError, UnsupportedOp, UnsupportedOpsError
 from ipu_tf.lowering.jax_private import MLIRError
 from ipu_tf.lowering.module import Module, parse
@@ -53,7 +53,7 @@ def lower(function: Any, variables: Sequence[tf.Variable] = ()) -> Lowered:
     tensors = function.inputs[: len(function.inputs) - len(captured)]
     specs = tuple(_spec(tensor, function.name) for tensor in tensors)
     try:
-        with tf_private.eager_mode():
+        with tf_values.eager_mode():
             bytecode = tf_private.stablehlo_bytecode(function, specs)
     except (tf.errors.OpError, ValueError) as error:
         raise _refusal(function, str(error)) from error
@@ -97,7 +97,7 @@ def _capture(tensor: tf.Tensor, function: Any, variables: Sequence[tf.Variable])
         if variable.handle is tensor:
             return variable
     # TensorFlow notes the variables that a function reads, not those that it only writes.
-    unnoted = tf_private.variable_of(tensor)
+    unnoted = tf_values.variable_of(tensor)
     if unnoted is not None:
         return unnoted
     raise LoweringError(

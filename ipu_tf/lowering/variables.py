@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_tf.device.residency import Snapshot
-from ipu_tf.lowering import tf_private
+from ipu_tf.lowering import tf_values
 
 
 class TensorFlowVariable:
@@ -22,20 +22,20 @@ class TensorFlowVariable:
 
         While the tensor lives, TensorFlow writes to the variable by giving it other memory.
         """
-        with tf_private.eager_mode():
+        with tf_values.eager_mode():
             tensor = self.variable.read_value()
-        return tf_private.tensor_memory(tensor), tensor
+        return tf_values.tensor_memory(tensor), tensor
 
     def write(self, value: np.ndarray) -> None:
         """Assigns a value."""
-        with tf_private.eager_mode():
+        with tf_values.eager_mode():
             self.variable.assign(value)
 
 
 def snapshots(variables: Sequence[TensorFlowVariable]) -> list[Snapshot]:
     """`snapshot` of each variable, in one read: an execution of a single step asks all variables of a model."""
-    tensors = tf_private.read_variables([variable.variable for variable in variables])
-    return [(tf_private.tensor_memory(tensor), tensor) for tensor in tensors]
+    tensors = tf_values.read_variables([variable.variable for variable in variables])
+    return [(tf_values.tensor_memory(tensor), tensor) for tensor in tensors]
 
 
 def host_variable(variable: tf.Variable) -> TensorFlowVariable:

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from ipu_tf.device.executable_file import SUFFIX, ExportError, write
 from ipu_tf.emulation import EmulationError
-from ipu_tf.lowering import tf_private
+from ipu_tf.lowering import tf_private, tf_values
 from ipu_tf.lowering.embed import GraphProgram
 from ipu_tf.lowering.host_op import host_op
 from ipu_tf.lowering.program_file import Parameter, program_contents
@@ -74,7 +74,7 @@ def experimental_application_compile_op(
     computation = _Computation(func)
     with tf.device("/device:CPU:0"):
         tensors = [tf.convert_to_tensor(value) for value in arguments]
-        if tf_private.executing_eagerly():
+        if tf_values.executing_eagerly():
             _compile_eagerly(computation, tensors, path, freeze_variables, None)
             return tf.constant(path)
         return _compile_op(computation, tensors, path, freeze_variables, name)
@@ -120,7 +120,7 @@ def _compile_eagerly(
     parameters = [
         Parameter(_PREFIX + capture.name.removesuffix(":0"), capture.numpy() if freeze else None)
         if isinstance(capture, tf.Variable)
-        else Parameter(f"constant_{index}", np.array(tf_private.tensor_memory(capture)))
+        else Parameter(f"constant_{index}", np.array(tf_values.tensor_memory(capture)))
         for index, capture in enumerate(lowered.captures)
     ]
     where = target_of(0, concrete.graph)
@@ -143,7 +143,7 @@ def _compile_op(
     values = [pair for pair in captured if pair[0].dtype != tf.resource]
     program = GraphProgram(graph, [inner for _, inner in values], [inner for _, inner in handles], _target)
     outer = [*tensors, *(tensor for tensor, _ in values)]
-    states = [tf_private.read_handle(handle, tf_private.handle_spec(inner)) for handle, inner in handles]
+    states = [tf_values.read_handle(handle, tf_values.handle_spec(inner)) for handle, inner in handles]
 
     def compile_now(*arrays: np.ndarray) -> list[np.ndarray]:
         given, held = arrays[: len(outer)], arrays[len(outer) :]

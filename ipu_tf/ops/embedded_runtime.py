@@ -18,7 +18,7 @@ from ipu_tf.device.embedded_engine import EmbeddedEngine
 from ipu_tf.device.errors import DeviceError
 from ipu_tf.device.executable_file import Signature, Tensor, about_text, read
 from ipu_tf.emulation import record_ignored
-from ipu_tf.lowering import tf_private
+from ipu_tf.lowering import tf_values
 from ipu_tf.lowering.host_errors import as_promised
 from ipu_tf.lowering.host_op import host_op
 
@@ -148,7 +148,7 @@ def call_op(inputs: Sequence[Any], anchor: tf.Tensor, outputs: Sequence[tf.Tenso
 def _op(function: Any, inputs: Sequence[Any], outputs: Sequence[tf.TensorSpec], name: str) -> list[tf.Tensor]:
     with tf.device("/device:CPU:0"):
         tensors = [tf.convert_to_tensor(value) for value in inputs]
-        if tf_private.executing_eagerly():
+        if tf_values.executing_eagerly():
             return [tf.convert_to_tensor(array) for array in function(*(np.array(tensor) for tensor in tensors))]
         return host_op(function, tensors, outputs, name).results
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from ipu_tf.accumulation import iterations_to_update
 from ipu_tf.ignored_arguments import record_ignored
-from ipu_tf.lowering import tf_private
+from ipu_tf.lowering import tf_values
 from ipu_tf.lowering.hidden_state import FIFO, ITERATION_COUNTER
 from ipu_tf.lowering.host_calls import print_marker
 from ipu_tf.lowering.markers import marker
@@ -92,7 +92,7 @@ def print_tensor(input: Any, name: str = "") -> tf.Operation | None:
         The op that prints, in a graph; within a program it runs whether or not anything depends on it. None in eager
         mode, where it has printed.
     """
-    if tf_private.executing_eagerly():
+    if tf_values.executing_eagerly():
         tf.print(f"{name}:" if name else "print_tensor:", input, summarize=-1, output_stream=sys.stderr)
         return None
     return print_marker(tf.convert_to_tensor(input), name)

@@ -10,7 +10,7 @@ import tensorflow as tf
 from ipu_tf.accumulation import accumulated, on_update
 from ipu_tf.emulation import record_ignored
 from ipu_tf.gradient_accumulation import GradientAccumulationReductionMethod
-from ipu_tf.lowering import tf_private
+from ipu_tf.lowering import tf_values
 from ipu_tf.ops.op_util import get_accumulator_dtype
 from ipu_tf.optimizers.cross_replica_optimizer import CrossReplicaOptimizer
 from ipu_tf.optimizers.ipu_optimizer import IpuOptimizer
@@ -74,7 +74,7 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
     ) -> tf.Operation:
         """Accumulates gradients; in the last of `num_mini_batches` iterations applies what was accumulated."""
         pairs = [(self._accumulated(gradient, variable), variable) for gradient, variable in grads_and_vars]
-        tf_private.create_optimizer_variables(
+        tf_values.create_optimizer_variables(
             self._opt, [variable for gradient, variable in pairs if gradient is not None]
         )
         applied = super().apply_gradients

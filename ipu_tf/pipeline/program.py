@@ -21,7 +21,7 @@ from ipu_tf import loops
 from ipu_tf.accumulation import accumulated, on_update, updates_every
 from ipu_tf.eager.backprop import GradientCaptureTape
 from ipu_tf.gradient_accumulation import GradientAccumulationReductionMethod as Reduction
-from ipu_tf.lowering import tf_private
+from ipu_tf.lowering import tf_private, tf_values
 from ipu_tf.lowering.host_calls import checked_depth
 from ipu_tf.ops.op_util import get_accumulator_dtype
 from ipu_tf.pipeline.optimizer_output import OptimizerFunctionOutput
@@ -88,7 +88,7 @@ class _Step:
         pairs = [(g, v) for g, v in map(_with_zeros, _gradients(found)) if g is not None]
         ready = [(self._accumulated(g, v), v) for g, v in pairs]
         captured = self._captured(found)
-        tf_private.create_optimizer_variables(found.opt, [variable for _, variable in ready])
+        tf_values.create_optimizer_variables(found.opt, [variable for _, variable in ready])
         return [*operations, on_update(request.micro_batches, lambda: _apply(found, ready, captured)).op]
 
     def _accumulated(self, gradient: Any, like: Any) -> tf.Tensor:

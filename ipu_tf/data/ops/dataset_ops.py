@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf.lowering import tf_private
+from ipu_tf.lowering import tf_private, tf_values
 
 
 class BufferDataset(tf_private.SameStructureDataset):
@@ -32,4 +32,4 @@ class BufferDataset(tf_private.SameStructureDataset):
             raise ValueError(f"Expected `buffer_size` to be at least 1. Received: {int(static)}.")
         size = tf.cast(buffer_size, tf.int64)
         buffered = input_dataset.batch(size, drop_remainder=True).unbatch()
-        super().__init__(input_dataset, tf_private.dataset_variant(buffered))
+        super().__init__(input_dataset, tf_values.dataset_variant(buffered))

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from ipu_tf.config import get_ipu_config, reset_ipu_configuration
 from ipu_tf.device_trace import TRACE
-from ipu_tf.lowering import tf_private
+from ipu_tf.lowering import tf_values
 from ipu_tf.lowering.host_op import host_op
 from ipu_tf.poplar.refusal import refuse_others
 
@@ -18,7 +18,7 @@ def ipu_event_trace(name: str | None = None) -> tf.Tensor:
     Args:
         name: for the op.
     """
-    if tf_private.executing_eagerly():
+    if tf_values.executing_eagerly():
         return tf.constant(_events(), tf.string)
     spec = tf.TensorSpec([None], tf.string)
     return host_op(lambda: [np.array(_events(), object)], [], [spec], name or "ipu_event_trace").results[0]
@@ -33,7 +33,7 @@ def ipu_get_configuration(name: str | None = None) -> tf.Tensor:
     Raises:
         RuntimeError: if nothing is; in a graph, when the op runs.
     """
-    if tf_private.executing_eagerly():
+    if tf_values.executing_eagerly():
         return tf.constant(_configuration(), tf.string)
     spec = tf.TensorSpec([None], tf.string)
     call = host_op(lambda: [np.array(_configuration(), object)], [], [spec], name or "ipu_get_configuration")
@@ -46,7 +46,7 @@ def ipu_reset_devices(name: str | None = None) -> tf.Operation | None:
     Args:
         name: for the op.
     """
-    if tf_private.executing_eagerly():
+    if tf_values.executing_eagerly():
         reset_ipu_configuration()
         return None
     return host_op(lambda: reset_ipu_configuration(), [], [], name or "ipu_reset_devices").operation
@@ -58,7 +58,7 @@ def ipu_clear_all_xla_compilation_caches(name: str | None = None) -> tf.Operatio
     Args:
         name: for the op.
     """
-    return None if tf_private.executing_eagerly() else tf.no_op(name=name or "ipu_clear_all_xla_compilation_caches")
+    return None if tf_values.executing_eagerly() else tf.no_op(name=name or "ipu_clear_all_xla_compilation_caches")
 
 
 def _configuration() -> list[bytes]:
