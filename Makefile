@@ -20,7 +20,7 @@ demo: $(VENV)/.installed-examples
 	$(BIN)/python examples/digits_cnn.py
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -q --numprocesses=$(JOBS) --dist=loadfile
+	$(BIN)/python -m pytest -q --numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder
 
 bench: $(VENV)/.installed-examples
 	$(BIN)/python -m benchmarks

@@ -8,6 +8,7 @@ import socket
 import sys
 from collections.abc import Iterator
 
+import hypothesis
 import numpy as np
 import pytest
 
@@ -20,7 +21,30 @@ for _name, _value in {
 }.items():
     os.environ.setdefault(_name, _value)
 
+# Whether a machine is busy says nothing about a strategy.
+hypothesis.settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("any machine")
+
+#: Files that take minutes, by name: they are begun first, lest one process is left with them at the end.
+LONG = (
+    "test_pipeline_engine.py",
+    "test_keras_memory.py",
+    "test_keras_on_jax.py",
+    "test_keras_applications.py",
+    "test_keras_split.py",
+    "test_keras_tables.py",
+    "test_examples.py",
+)
+
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The long files first, in the order of `LONG`; the others as they came."""
+    places = {name: place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: places.get(item.path.name, len(places)))
 
 
 @pytest.fixture(autouse=True)

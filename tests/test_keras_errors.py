@@ -201,6 +201,15 @@ def test_an_exception_in_a_callback(kind: type[BaseException]) -> None:
     model.fit(X, Y, batch_size=4, verbose=0)
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """SIGINT interrupts, as in a program of its own: processes that share out tests ignore it."""
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, handler)
+
+
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("steps_per_execution", [1, 10])
 def test_ctrl_c_loses_nothing(steps_per_execution: int) -> None:
     def press(index: np.ndarray) -> np.ndarray:

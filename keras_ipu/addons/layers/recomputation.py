@@ -18,5 +18,7 @@ class RecomputationCheckpoint(keras.layers.Layer):
     """
 
     def call(self, inputs: Any) -> Any:
-        """The inputs, whatever their structure."""
+        """The inputs, whatever their structure. Only with Keras on TensorFlow is anything computed again."""
+        if keras.backend.backend() != "tensorflow":
+            return inputs
         return pipelining_ops.recomputation_checkpoint(keras.tree.map_structure(keras.ops.convert_to_tensor, inputs))
