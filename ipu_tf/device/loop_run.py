@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -94,8 +94,11 @@ class LoopRun:
 
     def _run_chunk(self, chunk: StagedChunk) -> tuple[int, bool]:
         """Runs one chunk and hands out its rows; gives the iterations it ran and whether the loop would go on."""
-        place = self._replicas.place
-        arrays = {name: tuple(place(a, 1) for a in staged.arrays) for name, staged in chunk.staged.items()}
+        # Without replicas JAX takes the host's memory as it is, in the call.
+        arrays: dict[str, tuple[Any, ...]] = {name: staged.arrays for name, staged in chunk.staged.items()}
+        if self._replicas.count > 1:
+            place = self._replicas.place
+            arrays = {name: tuple(place(a, 1) for a in each) for name, each in arrays.items()}
         self._carry, self._hidden, rows, counts, index, goes_on = self._chunk(
             self._carry, self._constants, self._hidden, arrays, np.int32(chunk.count)
         )

@@ -160,17 +160,20 @@ class Reading(Generic[T]):
             InfeedStarved: if no element came for as long as `environment.feed_timeout` says.
             BaseException: what the function raises.
         """
-        concurrent.futures.wait([self._future], self._patience())
-        while not self._future.done():
+        while not self._done_within(self._patience()):
             wait, now = self._wait(), time.monotonic()
             if wait is not None and now - wait.since >= feed_timeout():
                 with _lock:
                     _stuck.update((infeed, self._worker) for infeed in self._infeeds if infeed not in _stuck)
                 raise InfeedStarved(wait.queue, wait.element, now - wait.since)
-            concurrent.futures.wait([self._future], self._patience())
         with _lock:
             _idle.append(self._worker)
         return self._future.result()
+
+    def _done_within(self, seconds: float) -> bool:
+        with contextlib.suppress(concurrent.futures.TimeoutError):
+            self._future.exception(seconds)
+        return self._future.done()
 
     def _wait(self) -> _Wait | None:
         """What is waited for: by the own thread, or by one that has had an infeed to itself for longer."""
