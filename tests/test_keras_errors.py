@@ -213,7 +213,7 @@ def interruptible() -> Iterator[None]:
 @pytest.mark.parametrize("steps_per_execution", [1, 10])
 def test_ctrl_c_loses_nothing(steps_per_execution: int) -> None:
     def press(index: np.ndarray) -> np.ndarray:
-        if index == 5:
+        if index >= 5:  # and again, should nobody have heard it: Python drops what a signal raises in some places
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0.2)  # until the main thread has seen it
         return index
