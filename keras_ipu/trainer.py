@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ipu_tf.ipu_iterator import stock_iterators
-from ipu_tf.ipu_strategy import IPUStrategyV1
 from ipu_tf.step_loop import flush_variables
 from ipu_tf.synthetic_data import SyntheticDataCategory, use_synthetic_data_for
 from keras_ipu import keras_private
@@ -22,6 +21,7 @@ from keras_ipu.captured_gradients import capturing_step
 from keras_ipu.device_functions import PredictFunction, StepFunction
 from keras_ipu.epoch_iterator import IPUEpochIterator
 from keras_ipu.host_view import with_host_view
+from keras_ipu.ownership import on_device
 from keras_ipu.runnable import check_runnable, compile_arguments
 from keras_ipu.split import replica_count
 from keras_ipu.stage_discovery import discover_stages
@@ -57,11 +57,6 @@ class IPUTrainer:
         if on_device(kwargs.get("distribute_strategy")):
             return IPUEpochIterator(*args, replicas=_replicas.get(), **kwargs)
         return keras_private.StockEpochIterator(*args, **kwargs)
-
-
-def on_device(strategy: Any) -> bool:
-    """Whether a strategy runs Keras models on the device."""
-    return isinstance(strategy, IPUStrategyV1) and strategy.keras_extensions_enabled
 
 
 @contextlib.contextmanager

@@ -12,7 +12,6 @@ from ipu_tf.device import queues
 from ipu_tf.device.errors import MiniBatchesError
 from ipu_tf.device.hidden import ITERATION
 from ipu_tf.device.loop import replicated_chunk_function
-from ipu_tf.device.patience import PatientStager
 from ipu_tf.device.program import Arrays, Hidden, LoopPart
 from ipu_tf.device.slots import Slots
 from ipu_tf.device.stager import StagedChunk, Stager
@@ -66,7 +65,7 @@ class LoopRun:
             The hidden state, the number of iterations run, and what ended the loop early, or None.
         """
         done, error = 0, None
-        with PatientStager(self._part, self.capacity, self._buffers) as stager:
+        with Stager(self._part, self.capacity, self._buffers) as stager:
             while True:
                 left = 0 if stopped else self._left(done)
                 chunk = stager.take(left)

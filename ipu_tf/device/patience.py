@@ -15,16 +15,11 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Iterator
-from types import TracebackType
 from typing import Any, Generic, NamedTuple, TypeVar
-
-import numpy as np
 
 from ipu_tf.device.environment import feed_timeout
 from ipu_tf.device.errors import InfeedStarved
 from ipu_tf.device.infeed import Element, Infeed
-from ipu_tf.device.stager import StagedChunk, Stager
-from ipu_tf.device.staging import Staged
 
 T = TypeVar("T")
 
@@ -197,37 +192,3 @@ def next_element(infeed: Infeed) -> Element:
         InfeedStarved: if none came for as long as `environment.feed_timeout` says.
     """
     return Reading([infeed], infeed.next).result()
-
-
-class PatientStager(Stager):
-    """A `Stager` that gives up on an infeed from which nothing comes.
-
-    The chunk of an infeed that it gave up on is empty and has an `InfeedStarved` as its error.
-    """
-
-    _reading: Reading[StagedChunk] | None = None
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._reading is not None and not isinstance(error, KeyboardInterrupt):
-            with contextlib.suppress(InfeedStarved):
-                self._return(self._reading.result(), 0)
-
-    def take(self, count: int) -> StagedChunk:
-        """A chunk of at most `count` iterations: the one staged ahead if there is one, else staged now."""
-        if not self._infeeds:
-            return self._stage(count)
-        reading, self._reading = self._reading or self._started(count), None
-        try:
-            return reading.result()
-        except InfeedStarved as error:
-            # Should an element come after all, it is written where nobody looks: further executions use the list.
-            self._buffers[:] = [{n: tuple(map(np.empty_like, a)) for n, a in each.items()} for each in self._buffers]
-            return StagedChunk({name: Staged(a, 0) for name, a in self._buffers[0].items()}, 0, error)
-
-    def stage_ahead(self, count: int) -> None:
-        """Starts to stage the next chunk while the device runs the present one."""
-        if count > 0 and self._infeeds:
-            self._reading = self._started(count)
-
-    def _started(self, count: int) -> Reading[StagedChunk]:
-        return Reading(list(self._infeeds.values()), self._stage, count)

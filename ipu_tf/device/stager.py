@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import concurrent.futures
+import contextlib
 import dataclasses
 from types import TracebackType
 
 import numpy as np
 
 from ipu_tf.device import queues
+from ipu_tf.device.errors import InfeedStarved
+from ipu_tf.device.patience import Reading
 from ipu_tf.device.program import LoopPart
 from ipu_tf.device.replicas import Replicas
 from ipu_tf.device.staging import Staged, stage_buffers
@@ -30,7 +32,9 @@ class StagedChunk:
 
 
 class Stager:
-    """Stages chunks for one execution of a loop. A context manager: its thread ends with it.
+    """Stages chunks for one execution of a loop. A context manager: what it staged ahead goes back at its end.
+
+    It gives up on an infeed from which nothing comes: that chunk is empty and has an `InfeedStarved` as its error.
 
     Args:
         part: the loop.
@@ -43,8 +47,7 @@ class Stager:
         self._capacity = capacity
         self._buffers = buffers
         self._turn = 0
-        self._thread: concurrent.futures.ThreadPoolExecutor | None = None
-        self._ahead: concurrent.futures.Future[StagedChunk] | None = None
+        self._reading: Reading[StagedChunk] | None = None
 
     @staticmethod
     def make_buffers(part: LoopPart, capacity: int, replicas: Replicas) -> list[dict[str, tuple[np.ndarray, ...]]]:
@@ -55,30 +58,34 @@ class Stager:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._thread is not None:
-            self._thread.shutdown(wait=True)
-        if self._ahead is not None:
-            self._return(self._ahead.result(), 0)
+        if self._reading is not None and not isinstance(error, KeyboardInterrupt):
+            with contextlib.suppress(InfeedStarved):
+                self._return(self._reading.result(), 0)
 
     def take(self, count: int) -> StagedChunk:
         """A chunk of at most `count` iterations: the one staged ahead if there is one, else staged now."""
-        if self._ahead is None:
+        if not self._infeeds:
             return self._stage(count)
-        ahead, self._ahead = self._ahead, None
-        return ahead.result()
+        reading, self._reading = self._reading or self._started(count), None
+        try:
+            return reading.result()
+        except InfeedStarved as error:
+            # Should an element come after all, it is written where nobody looks: further executions use the list.
+            self._buffers[:] = [{n: tuple(map(np.empty_like, a)) for n, a in each.items()} for each in self._buffers]
+            return StagedChunk({name: Staged(a, 0) for name, a in self._buffers[0].items()}, 0, error)
 
     def stage_ahead(self, count: int) -> None:
         """Starts to stage the next chunk while the device runs the present one."""
-        if count <= 0 or not self._infeeds:
-            return
-        if self._thread is None:
-            self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="ipu-infeed")
-        self._ahead = self._thread.submit(self._stage, count)
+        if count > 0 and self._infeeds:
+            self._reading = self._started(count)
 
     def give_back(self, chunk: StagedChunk, used: int) -> None:
         """Returns the elements of iterations that the loop did not run."""
         if used < chunk.count:
             self._return(chunk, used)
+
+    def _started(self, count: int) -> Reading[StagedChunk]:
+        return Reading(list(self._infeeds.values()), self._stage, count)
 
     def _stage(self, count: int) -> StagedChunk:
         count = min(count, self._capacity)

@@ -21,6 +21,9 @@ class Captures:
 
     Args:
         lowered: the function.
+
+    Attributes:
+        variables: the variables among them.
     """
 
     def __init__(self, lowered: Lowered) -> None:
@@ -28,13 +31,10 @@ class Captures:
             host_variable(capture) if isinstance(capture, tf.Variable) else tf_values.tensor_memory(capture)
             for capture in lowered.captures
         ]
+        self.variables = [value for value in self._values if isinstance(value, TensorFlowVariable)]
+        self._places = [place for place, value in enumerate(self._values) if isinstance(value, TensorFlowVariable)]
         first = len(lowered.inputs)
         self._written = {result: parameter - first for result, parameter in lowered.module.aliases.items()}
-
-    @property
-    def variables(self) -> list[TensorFlowVariable]:
-        """The variables among them."""
-        return [value for value in self._values if isinstance(value, TensorFlowVariable)]
 
     def acquire(self, replicas: Replicas, homes: Sequence[Any] = ()) -> list[Any]:
         """Their values on the device, one for each capture, in order; variables as `RESIDENCY.acquire` gives them.
@@ -44,10 +44,12 @@ class Captures:
             homes: for each parameter of the program the JAX device it lives on, or None; the captures are the last.
         """
         where = list(homes)[len(homes) - len(self._values) :] if homes else [None] * len(self._values)
-        of_variables = [home for home, value in zip(where, self._values, strict=True) if not _is_tensor(value)]
-        variables = self.variables
-        held = iter(RESIDENCY.acquire_all(variables, replicas, of_variables, lambda: snapshots(variables)))
-        return [value if _is_tensor(value) else next(held) for value in self._values]
+        of_variables = [where[place] for place in self._places]
+        buffers = RESIDENCY.acquire_all(self.variables, replicas, of_variables, lambda: snapshots(self.variables))
+        values: list[Any] = list(self._values)
+        for place, buffer in zip(self._places, buffers, strict=True):
+            values[place] = buffer
+        return values
 
     def commit(self, results: Mapping[int, jax.Array] | Sequence[jax.Array]) -> None:
         """Keeps the new values of the variables that the function changes.
@@ -67,7 +69,3 @@ class Captures:
     def recover(self) -> None:
         """After a failed execution: the host has the newest values that are left."""
         RESIDENCY.recover(self.variables)
-
-
-def _is_tensor(value: TensorFlowVariable | np.ndarray) -> bool:
-    return isinstance(value, np.ndarray)
