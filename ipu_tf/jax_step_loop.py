@@ -15,7 +15,6 @@ from typing import Any
 
 import jax
 import numpy as np
-import tensorflow as tf
 
 from ipu_tf.device import connection, queues, synthetic
 from ipu_tf.device.errors import InfeedExhausted
@@ -29,7 +28,7 @@ from ipu_tf.lowering.host_errors import as_promised
 from ipu_tf.lowering.jax_step import Step, TracedStep, traced_step
 from ipu_tf.lowering.jax_updates import UpdateRule, Updates
 from ipu_tf.lowering.numerics import Numerics, Rounding
-from ipu_tf.replication import target
+from ipu_tf.replication import check_target, target
 from ipu_tf.step_loop import zero_rows
 
 __all__ = ["JaxRan", "JaxStepLoop", "UpdateRule", "Updates"]
@@ -124,7 +123,7 @@ class JaxStepLoop:
         return ran
 
     def _run(self, carried: Any, constants: Any, elements: JaxFeed, steps: int) -> JaxRan:
-        self._check_target()
+        check_target(self._target, self._shards)
         queues.add_infeed(elements.infeed_as(self._infeed))
         queues.add_outfeed(self._outfeed)
         try:
@@ -143,16 +142,6 @@ class JaxStepLoop:
         error = outcome.error
         promised = None if error is None or isinstance(error, InfeedExhausted) else as_promised(error)
         return JaxRan(ran, jax.tree.unflatten(self._state_tree, outcome.results), self._rows(ran), promised)
-
-    def _check_target(self) -> None:
-        now = target(self._target.ordinal, self._shards)
-        if now != self._target:
-            raise tf.errors.FailedPreconditionError(
-                None,
-                None,
-                f"The step was compiled for {self._target}, and the device is configured as {now} now. Make the loop "
-                "again.",
-            )
 
     def _rows(self, steps: int) -> Any:
         rows = self._outfeed.drain()

@@ -29,6 +29,22 @@ def target(ordinal: int, shards: int = 1) -> Target:
     return Target(ordinal, replica_count(require_device(ordinal).num_ipus, shards), configured_numerics())
 
 
+def check_target(compiled_for: Target, shards: int) -> None:
+    """Checks that a step still runs where it was compiled for.
+
+    Raises:
+        tf.errors.FailedPreconditionError: if the device has other IPUs or settings now, or none is configured.
+    """
+    now = target(compiled_for.ordinal, shards)
+    if now != compiled_for:
+        raise tf.errors.FailedPreconditionError(
+            None,
+            None,
+            f"The step was compiled for {compiled_for}, and the device is configured as {now} now. Make the loop "
+            "again.",
+        )
+
+
 def replica_count(ipus: int, shards: int) -> int:
     """How many replicas of a program fit on a device.
 

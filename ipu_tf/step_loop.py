@@ -8,31 +8,29 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 import tensorflow as tf
 
 from ipu_tf.device import connection, queues, synthetic
-from ipu_tf.device.errors import InfeedExhausted, InfeedStarved
+from ipu_tf.device.errors import InfeedExhausted
 from ipu_tf.device.executable import Executable
-from ipu_tf.device.infeed import Infeed
 from ipu_tf.device.outfeed import Outfeed
-from ipu_tf.device.patience import Reading, waiting, watched
 from ipu_tf.device.program import Types
 from ipu_tf.device.replicas import Replicas
 from ipu_tf.device.residency import RESIDENCY
 from ipu_tf.device.synthetic import Category
 from ipu_tf.interrupts import Interrupts
-from ipu_tf.lowering import tf_private, tf_values
+from ipu_tf.lowering import tf_private
 from ipu_tf.lowering.captures import Captures
 from ipu_tf.lowering.host_errors import as_promised
 from ipu_tf.lowering.step_program import step_program
 from ipu_tf.lowering.trace import lower
-from ipu_tf.replication import target
+from ipu_tf.replication import check_target, target
 from ipu_tf.row_watch import RowWatch
+from ipu_tf.tensor_feed import Feed
 
 _numbers = itertools.count()
 
@@ -150,7 +148,7 @@ class StepLoop:
         return zero_rows(self._lowered.module.results[: self._lowered.outputs], self._executable.replicas, count)
 
     def _run(self, elements: Feed, steps: int) -> Ran:
-        self._check_target()
+        check_target(self._target, self._shards)
         queues.add_infeed(elements.infeed_as(self._infeed))
         queues.add_outfeed(self._outfeed)
         try:
@@ -168,16 +166,6 @@ class StepLoop:
         ran = outcome.steps if connection.attached() else elements.taken_steps(steps, self.replicas)
         return Ran(ran, self._rows(ran))
 
-    def _check_target(self) -> None:
-        now = target(self._target.ordinal, self._shards)
-        if now != self._target:
-            raise tf.errors.FailedPreconditionError(
-                None,
-                None,
-                f"The step was compiled for {self._target}, and the device is configured as {now} now. Make the loop "
-                "again.",
-            )
-
     def _rows(self, steps: int) -> Any:
         if steps == 0:
             return None
@@ -192,89 +180,6 @@ class StepLoop:
         return tf.nest.pack_sequence_as(self._structure, flat)
 
 
-class Feed:
-    """Elements for step loops, out of a Python iterator; looks at the first to learn its shapes.
-
-    Args:
-        iterator: gives structures of tensors or arrays.
-        on_cast: told once of each 64-bit dtype that becomes a 32-bit one.
-
-    Attributes:
-        check: called before an element is taken; may raise.
-    """
-
-    def __init__(
-        self, iterator: Iterator[Any], on_cast: Callable[[str, str], None] = lambda was, becomes: None
-    ) -> None:
-        self._iterator = iterator
-        self._on_cast = on_cast
-        self._first: list[Any] = []
-        self._spec: Any = None
-        self.check: Callable[[], None] = lambda: None
-        self._infeed: Infeed | None = None
-
-    def spec(self) -> Any:
-        """The specs of the first element, which all others have to have.
-
-        Raises:
-            StopIteration: if there is no element left.
-            tf.errors.DeadlineExceededError: if none comes for a long time.
-        """
-        if self._spec is None:
-            try:
-                self._first.append(Reading([], self._next).result())
-            except InfeedStarved as error:
-                raise as_promised(error) from None
-            self._spec = tf.nest.map_structure(self._leaf_spec, _without_optionals(self._first[0]))
-        return self._spec
-
-    def infeed_as(self, name: str) -> Infeed:
-        """The elements as an infeed of this name."""
-        if self._infeed is None:
-            types = [t for t in tf.nest.flatten(self.spec()) if t is not None]
-            shapes = tuple(jax.ShapeDtypeStruct(tuple(t.shape.as_list()), t.dtype.as_numpy_dtype) for t in types)
-            self._infeed = Infeed(name, shapes, watched(self._name, self._arrays))
-        self._infeed.name = name
-        return self._infeed
-
-    def taken_steps(self, steps: int, replicas: int) -> int:
-        """Takes the elements of up to `steps` steps, for nobody; gives for how many there were elements."""
-        assert self._infeed is not None
-        for taken in range(steps * replicas):
-            try:
-                self._infeed.next()
-            except InfeedExhausted:
-                return taken // replicas
-        return steps
-
-    def _name(self) -> str:
-        return "data of a step loop" if self._infeed is None else self._infeed.name
-
-    def _next(self) -> Any:
-        with waiting(self._name(), 0), tf_values.eager_mode():
-            return next(self._iterator)
-
-    def _arrays(self) -> Iterator[tuple[np.ndarray, ...]]:
-        read = tf_values.element_reader(self._iterator) or (lambda: _arrays_of(next(self._iterator)))
-        while True:
-            self.check()
-            try:
-                arrays = _arrays_of(self._first.pop()) if self._first else read()
-            except StopIteration:
-                return
-            yield synthetic.infeed_element(arrays) if synthetic.current().feeds else arrays
-
-    def _leaf_spec(self, leaf: Any) -> tf.TensorSpec | None:
-        if leaf is None:
-            return None
-        spec = tf.TensorSpec.from_tensor(leaf) if isinstance(leaf, tf.Tensor) else _array_spec(leaf)
-        narrow = {tf.float64: tf.float32, tf.int64: tf.int32, tf.uint64: tf.uint32}.get(spec.dtype)
-        if narrow is None:
-            return spec
-        self._on_cast(spec.dtype.name, narrow.name)
-        return tf.TensorSpec(spec.shape, narrow)
-
-
 def zero_rows(types: Types, replicas: Replicas, count: int) -> tuple[np.ndarray, ...]:
     """What stands for `count` rows that never came: zeros, `[count, (replicas,) *shape]`."""
     return tuple(np.zeros((count, *replicas.with_axis(wanted.shape)), wanted.dtype) for wanted in types)
@@ -283,24 +188,6 @@ def zero_rows(types: Types, replicas: Replicas, count: int) -> tuple[np.ndarray,
 def flush_variables() -> None:
     """Brings every variable that changed on the device back to the host."""
     RESIDENCY.flush()
-
-
-def _array_spec(leaf: Any) -> tf.TensorSpec:
-    array = np.asarray(leaf)
-    return tf.TensorSpec(array.shape, tf.as_dtype(array.dtype))
-
-
-def _arrays_of(element: Any) -> tuple[np.ndarray, ...]:
-    return tuple(_memory(leaf) for leaf in tf.nest.flatten(_without_optionals(element)) if leaf is not None)
-
-
-def _memory(leaf: Any) -> np.ndarray:
-    return tf_values.tensor_memory(leaf) if isinstance(leaf, tf.Tensor) else np.asarray(leaf)
-
-
-def _without_optionals(element: Any) -> Any:
-    """Keras says `None` in a dataset as an empty `tf.experimental.Optional`."""
-    return tf.nest.map_structure(lambda leaf: None if isinstance(leaf, tf.experimental.Optional) else leaf, element)
 
 
 def replicas_on(ordinal: int, shards: int = 1) -> int:

@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from ipu_tf.emulation import EmulationError
 from ipu_tf.replication import target
-from ipu_tf.step_loop import Feed, StepLoop
+from ipu_tf.step_loop import StepLoop
+from ipu_tf.tensor_feed import Feed
 from ipu_tf.weight_update import split_update
 from keras_ipu import keras_private
 from keras_ipu.async_callbacks import current_run

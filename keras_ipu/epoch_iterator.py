@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ipu_tf.step_loop import Feed
+from ipu_tf.tensor_feed import Feed
 from keras_ipu import keras_private
 from keras_ipu.data_rules import checked_data, checked_steps, checked_steps_per_execution, tell_cast
 

@@ -14,7 +14,8 @@ from ipu_tf.device.exceptions import EXCEPTIONS, ExceptedState
 from ipu_tf.lowering.build import build_program
 from ipu_tf.lowering.numerics import Numerics
 from ipu_tf.ops.replication_ops import replication_index
-from ipu_tf.step_loop import Feed, StepLoop
+from ipu_tf.step_loop import StepLoop
+from ipu_tf.tensor_feed import Feed
 from tests.lowering_parity import lowered
 from tests.test_half_precision import configured, on_device
 

@@ -20,7 +20,8 @@ from ipu_tf.device import half
 from ipu_tf.lowering.half_precision import with_numerics
 from ipu_tf.lowering.numerics import Numerics, Rounding
 from ipu_tf.numerics_config import configured_numerics
-from ipu_tf.step_loop import Feed, StepLoop
+from ipu_tf.step_loop import StepLoop
+from ipu_tf.tensor_feed import Feed
 from tests.device_counts import device_work
 from tests.lowering_parity import lowered, traced_module
 
