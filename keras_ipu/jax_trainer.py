@@ -48,9 +48,9 @@ class JaxIPUTrainer:
             evaluate=_run_with_callbacks,
             predict=_run_with_callbacks,
             compile=_compile,
-            make_train_function=_make_train_function,
-            make_test_function=_make_test_function,
-            make_predict_function=_make_predict_function,
+            make_train_function=_making("train_function", TRAIN),
+            make_test_function=_making("test_function", TEST),
+            make_predict_function=_making("predict_function", PREDICT),
             _get_metrics_result_or_logs=_metrics_from_host,
         )
 
@@ -124,25 +124,16 @@ def _compile(stock: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -
     stock(model, *args, **(compile_arguments(kwargs) if is_ipu_model(model) else kwargs))
 
 
-def _make_train_function(stock: Callable[..., Any], model: Any, force: bool = False) -> None:
-    if not is_ipu_model(model):
-        stock(model, force)
-    elif force or model.train_function is None:
-        model.train_function = JaxFunction(model, TRAIN, _state_of(model))
+def _making(attribute: str, kind: Any) -> Callable[..., None]:
+    """What makes one of a model's functions, and keeps it under an attribute of the model."""
 
+    def make(stock: Callable[..., Any], model: Any, force: bool = False) -> None:
+        if not is_ipu_model(model):
+            stock(model, force)
+        elif force or getattr(model, attribute) is None:
+            setattr(model, attribute, JaxFunction(model, kind, _state_of(model)))
 
-def _make_test_function(stock: Callable[..., Any], model: Any, force: bool = False) -> None:
-    if not is_ipu_model(model):
-        stock(model, force)
-    elif force or model.test_function is None:
-        model.test_function = JaxFunction(model, TEST, _state_of(model))
-
-
-def _make_predict_function(stock: Callable[..., Any], model: Any, force: bool = False) -> None:
-    if not is_ipu_model(model):
-        stock(model, force)
-    elif force or model.predict_function is None:
-        model.predict_function = JaxFunction(model, PREDICT, _state_of(model))
+    return make
 
 
 def _metrics_from_host(stock: Callable[..., Any], model: Any, logs: Any) -> Any:
