@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -16,6 +16,12 @@ from ipu_tf.lowering import tf_values
 
 class Feed(LoopFeed):
     """Elements for step loops: structures of tensors or arrays. Its `spec` is one of `tf.TensorSpec`s and `None`s."""
+
+    def __init__(
+        self, iterator: Iterator[Any], on_cast: Callable[[str, str], None] = lambda was, becomes: None
+    ) -> None:
+        super().__init__(iterator, on_cast)
+        tf_values.end_elsewhere(iterator)
 
     def _spec_of(self, element: Any) -> Any:
         return tf.nest.map_structure(self._leaf_spec, _without_optionals(element))

@@ -20,6 +20,8 @@ from tensorflow.python.framework import ops as _ops
 from tensorflow.python.ops import handle_data_util as _handle_data_util
 from tensorflow.python.ops import resource_variable_ops as _resource_variable_ops
 
+from ipu_tf.device.letting_go import let_go_elsewhere
+
 
 def tensor_memory(tensor: tf.Tensor) -> np.ndarray:
     """A host tensor's memory as an array, without a copy."""
@@ -42,7 +44,15 @@ def eager_mode() -> Iterator[None]:
 
 def stock_iterator(dataset: tf.data.Dataset) -> Any:
     """TensorFlow's own iterator over a dataset, also where `iter(dataset)` means something else."""
-    return _iterator_ops.OwnedIterator(dataset)
+    iterator = _iterator_ops.OwnedIterator(dataset)
+    end_elsewhere(iterator)
+    return iterator
+
+
+def end_elsewhere(iterator: Any) -> None:
+    """Has TensorFlow's part of an iterator over a dataset end in a thread that nobody waits for; others as they are."""
+    if isinstance(iterator, _iterator_ops.OwnedIterator):
+        let_go_elsewhere(iterator, iterator._iterator_resource)
 
 
 _HOST = "/job:localhost/replica:0/task:0/device:CPU:0"

@@ -1,0 +1,49 @@
+"""Lets go of what takes long to end, in a thread of its own.
+
+The end of an iterator of tf.data waits for the thread that tunes it. When that thread hears of the end a moment too
+early it sleeps on: for as long as it has been asleep before, which doubles up to a minute. An epoch would end with
+that wait, and so would the program.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+import weakref
+from typing import Any
+
+_KEPT = 1.0
+"""Seconds between the end of an owner and that of its thing, so that nobody who is done with both ends it first."""
+
+_ended: queue.SimpleQueue[tuple[float, Any]] = queue.SimpleQueue()
+_begun = threading.Lock()
+"""Taken for good by who starts the thread."""
+
+
+def let_go_elsewhere(owner: Any, thing: Any) -> None:
+    """Ends a thing after its owner, in a thread that nobody waits for.
+
+    Args:
+        owner: what keeps the thing now; it can be referred to weakly.
+        thing: what takes long to end. Whoever else keeps it lets go of it together with the owner, or ends it.
+
+    >>> class Iterator: pass
+    >>> iterator, buffer = Iterator(), bytearray(8)
+    >>> let_go_elsewhere(iterator, buffer)
+    """
+    if _begun.acquire(blocking=False):
+        threading.Thread(target=_let_go, name="ipu-letting-go", daemon=True).start()
+    # Runs wherever the owner happens to end: a simple queue is the one thing that is safe there.
+    weakref.finalize(owner, _later, thing).atexit = False
+
+
+def _later(thing: Any) -> None:
+    _ended.put((time.monotonic() + _KEPT, thing))
+
+
+def _let_go() -> None:
+    while True:
+        due, thing = _ended.get()
+        time.sleep(max(due - time.monotonic(), 0.0))
+        del thing

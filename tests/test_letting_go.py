@@ -1,0 +1,69 @@
+"""Nobody waits for the end of an iterator of tf.data."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_tf.device.letting_go import let_go_elsewhere
+from ipu_tf.tensor_feed import Feed
+
+PATIENCE = 30.0
+
+
+class Owner:
+    """Something that keeps a thing."""
+
+
+class Slow:
+    """A thing whose end takes a while; says where it ended."""
+
+    def __init__(self, ended: list[str]) -> None:
+        self._ended = ended
+
+    def __del__(self) -> None:
+        time.sleep(0.5)
+        self._ended.append(threading.current_thread().name)
+
+
+def eventually(condition: Callable[[], Any]) -> bool:
+    """Whether something comes to be, within some time."""
+    end = time.monotonic() + PATIENCE
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.02)
+    return bool(condition())
+
+
+def test_a_thing_ends_in_another_thread_after_its_owner() -> None:
+    ended: list[str] = []
+    owners = [Owner() for _ in range(3)]
+    for owner in owners:
+        let_go_elsewhere(owner, Slow(ended))
+    time.sleep(0.1)
+    assert not ended
+    begun = time.monotonic()
+    del owner
+    owners.clear()
+    assert time.monotonic() - begun < 0.4
+    assert eventually(lambda: len(ended) == 3)
+    assert set(ended) == {"ipu-letting-go"}
+
+
+def test_a_feed_does_not_end_its_iterator_itself() -> None:
+    iterator = iter(tf.data.Dataset.range(5).map(lambda x: x + 1, num_parallel_calls=tf.data.AUTOTUNE))
+    handle = weakref.ref(iterator._iterator_resource)
+    feed = Feed(iterator)
+    infeed = feed.infeed_as("data")
+    assert [int(infeed.next()[0]) for _ in range(5)] == [1, 2, 3, 4, 5]
+    ended = weakref.ref(iterator)
+    del iterator, feed, infeed
+    gc.collect()
+    assert ended() is None
+    assert handle() is not None
+    assert eventually(lambda: handle() is None)
