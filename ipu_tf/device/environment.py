@@ -68,6 +68,18 @@ def feed_timeout() -> float:
     return seconds
 
 
+def keeps_freed_memory() -> bool:
+    """Whether freed memory is kept for the next execution: `IPU_TF_KEEP_MEMORY`, 1 (the default) or 0.
+
+    Raises:
+        ValueError: if the variable is something else.
+    """
+    text = os.environ.get("IPU_TF_KEEP_MEMORY", "").strip() or "1"
+    if text not in ("0", "1"):
+        raise ValueError(f"IPU_TF_KEEP_MEMORY must be 0 or 1. Received: {text!r}.")
+    return text == "1"
+
+
 def under_address_sanitizer() -> bool:
     """Whether the process is set up for AddressSanitizer: `ASAN_OPTIONS` is set."""
     return "ASAN_OPTIONS" in os.environ

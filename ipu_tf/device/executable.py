@@ -14,10 +14,11 @@ import numpy as np
 from ipu_tf.device import artifacts, callbacks, connection, executable_cache, hidden, pre_compile, queues, synthetic
 from ipu_tf.device.counters import COUNTERS
 from ipu_tf.device.exceptions import EXCEPTIONS, check_exceptions
+from ipu_tf.device.host_memory import keep_freed_memory
 from ipu_tf.device.loop_run import LoopRun
 from ipu_tf.device.patience import next_element
 from ipu_tf.device.pipeline_engine import PipelineRun
-from ipu_tf.device.pipeline_placement import on_one_device, parameter_homes, stage_devices
+from ipu_tf.device.pipeline_placement import parameter_homes, stage_places, together
 from ipu_tf.device.program import Arrays, Hidden, Program, StraightPart
 from ipu_tf.device.replicas import Replicas, replicas
 from ipu_tf.device.slots import Slots
@@ -48,6 +49,7 @@ class Executable:
     """
 
     def __init__(self, program: Program, ordinal: int = 0) -> None:
+        keep_freed_memory()
         self.program = program
         self.ordinal = ordinal
         self.replicas: Replicas = replicas(program.replicas, together=program.uses_callbacks)
@@ -98,17 +100,16 @@ class Executable:
                 return self._run(parameters)
 
     def _run(self, parameters: Sequence[Any]) -> Outcome:
-        types = self.program.parameters
-        slots = Slots(self.program, [self.replicas.spread(p, t.shape) for p, t in zip(parameters, types, strict=True)])
+        slots = Slots(self.program, self._spread(parameters))
         state = hidden.initial(self.program.hidden, self.ordinal, self.replicas)
         steps, error, capacities = 0, None, []
         for index, part in enumerate(self.program.parts):
             if isinstance(part, StraightPart):
                 state = self._run_straight(index, part, slots, state)
                 continue
-            devices = stage_devices(part, self.replicas.count)
-            if devices:
-                loop: LoopRun | PipelineRun = PipelineRun(self, index, part, slots, state, devices)
+            places = stage_places(part, self.program)
+            if places:
+                loop: LoopRun | PipelineRun = PipelineRun(self, index, part, slots, state, places)
             else:
                 loop = LoopRun(self, index, part, slots, state)
             state, ran, stop = loop.run(stopped=error is not None)
@@ -123,9 +124,16 @@ class Executable:
         self._count(tuple(capacities), steps)
         return Outcome(results, steps, error)
 
+    def _spread(self, parameters: Sequence[Any]) -> Sequence[Any]:
+        """Parameters on every replica, each where it lives."""
+        if self.replicas.count == 1:
+            return parameters
+        wanted = zip(parameters, self.program.parameters, self.homes(), strict=True)
+        return [(home or self.replicas).spread(p, t.shape) for p, t, home in wanted]
+
     def _run_straight(self, index: int, part: StraightPart, slots: Slots, state: Hidden) -> Hidden:
         elements = {name: self._element(name) for name in part.infeeds}
-        taken, kept = on_one_device(slots.take(index))
+        taken, kept = together(slots.take(index), self.replicas)
         outputs, state, rows = self.straight_function(index, part)(taken, kept, state, elements)
         slots.fill(part.live_out, outputs)
         for name, row in rows.items():
@@ -133,8 +141,8 @@ class Executable:
             queue.put(row if queue.last_only else [np.asarray(array)[None] for array in row], 1)
         return state
 
-    def homes(self) -> tuple[Any, ...]:
-        """For each parameter the JAX device that it lives on; None where that is the default one."""
+    def homes(self) -> tuple[Replicas | None, ...]:
+        """For each parameter the replicas on the JAX devices that it lives on; None for those of the whole program."""
         if not connection.attached():
             return (None,) * len(self.program.parameters)
         return parameter_homes(self.program)

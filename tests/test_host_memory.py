@@ -1,0 +1,54 @@
+"""Freed memory is kept for the next execution."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from ipu_tf.device import environment
+
+# A subprocess, because a process that has kept memory goes on doing so.
+PROGRAM = """
+import ctypes, json, resource, sys
+import numpy as np
+from ipu_tf.device.host_memory import keep_freed_memory
+
+kept = keep_freed_memory()
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    np.ones(64 * 2**20, np.uint8)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+json.dump([kept, [faults() for _ in range(4)]], sys.stdout)
+"""
+
+
+def faults_of_blocks(keep: str) -> tuple[bool, list[int]]:
+    """Whether memory is kept, and the page faults of four blocks of 64 MiB, one after the other."""
+    variables = {**os.environ, "IPU_TF_KEEP_MEMORY": keep}
+    ran = subprocess.run([sys.executable, "-c", PROGRAM], env=variables, capture_output=True, text=True, check=True)
+    kept, faults = json.loads(ran.stdout)
+    return kept, faults
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mallopt is glibc's; elsewhere nothing is changed")
+def test_a_block_is_had_again_without_new_pages() -> None:
+    kept, faults = faults_of_blocks("1")
+    assert kept
+    assert max(faults[1:]) < 64 < faults[0]
+    kept, faults = faults_of_blocks("0")
+    assert not kept
+    assert min(faults) > 16
+
+
+def test_other_settings_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IPU_TF_KEEP_MEMORY", "yes")
+    with pytest.raises(ValueError, match="IPU_TF_KEEP_MEMORY must be 0 or 1. Received: 'yes'."):
+        environment.keeps_freed_memory()
+    monkeypatch.delenv("IPU_TF_KEEP_MEMORY")
+    assert environment.keeps_freed_memory()
