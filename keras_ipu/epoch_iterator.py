@@ -6,11 +6,14 @@ replica.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from ipu_tf.row_feed import RowFeed
 from ipu_tf.tensor_feed import Feed
 from keras_ipu import keras_private
 from keras_ipu.data_rules import checked_data, checked_steps, checked_steps_per_execution, tell_cast
+from keras_ipu.keras_arrays import ArrayRows, rows_of
 
 
 class ReplicaBatches(tuple):  # noqa: SLOT001 - a tuple in all but name
@@ -47,18 +50,19 @@ class ElementIterator:
     """The batches of an epoch, and how many steps an execution runs.
 
     Args:
-        iterator: TensorFlow's iterator over the batches.
+        batches: iterates over them.
+        feed: gives them to loops on the device.
         steps: steps of one execution.
         replicas: how many batches a step takes.
         wanted: the model's `steps_per_execution`.
     """
 
-    def __init__(self, iterator: Any, steps: int, replicas: int, wanted: int) -> None:
-        self._iterator = iterator
+    def __init__(self, batches: Iterator[Any], feed: Feed, steps: int, replicas: int, wanted: int) -> None:
+        self._batches = batches
         self._replicas = replicas
         self._ration = Ration(steps, wanted)
         self.steps = steps
-        self.feed = Feed(iterator, on_cast=tell_cast)
+        self.feed = feed
 
     def __iter__(self) -> ElementIterator:
         return self
@@ -66,8 +70,8 @@ class ElementIterator:
     def __next__(self) -> Any:
         self._ration.take()
         if self._replicas == 1:
-            return next(self._iterator)
-        return ReplicaBatches([next(self._iterator) for _ in range(self._replicas)])
+            return next(self._batches)
+        return ReplicaBatches([next(self._batches) for _ in range(self._replicas)])
 
 
 class IPUEpochIterator(keras_private.StockEpochIterator):
@@ -79,6 +83,9 @@ class IPUEpochIterator(keras_private.StockEpochIterator):
     Raises:
         ValueError: as `data_rules` says.
     """
+
+    rows_of: Callable[[Any], ArrayRows | None] = staticmethod(rows_of)
+    """Finds the arrays behind Keras's data, if its batches are rows of arrays."""
 
     steps_per_execution: int
     steps_per_epoch: int | None
@@ -96,6 +103,18 @@ class IPUEpochIterator(keras_private.StockEpochIterator):
         self._wanted = int(self.steps_per_execution)
         self.steps_per_execution = checked_steps_per_execution(steps, int(self.steps_per_execution), replicas)
 
+    @property
+    def data_adapter(self) -> Any:
+        """Keras's view of the data. Where that is arrays, its dataset is not of samples but of their indices."""
+        return self._adapter
+
+    @data_adapter.setter
+    def data_adapter(self, adapter: Any) -> None:
+        rows = self.rows_of(adapter)
+        if rows is not None:
+            adapter.get_tf_dataset = rows.dataset
+        self._adapter, self._rows = adapter, rows
+
     def reset(self) -> None:
         """Starts over, at the first batch."""
         super().reset()
@@ -105,15 +124,20 @@ class IPUEpochIterator(keras_private.StockEpochIterator):
         return batches if batches is None or self._replicas == 1 else batches // self._replicas
 
     def _get_iterator(self) -> Any:
-        return _Epoch(super()._get_iterator(), self.steps_per_execution, self._replicas, self._wanted)
+        return _Epoch(super()._get_iterator(), self._rows, self.steps_per_execution, self._replicas, self._wanted)
 
 
 class _Epoch:
-    """Iterates over a dataset from its start."""
+    """Iterates over a dataset, or over rows of arrays, from the start."""
 
-    def __init__(self, dataset: Any, *counts: int) -> None:
+    def __init__(self, dataset: Any, rows: ArrayRows | None, *counts: int) -> None:
         self._dataset = dataset
+        self._rows = rows
         self._counts = counts
 
     def __iter__(self) -> ElementIterator:
-        return ElementIterator(iter(self._dataset), *self._counts)
+        if self._rows is None:
+            iterator = iter(self._dataset)
+            return ElementIterator(iterator, Feed(iterator, on_cast=tell_cast), *self._counts)
+        feed = RowFeed(self._rows.arrays, self._rows.indices(), self._rows.batch, on_cast=tell_cast)
+        return ElementIterator(feed, feed, *self._counts)

@@ -33,6 +33,8 @@ class JaxElements:
 class JaxEpochIterator(IPUEpochIterator):
     """`IPUEpochIterator` for the JAX backend: executions take their batches from `JaxElements`."""
 
+    rows_of = staticmethod(lambda adapter: None)
+
     def _get_iterator(self) -> Any:
         # Past Keras's own iterator, which would copy batches to JAX's device one by one.
         return JaxElements(iter(self.data_adapter.get_jax_iterator()), self.steps_per_execution)

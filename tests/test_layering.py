@@ -43,6 +43,7 @@ PRIVATE_API_FILES = {
     "ipu_tf/lowering/tf_values.py": ("tensorflow",),
     "ipu_tf/lowering/jax_private.py": ("jax", "jaxlib"),
     "ipu_tf/device/jax_effects.py": ("jax",),
+    "keras_ipu/keras_arrays.py": ("keras",),
     "keras_ipu/keras_private.py": ("keras",),
 }
 

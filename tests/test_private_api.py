@@ -22,6 +22,7 @@ FILES = (
     "ipu_tf/lowering/tf_values.py",
     "ipu_tf/lowering/jax_private.py",
     "ipu_tf/device/jax_effects.py",
+    "keras_ipu/keras_arrays.py",
     "keras_ipu/keras_private.py",
 )
 

@@ -28,7 +28,10 @@ class Infeed:
 
     Attributes:
         replicas: how many replicas the programs have that take elements; None before the first.
+        may_block: whether somebody may have to wait for an element, for good even.
     """
+
+    may_block = True
 
     def __init__(self, name: str, types: Types, open_source: Callable[[], Iterator[Element]]) -> None:
         self.name = name
@@ -87,8 +90,7 @@ class Infeed:
 
         A row holds one element, or one for each replica: `[capacity, replicas, *shape]`.
         """
-        rows = [_elements_of(buffer, wanted) for buffer, wanted in zip(buffers, self.types, strict=True)]
-        replicas = len(rows[0]) // len(buffers[0]) if len(buffers[0]) else 1
+        rows, replicas = self._rows(buffers)
         for index in range(count * replicas):
             try:
                 element = self.next()
@@ -101,9 +103,13 @@ class Infeed:
 
     def give_back(self, staged: Staged, first: int) -> None:
         """Returns the staged elements from row `first` on, for whoever asks next."""
-        rows = [_elements_of(array, wanted) for array, wanted in zip(staged.arrays, self.types, strict=True)]
-        replicas = len(rows[0]) // len(staged.arrays[0])
+        rows, replicas = self._rows(staged.arrays)
         self._return(rows, range(first * replicas, staged.count * replicas))
+
+    def _rows(self, buffers: tuple[np.ndarray, ...]) -> tuple[list[np.ndarray], int]:
+        """Staging buffers as one row an element, in the same memory; how many replicas they are for."""
+        rows = [_elements_of(buffer, wanted) for buffer, wanted in zip(buffers, self.types, strict=True)]
+        return rows, len(rows[0]) // len(buffers[0]) if len(buffers[0]) else 1
 
     def _return(self, rows: list[np.ndarray], indices: range) -> None:
         """Puts elements back in front of the stream."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ipu_tf.device.program import Arrays, LoopPart, Program
 
@@ -63,7 +64,8 @@ class Slots:
             if replaced is not None and position not in replaced:
                 carry.append(array)
                 continue
-            own = slot in dying and slot in alone and uses[slot] == 1
+            # A number of numpy's gets its buffer in the call, sooner than here.
+            own = isinstance(array, np.generic) or (slot in dying and slot in alone and uses[slot] == 1)
             carry.append(array if own else jnp.array(array, copy=True))
         return tuple(carry)
 

@@ -64,7 +64,7 @@ class Stager:
 
     def take(self, count: int) -> StagedChunk:
         """A chunk of at most `count` iterations: the one staged ahead if there is one, else staged now."""
-        if not self._infeeds:
+        if self._reading is None and not any(infeed.may_block for infeed in self._infeeds.values()):
             return self._stage(count)
         reading, self._reading = self._reading or self._started(count), None
         try:

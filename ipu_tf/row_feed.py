@@ -1,0 +1,74 @@
+"""Elements for step loops out of arrays in host memory: batches of rows, in an order that somebody else decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ipu_tf.device.infeed import Infeed
+from ipu_tf.device.row_infeed import RowInfeed, RowOrder
+from ipu_tf.lowering import tf_values
+from ipu_tf.tensor_feed import Feed
+
+
+class RowFeed(Feed):
+    """Batches of rows of arrays. An iterator over the batches as well.
+
+    Args:
+        arrays: a structure of arrays `[samples, ...]`, and of `None`s. They are read while the loop runs.
+        indices: gives which rows come, as vectors of indices of any length: TensorFlow's own iterator over a dataset
+            of them, or any other.
+        batch: rows of a batch; at most `samples`.
+        on_cast: told of each 64-bit dtype, which becomes a 32-bit one.
+
+    >>> feed = RowFeed((np.float32([[1], [2], [3]]), np.int32([7, 8, 9])), iter([np.array([2, 0])]), batch=1)
+    >>> [(x.tolist(), y.tolist()) for x, y in feed]
+    [([[3.0]], [9]), ([[1.0]], [7])]
+    """
+
+    def __init__(
+        self,
+        arrays: Any,
+        indices: Iterator[Any],
+        batch: int,
+        on_cast: Callable[[str, str], None] = lambda was, becomes: None,
+    ) -> None:
+        super().__init__(indices, on_cast)
+        self._spec = tf.nest.map_structure(lambda array: self._batch_spec(array, batch), arrays)
+        types = iter(self._types_of(self._spec))
+        self._arrays = tf.nest.map_structure(
+            lambda array: None if array is None else np.asarray(array, next(types).dtype), arrays
+        )
+        self._order = RowOrder(self._blocks(), batch)
+
+    def __iter__(self) -> RowFeed:
+        return self
+
+    def __next__(self) -> Any:
+        rows = self._order.take(1)
+        if not len(rows):
+            raise StopIteration
+        return tf.nest.map_structure(lambda array: None if array is None else array[rows[0]], self._arrays)
+
+    def infeed_as(self, name: str) -> Infeed:
+        """The elements as an infeed of this name."""
+        if self._infeed is None:
+            arrays = [array for array in tf.nest.flatten(self._arrays) if array is not None]
+            self._infeed = RowInfeed(name, self._types_of(self._spec), arrays, self._order, lambda: self.check())
+        self._infeed.name = name
+        return self._infeed
+
+    def _batch_spec(self, array: Any, batch: int) -> Any:
+        return None if array is None else self._leaf_spec(np.broadcast_to(array[:1], (batch, *array.shape[1:])))
+
+    def _blocks(self) -> Iterator[np.ndarray]:
+        read = tf_values.element_reader(self._iterator) or (lambda: (np.asarray(self._next()),))
+        while True:
+            try:
+                (block,) = read()
+            except StopIteration:
+                return
+            yield block

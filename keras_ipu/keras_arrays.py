@@ -1,0 +1,78 @@
+"""Arrays as Keras's data, beyond its public interface: what is in them, and in which order it trains on them.
+
+If Keras moves one of these, `tests/test_private_api.py` names it.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras.src.trainers.data_adapters import array_slicing as _array_slicing
+from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter as _ArrayDataAdapter
+
+_BLOCK = 1 << 16
+"""Indices of samples to read at a time."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ArrayRows:
+    """Arrays that Keras takes batches from.
+
+    Attributes:
+        arrays: the structure of a batch, of arrays `[samples, ...]` and `None`s.
+        batch: samples of a batch.
+        samples: how many there are.
+        order: Keras's dataset of the indices of the samples of an epoch; None if they come as they are.
+    """
+
+    arrays: Any
+    batch: int
+    samples: int
+    order: tf.data.Dataset | None
+
+    def dataset(self) -> tf.data.Dataset:
+        """What Keras keeps as its dataset; making one of the batches would copy the arrays."""
+        return tf.data.Dataset.from_tensors(0) if self.order is None else self.order
+
+    def indices(self) -> Iterator[Any]:
+        """The indices of the samples of an epoch, in vectors of any length."""
+        return iter([np.arange(self.samples)]) if self.order is None else iter(self.order)
+
+
+def rows_of(adapter: Any) -> ArrayRows | None:
+    """What an adapter of Keras's takes batches from, if that is dense arrays of numbers; else None.
+
+    The order is that of the adapter's own dataset: the same operations with the same seeds make it, on the indices
+    instead of on what they stand for.
+    """
+    if type(adapter) is not _ArrayDataAdapter:
+        return None
+    arrays = keras.tree.lists_to_tuples(
+        _array_slicing.convert_to_sliceable(adapter._inputs, target_backend="tensorflow")
+    )
+    if not all(leaf is None or _is_dense(leaf) for leaf in tf.nest.flatten(arrays)):
+        return None
+    arrays = tf.nest.map_structure(lambda leaf: None if leaf is None else np.asarray(leaf), arrays)
+    order = _order_of(adapter) if adapter._shuffle else None
+    return ArrayRows(arrays, adapter._batch_size, adapter._num_samples, order)
+
+
+def _is_dense(leaf: Any) -> bool:
+    if isinstance(leaf, tf.Tensor):
+        return bool(leaf.dtype.is_floating or leaf.dtype.is_integer or leaf.dtype.is_bool)
+    return isinstance(leaf, np.ndarray) and leaf.dtype.kind in "biuf"
+
+
+def _order_of(adapter: Any) -> tf.data.Dataset:
+    ordered = copy.copy(adapter)
+    ordered._inputs = np.arange(adapter._num_samples)
+    if adapter._shuffle != "batch":  # which shuffles each batch for itself
+        ordered._batch_size *= max(1, _BLOCK // adapter._batch_size)
+        ordered._partial_batch_size = adapter._num_samples % ordered._batch_size
+    return ordered.get_tf_dataset()
