@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -53,6 +55,30 @@ def test_a_thing_ends_in_another_thread_after_its_owner() -> None:
     assert time.monotonic() - begun < 0.4
     assert eventually(lambda: len(ended) == 3)
     assert set(ended) == {"ipu-letting-go"}
+
+
+PROGRAM = """
+import sys, time
+from ipu_tf.device.letting_go import let_go_elsewhere
+
+class Owner: pass
+
+class Slow:
+    def __del__(self):
+        print("ended", flush=True)
+        time.sleep(60)
+
+alive, gone = Owner(), Owner()
+let_go_elsewhere(alive, Slow())
+let_go_elsewhere(gone, Slow())
+del gone
+print("last line", flush=True)
+"""
+
+
+def test_a_process_ends_without_them() -> None:
+    ran = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=40)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "last line\n", "")
 
 
 def test_a_feed_does_not_end_its_iterator_itself() -> None:

@@ -2,11 +2,14 @@
 
 The end of an iterator of tf.data waits for the thread that tunes it. When that thread hears of the end a moment too
 early it sleeps on: for as long as it has been asleep before, which doubles up to a minute. An epoch would end with
-that wait, and so would the program.
+that wait, and so would the program: what is left when it ends is left to the system.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import ctypes
 import queue
 import threading
 import time
@@ -17,6 +20,8 @@ _KEPT = 1.0
 """Seconds between the end of an owner and that of its thing, so that nobody who is done with both ends it first."""
 
 _ended: queue.SimpleQueue[tuple[float, Any]] = queue.SimpleQueue()
+_ending = threading.Event()
+"""Set when the process ends."""
 _begun = threading.Lock()
 """Taken for good by who starts the thread."""
 
@@ -34,16 +39,35 @@ def let_go_elsewhere(owner: Any, thing: Any) -> None:
     """
     if _begun.acquire(blocking=False):
         threading.Thread(target=_let_go, name="ipu-letting-go", daemon=True).start()
-    # Runs wherever the owner happens to end: a simple queue is the one thing that is safe there.
-    weakref.finalize(owner, _later, thing).atexit = False
+    weakref.finalize(owner, _later, thing)
 
 
 def _later(thing: Any) -> None:
-    _ended.put((time.monotonic() + _KEPT, thing))
+    # Runs wherever the owner happens to end, and a simple queue is safe there; or for all owners at the end.
+    if _ending.is_set():
+        _leave(thing)
+    else:
+        _ended.put((time.monotonic() + _KEPT, thing))
 
 
 def _let_go() -> None:
     while True:
         due, thing = _ended.get()
         time.sleep(max(due - time.monotonic(), 0.0))
+        if _ending.is_set():
+            _leave(thing)
         del thing
+
+
+def _leave(thing: Any) -> None:
+    """Keeps a thing for ever: one more reference, which nobody has."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+
+
+@atexit.register
+def _leave_all() -> None:
+    """Python cannot end while a thread that must not die there is busy with TensorFlow."""
+    _ending.set()
+    with contextlib.suppress(queue.Empty):
+        while True:
+            _leave(_ended.get_nowait()[1])
