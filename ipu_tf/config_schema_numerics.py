@@ -61,7 +61,10 @@ class NormsExperimental(ConfigBase):
         1,
         """Over how many consecutive replicas a training batch normalisation takes its statistics. At least 1;
         more than 1 cannot be combined with I/O tiles.""",
-        warns("Every replica takes batch-normalisation statistics of its own batch only."),
+        warns(
+            "Fused batch normalisation and that of TensorFlow 1's layers take their statistics so. Keras's "
+            "BatchNormalization takes those of its own batch, or with synchronized=True of all replicas."
+        ),
     )
 
 

@@ -15,7 +15,7 @@ _ROUNDING = {
 
 
 def configured_numerics() -> Numerics:
-    """What `floating_point_behaviour` and `experimental.enable_prng_stability` ask for now.
+    """What `floating_point_behaviour`, `norms` and `experimental.enable_prng_stability` ask for now.
 
     Without a configuration, the defaults.
 
@@ -37,4 +37,5 @@ def configured_numerics() -> Numerics:
         rounding=Rounding.STOCHASTIC if everything else _ROUNDING[wanted.esr],
         stable_seeds=system.config.experimental.enable_prng_stability,
         exceptions=frozenset(kind for kind in KINDS if everything or getattr(wanted, kind)),
+        norm_group=system.config.norms.experimental.distributed_batch_norm_replica_group_size,
     )

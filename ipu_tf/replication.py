@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from ipu_tf.config_state import require_device
+from ipu_tf.config_state import configured_system, require_device
 from ipu_tf.lowering.shards import shard_count_of
 from ipu_tf.lowering.target import Target
 from ipu_tf.numerics_config import configured_numerics
@@ -19,14 +19,17 @@ def target_of(ordinal: int, graph: tf.Graph) -> Target:
     Raises:
         tf.errors.FailedPreconditionError: if nothing is configured.
         tf.errors.InvalidArgumentError: if there is no device of that ordinal.
-        tf.errors.InternalError: if the program's shards do not divide the device's IPUs.
+        tf.errors.InternalError: if the program's shards do not divide the device's IPUs, or groups of batch
+            normalisation do not divide the replicas.
     """
     return target(ordinal, shard_count_of(graph))
 
 
 def target(ordinal: int, shards: int = 1) -> Target:
     """Where a program that uses so many shards runs, on `/device:IPU:<ordinal>`; raises as `target_of` does."""
-    return Target(ordinal, replica_count(require_device(ordinal).num_ipus, shards), configured_numerics())
+    replicas = replica_count(require_device(ordinal).num_ipus, shards)
+    _check_norm_groups(replicas)
+    return Target(ordinal, replicas, configured_numerics())
 
 
 def check_target(compiled_for: Target, shards: int) -> None:
@@ -70,3 +73,16 @@ def replica_count(ipus: int, shards: int) -> int:
             "needs to divide the number of IPUs.",
         )
     return ipus // needed
+
+
+def _check_norm_groups(replicas: int) -> None:
+    """Checks that the configured groups of batch normalisation divide the replicas, as they have to on IPUs."""
+    system = configured_system()
+    group = 1 if system is None else system.config.norms.experimental.distributed_batch_norm_replica_group_size
+    if replicas % group:
+        raise tf.errors.InternalError(
+            None,
+            None,
+            f"The number of replicas ({replicas}) must be divisible by distributed_batch_norm_replica_group_size "
+            f"({group}).",
+        )

@@ -8,6 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_tf.lowering.tf1_private import Layer
+from ipu_tf.numerics_config import configured_numerics
+from ipu_tf.ops.cross_replica_ops import cross_replica_sum
 
 _v1 = tf.compat.v1
 _REFUSED = ("renorm", "renorm_clipping", "virtual_batch_size", "adjustment")
@@ -121,10 +123,19 @@ class BatchNormalization(Layer):
         if static is not None and not static:
             return moving
         mean, variance = tf.nn.moments(x, reduced)
+        mean, variance = self._over_replicas(mean, variance, x.shape.rank)
         self._update(x, mean, variance, tf.constant(True) if static else tf.cast(training, tf.bool))
         if static:
             return mean, variance
         return tf.where(training, mean, moving[0]), tf.where(training, variance, moving[1])
+
+    def _over_replicas(self, mean: tf.Tensor, variance: tf.Tensor, rank: int | None) -> tuple[tf.Tensor, tf.Tensor]:
+        """The statistics of the group of replicas, where one is configured and the layer is fused."""
+        group = configured_numerics().norm_group
+        if group == 1 or self.fused is False or rank != 4:
+            return mean, variance
+        common = cross_replica_sum(mean / group, group)
+        return common, cross_replica_sum((variance + (mean - common) ** 2) / group, group)
 
     def _update(self, x: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor, training: tf.Tensor) -> None:
         if self.fused is not False and x.shape.rank == 4:

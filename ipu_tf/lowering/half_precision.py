@@ -170,6 +170,8 @@ def with_numerics(module: Module, numerics: Numerics, replicas: int = 1, fed: in
         replicas: how many replicas run it.
         fed: how many parameters, the first ones, are elements of an infeed.
     """
+    if numerics.norm_group > 1:
+        module = dataclasses.replace(module, norm_group=numerics.norm_group)
     operations = list(walk(module.main, module.functions))
     checked = [operation for operation in operations if numerics.exceptions and is_checked(operation)]
     if not checked and not any(gives_half(operation) or takes_half(operation) for operation in operations):

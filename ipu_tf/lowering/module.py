@@ -31,6 +31,7 @@ class Module:
         results: shape and dtype of each result of `main`.
         aliases: result index -> parameter index, where a result is the new value of a variable.
         arithmetic: how it computes with floating-point numbers; None for as JAX does.
+        norm_group: over how many consecutive replicas a batch normalisation takes the statistics of training.
         rounding_overrides: gives, by TensorFlow's name, the ops that round stochastically, or do not, whatever is
             configured.
     """
@@ -42,6 +43,7 @@ class Module:
     aliases: dict[int, int]
     mlir: Any
     arithmetic: Arithmetic | None = None
+    norm_group: int = 1
     rounding_overrides: Callable[[], Mapping[str, bool]] = dict
 
     @property

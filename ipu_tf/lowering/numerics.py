@@ -26,9 +26,11 @@ class Numerics:
         rounding: to float16, where no `scopes.stochastic_rounding` says otherwise.
         stable_seeds: whether replicas that compute the same also round the same way.
         exceptions: the names in `ipu_tf.device.exceptions.KINDS` that a program stops for.
+        norm_group: over how many consecutive replicas a batch normalisation takes the statistics of training.
     """
 
     nan_on_overflow: bool = False
     rounding: Rounding = Rounding.NEAREST
     stable_seeds: bool = False
     exceptions: frozenset[str] = frozenset()
+    norm_group: int = 1

@@ -1,15 +1,17 @@
-"""Batch normalisation over all dimensions but the feature's."""
+"""Batch normalisation over all dimensions but the feature's, and over groups of replicas if they are configured."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import jax
 from jax import lax
 
+from ipu_tf.device import collectives
 from ipu_tf.lowering.op import Op
-from ipu_tf.lowering.rules.registry import Importer, rule
+from ipu_tf.lowering.rules.registry import rule
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,15 +22,20 @@ class _Features:
         shape: the array's shape.
         index: the feature's dimension.
         epsilon: added to variances.
+        replicas: how many there are.
+        group: how many consecutive replicas have their statistics in common.
     """
 
     shape: tuple[int, ...]
     index: int
     epsilon: float
+    replicas: int
+    group: int
 
     @classmethod
-    def of(cls, op: Op, operand: jax.Array) -> _Features:
-        return cls(operand.shape, op.integer("feature_index"), op.attribute("epsilon").value)
+    def of(cls, importer: Any, op: Op, operand: jax.Array) -> _Features:
+        index, epsilon = op.integer("feature_index"), op.attribute("epsilon").value
+        return cls(operand.shape, index, epsilon, importer.replicas, importer.module.norm_group)
 
     @property
     def others(self) -> tuple[int, ...]:
@@ -45,8 +52,9 @@ class _Features:
         return lax.broadcast_in_dim(values, self.shape, (self.index,))
 
     def mean(self, values: jax.Array) -> jax.Array:
-        """The mean of each feature."""
-        return lax.reduce_sum(values, self.others) / self.count
+        """The mean of each feature, over the group."""
+        own = lax.reduce_sum(values, self.others) / self.count
+        return own if self.group == 1 else collectives.all_reduce(own, "MEAN", self.replicas, self.group)
 
     def inverse_deviation(self, variance: jax.Array) -> jax.Array:
         """1 / sqrt(variance + epsilon)."""
@@ -54,16 +62,16 @@ class _Features:
 
 
 @rule("stablehlo.batch_norm_training")
-def _training(importer: Importer, op: Op, operand: jax.Array, scale: jax.Array, offset: jax.Array) -> list[jax.Array]:
-    features = _Features.of(op, operand)
+def _training(importer: Any, op: Op, operand: jax.Array, scale: jax.Array, offset: jax.Array) -> list[jax.Array]:
+    features = _Features.of(importer, op, operand)
     mean = features.mean(operand)
     variance = features.mean(lax.square(operand - features.spread(mean)))
     return [_normalized(features, operand, scale, offset, mean, variance), mean, variance]
 
 
 @rule("stablehlo.batch_norm_inference")
-def _inference(importer: Importer, op: Op, operand: jax.Array, *parameters: jax.Array) -> jax.Array:
-    return _normalized(_Features.of(op, operand), operand, *parameters)
+def _inference(importer: Any, op: Op, operand: jax.Array, *parameters: jax.Array) -> jax.Array:
+    return _normalized(_Features.of(importer, op, operand), operand, *parameters)
 
 
 def _normalized(
@@ -80,7 +88,7 @@ def _normalized(
 
 @rule("stablehlo.batch_norm_grad")
 def _gradient(
-    importer: Importer,
+    importer: Any,
     op: Op,
     operand: jax.Array,
     scale: jax.Array,
@@ -89,7 +97,7 @@ def _gradient(
     gradient: jax.Array,
 ) -> list[jax.Array]:
     """Gradients of the operand, the scale and the offset."""
-    features = _Features.of(op, operand)
+    features = _Features.of(importer, op, operand)
     inverse = features.inverse_deviation(variance)
     normalized = (operand - features.spread(mean)) * features.spread(inverse)
     along = gradient - features.spread(features.mean(gradient))
