@@ -1,11 +1,13 @@
-"""Keras 3's variables and optimizers in graphs of TensorFlow 1, where Keras 2's could be used."""
+"""Keras 3's layers, variables and optimizers in graphs of TensorFlow 1, where Keras 2's could be used."""
 
 from __future__ import annotations
 
+import collections
 import functools
 import importlib
 import logging
 import sys
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
 from typing import Any
@@ -13,17 +15,55 @@ from typing import Any
 from ipu_tf.import_hooks import after_import
 
 _LOGGER = logging.getLogger("ipu_tf")
+_NAMES = "object_name_uids"
+"""Where Keras keeps how often it gave each name."""
 
 
 def bridge_keras() -> None:
-    """Makes Keras 3's variables and optimizers usable there, once Keras and TensorFlow are imported.
+    """Makes Keras 3's layers, variables and optimizers usable there, once Keras and TensorFlow are imported.
 
     Nothing is imported by this call.
     """
+    after_import("keras.src.utils.naming", bridge_names)
     after_import("keras.src.models.sequential", bridge_sequential)
     after_import("keras.src.optimizers.base_optimizer", bridge_optimizers)
     after_import("tensorflow.python.client.session", bridge_sessions)
     after_import("tensorflow.python.training.optimizer", bridge_optimizers_of_tensorflow)
+
+
+def bridge_names(module: ModuleType) -> None:
+    """Makes Keras count the names that it gives to layers in each graph of TensorFlow 1 anew, as Keras 2 did.
+
+    Variables are named after their layers: a program that builds its graph twice, to train and to evaluate, finds them
+    by their names.
+
+    Args:
+        module: Keras's inner module that makes names.
+    """
+    stock = module.uniquify
+    counts: weakref.WeakKeyDictionary[Any, dict[str, int]] = weakref.WeakKeyDictionary()
+
+    @functools.wraps(stock)
+    def uniquify(name: str) -> str:
+        if _tf2():
+            return stock(name)
+        own = counts.setdefault(_outermost_graph(), collections.defaultdict(int))
+        before = module.global_state.get_global_attribute(_NAMES)
+        module.global_state.set_global_attribute(_NAMES, own)
+        try:
+            return stock(name)
+        finally:
+            module.global_state.set_global_attribute(_NAMES, before)
+
+    vars(module)["uniquify"] = uniquify
+
+
+def _outermost_graph() -> Any:
+    """The graph that is built now; for the body of a loop, or of a function, the one that it is for."""
+    graph = importlib.import_module("tensorflow").compat.v1.get_default_graph()
+    while (outer := getattr(graph, "outer_graph", None)) is not None:
+        graph = outer
+    return graph
 
 
 def bridge_sequential(module: ModuleType) -> None:

@@ -28,6 +28,8 @@ def devices() -> Iterator[None]:
         Case("convolution", PipelineSchedule.Interleaved, THEN, OWN, 1, STAGES),
         Case("transformer", PipelineSchedule.Sequential, WITH, OWN, 1, 1),
         Case("transformer", PipelineSchedule.Grouped, THEN, OWN, 1, 2 * STAGES),
+        Case("dense", PipelineSchedule.Sequential, WITH, (0, 1, 1, 0), 2, 1),
+        Case("convolution", PipelineSchedule.Grouped, THEN, (0, 1, 1, 0), 2, 2 * STAGES),
     ],
     ids=str,
 )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -292,6 +294,31 @@ def test_an_exception_in_the_infeed_is_the_users_own(strategy: Any) -> None:
     Model(strategy, momentum).run()
 
 
+def test_an_infeed_that_gives_nothing_ends_the_run(strategy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_on_devices("devices")
+    Model(strategy, momentum).run()
+    monkeypatch.setenv("IPU_TF_FEED_TIMEOUT", "1")
+    ended = threading.Event()
+    model = Model(strategy, momentum)
+
+    def source(index: int) -> Any:
+        if index == COUNT + 3:
+            ended.wait(60)
+        return model.x[index]
+
+    model.source = source
+    start = time.monotonic()
+    try:
+        with pytest.raises(tf.errors.DeadlineExceededError, match="IPU_TF_FEED_TIMEOUT"):
+            model.run()
+        assert time.monotonic() - start < 50
+        assert len(model.rows()) == COUNT + 3  # what had started was finished
+    finally:
+        ended.set()
+    monkeypatch.delenv("IPU_TF_FEED_TIMEOUT")
+    assert len(Model(strategy, momentum).run().rows()) == COUNT * REPEAT
+
+
 @pytest.mark.parametrize("mode", ["loop", "devices"])
 def test_an_exception_in_a_stage_is_the_users_own(strategy: Any, monkeypatch: pytest.MonkeyPatch, mode: Any) -> None:
     class Printing(Model):
@@ -321,6 +348,44 @@ def test_an_exception_in_a_stage_is_the_users_own(strategy: Any, monkeypatch: py
     model.run()
     assert len(calls) == stopped + COUNT * REPEAT
     assert any(np.any(old != new.numpy()) for old, new in zip(before, model.weights, strict=True))
+
+
+def test_pipelines_and_loops_of_one_program_follow_one_another(strategy: Any) -> None:
+    """Each finds what the one before left, wherever that is: on its stages' devices, or together on one."""
+
+    class Twice(Model):
+        def run(self) -> Twice:
+            tested, looped = (ipu.ipu_outfeed_queue.IPUOutfeedQueue() for _ in range(2))
+
+            def output(loss: tf.Tensor) -> OptimizerFunctionOutput:
+                return OptimizerFunctionOutput(self.optimizer, loss, variables=self.weights)
+
+            def body() -> tf.Operation:
+                return looped.enqueue(tf.add_n([tf.reduce_sum(weight) for weight in self.weights]))
+
+            def program() -> None:
+                pipeline(
+                    self.stages(),
+                    COUNT,
+                    infeed_queue=self.infeed,
+                    outfeed_queue=self.outfeed,
+                    optimizer_function=output,
+                )
+                ipu.loops.repeat(2, body, [])
+                pipeline(self.stages(), 4, infeed_queue=self.infeed, outfeed_queue=tested)
+
+            self._strategy.run(tf.function(program, autograph=False))
+            self.found = [np.asarray(tf.nest.flatten(queue.dequeue())[0]) for queue in (tested, looped)]
+            return self
+
+        def values(self) -> list[np.ndarray]:
+            return [*super().values(), *self.found]
+
+    _, model = in_both(lambda: Twice(strategy, momentum))
+    assert isinstance(model, Twice)
+    weights = np.sum([weight.numpy().sum() for weight in model.weights])
+    np.testing.assert_allclose(model.found[1], np.full(2, weights), rtol=1e-5)
+    assert [devices_of(weight) for weight in model.weights] == [[0], [1]]
 
 
 def test_what_cannot_be_cut_says_so(strategy: Any) -> None:

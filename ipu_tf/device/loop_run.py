@@ -12,6 +12,7 @@ from ipu_tf.device import queues
 from ipu_tf.device.errors import MiniBatchesError
 from ipu_tf.device.hidden import ITERATION
 from ipu_tf.device.loop import replicated_chunk_function
+from ipu_tf.device.pipeline_placement import together
 from ipu_tf.device.program import Arrays, Hidden, LoopPart
 from ipu_tf.device.slots import Slots
 from ipu_tf.device.stager import StagedChunk, Stager
@@ -55,8 +56,11 @@ class LoopRun:
         self._buffers = executable.kept(
             ("staging", index, self.capacity), lambda: Stager.make_buffers(part, self.capacity, self._replicas)
         )
-        self._carry: Arrays = slots.take_carry(index, part)
-        self._constants: Arrays = slots.read(part.constants)
+        carry, constants = slots.take_carry(index, part), slots.read(part.constants)
+        if any(isinstance(each, LoopPart) and each.stages is not None for each in executable.program.parts):
+            carry, constants = together((carry, constants), self._replicas)  # a pipeline may have left them elsewhere
+        self._carry: Arrays = carry
+        self._constants: Arrays = constants
 
     def run(self, stopped: bool = False) -> tuple[Hidden, int, BaseException | None]:
         """Runs the loop to its end, or none of it where an earlier loop was `stopped` by an error.

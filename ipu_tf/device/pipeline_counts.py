@@ -20,8 +20,10 @@ class PipelineCounts:
         timetable: the timetable that its last pass followed; None if there was none.
         passes: how many times it went through a timetable: updates in training.
         order: the tasks of the last pass, in the order in which they were given to the devices.
-        executions: how many executables each device ran of each kind, by device and kind.
-        stash_peaks: for each stage the most micro-batches whose activations it kept at once; 0 in inference.
+        executions: how many executables each device ran of each kind, by device and kind; where replicas are on N IPUs
+            each, IPU i of replica r is device r N + i.
+        stash_peaks: for each stage the most micro-batches whose activations it kept at once; 0 in inference. This and
+            all bytes are those of one replica.
         stash_bytes: for each stage the most bytes that these took, those computed again for a backward pass included.
         weights: for each stage the bytes of the variables that live on its device alone.
         measured: the tasks of the last pass with the times they took, where `run_on_devices` asked for them.
@@ -43,13 +45,15 @@ class PipelineRecorder:
     Args:
         mapping: the device of each stage.
         measure: whether to measure the times of tasks.
+        replicas: how many replicas do each task, at the same time.
 
     Attributes:
         weights: see `PipelineCounts`.
     """
 
-    def __init__(self, mapping: tuple[int, ...], measure: bool = False) -> None:
+    def __init__(self, mapping: tuple[int, ...], measure: bool = False, replicas: int = 1) -> None:
         self._measure = measure
+        self._replicas = replicas
         self._clock: PipelineClock | None = None
         self._timetable: Timetable | None = None
         self._mapping = mapping
@@ -76,7 +80,8 @@ class PipelineRecorder:
     def execution(self, task: Task, done: Any) -> None:
         """An executable was given to the device of a task's stage; `done` is there when it is finished."""
         device = self._mapping[task.stage]
-        self._executions[device, task.kind] += 1
+        ipus = max(self._mapping) + 1
+        self._executions.update((replica * ipus + device, task.kind) for replica in range(self._replicas))
         if self._clock is not None:
             self._clock.given(task, device, done)
 

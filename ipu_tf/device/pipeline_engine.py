@@ -20,17 +20,17 @@ import numpy as np
 
 from ipu_tf.device import queues
 from ipu_tf.device.hidden import SEED
-from ipu_tf.device.patience import next_element
 from ipu_tf.device.pipeline_counts import PipelineRecorder, record
+from ipu_tf.device.pipeline_elements import PipelineElements
 from ipu_tf.device.pipeline_functions import StageFunctions
 from ipu_tf.device.pipeline_passes import passes
-from ipu_tf.device.pipeline_placement import measures_times
+from ipu_tf.device.pipeline_placement import measures_times, together
 from ipu_tf.device.pipeline_plan import routes
 from ipu_tf.device.pipeline_state import PipelineState
 from ipu_tf.device.program import Arrays, Hidden, LoopPart
+from ipu_tf.device.replicas import Replicas
 from ipu_tf.device.slots import Slots
 from ipu_tf.device.stage_program import StageProgram, StageSegment, UpdateStep
-from ipu_tf.device.staging import Staged
 from ipu_tf.device.timetable import Task, TaskKind, Timetable
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class PipelineRun:
         part: that part; its `stages` are a `StageProgram`.
         slots: the execution's arrays.
         hidden: its hidden state.
-        devices: the JAX device of each IPU.
+        places: for each IPU of a replica the JAX devices that it is, one for each replica.
 
     Attributes:
         capacity: how many micro-batches go through the timetable at a time.
@@ -65,26 +65,27 @@ class PipelineRun:
         part: LoopPart,
         slots: Slots,
         hidden: Hidden,
-        devices: tuple[Any, ...],
+        places: tuple[Replicas, ...],
     ) -> None:
         assert isinstance(part.stages, StageProgram) and part.trip_count is not None
         self._part, self._program, self._slots = part, part.stages, slots
-        self._total = part.trip_count(slots.read(part.carry_in))
+        self._home, self._replicas = executable.replicas, executable.replicas.count
+        self._total = part.trip_count([self._home.first(array) for array in slots.read(part.carry_in)])
         self._passes = passes(self._program, self._total)
         self.capacity = self._passes[0].micro_batches if self._passes else 0
-        self._devices = tuple(devices[where] for where in self._program.mapping)
+        self._places = tuple(places[where] for where in self._program.mapping)
         self._routes = executable.kept(("routes", index), lambda: routes(self._program))
         donate = not (executable.program.uses_callbacks or executable.program.checked)
         self._functions: StageFunctions = executable.kept(
-            ("stages", index), lambda: StageFunctions(self._program, donate=donate)
+            ("stages", index), lambda: StageFunctions(self._program, self._places, donate=donate)
         )
-        self._recorder = PipelineRecorder(self._program.mapping, measures_times())
+        self._recorder = PipelineRecorder(self._program.mapping, measures_times(), self._replicas)
         self._hidden = hidden
-        self._state = PipelineState(self._program, self._devices, hidden)
+        self._state = PipelineState(self._program, self._places, hidden)
         own = {place for place, value in enumerate(self._program.carried) if value in self._program.homes}
         self._carry = slots.take_carry(index, part, own)
         self._place(self._carry, slots.read(part.constants))
-        self._queues = {name: queues.infeed(name) for name in part.infeeds}
+        self._source = PipelineElements(part.infeeds, self._replicas)
         self._outfeeds = {name: queues.outfeed(name) for name in part.outfeeds}
         self._rows: list[tuple[str, Arrays]] = []
         self._older_rows: list[tuple[str, Arrays]] = []
@@ -113,8 +114,13 @@ class PipelineRun:
             self._recorder.stop_clock()
             raise
         self._finish()
-        hidden = {**self._hidden, SEED: self._state.seed} if SEED in self._hidden else self._hidden
-        return hidden, done, self._error
+        return self._hidden_after(), done, self._error
+
+    def _hidden_after(self) -> Hidden:
+        """The hidden state for what the program does next, where that runs."""
+        if SEED not in self._hidden:
+            return self._hidden
+        return {**self._hidden, SEED: together((self._state.seed,), self._home)[0]}
 
     def _place(self, carry: Arrays, constants: Arrays) -> None:
         """Puts every value with the stages that read it."""
@@ -130,7 +136,7 @@ class PipelineRun:
         return self._program.mapping[stage]
 
     def _put(self, array: Any, stage: int) -> jax.Array:
-        return jax.device_put(array, self._devices[stage])
+        return self._places[stage].place(array, 0)
 
     def _pass(self, plan: Timetable) -> None:
         """One pass through a timetable: an update's worth of micro-batches."""
@@ -185,16 +191,12 @@ class PipelineRun:
 
     def _elements(self, segment: StageSegment, micro_batch: int) -> dict[str, Arrays] | None:
         """The elements that a pass takes from infeeds; None where one has ended, with the run."""
-        taken: dict[str, Any] = {}
-        for name in segment.infeeds:
-            try:
-                taken[name] = next_element(self._queues[name])
-            except BaseException as error:  # noqa: B036 - handed on when what had started is finished
-                for other, element in taken.items():
-                    self._queues[other].give_back(Staged(tuple(np.asarray(a)[None] for a in element), 1), 0)
-                self._error, self._limit = error, micro_batch
-                return None
-        return {name: tuple(self._put(a, segment.stage) for a in element) for name, element in taken.items()}
+        try:
+            taken = self._source.take(segment.infeeds)
+        except BaseException as error:  # noqa: B036 - handed on when what had started is finished
+            self._error, self._limit = error, micro_batch
+            return None
+        return {name: tuple(self._put(a, segment.stage) for a in arrays) for name, arrays in taken.items()}
 
     def _seeds(self) -> Arrays:
         """Where a micro-batch's random draws start, each; the same as in one loop."""
@@ -286,6 +288,6 @@ class PipelineRun:
         self._slots.fill(self._part.carry_out, carry)
         sizes = [0] * self._program.stages
         for value, stage in homes.items():
-            sizes[stage] += state.values[value, self._on(stage)].nbytes
+            sizes[stage] += state.values[value, self._on(stage)].nbytes // self._replicas
         self._recorder.weights = tuple(sizes)
         record(self._recorder.counts())

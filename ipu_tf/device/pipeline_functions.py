@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 
-from ipu_tf.device.hidden import ITERATION
+from ipu_tf.device.hidden import ITERATION, replica_axes
 from ipu_tf.device.program import Arrays, Hidden, Rows
+from ipu_tf.device.replicas import Replicas
 from ipu_tf.device.stage_program import StageProgram, StageSegment, UpdateStep
 
 
@@ -17,6 +18,7 @@ class StageFunctions:
 
     Args:
         program: the program.
+        places: the replicas of each stage, on its JAX devices.
         donate: whether executions may take over the memory of what they replace.
 
     Attributes:
@@ -26,14 +28,25 @@ class StageFunctions:
         seeds: from the seed to that of the next micro-batch, and those of this one's draws.
     """
 
-    def __init__(self, program: StageProgram, donate: bool) -> None:
-        self.segments = [_compiled(_segment(each), (0, 1) if donate else ()) for each in program.segments]
-        self.updates = [_compiled(_update(each), (0,) if donate else ()) for each in program.updates]
-        self.seeds = _compiled(_seeds(program.draws), ())
+    def __init__(self, program: StageProgram, places: Sequence[Replicas], donate: bool) -> None:
+        self.segments = [
+            _compiled(_replicated_segment(each, places[each.stage]), (0, 1) if donate else ())
+            for each in program.segments
+        ]
+        self.updates = [
+            _compiled(places[each.stage].over(_update(each), (0, 0, 0), (0, 0, 0)), (0,) if donate else ())
+            for each in program.updates
+        ]
+        self.seeds = _compiled(places[0].over(_seeds(program.draws), (0,), (0, 0)), ())
 
 
 def _compiled(function: Callable[..., Any], donate: tuple[int, ...]) -> Any:
     return jax.jit(function, donate_argnums=donate)
+
+
+def _replicated_segment(segment: StageSegment, place: Replicas) -> Callable[..., Any]:
+    hidden = replica_axes(segment.hidden)
+    return place.over(_segment(segment), (0, hidden, 0, 0, 0, 0, 0), (0, 0, hidden, 0, 0))
 
 
 def _segment(segment: StageSegment) -> Callable[..., Any]:

@@ -14,6 +14,7 @@ import jax
 from ipu_tf.device.errors import DeviceError
 from ipu_tf.device.pipeline_shape import PipelineShape
 from ipu_tf.device.program import LoopPart, Program
+from ipu_tf.device.replicas import Replicas
 from ipu_tf.device.schedule_rules import MicroBatchCountError, ScheduleError
 from ipu_tf.device.schedules import timetable
 from ipu_tf.device.stage_program import StageProgram
@@ -46,9 +47,9 @@ class PipelineDevicesError(DeviceError, NotImplementedError):
 def run_on_devices(mode: Mode = "auto", measure: bool = False) -> None:
     """Says on what pipelines run from now on, in this process.
 
-    Each IPU of a pipeline's device mapping is then a JAX device of its own, IPU i the i-th of `jax.local_devices()`: on
-    a machine without accelerators `XLA_FLAGS=--xla_force_host_platform_device_count=4`, set before JAX starts, makes
-    four of them.
+    Each IPU of a pipeline's device mapping is then a JAX device of its own, IPU i the i-th of `jax.local_devices()`;
+    with replicas on N IPUs each, IPU i of replica r is the device r N + i. On a machine without accelerators
+    `XLA_FLAGS=--xla_force_host_platform_device_count=4`, set before JAX starts, makes four of them.
 
     Args:
         mode: "devices": on JAX devices, stage by stage after the schedule's timetable, or not at all; "loop": on one,
@@ -74,8 +75,15 @@ def pipelines_on_one_device() -> tuple[str, ...]:
     return tuple(_told)
 
 
-def stage_devices(part: LoopPart, replicas: int) -> tuple[Any, ...]:
-    """The JAX devices that a loop's pipeline runs on; empty where the loop is none, or runs on one device.
+def stage_places(part: LoopPart, program: Program) -> tuple[Replicas, ...]:
+    """Where a loop's pipeline runs: for each of a replica's IPUs the JAX devices that it is, one for each replica.
+
+    Args:
+        part: the loop.
+        program: what it is a part of.
+
+    Returns:
+        Nothing where the loop is no pipeline, or runs as one loop.
 
     Raises:
         PipelineDevicesError: if it has to run on several, and cannot.
@@ -85,10 +93,11 @@ def stage_devices(part: LoopPart, replicas: int) -> tuple[Any, ...]:
     if _setting.mode == "auto" and isinstance(part.stages, StageProgram) and part.stages.devices == 1:
         return ()
     there = tuple(jax.local_devices())
-    reason = _reason(part, replicas, len(there))
+    reason = _reason(part, program, len(there))
     if reason is None:
         assert not isinstance(part.stages, str)
-        return there[: part.stages.devices]
+        ipus, count = part.stages.devices, program.replicas
+        return tuple(Replicas(count, there[ipu : count * ipus : ipus]) for ipu in range(ipus))
     refuse_devices(reason)
     return ()
 
@@ -118,25 +127,31 @@ def refuse_devices(reason: str) -> None:
         note_one_device(reason)
 
 
-def parameter_homes(program: Program) -> tuple[Any, ...]:
-    """For each parameter of a program the JAX device that it lives on; None where that is the default one."""
-    homes: dict[int, Any] = {}
+def parameter_homes(program: Program) -> tuple[Replicas | None, ...]:
+    """For each parameter of a program where it lives; None where that is where the program runs otherwise."""
+    homes: dict[int, Replicas] = {}
     for part in program.parts:
-        devices = stage_devices(part, program.replicas) if isinstance(part, LoopPart) else ()
-        if devices and isinstance(part, LoopPart) and isinstance(part.stages, StageProgram):
+        places = stage_places(part, program) if isinstance(part, LoopPart) else ()
+        if places and isinstance(part, LoopPart) and isinstance(part.stages, StageProgram):
             stages = part.stages
             values = [*zip(part.carry_in, stages.carried, strict=True), *zip(part.constants, stages.outer, strict=True)]
             where = {**stages.only_readers(), **stages.homes}
-            homes.update({slot: devices[stages.mapping[where[value]]] for slot, value in values if value in where})
+            homes.update({slot: places[stages.mapping[where[value]]] for slot, value in values if value in where})
     return tuple(homes.get(slot) for slot in range(len(program.parameters)))
 
 
-def on_one_device(tree: Any) -> Any:
-    """Arrays that may be on the devices of several stages, all on the default one; other arrays as they are."""
-    there = {device for leaf in jax.tree.leaves(tree) if isinstance(leaf, jax.Array) for device in leaf.devices()}
-    if len(there) <= 1 or any(len(leaf.devices()) > 1 for leaf in jax.tree.leaves(tree) if isinstance(leaf, jax.Array)):
+def together(tree: Any, replicas: Replicas) -> Any:
+    """Arrays that may be on the devices of several stages, all where a program runs; other arrays as they are.
+
+    Args:
+        tree: of arrays, with a leading axis of replicas where there are several.
+        replicas: of the program.
+    """
+    places = {frozenset(leaf.devices()) for leaf in jax.tree.leaves(tree) if isinstance(leaf, jax.Array)}
+    home = Replicas(replicas.count, replicas.devices or (jax.local_devices()[0],))
+    if places <= {frozenset(home.devices)}:
         return tree
-    return jax.device_put(tree, jax.local_devices()[0])
+    return jax.tree.map(lambda leaf: home.place(leaf, 0), tree)
 
 
 def _not_scheduled(stages: StageProgram) -> str | None:
@@ -150,18 +165,19 @@ def _not_scheduled(stages: StageProgram) -> str | None:
     return None
 
 
-def _reason(part: LoopPart, replicas: int, there: int) -> str | None:
+def _reason(part: LoopPart, program: Program, there: int) -> str | None:
     """What stands against running a pipeline on devices of its own."""
     if isinstance(part.stages, str):
         return part.stages
     assert part.stages is not None
-    if replicas > 1:
-        return f"it runs as {replicas} replicas"
+    if program.replicas > 1 and program.uses_callbacks:
+        return "its replicas call the host, whose order JAX keeps on one device only"
     if part.trip_count is None:
         return "how often its loop runs depends on data"
     reason = _not_scheduled(part.stages)
     if reason is not None:
         return reason
-    if part.stages.devices > there:
-        return f"it is on {part.stages.devices} IPUs, and there are {there} JAX devices"
+    if part.stages.devices * program.replicas > there:
+        times = f"{program.replicas} times " if program.replicas > 1 else ""
+        return f"it is on {times}{part.stages.devices} IPUs, and there are {there} JAX devices"
     return None

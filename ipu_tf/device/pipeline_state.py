@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import collections
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-from ipu_tf.device.hidden import SEED
+from ipu_tf.device.hidden import SEED, replica_axes
 from ipu_tf.device.program import Arrays, Hidden
+from ipu_tf.device.replicas import Replicas
 from ipu_tf.device.stage_program import StageProgram, StageSegment
 from ipu_tf.device.timetable import TaskKind
 
@@ -19,7 +21,7 @@ class PipelineState:
 
     Args:
         program: the pipeline.
-        devices: the JAX device of each stage.
+        places: the replicas of each stage, on its JAX devices.
         hidden: the hidden state that the run starts with.
 
     Attributes:
@@ -33,14 +35,12 @@ class PipelineState:
         seeds: by micro-batch where each of its draws starts.
     """
 
-    def __init__(self, program: StageProgram, devices: tuple[Any, ...], hidden: Hidden) -> None:
+    def __init__(self, program: StageProgram, places: Sequence[Replicas], hidden: Hidden) -> None:
         self.values: dict[tuple[int, int], jax.Array] = {}
-        self.hidden: list[Hidden] = [
-            {key: jax.device_put(np.zeros(t.shape, t.dtype), devices[s.stage]) for key, t in s.hidden.items()}
-            for s in program.segments
-        ]
-        self.tokens = [jax.device_put(np.int32(0), device) for device in devices]
-        self.seed: Any = jax.device_put(hidden[SEED], devices[0]) if SEED in hidden else None
+        self.hidden: list[Hidden] = [_zeros(segment.hidden, places[segment.stage]) for segment in program.segments]
+        self.tokens = [place.place(np.zeros(place.with_axis(()), np.int32), 0) for place in places]
+        self.seed: Any = places[0].place(hidden[SEED], 0) if SEED in hidden else None
+        self._replicas = places[0].count
         self._stages = program.stages
         self.forget_micro_batches()
 
@@ -68,12 +68,23 @@ class PipelineState:
             self.inbox[segment.stage].pop(micro_batch, None)
 
     def stashed(self, stage: int) -> tuple[int, int]:
-        """How many micro-batches a stage keeps activations of, and their bytes, with those that it computed again."""
+        """How many micro-batches a stage keeps activations of in each replica, and their bytes.
+
+        What it computed again counts too.
+        """
         there = [*self.stash[stage].values(), *self.repeated[stage].values()]
-        return len(self.stash[stage]), sum(array.nbytes for each in there for array in each.values())
+        size = sum(array.nbytes for each in there for array in each.values())
+        return len(self.stash[stage]), size // self._replicas
 
     def found(self, value: int, device: int) -> jax.Array:
         """A value, of this device if it has it, else of any."""
         if (value, device) in self.values:
             return self.values[value, device]
         return next(array for (number, _), array in self.values.items() if number == value)
+
+
+def _zeros(types: Mapping[str, jax.ShapeDtypeStruct], place: Replicas) -> Hidden:
+    """A segment's hidden state as an execution starts with it."""
+    axes = replica_axes(types)
+    shapes = {key: t.shape if axes[key] is None else place.with_axis(t.shape) for key, t in types.items()}
+    return {key: place.place(np.zeros(shapes[key], t.dtype), axes[key]) for key, t in types.items()}

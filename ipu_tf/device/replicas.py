@@ -31,7 +31,7 @@ class Replicas:
 
     Attributes:
         count: how many.
-        devices: one JAX device for each replica; empty where one device runs all of them.
+        devices: one JAX device for each replica; empty where one device, the default one, runs all of them.
     """
 
     count: int = 1
@@ -60,10 +60,12 @@ class Replicas:
             value = jnp.broadcast_to(value, (self.count, *shape))
         return self.place(value, 0)
 
-    def place(self, array: Any, axis: int) -> jax.Array:
-        """An array, with its replicas along `axis`, where the replicas run."""
+    def place(self, array: Any, axis: int | None) -> jax.Array:
+        """An array, with its replicas along `axis` (None for one that they share), where the replicas run."""
         if not self.devices:
             return jax.device_put(array)
+        if self.count == 1:
+            return jax.device_put(array, self.devices[0])
         return jax.device_put(array, NamedSharding(_mesh(self.devices), _spec(axis)))
 
     def first(self, array: Any) -> Any:

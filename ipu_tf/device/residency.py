@@ -65,23 +65,27 @@ class Residency:
         self,
         variables: Sequence[HostVariable],
         replicas: Replicas,
-        devices: Sequence[Any],
+        homes: Sequence[Replicas | None],
         snapshots: Callable[[], Sequence[Snapshot]],
     ) -> list[jax.Array]:
-        """`acquire` of several variables, each on its device.
+        """`acquire` of several variables, each where it lives.
 
         Args:
             variables: the variables.
             replicas: of the program that wants them.
-            devices: see `acquire`; one for each variable.
+            homes: see `acquire`; one for each variable.
             snapshots: gives a snapshot of each variable: asking once for all costs less than asking each.
         """
         with self._lock:
-            rows = zip(variables, devices, snapshots(), strict=True)
-            return [self.acquire(variable, replicas, device, seen) for variable, device, seen in rows]
+            rows = zip(variables, homes, snapshots(), strict=True)
+            return [self.acquire(variable, replicas, home, seen) for variable, home, seen in rows]
 
     def acquire(
-        self, variable: HostVariable, replicas: Replicas = ONE, device: Any = None, seen: Snapshot | None = None
+        self,
+        variable: HostVariable,
+        replicas: Replicas = ONE,
+        home: Replicas | None = None,
+        seen: Snapshot | None = None,
     ) -> jax.Array:
         """The variable's buffer on the device, uploaded if the host changed it.
 
@@ -91,7 +95,7 @@ class Residency:
         Args:
             variable: the variable.
             replicas: of the program that wants it.
-            device: the JAX device to have it on, with one replica; None for the default one.
+            home: the replicas on the JAX devices to have it on; None for those that the program runs on otherwise.
             seen: a snapshot of the variable taken just now, if there is one.
         """
         with self._lock:
@@ -100,15 +104,15 @@ class Residency:
             resident = self._residents.get(id(variable))
             if resident is not None and resident.address == address and not resident.buffer.is_deleted():
                 if resident.replicas == replicas:
-                    if replicas.count == 1:
-                        resident.buffer = _moved(resident.buffer, device)
+                    resident.buffer = _moved(resident.buffer, home or replicas)
                     return resident.buffer
                 self.flush([variable])
                 view, anchor = variable.snapshot()
                 address = view.ctypes.data
             with jax.enable_x64(True):
+                where = home or replicas
                 one = replicas.count == 1
-                buffer = jax.device_put(_own_copy(view), device) if one else replicas.spread(view, view.shape)
+                buffer = where.place(_own_copy(view), 0) if one else where.spread(view, view.shape)
             COUNTERS.count_upload()
             self._residents[id(variable)] = _Resident(self._reference(variable), buffer, replicas, address, anchor)
             return buffer
@@ -173,10 +177,10 @@ class Residency:
         return weakref.ref(variable, lambda _: self._residents.pop(key, None))
 
 
-def _moved(buffer: jax.Array, device: Any) -> jax.Array:
-    """A buffer on a device, None standing for the default one."""
-    device = device or jax.local_devices()[0]
-    return buffer if buffer.devices() == {device} else jax.device_put(buffer, device)
+def _moved(buffer: jax.Array, where: Replicas) -> jax.Array:
+    """A buffer where replicas run."""
+    devices = where.devices or (jax.local_devices()[0],)
+    return buffer if buffer.devices() == set(devices) else dataclasses.replace(where, devices=devices).place(buffer, 0)
 
 
 def _own_copy(view: np.ndarray) -> np.ndarray:

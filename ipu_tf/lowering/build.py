@@ -152,7 +152,7 @@ def _loop_part(module: Module, piece: LoopStep, names: _Numbering, replicas: int
         outfeeds=outfeeds,
         mini_batches=own_mini_batches(module, loop),
         sometimes=piece.sometimes,
-        stages=loop_stages(module, loop, constants),
+        stages=loop_stages(module, loop, constants, replicas),
     )
 
 

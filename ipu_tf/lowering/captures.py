@@ -36,12 +36,13 @@ class Captures:
         first = len(lowered.inputs)
         self._written = {result: parameter - first for result, parameter in lowered.module.aliases.items()}
 
-    def acquire(self, replicas: Replicas, homes: Sequence[Any] = ()) -> list[Any]:
+    def acquire(self, replicas: Replicas, homes: Sequence[Replicas | None] = ()) -> list[Any]:
         """Their values on the device, one for each capture, in order; variables as `RESIDENCY.acquire` gives them.
 
         Args:
             replicas: of the program.
-            homes: for each parameter of the program the JAX device it lives on, or None; the captures are the last.
+            homes: for each parameter of the program where it lives, as `Executable.homes` has it; the captures are the
+                last.
         """
         where = list(homes)[len(homes) - len(self._values) :] if homes else [None] * len(self._values)
         of_variables = [where[place] for place in self._places]

@@ -15,13 +15,14 @@ from ipu_tf.lowering.stages import stage_program
 Stages = StageProgram | str | None
 
 
-def loop_stages(module: Module, loop: Any, constants: Sequence[Any]) -> Stages:
+def loop_stages(module: Module, loop: Any, constants: Sequence[Any], replicas: int = 1) -> Stages:
     """The pipeline that a `while` is, cut; why it cannot be cut; or None for a loop that is no pipeline.
 
     Args:
         module: where the loop is.
         loop: the operation.
         constants: the MLIR names that it reads and does not carry.
+        replicas: how many replicas the program runs as.
     """
     body = loop.regions[1].blocks[0]
     try:
@@ -31,12 +32,13 @@ def loop_stages(module: Module, loop: Any, constants: Sequence[Any]) -> Stages:
         step = flat_step(module, body)
         shape = StepShape({value: position for position, value in enumerate(step.arguments)})
         numbers = dict(step.outer)
-        return stage_program(module, step, shape, mark, step.arguments, [numbers.get(name) for name in constants])
+        outer = [numbers.get(name) for name in constants]
+        return stage_program(module, step, shape, mark, step.arguments, outer, replicas)
     except UncuttableError as error:
         return str(error)
 
 
-def step_stages(module: Module, infeed: str, outfeed: str, inputs: int, outputs: int) -> Stages:
+def step_stages(module: Module, infeed: str, outfeed: str, inputs: int, outputs: int, replicas: int = 1) -> Stages:
     """The pipeline that a step function is, to be run in a loop; as `loop_stages`.
 
     The loop carries the number of steps, then the variables that the step changes; its constants are the others.
@@ -47,6 +49,7 @@ def step_stages(module: Module, infeed: str, outfeed: str, inputs: int, outputs:
         outfeed: the queue that its outputs go to.
         inputs: how many inputs it has; the other parameters are variables and constants.
         outputs: how many outputs it has; the other results are new values of variables.
+        replicas: how many replicas the program runs as.
     """
     try:
         mark = pipeline_of(module, module.main)
@@ -61,6 +64,6 @@ def step_stages(module: Module, infeed: str, outfeed: str, inputs: int, outputs:
         )
         unwritten = [step.arguments[p] for p in range(inputs, len(step.arguments)) if p not in written]
         carried = [None, *(step.arguments[parameter] for parameter in module.aliases.values())]
-        return stage_program(module, step, shape, mark, carried, unwritten)
+        return stage_program(module, step, shape, mark, carried, unwritten, replicas)
     except UncuttableError as error:
         return str(error)

@@ -32,6 +32,7 @@ def stage_program(
     mark: Mark,
     carried: Sequence[int | None],
     outer: Sequence[int | None],
+    replicas: int = 1,
 ) -> StageProgram:
     """A pipeline's loop, cut into stages.
 
@@ -42,13 +43,14 @@ def stage_program(
         mark: the pipeline, as the markers have it.
         carried: for each value that the loop carries its number in the step; None for one that the step has not.
         outer: the same for the other values that the loop reads.
+        replicas: how many replicas the program runs as.
 
     Raises:
         UncuttableError: saying what stands against it.
     """
     if any(not isinstance(where, int) or where < 0 for where in mark.mapping):
         raise UncuttableError(f"a stage is on several devices (the mapping is {mark.mapping})")
-    return _Builder(module, step, shape, cut(module, step, shape, mark)).build(carried, outer)
+    return _Builder(module, step, shape, cut(module, step, shape, mark), replicas).build(carried, outer)
 
 
 @dataclasses.dataclass
@@ -66,8 +68,8 @@ class _Pass:
 class _Builder:
     """Everything that is known of one step while its program is built."""
 
-    def __init__(self, module: Module, step: FlatStep, shape: StepShape, cut: StageCut) -> None:
-        self._module, self._step, self._shape, self._cut = module, step, shape, cut
+    def __init__(self, module: Module, step: FlatStep, shape: StepShape, cut: StageCut, replicas: int) -> None:
+        self._module, self._step, self._shape, self._cut, self._replicas = module, step, shape, cut, replicas
         self._maker = {value: place for place, node in enumerate(cut.live) for value in node.results}
         self._alias, self._checkpoints = self._aliases()
         self._passes = [_Pass(level) for level in range(cut.mark.stages * (2 if cut.mark.training else 1))]
@@ -223,7 +225,8 @@ class _Builder:
             values = dict(zip([*states, *constants, *inputs], [*before, *given, *received], strict=True))
             for name, numbers in elements.items():
                 values.update(zip(numbers, taken[name], strict=True))
-            feeds = PartFeeds({name: taken[name] for name in infeeds if name not in elements}, tuple(outfeeds))
+            own = {name: taken[name] for name in infeeds if name not in elements}
+            feeds = PartFeeds(own, tuple(outfeeds), self._replicas)
             hidden = self._run(nodes, values, feeds, hidden, seeds)
             given_rows = {name: _arrays(values[v] for v in self._row(name)) for name in rows}
             return (
@@ -264,7 +267,7 @@ class _Builder:
         _, outfeeds = _queues(piece.nodes)
 
         def run(taken: Mapping[int, Any], kept: Mapping[int, Any]) -> tuple[Arrays, Rows]:
-            feeds = PartFeeds({}, tuple(outfeeds))
+            feeds = PartFeeds({}, tuple(outfeeds), self._replicas)
             values = {**taken, **kept}
             self._run(piece.nodes, values, feeds, {}, ())
             # A copy: what an update passes on as it is may be an accumulator, whose memory is used again.
@@ -276,7 +279,7 @@ class _Builder:
         self, nodes: Sequence[Node], values: dict[int, Any], feeds: PartFeeds, hidden: Hidden, seeds: Arrays
     ) -> Hidden:
         """Traces some nodes; `values` gets what they give."""
-        interpreter = Interpreter(self._module, feeds, hidden)
+        interpreter = Interpreter(self._module, feeds, hidden, self._replicas)
         left = iter(seeds)
         for node in nodes:
             interpreter.bind(node.names, [values[self._behind(value)] for value in node.operands])

@@ -73,7 +73,7 @@ def step_program(
         outfeeds={outfeed: module.results[: lowered.outputs]},
         mini_batches=mini_batches(walk(module.main, module.functions)),
         most_steps=most_steps,
-        stages=step_stages(module, infeed, outfeed, inputs, lowered.outputs),
+        stages=step_stages(module, infeed, outfeed, inputs, lowered.outputs, replicas),
     )
     return Program(
         name=module.name,
