@@ -16,6 +16,7 @@ from ipu_tf.weight_update import split_update
 from keras_ipu import keras_private
 from keras_ipu.async_callbacks import current_run
 from keras_ipu.data_rules import tell_cast
+from keras_ipu.effective_batch import tell_effective_batch
 from keras_ipu.epoch_iterator import ElementIterator, ReplicaBatches
 from keras_ipu.graph import build_graph
 from keras_ipu.model_state import options_of
@@ -131,6 +132,9 @@ class _Loops:
         ordinal = self._strategy.device_ordinal
         key = (str(spec), split, all_rows, stepwise, target(ordinal, split.shards))
         if key not in self._loops:
+            if self._training:
+                batch = next(each.shape[0] for each in tf.nest.flatten(spec) if each is not None and each.shape.rank)
+                tell_effective_batch(self._model.name, batch, split.micro_batches, split.replicas)
             if is_pipelined(self._model):
                 build_graph(self._model, _inputs_of(spec))
 

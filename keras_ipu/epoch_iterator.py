@@ -6,6 +6,7 @@ replica.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -55,23 +56,48 @@ class ElementIterator:
         steps: steps of one execution.
         replicas: how many batches a step takes.
         wanted: the model's `steps_per_execution`.
+        first: whether nobody went through this data before: then there has to be something in it.
     """
 
-    def __init__(self, batches: Iterator[Any], feed: Feed, steps: int, replicas: int, wanted: int) -> None:
+    def __init__(
+        self, batches: Iterator[Any], feed: Feed, steps: int, replicas: int, wanted: int, first: bool = False
+    ) -> None:
         self._batches = batches
         self._replicas = replicas
         self._ration = Ration(steps, wanted)
+        self._first = first
         self.steps = steps
-        self.feed = feed
+        self._feed = feed
+
+    @property
+    def feed(self) -> Feed:
+        """Gives the batches to loops on the device.
+
+        Raises:
+            ValueError: if there is no batch at all.
+        """
+        with self._not_empty():
+            self._feed.spec()
+        return self._feed
 
     def __iter__(self) -> ElementIterator:
         return self
 
     def __next__(self) -> Any:
         self._ration.take()
-        if self._replicas == 1:
-            return next(self._batches)
-        return ReplicaBatches([next(self._batches) for _ in range(self._replicas)])
+        with self._not_empty():
+            step = [next(self._batches) for _ in range(self._replicas)]
+        return step[0] if self._replicas == 1 else ReplicaBatches(step)
+
+    @contextlib.contextmanager
+    def _not_empty(self) -> Iterator[None]:
+        try:
+            yield
+        except StopIteration:
+            if self._first:
+                raise ValueError("Expect x to be a non-empty array or dataset.") from None
+            raise
+        self._first = False
 
 
 class IPUEpochIterator(keras_private.StockEpochIterator):
@@ -95,6 +121,7 @@ class IPUEpochIterator(keras_private.StockEpochIterator):
         checked_data(kwargs.get("x"), kwargs.get("steps_per_epoch"))
         super().__init__(*args, **kwargs)
         self._replicas = replicas
+        self._begun = False
         adapter = self.data_adapter
         steps = checked_steps(adapter, self.steps_per_epoch, replicas)
         if self.steps_per_epoch is not None:
@@ -124,13 +151,15 @@ class IPUEpochIterator(keras_private.StockEpochIterator):
         return batches if batches is None or self._replicas == 1 else batches // self._replicas
 
     def _get_iterator(self) -> Any:
-        return _Epoch(super()._get_iterator(), self._rows, self.steps_per_execution, self._replicas, self._wanted)
+        first, self._begun = not self._begun, True
+        counts = (self.steps_per_execution, self._replicas, self._wanted)
+        return _Epoch(super()._get_iterator(), self._rows, *counts, first)
 
 
 class _Epoch:
     """Iterates over a dataset, or over rows of arrays, from the start."""
 
-    def __init__(self, dataset: Any, rows: ArrayRows | None, *counts: int) -> None:
+    def __init__(self, dataset: Any, rows: ArrayRows | None, *counts: Any) -> None:
         self._dataset = dataset
         self._rows = rows
         self._counts = counts

@@ -27,10 +27,10 @@ ROUND_OFF = 1e-8
 """Arrays of smaller numbers only are taken for zeros."""
 
 
-def configure() -> None:
-    """Makes `/device:IPU:0` available."""
+def configure(ipus: int = 1) -> None:
+    """Makes `/device:IPU:0` available, with so many IPUs."""
     config = ipu.config.IPUConfig()
-    config.auto_select_ipus = 1
+    config.auto_select_ipus = ipus
     config.configure_ipu_system()
 
 

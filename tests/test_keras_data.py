@@ -35,7 +35,7 @@ LABELS = integers(2, 40)
 WEIGHTS = np.abs(numbers(40, seed=3))
 
 
-def model(on_device: bool, loss: str = "mse", **compiled: Any) -> keras.Model:
+def model(on_device: bool, loss: str = "mse", ipus: int = 1, **compiled: Any) -> keras.Model:
     """A dense model, the same at every call."""
     keras.utils.set_random_seed(1)
 
@@ -48,7 +48,7 @@ def model(on_device: bool, loss: str = "mse", **compiled: Any) -> keras.Model:
 
     if not on_device:
         return build()
-    configure()
+    configure(ipus)
     with ipu_scope():
         return build()
 
@@ -173,3 +173,28 @@ def test_saved_models_load_on_either_side(saved_on_device: bool, tmp_path: Path)
     trained.fit(X, Y, batch_size=4, verbose=0, shuffle=False)
     for got, expected in zip(weights_of(loaded).values(), weights_of(trained).values(), strict=True):
         np.testing.assert_allclose(got, expected, rtol=TIGHT, atol=TIGHT)
+
+
+@pytest.mark.parametrize("task", ["fit", "evaluate", "predict"])
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_data_without_a_batch_is_refused(task: str, replicas: int) -> None:
+    ours = model(True, ipus=replicas, steps_per_execution=1)
+    before = weights_of(ours)
+    nothing = tf.data.Dataset.from_tensor_slices((X, Y)).batch(4, drop_remainder=True).filter(lambda x, y: False)
+    with pytest.raises(ValueError, match=r"^Expect x to be a non-empty array or dataset\.$"):
+        getattr(ours, task)(nothing, verbose=0, **({"shuffle": False} if task == "fit" else {}))
+    assert_same_numbers(weights_of(ours), before, TIGHT)
+
+
+def test_a_split_step_says_what_its_batch_is(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "ipu_tf")
+    ours = model(True, ipus=2, steps_per_execution=5)
+    ours.set_gradient_accumulation_options(gradient_accumulation_steps_per_replica=5)
+    for _ in range(2):
+        ours.fit(X, Y, batch_size=4, verbose=0)
+    ours.evaluate(X, Y, batch_size=4, verbose=0)
+    told = [record.getMessage() for record in caplog.records if "effective" in record.getMessage()]
+    assert told == [
+        f"ipu_tf: {ours.name}: Training is split into 5 batches an update on each of 2 replicas, "
+        "your effective batch size is 40."
+    ]
