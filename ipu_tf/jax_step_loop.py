@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -29,6 +30,7 @@ from ipu_tf.lowering.jax_step import Step, TracedStep, traced_step
 from ipu_tf.lowering.jax_updates import UpdateRule, Updates
 from ipu_tf.lowering.numerics import Numerics, Rounding
 from ipu_tf.replication import check_target, target
+from ipu_tf.row_watch import RowWatch
 from ipu_tf.step_loop import zero_rows
 
 __all__ = ["JaxRan", "JaxStepLoop", "UpdateRule", "Updates"]
@@ -69,6 +71,7 @@ class JaxStepLoop:
         ordinal: the `/device:IPU:<ordinal>` it runs on.
         all_rows: keep the rows of all steps, not only the last.
         shards: how many IPUs one replica uses.
+        stepwise: give out the row of each step when it has run, not those of a chunk of steps: `run` can be watched.
 
     Raises:
         EmulationError: if the configuration wants floating-point settings that this way does not model.
@@ -86,8 +89,10 @@ class JaxStepLoop:
         ordinal: int = 0,
         all_rows: bool = False,
         shards: int = 1,
+        stepwise: bool = False,
     ) -> None:
         self._shards = shards
+        self._stepwise = stepwise
         self._target = target(ordinal, shards)
         number = next(_numbers)
         self._infeed = f"jax_infeed_{number}"
@@ -95,11 +100,18 @@ class JaxStepLoop:
         self._all_rows = all_rows
         self._state_tree = jax.tree.structure(carried)
         feeds = (self._infeed, self._outfeed.name)
-        self._traced = traced_step(step, carried, constants, element, rule, *feeds)
+        self._traced = traced_step(step, carried, constants, element, rule, *feeds, 1 if stepwise else None)
         _check_numerics(self._target.numerics, self._traced)
         self._executable = Executable(self._traced.program, ordinal)
 
-    def run(self, carried: Any, constants: Any, elements: JaxFeed, steps: int) -> JaxRan:
+    def run(
+        self,
+        carried: Any,
+        constants: Any,
+        elements: JaxFeed,
+        steps: int,
+        watch: Callable[[Any], None] | None = None,
+    ) -> JaxRan:
         """Runs up to `steps` steps.
 
         Args:
@@ -108,6 +120,9 @@ class JaxStepLoop:
             constants: what the steps only read; stays as it is.
             elements: where elements come from. With R replicas element `R * i + r` is that of step `i` on replica `r`.
             steps: how many steps to run.
+            watch: called with what the step returned, as NumPy arrays, of one step after the other, in a thread of its
+                own while later steps run; for a `stepwise` loop. The run ends after its last call. If it raises, the
+                run ends early, and that is the `error` of what ran.
 
         Raises:
             tf.errors.FailedPreconditionError: if the device has other IPUs or settings than when the loop was made.
@@ -115,12 +130,43 @@ class JaxStepLoop:
         """
         with Interrupts() as interrupts:
             elements.check = interrupts.check
-            ran = self._run(carried, constants, elements, steps)
+            given = (carried, constants, elements, steps)
+            ran = self._run(*given) if watch is None else self._run_watched(*given, watch)
             try:
                 interrupts.check()
             except KeyboardInterrupt as asked:
-                return ran if ran.error is not None else dataclasses.replace(ran, error=asked)
+                return _ended_by(ran, asked)
         return ran
+
+    def _run_watched(
+        self, carried: Any, constants: Any, elements: JaxFeed, steps: int, watch: Callable[[Any], None]
+    ) -> JaxRan:
+        assert self._stepwise, "Rows of a loop that is not stepwise come in chunks."
+        interrupted = elements.check
+        watched = RowWatch(self._outfeed, lambda row: watch(self._packed(self._real_or_zeros(row))))
+
+        def check() -> None:
+            interrupted()
+            watched.check()
+
+        elements.check = check
+        ran: JaxRan | None = None
+        try:
+            with watched:
+                ran = self._run(carried, constants, elements, steps)
+                if not connection.attached():
+                    watched.put_rows(self._zeros(ran.steps))
+        except BaseException as error:
+            if ran is None:
+                raise
+            return _ended_by(ran, error)
+        return ran
+
+    def _real_or_zeros(self, row: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+        return tuple(array[0] for array in self._zeros(1)) if synthetic.uses(Category.OUTFEED) else row
+
+    def _packed(self, arrays: Sequence[Any]) -> Any:
+        return jax.tree.unflatten(self._traced.row_tree, arrays)
 
     def _run(self, carried: Any, constants: Any, elements: JaxFeed, steps: int) -> JaxRan:
         check_target(self._target, self._shards)
@@ -149,11 +195,15 @@ class JaxStepLoop:
             return None
         if not connection.attached() or synthetic.uses(Category.OUTFEED):
             rows = self._zeros(steps if self._all_rows else 1)
-        arrays = [array if self._all_rows else array[0] for array in rows or ()]
-        return jax.tree.unflatten(self._traced.row_tree, arrays)
+        return self._packed([array if self._all_rows else array[0] for array in rows or ()])
 
     def _zeros(self, count: int) -> tuple[np.ndarray, ...]:
         return zero_rows(self._traced.rows, self._executable.replicas, count)
+
+
+def _ended_by(ran: JaxRan, error: BaseException) -> JaxRan:
+    """What ran, ended by an error; by the first one, if one had ended it already."""
+    return ran if ran.error is not None else dataclasses.replace(ran, error=error)
 
 
 def _check_numerics(numerics: Numerics, traced: TracedStep) -> None:

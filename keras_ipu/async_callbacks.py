@@ -39,10 +39,16 @@ class AsynchronousRun:
         model: the model.
         doing: "fit", "evaluate" or "predict".
         replicas: how many there are: a step has a call for each.
+        reduce: combines the logs of replicas, as `reduced_logs` does.
+
+    Attributes:
+        looked_at: whether callbacks of the execution at hand may look at the model's variables.
     """
 
-    def __init__(self, model: Any, doing: str, replicas: int) -> None:
+    def __init__(self, model: Any, doing: str, replicas: int, reduce: Callable[..., Any]) -> None:
         self.model = model
+        self.looked_at = False
+        self._reduce = reduce
         self._kind = _KINDS[doing]
         self._replicas = replicas
         self._method = options_of(model).replicated_metric_reduction
@@ -58,14 +64,14 @@ class AsynchronousRun:
         """
         self._callbacks = callbacks
         self._next = step * self._replicas
-        show_variables(callbacks.callbacks)
+        self.looked_at = show_variables(callbacks.callbacks)
 
     def watch_logs(self, row: Any) -> None:
         """Calls the callbacks for the logs of one step; with several replicas they have a dimension of replicas."""
         if self._method is Method.NONE or self._replicas == 1:
             self._call(row)
             return
-        reduced = reduced_logs(row, self._replicas, self._method)
+        reduced = self._reduce(row, self._replicas, self._method)
         for _ in range(self._replicas):
             self._call_once(reduced)
 
@@ -87,20 +93,21 @@ class AsynchronousRun:
 
 
 @contextlib.contextmanager
-def asynchronous(model: Any, doing: str, replicas: int) -> Iterator[None]:
+def asynchronous(model: Any, doing: str, replicas: int, reduce: Callable[..., Any] = reduced_logs) -> Iterator[None]:
     """Within it, `current_run()` is the run whose callbacks are asynchronous, if they are.
 
     Args:
         model: the model that runs.
         doing: "fit", "evaluate", "predict", or the name of another method, whose callbacks never are.
         replicas: how many replicas it runs as.
+        reduce: combines the logs of replicas, as `reduced_logs` does.
     """
     wanted = doing in _KINDS and options_of(model).asynchronous_callbacks
     if doing != "predict" and accumulates_outfeed(model):
         wanted = False  # there are no logs of single steps
     if wanted:
         _install()
-    token = _current.set(AsynchronousRun(model, doing, replicas) if wanted else None)
+    token = _current.set(AsynchronousRun(model, doing, replicas, reduce) if wanted else None)
     try:
         yield
     finally:

@@ -58,7 +58,6 @@ def check_parity(
         The figures of every weight, of what the steps log (the loss) and of the gradient's norm, with a verdict.
 
     Raises:
-        NotImplementedError: if Keras runs on another backend than TensorFlow.
         ValueError: for a model that is not of a strategy's scope, not compiled or not built, that cannot be copied, or
             for data without a single batch; and as `fit` does for settings that do not go together.
     """
@@ -79,11 +78,6 @@ def check_parity(
 
 
 def _check_model(model: Any) -> None:
-    if keras.backend.backend() != "tensorflow":
-        raise NotImplementedError(
-            f"`check_parity` traces steps with TensorFlow. Received: Keras's {keras.backend.backend()} backend. Set "
-            "KERAS_BACKEND=tensorflow."
-        )
     if not is_ipu_model(model):
         raise ValueError(f"Model {model.name} was not made in the scope of an IPUStrategy, so nothing of it is split.")
     if not model.compiled or model.optimizer is None:

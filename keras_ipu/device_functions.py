@@ -133,8 +133,8 @@ class _Loops:
         key = (str(spec), split, all_rows, stepwise, target(ordinal, split.shards))
         if key not in self._loops:
             if self._training:
-                batch = next(each.shape[0] for each in tf.nest.flatten(spec) if each is not None and each.shape.rank)
-                tell_effective_batch(self._model.name, batch, split.micro_batches, split.replicas)
+                leaves = [each for each in tf.nest.flatten(spec) if each is not None and each.shape.rank]
+                tell_effective_batch(self._model.name, leaves[0].shape[0], split.micro_batches, split.replicas)
             if is_pipelined(self._model):
                 build_graph(self._model, _inputs_of(spec))
 

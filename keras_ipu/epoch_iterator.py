@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ipu_tf.loop_feed import LoopFeed
 from ipu_tf.row_feed import RowFeed
 from ipu_tf.tensor_feed import Feed
 from keras_ipu import keras_private
@@ -60,7 +61,7 @@ class ElementIterator:
     """
 
     def __init__(
-        self, batches: Iterator[Any], feed: Feed, steps: int, replicas: int, wanted: int, first: bool = False
+        self, batches: Iterator[Any], feed: LoopFeed, steps: int, replicas: int, wanted: int, first: bool = False
     ) -> None:
         self._batches = batches
         self._replicas = replicas
@@ -70,7 +71,7 @@ class ElementIterator:
         self._feed = feed
 
     @property
-    def feed(self) -> Feed:
+    def feed(self) -> Any:
         """Gives the batches to loops on the device.
 
         Raises:
@@ -151,9 +152,13 @@ class IPUEpochIterator(keras_private.StockEpochIterator):
         return batches if batches is None or self._replicas == 1 else batches // self._replicas
 
     def _get_iterator(self) -> Any:
-        first, self._begun = not self._begun, True
         counts = (self.steps_per_execution, self._replicas, self._wanted)
-        return _Epoch(super()._get_iterator(), self._rows, *counts, first)
+        return _Epoch(super()._get_iterator(), self._rows, *counts, self.is_first())
+
+    def is_first(self) -> bool:
+        """Whether this was not asked before: the data is gone through for the first time."""
+        first, self._begun = not self._begun, True
+        return first
 
 
 class _Epoch:

@@ -66,17 +66,28 @@ class EpochHostView(keras.callbacks.Callback):
         flush_variables()
 
 
-class _BatchHostView(EpochHostView):
+class BatchHostView(EpochHostView):
     """The same before the callbacks of every batch as well."""
 
+    def show(self) -> None:
+        """Brings the host's copies of the model's variables up to date."""
+        flush_variables()
+
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        _show()
+        """Before callbacks at the end of a batch of training."""
+        self._show()
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-        _show()
+        """Before callbacks at the end of a batch of an evaluation."""
+        self._show()
 
     def on_predict_batch_end(self, batch: int, logs: Any = None) -> None:
-        _show()
+        """Before callbacks at the end of a batch of a prediction."""
+        self._show()
+
+    def _show(self) -> None:
+        if not _held.get():
+            self.show()
 
 
 def with_host_view(
@@ -84,7 +95,7 @@ def with_host_view(
     model: Any,
     args: Any,
     kwargs: Any,
-    batch_view: type[EpochHostView] = _BatchHostView,
+    batch_view: type[BatchHostView] = BatchHostView,
 ) -> tuple[Any, Any]:
     """The arguments of fit, evaluate or predict, with a callback ahead of the user's that shows them the truth.
 
@@ -116,15 +127,12 @@ def held_view() -> Iterator[None]:
         _held.reset(token)
 
 
-def _show() -> None:
-    if not _held.get():
-        flush_variables()
-
-
-def show_variables(callbacks: list[Any]) -> None:
-    """Brings the host's copies up to date if any of these callbacks may look at them at batches."""
-    if any(isinstance(callback, _BatchHostView) for callback in callbacks):
-        flush_variables()
+def show_variables(callbacks: list[Any]) -> bool:
+    """Brings the host's copies up to date if any of these callbacks may look at them at batches, and tells whether."""
+    views = [callback for callback in callbacks if isinstance(callback, BatchHostView)]
+    for view in views:
+        view.show()
+    return bool(views)
 
 
 def _looks_at_batches(callback: keras.callbacks.Callback) -> bool:

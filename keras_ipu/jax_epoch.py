@@ -7,27 +7,20 @@ from typing import Any
 
 from ipu_tf.jax_feed import JaxFeed
 from keras_ipu.data_rules import tell_cast
-from keras_ipu.epoch_iterator import IPUEpochIterator
+from keras_ipu.epoch_iterator import ElementIterator, IPUEpochIterator
 
 
-class JaxElements:
-    """The batches of an epoch, and how many steps an execution runs.
+class JaxElements(ElementIterator):
+    """The batches of an epoch, one at a time also for several replicas, and how many steps an execution runs.
 
     Args:
         iterator: Keras's iterator over the batches.
         steps: steps of one execution, of each replica.
+        first: see `ElementIterator`.
     """
 
-    def __init__(self, iterator: Iterator[Any], steps: int) -> None:
-        self._iterator = iterator
-        self.steps = steps
-        self.feed = JaxFeed(iterator, on_cast=tell_cast)
-
-    def __iter__(self) -> JaxElements:
-        return self
-
-    def __next__(self) -> Any:
-        return next(self._iterator)
+    def __init__(self, iterator: Iterator[Any], steps: int, first: bool = False) -> None:
+        super().__init__(iterator, JaxFeed(iterator, on_cast=tell_cast), steps, replicas=1, wanted=steps, first=first)
 
 
 class JaxEpochIterator(IPUEpochIterator):
@@ -37,4 +30,4 @@ class JaxEpochIterator(IPUEpochIterator):
 
     def _get_iterator(self) -> Any:
         # Past Keras's own iterator, which would copy batches to JAX's device one by one.
-        return JaxElements(iter(self.data_adapter.get_jax_iterator()), self.steps_per_execution)
+        return JaxElements(iter(self.data_adapter.get_jax_iterator()), self.steps_per_execution, self.is_first())

@@ -18,10 +18,12 @@ from ipu_tf.jax_step_loop import JaxRan, JaxStepLoop, UpdateRule, Updates
 from ipu_tf.pipeline import refuse_devices
 from ipu_tf.replication import target
 from keras_ipu import keras_private
+from keras_ipu.async_callbacks import AsynchronousRun, current_run
 from keras_ipu.data_rules import tell_cast
+from keras_ipu.effective_batch import tell_effective_batch
 from keras_ipu.jax_epoch import JaxElements
 from keras_ipu.jax_logs import joined_rows, reduced_rows
-from keras_ipu.jax_state import ReplicaState
+from keras_ipu.jax_state import LentState, ReplicaState
 from keras_ipu.model_state import options_of
 from keras_ipu.run_rules import accumulates_outfeed, accumulation_steps, is_pipelined
 from keras_ipu.schedule_check import check_micro_batch_count
@@ -97,19 +99,31 @@ class JaxFunction:
             EmulationError: if there is not a batch for each replica.
             PipelineDevicesError: if pipelines have to run on several JAX devices.
         """
+        watching = current_run()
+        lent = LentState(self._model, self._kind.names, state) if watching and watching.looked_at else None
         try:
-            ran, split, averaged = self._run(state, iterator)
+            ran, split, averaged = self._run(state, iterator, watching, keep=lent is not None)
         except BaseException:
             self._give_back(state)
             raise
         after = self._replicas.shown(ran.carried, split.replicas)
+        after = after if lent is None else lent.with_written(after)
         if ran.error is not None or ran.steps == 0:
             self._give_back(after)
             raise StopIteration if ran.error is None else ran.error
         return self._shown(ran, split, averaged), after
 
-    def _run(self, state: State, iterator: Iterator[Any]) -> tuple[JaxRan, Split, int]:
-        """Runs an execution: what it gave, how it was split, and over how many of its last steps logs are averaged."""
+    def _run(
+        self, state: State, iterator: Iterator[Any], watching: AsynchronousRun | None, keep: bool
+    ) -> tuple[JaxRan, Split, int]:
+        """Runs an execution: what it gave, how it was split, and over how many of its last steps logs are averaged.
+
+        Args:
+            state: as for `__call__`.
+            iterator: as for `__call__`.
+            watching: whose callbacks are called for each step, or None.
+            keep: whether the arrays of the state are kept, for the device to run on copies.
+        """
         steps, feed = self._model.steps_per_execution, JaxFeed(iterator, on_cast=tell_cast)
         if isinstance(iterator, JaxElements):
             steps, feed = iterator.steps, iterator.feed
@@ -123,8 +137,14 @@ class JaxFunction:
                 "Received: one batch. Use `fit`, `evaluate` or `predict`, or a device with fewer IPUs."
             )
         averaged = count if training and accumulates_outfeed(self._model) else 1
-        loop = self._loop(feed, state, split, all_rows=self._kind.predicts or averaged > 1)
-        return loop.run(self._replicas.of_replicas(state, split.replicas), (), feed, steps), split, averaged
+        stepwise = watching is not None
+        loop = self._loop(feed, state, split, all_rows=self._kind.predicts or averaged > 1, stepwise=stepwise)
+        watch = None if watching is None else self._watch(watching)
+        whole = self._replicas.of_replicas(state, split.replicas, keep)
+        return loop.run(whole, (), feed, steps, watch), split, averaged
+
+    def _watch(self, watching: AsynchronousRun) -> Callable[[Any], None]:
+        return watching.watch_outputs if self._kind.predicts else watching.watch_logs
 
     def _shown(self, ran: JaxRan, split: Split, averaged: int) -> Any:
         if self._kind.predicts:
@@ -136,17 +156,20 @@ class JaxFunction:
         if not any(array.is_deleted() for array in jax.tree.leaves(state)):
             keras_private.give_state(self._model, dict(zip(self._kind.names, state, strict=True)))
 
-    def _loop(self, feed: JaxFeed, state: State, split: Split, all_rows: bool) -> JaxStepLoop:
+    def _loop(self, feed: JaxFeed, state: State, split: Split, all_rows: bool, stepwise: bool) -> JaxStepLoop:
         """The loop for the batches that a feed gives."""
         spec, ordinal = feed.spec(), keras_private.strategy_of(self._model).device_ordinal
         # Freezing a layer moves its weights from one part of the state to another.
-        key = (str(spec), tuple(map(len, state)), split, all_rows, target(ordinal, split.shards))
+        key = (str(spec), tuple(map(len, state)), split, all_rows, stepwise, target(ordinal, split.shards))
         if key not in self._loops:
+            if self._kind.training:
+                batch = next((leaf.shape[0] for leaf in jax.tree.leaves(spec) if leaf.shape), 1)
+                tell_effective_batch(self._model.name, batch, split.micro_batches, split.replicas)
             if is_pipelined(self._model):
                 refuse_devices(f"{self._model.name} runs on Keras's JAX backend, whose steps are not cut into stages")
             rule = UpdateRule(split.micro_batches, split.reduction, self._accumulators(split), split.replicas)
             step = _split_step(self._model, self._kind)
-            self._loops[key] = JaxStepLoop(step, state, (), spec, rule, ordinal, all_rows, split.shards)
+            self._loops[key] = JaxStepLoop(step, state, (), spec, rule, ordinal, all_rows, split.shards, stepwise)
         return self._loops[key]
 
     def _accumulators(self, split: Split) -> tuple[jax.ShapeDtypeStruct, ...]:

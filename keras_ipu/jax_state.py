@@ -12,6 +12,9 @@ import weakref
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+
+from keras_ipu import keras_private
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,9 +33,21 @@ class ReplicaState:
         """The tree of arrays that Keras gets for one whose arrays have a leading axis of replicas."""
         return state if replicas == 1 else jax.tree.map(self._show, state)
 
-    def of_replicas(self, state: Any, replicas: int) -> Any:
-        """The tree of arrays to run on for one that Keras has: where it was shown here, with an axis of replicas."""
-        return jax.tree.map(lambda array: self._all(array, replicas), state) if self._kept else state
+    def of_replicas(self, state: Any, replicas: int, keep: bool = False) -> Any:
+        """The tree of arrays to run on for one that Keras has: where it was shown here, with an axis of replicas.
+
+        Args:
+            state: the tree of arrays that Keras has.
+            replicas: how many there are.
+            keep: whether the arrays are to outlive the run, which takes over those that it is given: it gets copies.
+        """
+        if not self._kept and not keep:
+            return state
+        return jax.tree.map(lambda array: self._given(array, replicas, keep), state)
+
+    def _given(self, array: Any, replicas: int, keep: bool) -> Any:
+        whole = self._all(array, replicas)
+        return jnp.copy(array) if keep and whole is array else whole
 
     def _show(self, array: Any) -> Any:
         shown = array[0]
@@ -45,3 +60,28 @@ class ReplicaState:
         if kept is None or kept.shown() is not array or len(kept.all) != replicas or kept.all.is_deleted():
             return array
         return kept.all
+
+
+class LentState:
+    """A state that a model's variables hold while the device runs on a copy: callbacks of single steps look at it.
+
+    Args:
+        model: the model.
+        names: of the parts of the state, as Keras calls them.
+        state: lists of arrays by these names.
+    """
+
+    def __init__(self, model: Any, names: tuple[str, ...], state: tuple[list[Any], ...]) -> None:
+        self._model = model
+        self._names = names
+        keras_private.give_state(model, dict(zip(names, state, strict=True)))
+        self._held = keras_private.state_of(model, names)
+
+    def with_written(self, after: tuple[list[Any], ...]) -> tuple[list[Any], ...]:
+        """The state after the run, with what callbacks wrote in the meantime; it is for Keras to keep from now on."""
+        keras_private.mark_out_of_date(self._model)
+        now = keras_private.state_of(self._model, self._names)
+        return tuple(
+            [new if held is found else found for new, held, found in zip(*parts, strict=True)]
+            for parts in zip(after, self._held, now, strict=True)
+        )

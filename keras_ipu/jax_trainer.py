@@ -16,15 +16,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf.emulation import EmulationError
 from ipu_tf.ipu_iterator import stock_iterators
 from ipu_tf.synthetic_data import SyntheticDataCategory, use_synthetic_data_for
 from keras_ipu import keras_private
-from keras_ipu.host_view import EpochHostView, with_host_view
+from keras_ipu.async_callbacks import asynchronous
+from keras_ipu.host_view import BatchHostView, with_host_view
 from keras_ipu.jax_epoch import JaxEpochIterator
 from keras_ipu.jax_functions import PREDICT, TEST, TRAIN, JaxFunction
+from keras_ipu.jax_logs import reduced_rows
 from keras_ipu.jax_state import ReplicaState
-from keras_ipu.model_state import options_of
 from keras_ipu.ownership import is_ipu_model, on_device
 from keras_ipu.runnable import check_runnable, compile_arguments
 from keras_ipu.split import replica_count
@@ -66,16 +66,10 @@ class JaxIPUTrainer:
         return JaxEpochIterator(*args, replicas=replicas, **kwargs)
 
 
-class _BatchHostView(EpochHostView):
+class _JaxHostView(BatchHostView):
     """Has the model's variables hold their values before the callbacks of a batch look at them."""
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self.model.jax_state_sync()
-
-    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-        self.model.jax_state_sync()
-
-    def on_predict_batch_end(self, batch: int, logs: Any = None) -> None:
+    def show(self) -> None:
         self.model.jax_state_sync()
 
 
@@ -88,35 +82,30 @@ def _init(stock: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> N
 
 
 @contextlib.contextmanager
-def _running(model: Any) -> Iterator[None]:
-    ours = is_ipu_model(model)
-    if ours:
-        check_runnable(model)
-    token = _replicas.set(replica_count(model) if ours else None)
-    try:
-        with stock_iterators() if ours else contextlib.nullcontext():
-            yield
-    finally:
-        _replicas.reset(token)
+def _running(model: Any, doing: str) -> Iterator[None]:
+    replicas = None
+    with contextlib.ExitStack() as within:
+        if is_ipu_model(model):
+            check_runnable(model)
+            replicas = replica_count(model)
+            within.enter_context(stock_iterators())
+            within.enter_context(asynchronous(model, doing, replicas, reduced_rows))
+        token = _replicas.set(replicas)
+        within.callback(_replicas.reset, token)
+        yield
 
 
 def _run(stock: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
-    with _running(model):
+    with _running(model, stock.__name__):
         return stock(model, *args, **kwargs)
 
 
 def _run_with_callbacks(stock: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
     if not is_ipu_model(model):
         return _run(stock, model, *args, **kwargs)
-    if options_of(model).asynchronous_callbacks:
-        raise EmulationError(
-            "Asynchronous callbacks see a model's variables as they were when an execution began, and Keras's JAX "
-            "backend gives those to the device. Call `set_asynchronous_callbacks(False)`, which calls callbacks once "
-            "an execution, or use Keras's TensorFlow backend."
-        )
     discover_stages(stock, model, args, kwargs)
-    with _running(model):
-        args, kwargs = with_host_view(stock, model, args, kwargs, _BatchHostView)
+    with _running(model, stock.__name__):
+        args, kwargs = with_host_view(stock, model, args, kwargs, _JaxHostView)
         return stock(model, *args, **kwargs)
 
 

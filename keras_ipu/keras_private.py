@@ -179,6 +179,25 @@ def give_state(model: Any, state: dict[str, Any]) -> None:
     model.jax_state_sync()
 
 
+def state_of(model: Any, names: Iterable[str]) -> tuple[list[Any], ...]:
+    """What the variables of a model on the JAX backend hold, in lists as `give_state` takes them.
+
+    Args:
+        model: the model.
+        names: of the parts of the state, such as `trainable_variables`.
+    """
+    return tuple([variable.value for variable in _variables(model, name)] for name in names)
+
+
+def _variables(model: Any, name: str) -> Any:
+    return model.optimizer.variables if name == "optimizer_variables" else getattr(model, name)
+
+
+def mark_out_of_date(model: Any) -> None:
+    """Tells Keras that the variables of a model on the JAX backend do not hold the state of its run."""
+    model._jax_state_synced = False
+
+
 @contextlib.contextmanager
 def calling(model: Any, ours: Callable[..., Any]) -> Iterator[None]:
     """Within it, what `model(...)` calls is `ours(inputs, training=..., mask=...)`."""

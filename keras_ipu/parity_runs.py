@@ -18,6 +18,8 @@ from keras_ipu import keras_private
 from keras_ipu.graph import ModelKind, kind_of
 from keras_ipu.model_state import set_options
 from keras_ipu.options import ReplicatedMetricReductionMethod
+from keras_ipu.parity_norms import noting, slots_of
+from keras_ipu.parity_steps import steps_of
 from keras_ipu.saving import copy_options
 from keras_ipu.split import Split
 
@@ -73,7 +75,7 @@ class _LogKeeper(keras.callbacks.Callback):
 def split_run(task: Task) -> Run:
     """Trains a copy of the model on its device, split as it is."""
     with keras_private.strategy_of(task.model).scope():
-        copy, norms = _copy(task, steps_per_execution=task.split.micro_batches)
+        copy = _copy(task, steps_per_execution=task.split.micro_batches)
         copy_options(task.model, copy)
         # Logs of every step and replica for themselves.
         alone = ReplicatedMetricReductionMethod.NONE
@@ -84,14 +86,13 @@ def split_run(task: Task) -> Run:
         keeper = _LogKeeper()
         dataset = tf.data.Dataset.from_tensor_slices(stacked)
         copy.fit(dataset, shuffle=False, verbose=0, callbacks=[keeper])
-    return _run_of(copy, keeper.rows, norms)
+    return _run_of(copy, keeper.rows)
 
 
 def plain_run(task: Task) -> Run:
     """Trains a copy of the model on stock Keras. To be called where no strategy's scope is open."""
-    copy, norms = _copy(task, jit_compile=False)
-    step = tf.function(lambda batch: _gradients(copy, batch))
-    step.get_concrete_function(task.batches[0])  # makes the variables of metrics, which are among the others
+    copy = _copy(task, jit_compile=False)
+    steps = steps_of(copy, task.batches[0])
     trained = {id(variable) for variable in copy.trainable_variables}
     others = [v for v in (*copy.variables, *copy.metrics_variables) if id(v) not in trained]
     states = [_values(others)] * task.split.replicas
@@ -102,16 +103,16 @@ def plain_run(task: Task) -> Run:
         for _ in range(task.split.micro_batches):
             for replica in range(task.split.replicas):
                 _assign(others, states[replica])
-                row, gradients = step(next(batches))
+                row, gradients = steps.gradients(next(batches))
                 states[replica] = _values(others)
                 logs.append({name: float(value) for name, value in row.items()})
                 total = gradients if total is None else [_plus(a, b) for a, b in zip(total, gradients, strict=True)]
         assert total is not None
-        largest = np.maximum(largest, [np.nan if each is None else float(tf.reduce_max(abs(each))) for each in total])
-        _apply(copy, total, task.split)
+        largest = np.maximum(largest, [_largest(each) for each in total])
+        steps.update(_reduced(total, task.split))
     copy.optimizer.finalize_variable_values(copy.trainable_weights)
     _assign(others, states[0])
-    run = _run_of(copy, logs, norms)
+    run = _run_of(copy, logs)
     vanishing = {
         id(v) for v, g in zip(copy.trainable_variables, largest, strict=True) if g < _ROUND_OFF * np.nanmax(largest)
     }
@@ -119,43 +120,33 @@ def plain_run(task: Task) -> Run:
     return dataclasses.replace(run, round_off=frozenset(names))
 
 
-def _gradients(model: Any, batch: Any) -> tuple[Any, list[Any]]:
-    """What a training step logs, and the gradients that it gives its optimizer, which does nothing with them."""
-    found: list[Any] = []
-
-    def keep(stock: Any, gradients: list[Any], variables: Any) -> None:
-        found.extend(None if each is None else tf.convert_to_tensor(each) for each in gradients)
-
-    with keras_private.applying(model.optimizer, keep):
-        logs = model.train_step(batch)
-    return logs, found
-
-
 def _plus(a: Any, b: Any) -> Any:
     return b if a is None else a + b
 
 
-def _apply(model: Any, total: list[Any], split: Split) -> None:
+def _largest(gradient: Any) -> float:
+    return float("nan") if gradient is None else float(keras.ops.max(keras.ops.absolute(gradient)))
+
+
+def _reduced(total: list[Any], split: Split) -> list[Any]:
     parts = 1 if split.reduction == "SUM" else split.micro_batches
-    gradients = [None if each is None else each / tf.cast(parts, each.dtype) for each in total]
-    model.optimizer.apply(gradients, model.trainable_variables)
+    return [None if each is None else each / keras.ops.cast(parts, each.dtype) for each in total]
 
 
-def _copy(task: Task, **compiled: Any) -> tuple[Any, tf.Variable]:
-    """A compiled copy of the model with its weights and optimizer's state, and where it notes its gradients' norms."""
+def _copy(task: Task, **compiled: Any) -> Any:
+    """A compiled copy of the model with its weights and optimizer's state; it notes its gradients' norms."""
     model = task.model
     copy = task.make() if task.make is not None else _by_config(model)
     if not copy.built:
         copy(keras.utils.unpack_x_y_sample_weight(task.batches[0])[0])
     _assign(copy.variables, _values(model.variables))
-    norms = tf.Variable(tf.zeros([task.updates]), trainable=False)
     told = keras_private.compiled_with(model)
-    optimizer = _noting(model.optimizer, norms)
+    optimizer = noting(model.optimizer, task.updates)
     copy.compile(optimizer, told["loss"], loss_weights=told["loss_weights"], **compiled)
+    optimizer.build(copy.trainable_variables)
     if model.optimizer.built:
-        optimizer.build(copy.trainable_variables)
-        _assign(optimizer.variables, _values(model.optimizer.variables))
-    return copy, norms
+        _assign(slots_of(optimizer), _values(model.optimizer.variables))
+    return copy
 
 
 def _by_config(model: Any) -> Any:
@@ -176,29 +167,12 @@ def _by_config(model: Any) -> Any:
         ) from error
 
 
-def _noting(optimizer: Any, norms: tf.Variable) -> Any:
-    """A copy of an optimizer that notes the norm of the gradients of each update."""
-    kind, first = type(optimizer), int(optimizer.iterations)
-
-    class Noting(kind):  # type: ignore[misc, valid-type]
-        """The optimizer, which notes."""
-
-        def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
-            """As that of the optimizer."""
-            norm = tf.linalg.global_norm([tf.cast(each, tf.float32) for each in grads if each is not None])
-            present = tf.range(norms.shape[0]) == tf.cast(self.iterations, tf.int32) - first
-            norms.assign(tf.where(present, norm, norms))
-            return super().apply(grads, trainable_variables)
-
-    return Noting.from_config(optimizer.get_config())
-
-
-def _run_of(model: Any, rows: Sequence[dict[str, Any]], norms: tf.Variable) -> Run:
+def _run_of(model: Any, rows: Sequence[dict[str, Any]]) -> Run:
     weights = {weight.path: weight.numpy() for weight in model.weights}
     if len(weights) < len(model.weights):  # layers of the same name
         weights = {f"{place} {weight.path}": weight.numpy() for place, weight in enumerate(model.weights)}
     logs = {name: np.array([row[name] for row in rows], np.float32) for name in rows[0]}
-    return Run(weights, logs, norms.numpy())
+    return Run(weights, logs, model.optimizer.noted_norms.numpy())
 
 
 def _values(variables: Sequence[Any]) -> list[np.ndarray]:

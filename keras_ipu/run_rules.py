@@ -187,8 +187,11 @@ def _check_shared_layers(model: Any) -> None:
     homes: dict[int, int] = {}
     for each in nested_assignments(assigned(model)):
         stage = each.pipeline_stage
-        home = mapping[stage] if mapping and stage < len(mapping) else stage  # too short a mapping is refused later
-        if each.layer.weights and homes.setdefault(id(each.layer), home) != home:
+        if mapping and stage >= len(mapping):
+            continue  # too short a mapping, or a stage without a layer, is refused later
+        home = mapping[stage] if mapping else stage
+        weights = getattr(each.layer, "weights", ())  # an operation such as `x + y` is no layer, and has none
+        if weights and homes.setdefault(id(each.layer), home) != home:
             raise ValueError(
                 f"Layer {each.layer.name} is used by pipeline stages on the IPUs {homes[id(each.layer)]} and {home}. "
                 "Its weights are an input of both, and an input can only be used by pipeline stages on the same IPU. "

@@ -323,11 +323,6 @@ def fit_on_devices(model: keras.Model) -> None:
         run_on_devices("auto")
 
 
-def fit_asynchronously(model: keras.Model) -> None:
-    model.set_asynchronous_callbacks(True)
-    model.fit(X, Y, BATCH, verbose=0)
-
-
 REFUSED: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "accumulation": (
         accumulate_and_fit,
@@ -341,11 +336,6 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     ),
     "partial batch": (lambda model: model.fit(X[:34], Y[:34], BATCH, verbose=0), ValueError, "has a partial batch"),
     "eager": (lambda model: model.compile("sgd", LOSS, run_eagerly=True), RuntimeError, "cannot run eagerly"),
-    "asynchronous callbacks": (
-        fit_asynchronously,
-        EmulationError,
-        "Asynchronous callbacks .* Keras's TensorFlow backend",
-    ),
     "pipeline on devices": (fit_on_devices, PipelineDevicesError, "Keras's JAX backend, whose steps are not cut"),
     "serving": (
         lambda model: model.export_for_ipu_serving("nowhere"),

@@ -91,6 +91,33 @@ def test_a_source_that_fails_leaves_the_last_complete_step() -> None:
     assert ran.carried["updates"] == 5
 
 
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_watched_run_hands_on_each_step(replicas: int) -> None:
+    seen: list[Any] = []
+    state, rate, feed = {"w": jnp.zeros(3), "updates": jnp.int32(0)}, jnp.float32(0.5), JaxFeed(elements())
+    with ipus(replicas):
+        loop = JaxStepLoop(sum_step, state, rate, feed.spec(), UpdateRule(replicas=replicas), stepwise=True)
+        ran = loop.run(state, rate, feed, 12, seen.append)
+        after = loop.run(ran.carried, rate, JaxFeed(elements()), 2)  # nobody watches now
+    assert (ran.steps, ran.error, after.steps) == (12, None, 2)
+    np.testing.assert_array_equal(np.stack([row["x"] for row in seen]).reshape(-1, 3), X[: 12 * replicas])
+    np.testing.assert_array_equal(np.stack([row["seen"] for row in seen]).reshape(12, -1)[:, 0], np.arange(12))
+
+
+def test_who_watches_and_fails_ends_the_run() -> None:
+    def fail(row: Any) -> None:
+        raise ArithmeticError(f"at {row['seen']}")
+
+    state, rate, feed = {"w": jnp.zeros(3), "updates": jnp.int32(0)}, jnp.float32(0.5), JaxFeed(elements())
+    with ipus(1):
+        loop = JaxStepLoop(sum_step, state, rate, feed.spec(), stepwise=True)
+        ran = loop.run(state, rate, feed, 24, fail)
+    assert isinstance(ran.error, ArithmeticError)
+    assert str(ran.error) == "at 0"
+    assert 1 <= ran.carried["updates"] == ran.steps <= 24
+    np.testing.assert_allclose(ran.carried["w"], -0.5 * X[: ran.steps].sum(0), rtol=1e-5)
+
+
 def test_wide_elements_are_fed_as_narrow_ones_and_told() -> None:
     told: list[tuple[str, str]] = []
     feed = JaxFeed(iter([(np.zeros(2), None, np.int64(3))]), lambda *dtypes: told.append(dtypes))

@@ -30,6 +30,7 @@ SPLITS = [
     (1, 8, 4, 16, "functional"),
     (4, 4, 2, 8, "sequential"),
     (1, 4, 2, 8, "functional"),
+    (1, 4, 2, 8, "subclassed"),  # whose `x + y` is an operation of a stage, and no layer
 ]
 
 
@@ -344,6 +345,36 @@ def test_a_pipeline_on_too_few_ipus_is_refused() -> None:
         stages_for(model, 4)
         with pytest.raises(ValueError, match="has 1 IPUs attached, however the current model requires a multiple of 4"):
             model.predict(x, BATCH, verbose=0)
+
+
+def test_a_layer_with_weights_on_two_ipus_is_refused() -> None:
+    """A mapping that puts both of its stages on one IPU is not."""
+    with ipus(2) as strategy, strategy.scope():
+        shared = keras.layers.Dense(20, name="shared")
+        x = keras.Input((20,))
+        model = keras.Model(x, shared(keras.layers.Dense(20)(shared(x))))
+        assignments = model.get_pipeline_stage_assignment()
+        for stage, assignment in zip((0, 0, 1), assignments, strict=True):
+            assignment.pipeline_stage = stage
+        model.set_pipeline_stage_assignment(assignments)
+        model.set_pipelining_options(gradient_accumulation_steps_per_replica=4)
+        model.compile(steps_per_execution=2)
+        with pytest.raises(ValueError, match="Layer shared is used by pipeline stages on the IPUs 0 and 1.*same IPU"):
+            model.predict(data()[0], BATCH, verbose=0)
+        model.set_pipelining_options(gradient_accumulation_steps_per_replica=4, device_mapping=[0, 0])
+        assert model.predict(data()[0], BATCH, verbose=0).shape == (BATCH * BATCHES, 20)
+
+
+def test_a_mapping_that_is_too_short_is_told_as_stages_without_layers() -> None:
+    with ipus(1) as strategy, strategy.scope():
+        model = built("functional")
+        assignments = model.get_pipeline_stage_assignment()
+        for place, assignment in enumerate(assignments):
+            assignment.pipeline_stage = 2 * place
+        model.set_pipeline_stage_assignment(assignments)
+        model.set_pipelining_options(gradient_accumulation_steps_per_replica=4, device_mapping=[0] * 4)
+        with pytest.raises(RuntimeError, match=r"the preceeding stages \[1, 3, 5\] had no assignments"):
+            model.predict(data()[0], BATCH, verbose=0)
 
 
 class StagesInCall(Subclassed):

@@ -22,7 +22,7 @@ from tests.keras_parity import assert_same_numbers, integers, ipu_scope, numbers
 from tests.lowering_parity import assert_close
 from tests.some_ipus import ipus
 
-RTOL = 1e-4
+RTOL = 1e-5
 ROUND_OFF = 1e-7
 """Arrays of smaller numbers only are taken for zeros, such as what attention's keys learn of their bias."""
 Scope = contextlib.AbstractContextManager[Any]

@@ -52,6 +52,7 @@ def traced_step(
     rule: UpdateRule,
     infeed: str,
     outfeed: str,
+    most_steps: int | None = None,
 ) -> TracedStep:
     """Traces a step, in JAX's own precision whatever the device's.
 
@@ -63,6 +64,7 @@ def traced_step(
         rule: how gradients make updates.
         infeed: name of the queue that elements come from.
         outfeed: name of the queue that rows go to.
+        most_steps: most steps that run before their rows reach the queue; None for as many as fit.
 
     Raises:
         ValueError: if the step gives another state than it takes.
@@ -80,7 +82,7 @@ def traced_step(
         function, (_, _, row) = trace(ITERATION_TYPE, list(rule.accumulators), *trees)
     state, fixed, elements = (tuple(map(_type, jax.tree.leaves(tree))) for tree in trees)
     rows = tuple(map(_type, jax.tree.leaves(row)))
-    loop = _loop_part(planned(function), rule, len(state), len(fixed), {infeed: elements}, {outfeed: rows})
+    loop = _loop_part(planned(function), rule, len(state), len(fixed), {infeed: elements}, {outfeed: rows}, most_steps)
     program = Program(
         name="jax step",
         parameters=(STEPS, *state, *fixed),
@@ -101,6 +103,7 @@ def _loop_part(
     fixed: int,
     infeeds: dict[str, Types],
     outfeeds: dict[str, Types],
+    most_steps: int | None,
 ) -> LoopPart:
     [infeed], [outfeed] = infeeds, outfeeds
     keys = _accumulator_keys(rule)
@@ -125,6 +128,7 @@ def _loop_part(
         infeeds={name: types for name, types in infeeds.items() if types},
         outfeeds=outfeeds,
         mini_batches=(rule.micro_batches,) if rule.micro_batches > 1 else (),
+        most_steps=most_steps,
     )
 
 

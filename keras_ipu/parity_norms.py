@@ -1,0 +1,54 @@
+"""Optimizers that note the norm of the gradients of each update, for `check_parity`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+
+def noting(optimizer: Any, updates: int) -> Any:
+    """A copy of an optimizer that notes in its variable `noted_norms` the norm of the gradients of each update.
+
+    Args:
+        optimizer: the optimizer, of which the configuration is copied.
+        updates: how many updates there will be, counted from the optimizer's `iterations`.
+    """
+    kind, first = type(optimizer), int(optimizer.iterations)
+
+    def added(norms: Any, gradients: Any, iterations: Any) -> Any:
+        ops = keras.ops
+        squares = [ops.sum(ops.square(ops.cast(each, "float32"))) for each in gradients if each is not None]
+        present = ops.equal(ops.arange(updates), ops.cast(iterations, "int32") - first)
+        return ops.where(present, ops.sqrt(sum(squares)), ops.convert_to_tensor(norms))
+
+    class Noting(kind):  # type: ignore[misc, valid-type]
+        """The optimizer, which notes."""
+
+        def build(self, variables: Any) -> None:
+            """As that of the optimizer."""
+            super().build(variables)
+            self.noted_norms = self.add_variable((updates,), name="noted_norms")
+
+        def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
+            """As that of the optimizer, which Keras on TensorFlow calls."""
+            grads = list(grads)
+            if keras.backend.backend() == "tensorflow":
+                self.noted_norms.assign(added(self.noted_norms, grads, self.iterations))
+            return super().apply(grads, trainable_variables)
+
+        def stateless_apply(self, optimizer_variables: Any, grads: Any, trainable_variables: Any) -> Any:
+            """As that of the optimizer, which Keras on JAX calls."""
+            with keras.StatelessScope(list(zip(self.variables, optimizer_variables, strict=True))):
+                norms = added(self.noted_norms, grads, self.iterations)
+            weights, slots = super().stateless_apply(optimizer_variables, grads, trainable_variables)
+            pairs = zip(self.variables, slots, strict=True)
+            return weights, [norms if variable is self.noted_norms else slot for variable, slot in pairs]
+
+    return Noting.from_config(optimizer.get_config())
+
+
+def slots_of(optimizer: Any) -> list[Any]:
+    """The variables of an optimizer, but for the norms that it notes."""
+    noted = getattr(optimizer, "noted_norms", None)
+    return [variable for variable in optimizer.variables if variable is not noted]
