@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 from pathlib import Path
 
@@ -27,6 +28,7 @@ def options() -> argparse.Namespace:
     add("--against", nargs="+", choices=CONTENDERS, help="leave out the others (nobody is left out)")
     add("--rounds", type=_positive, default=5, help="how often each has its turn (%(default)s)")
     add("--steps", type=_positive, help="steps of a turn, for all models (each has its own number)")
+    add("--data", choices=["arrays", "dataset"], default="arrays", help="what Keras is given (%(default)s)")
     add("--json", type=Path, metavar="FILE", help="write everything measured there as well")
     add("--chart", type=Path, metavar="FILE.svg", help="draw the ratios there")
     return parser.parse_args()
@@ -41,7 +43,8 @@ def _positive(text: str) -> int:
 
 def compared(asked: argparse.Namespace, comparison: Comparison, model: str) -> list[Measured]:
     """Measures a model in a comparison and prints its table."""
-    workload = WORKLOADS[model] if asked.steps is None else WORKLOADS[model].with_steps(asked.steps)
+    workload = dataclasses.replace(WORKLOADS[model], data=asked.data)
+    workload = workload if asked.steps is None else workload.with_steps(asked.steps)
     names = [name for name in comparison.others if asked.against is None or name in asked.against]
     print(f"\n{comparison.title}: {workload.title}, {workload.steps} steps a round", flush=True)
     contenders = [CONTENDERS[name] for name in (comparison.ours, *names)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 import ipu_tf as ipu
@@ -49,20 +50,25 @@ def _run(model: Any, workload: Workload, task: str, **compile_arguments: Any) ->
         metrics=["accuracy"],
         **compile_arguments,
     )
-    data = dataset(workload)
+    data = epoch(workload)
+    samples = {name: value for name, value in data.items() if name != "y"}
     runs: dict[str, Run] = {
-        "train": lambda: float(model.fit(data, verbose=0, shuffle=False).history["loss"][-1]),
-        "evaluate": lambda: float(model.evaluate(data, verbose=0)[0]),
-        "predict": lambda: float(model.predict(data, verbose=0)[-1].sum()),
+        "train": lambda: float(model.fit(**data, verbose=0, shuffle=False).history["loss"][-1]),
+        "evaluate": lambda: float(model.evaluate(**data, verbose=0)[0]),
+        "predict": lambda: float(model.predict(**samples, verbose=0)[-1].sum()),
     }
     return runs[task]
 
 
-def dataset(workload: Workload) -> tf.data.Dataset:
-    """An epoch of `workload.steps` batches."""
+def epoch(workload: Workload) -> dict[str, Any]:
+    """An epoch of `workload.steps` batches, as arguments of `fit`."""
     samples, labels = (array.reshape(-1, *array.shape[2:]) for array in random_batches(workload))
-    batches = tf.data.Dataset.from_tensor_slices((samples, labels)).batch(workload.batch, drop_remainder=True)
-    return batches.repeat(workload.steps // workload.batches)
+    passes = workload.steps // workload.batches
+    if workload.data == "dataset":
+        batches = tf.data.Dataset.from_tensor_slices((samples, labels)).batch(workload.batch, drop_remainder=True)
+        return {"x": batches.repeat(passes)}
+    x, y = (np.tile(array, (passes, *[1] * (array.ndim - 1))) for array in (samples, labels))
+    return {"x": x, "y": y, "batch_size": workload.batch}
 
 
 def _even_stages(assignments: list[Any], stages: int) -> list[Any]:

@@ -6,6 +6,7 @@ standard output   a line of JSON after getting ready and after each round: {"sec
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
@@ -33,7 +34,7 @@ class Worker:
         self.steps = contender.steps(workload)
         self._log = log
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.worker", contender.name, workload.name, task, str(workload.steps)],
+            [sys.executable, "-m", "benchmarks.worker", contender.name, task, *told(workload)],
             env={**os.environ, "KERAS_BACKEND": contender.backend, "TF_CPP_MIN_LOG_LEVEL": "2"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -69,6 +70,16 @@ class Worker:
         return answer["seconds"]
 
 
+def told(workload: Workload) -> tuple[str, ...]:
+    """A workload, for another process."""
+    return (workload.name, str(workload.steps), workload.data)
+
+
+def understood(name: str, steps: str, data: str) -> Workload:
+    """The workload that `told` names."""
+    return dataclasses.replace(WORKLOADS[name].with_steps(int(steps)), data=data)
+
+
 def serve(contender: Contender, workload: Workload, task: str, answers: IO[str]) -> None:
     """Gets ready, then runs rounds as they are asked for."""
     run: Any = None
@@ -91,10 +102,10 @@ def serve(contender: Contender, workload: Workload, task: str, answers: IO[str])
 
 def main() -> None:
     """Reads who and what from the command line."""
-    contender, workload, task, steps = sys.argv[1:]
+    contender, task, *workload = sys.argv[1:]
     # What libraries print must not come between the answers.
     answers, sys.stdout = sys.stdout, sys.stderr
-    serve(CONTENDERS[contender], WORKLOADS[workload].with_steps(int(steps)), task, answers)
+    serve(CONTENDERS[contender], understood(*workload), task, answers)
 
 
 if __name__ == "__main__":

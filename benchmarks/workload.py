@@ -34,6 +34,7 @@ class Workload:
         optimizer: "adam" or "sgd".
         vocabulary: how many tokens there are; 0 if samples are images.
         goals: for each family of contenders, what part of its best time ours is to take at most.
+        data: what Keras is given: "arrays", as most scripts do, or a tf.data "dataset" of their batches.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Workload:
     optimizer: str = "adam"
     vocabulary: int = 0
     goals: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    data: str = "arrays"
 
     def with_steps(self, steps: int) -> Workload:
         """The same with about as many steps a round: rounded up to whole passes over the batches."""

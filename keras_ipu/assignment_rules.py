@@ -7,7 +7,7 @@ from typing import Any
 
 from keras_ipu import stage_assignment
 from keras_ipu.graph import ModelKind, kind_of, node_index, post_order
-from keras_ipu.keras_private import calls_of
+from keras_ipu.keras_graphs import calls_of
 
 _LAYER: dict[ModelKind, type] = {
     ModelKind.FUNCTIONAL: stage_assignment.FunctionalLayerPipelineStageAssignment,

@@ -19,7 +19,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_ipu import keras_private
+from keras_ipu import keras_hooks
 from keras_ipu.host_view import held_view, show_variables
 from keras_ipu.model_state import options_of
 from keras_ipu.options import ReplicatedMetricReductionMethod as Method
@@ -122,7 +122,7 @@ def current_run() -> AsynchronousRun | None:
 def _install() -> None:
     for kind in _KINDS.values():
         for edge, ours in (("begin", _begin), ("end", _end)):
-            keras_private.hook(keras.callbacks.CallbackList, f"on_{kind}_batch_{edge}", _is_current, ours)
+            keras_hooks.hook(keras.callbacks.CallbackList, f"on_{kind}_batch_{edge}", _is_current, ours)
 
 
 def _is_current(callbacks: Any) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_ipu import keras_private
+from keras_ipu import keras_graphs
 from keras_ipu.graph import graph_of
 from keras_ipu.op_flops import LOOPS, elements, op_flops
 from keras_ipu.stage_plan import LayerCall, StagePlan, run_call
@@ -58,7 +58,7 @@ def call_costs(plan: StagePlan, micro_batch_size: int) -> tuple[list[CallCost], 
     def trace(*tensors: tf.Tensor) -> None:
         known: dict[int, Any] = dict(zip(plan.carried[0], tensors, strict=True))
         graph = tf.compat.v1.get_default_graph()
-        with keras_private.model_call(plan.model, training=False, first=True):
+        with keras_graphs.model_call(plan.model, training=False, first=True):
             for call in plan.calls:
                 before = len(graph.get_operations())
                 outputs = run_call(call, known, False)
@@ -71,7 +71,7 @@ def call_costs(plan: StagePlan, micro_batch_size: int) -> tuple[list[CallCost], 
 
 
 def _specs(model: Any, micro_batch_size: int) -> list[tf.TensorSpec]:
-    symbolic, _ = keras_private.graph_structures(graph_of(model))
+    symbolic, _ = keras_graphs.graph_structures(graph_of(model))
     specs = []
     for tensor in keras.tree.flatten(symbolic):
         first, *rest = tensor.shape

@@ -13,7 +13,7 @@ from typing import Any
 from ipu_tf.loop_feed import LoopFeed
 from ipu_tf.row_feed import RowFeed
 from ipu_tf.tensor_feed import Feed
-from keras_ipu import keras_private
+from keras_ipu import keras_hooks
 from keras_ipu.data_rules import checked_data, checked_steps, checked_steps_per_execution, tell_cast
 from keras_ipu.keras_arrays import ArrayRows, rows_of
 
@@ -101,7 +101,7 @@ class ElementIterator:
         self._first = False
 
 
-class IPUEpochIterator(keras_private.StockEpochIterator):
+class IPUEpochIterator(keras_hooks.StockEpochIterator):
     """Keras's epoch iterator, after the data was checked against what the device can be fed.
 
     Args:

@@ -13,7 +13,7 @@ from typing import Any
 
 import keras
 
-from keras_ipu import keras_private
+from keras_ipu import keras_graphs, keras_private
 from keras_ipu.model_state import state_of, update_state
 from keras_ipu.stage_record import recorded_stage, stages_entered
 
@@ -30,7 +30,7 @@ def kind_of(model: Any) -> ModelKind:
     """How a model was made."""
     if isinstance(model, keras.Sequential):
         return ModelKind.SEQUENTIAL
-    return ModelKind.FUNCTIONAL if isinstance(model, keras_private.Functional) else ModelKind.SUBCLASSED
+    return ModelKind.FUNCTIONAL if isinstance(model, keras_graphs.Functional) else ModelKind.SUBCLASSED
 
 
 def graph_of(model: Any) -> Any:
@@ -39,8 +39,8 @@ def graph_of(model: Any) -> Any:
     if kind is ModelKind.FUNCTIONAL:
         return model
     if kind is ModelKind.SEQUENTIAL:
-        return keras_private.sequential_graph(model)
-    if state_of(model).graph is None and (shapes := keras_private.build_shapes(model)):
+        return keras_graphs.sequential_graph(model)
+    if state_of(model).graph is None and (shapes := keras_graphs.build_shapes(model)):
         trace(model, symbolic_inputs(model, next(iter(shapes.values()))))
     return state_of(model).graph
 
@@ -53,7 +53,7 @@ def post_order(model: Any) -> list[Any]:
     """
     graph = graph_of(model)
     if graph is not None:
-        return keras_private.graph_nodes(graph)
+        return keras_graphs.graph_nodes(graph)
     if kind_of(model) is ModelKind.SEQUENTIAL and model.built:
         raise RuntimeError(
             f"The Sequential model {model.name} cannot be represented as a graph network, this could be because:\n"
@@ -67,7 +67,7 @@ def post_order(model: Any) -> list[Any]:
 
 def node_index(node: Any) -> int:
     """Which of its layer's calls a node is, from 0."""
-    return next(place for place, each in enumerate(keras_private.calls_of(node.operation)) if each is node)
+    return next(place for place, each in enumerate(keras_graphs.calls_of(node.operation)) if each is node)
 
 
 def build_graph(model: Any, inputs: Any) -> None:
@@ -107,7 +107,7 @@ def build_layers(model: Any, inputs: Any) -> bool:
         Whether any layers or calls were within `PipelineStage` scopes.
     """
     before = stages_entered()
-    with keras_private.strategy_of(model).scope(), keras_private.name_scope_of(model):
+    with keras_private.strategy_of(model).scope(), keras_graphs.name_scope_of(model):
         model.compute_output_spec(inputs)
     return stages_entered() > before or any(recorded_stage(layer) is not None for layer in model.layers)
 
@@ -121,11 +121,11 @@ def trace(model: Any, inputs: Any) -> None:
         model: the model.
         inputs: a structure of `keras.Input`s.
     """
-    keras_private.forget_calls(state_of(model).graph_nodes)
-    with keras_private.strategy_of(model).scope(), keras_private.model_call(model, training=None, first=True):
+    keras_graphs.forget_calls(state_of(model).graph_nodes)
+    with keras_private.strategy_of(model).scope(), keras_graphs.model_call(model, training=None, first=True):
         outputs = model.call(inputs)
     graph = keras.Function(inputs, outputs, name=f"{model.name}_graph")
-    update_state(model, graph=graph, graph_nodes=tuple(keras_private.graph_nodes(graph)), scopes_read=False)
+    update_state(model, graph=graph, graph_nodes=tuple(keras_graphs.graph_nodes(graph)), scopes_read=False)
 
 
 def symbolic_inputs(model: Any, shapes: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ipu import keras_private
+from keras_ipu import keras_hooks
 from keras_ipu.ownership import on_device
 
 
@@ -15,7 +15,7 @@ def install_input_shapes() -> None:
     """Lets a whole number be the shape of an `Input`: within an `IPUStrategy`'s scope, and anywhere in programs that
     import Keras 2's modules. Calling it again changes nothing.
     """
-    keras_private.hook_input_shapes(_shape, _made)
+    keras_hooks.hook_input_shapes(_shape, _made)
 
 
 def _shape(shape: Any) -> Any:

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from ipu_tf.ipu_iterator import stock_iterators
 from ipu_tf.synthetic_data import SyntheticDataCategory, use_synthetic_data_for
-from keras_ipu import keras_private
+from keras_ipu import keras_hooks
 from keras_ipu.async_callbacks import asynchronous
 from keras_ipu.host_view import BatchHostView, with_host_view
 from keras_ipu.jax_epoch import JaxEpochIterator
@@ -62,7 +62,7 @@ class JaxIPUTrainer:
         """The iterator over an epoch's executions."""
         replicas = _replicas.get()
         if replicas is None:
-            return keras_private.StockEpochIterator(*args, **kwargs)
+            return keras_hooks.StockEpochIterator(*args, **kwargs)
         return JaxEpochIterator(*args, replicas=replicas, **kwargs)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from ipu_tf.emulation import EmulationError
-from keras_ipu import graph, keras_private, saving
+from keras_ipu import graph, keras_graphs, keras_hooks, saving
 from keras_ipu.extensions import IPUModelAttribute, extension_attributes
 from keras_ipu.graph import ModelKind, kind_of
 from keras_ipu.graphcore_names import READ_ONLY
@@ -23,23 +23,23 @@ from keras_ipu.stage_record import record_stage
 def install_extensions() -> None:
     """Makes models of an `IPUStrategy`'s scope IPU models. Calling it again changes nothing."""
     _add_attributes()
-    keras_private.hook_creation(record_stage, _assign_functional)
+    keras_hooks.hook_creation(record_stage, _assign_functional)
     install_input_shapes()
     if keras.backend.backend() == "tensorflow":
         install_read_once()
-    hook, sequential = keras_private.hook, keras.Sequential
+    hook, sequential = keras_hooks.hook, keras.Sequential
     for doing, ours in {"fit": _before_fit, "evaluate": _before_evaluate, "predict": _before_predict}.items():
-        hook(keras_private.Trainer, doing, is_ipu_model, ours)
+        hook(keras_hooks.Trainer, doing, is_ipu_model, ours)
     hook(sequential, "add", is_ipu_model, _add)
     hook(sequential, "pop", is_ipu_model, _pop)
     hook(sequential, "build", is_ipu_model, _build_sequential)
     hook(keras.Model, "build", _is_subclassed, _build)
     hook(keras.Model, "save", is_ipu_model, saving.save)
-    for owner in (sequential, keras_private.Functional):
+    for owner in (sequential, keras_graphs.Functional):
         hook(owner, "get_config", is_ipu_model, saving.get_config)
     for owner in (sequential, keras.Model):
-        keras_private.hook_from_config(owner, saving.from_config)
-    keras_private.hook_clones(saving.copy_options)
+        keras_hooks.hook_from_config(owner, saving.from_config)
+    keras_hooks.hook_clones(saving.copy_options)
 
 
 def _add_attributes() -> None:
@@ -50,7 +50,7 @@ def _add_attributes() -> None:
     if keras.backend.backend() != "tensorflow":
         attributes["export_for_ipu_serving"] = IPUModelAttribute("export_for_ipu_serving", lambda model: _no_serving)
     for name, attribute in attributes.items():
-        keras_private.add_attribute(keras.Model, name, attribute)
+        keras_hooks.add_attribute(keras.Model, name, attribute)
 
 
 def _no_serving(*args: Any, **kwargs: Any) -> None:
@@ -72,7 +72,7 @@ def _assign_functional(model: Any) -> None:
 
 def _build(stock: Any, model: Any, input_shape: Any) -> Any:
     """`build` builds a subclassed model's layers, and finds its pipeline stages if it has any."""
-    if keras_private.in_call() or all(layer.built for layer in model.layers):
+    if keras_graphs.in_call() or all(layer.built for layer in model.layers):
         return stock(model, input_shape)
     inputs = graph.symbolic_inputs(model, input_shape)
     if graph.build_layers(model, inputs):
@@ -83,7 +83,7 @@ def _build(stock: Any, model: Any, input_shape: Any) -> Any:
 
 def _build_sequential(stock: Any, model: Any, input_shape: Any = None) -> Any:
     """A `Sequential` that knows its input's shape may be built again with a shape that fits it."""
-    known = model.input_shape if model.built and keras_private.sequential_graph(model) is not None else None
+    known = model.input_shape if model.built and keras_graphs.sequential_graph(model) is not None else None
     return stock(model, known if _fits(known, input_shape) else input_shape)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 
 from keras_ipu.graph import ModelKind, graph_of, kind_of
-from keras_ipu.keras_private import graph_nodes, graph_structures, symbolic_arguments
+from keras_ipu.keras_graphs import graph_nodes, graph_structures, symbolic_arguments
 from keras_ipu.stage_plan import LayerCall, StagePlan, carried_values, entry_tensors
 
 _TRAINING = "training"

@@ -17,7 +17,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_ipu import keras_private
+from keras_ipu import keras_hooks, keras_private
 
 #: Cells that change none of their weights while they run.
 _STOCK_CELLS = (keras.layers.LSTMCell, keras.layers.GRUCell, keras.layers.SimpleRNNCell, keras.layers.StackedRNNCells)
@@ -37,7 +37,7 @@ def read_once() -> Iterator[None]:
 
 def install_read_once() -> None:
     """Puts it into Keras's recurrent layers, once. It has no effect but within `read_once`."""
-    keras_private.hook(keras.layers.RNN, "inner_loop", _applies, _inner_loop)
+    keras_hooks.hook(keras.layers.RNN, "inner_loop", _applies, _inner_loop)
 
 
 def _applies(layer: Any) -> bool:

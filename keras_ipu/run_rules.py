@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from keras_ipu import keras_private
+from keras_ipu import keras_graphs, keras_hooks
 from keras_ipu.graph import ModelKind, build_graph, graph_of, has_stages, kind_of
 from keras_ipu.model_state import options_of, state_of
 from keras_ipu.plan_builder import build_plan
@@ -140,7 +140,7 @@ def check_before(model: Any, doing: str) -> None:
         NotImplementedError: for a subclassed model without a `call`.
     """
     make, step = _FUNCTIONS[doing]
-    if keras_private.overridden(model, make):
+    if keras_hooks.overridden(model, make):
         raise RuntimeError(_OVERRIDDEN.format(function=make, name=model.name))
     kind, pipelined = kind_of(model), bool(assigned(model))
     if kind is ModelKind.SUBCLASSED and type(model).call is keras.Model.call:
@@ -148,7 +148,7 @@ def check_before(model: Any, doing: str) -> None:
             f"The function `call` for the model {model.name} has not been implemented. When subclassing the `Model` "
             "class you must implement the `call` function."
         )
-    if keras_private.overridden(model, step):
+    if keras_hooks.overridden(model, step):
         _check_step(model, step, pipelined)
     if pipelined and kind is not ModelKind.SUBCLASSED and _own_call(model, kind):
         models = f"{kind.value} models"
@@ -200,7 +200,7 @@ def _check_shared_layers(model: Any) -> None:
 
 
 def _own_call(model: Any, kind: ModelKind) -> bool:
-    stock = keras.Sequential if kind is ModelKind.SEQUENTIAL else keras_private.Functional
+    stock = keras.Sequential if kind is ModelKind.SEQUENTIAL else keras_graphs.Functional
     return type(model).call is not stock.call
 
 

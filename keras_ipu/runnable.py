@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ipu import keras_private
+from keras_ipu import keras_hooks
 
 _OVERRIDDEN = (
     "The function `{function}` for the model {name} has been overridden. This is not supported when using Keras "
@@ -23,7 +23,7 @@ def check_runnable(model: Any) -> None:
         RuntimeError: if it was compiled to run eagerly, or makes its functions itself.
     """
     for function in ("make_train_function", "make_test_function", "make_predict_function"):
-        if keras_private.overridden(model, function):
+        if keras_hooks.overridden(model, function):
             raise RuntimeError(_OVERRIDDEN.format(function=function, name=model.name))
     if model.compiled and model.run_eagerly:
         raise RuntimeError(_EAGER)

@@ -16,7 +16,7 @@ import types
 from pathlib import Path
 from typing import Any
 
-from keras_ipu import keras_private
+from keras_ipu import keras_graphs
 from keras_ipu.graph import ModelKind, kind_of
 from keras_ipu.model_state import ModelState, reset_functions, state_of, update_state
 from keras_ipu.options import IPUOptions, ReplicatedMetricReductionMethod
@@ -74,7 +74,7 @@ def copy_options(model: Any, clone: Any) -> None:
 def get_config(stock: Any, model: Any) -> dict[str, Any]:
     """Replaces `get_config` of functional and sequential IPU models."""
     config: dict[str, Any] = stock(model)
-    carries = kind_of(model) is ModelKind.SEQUENTIAL or keras_private.has_functional_constructor(model)
+    carries = kind_of(model) is ModelKind.SEQUENTIAL or keras_graphs.has_functional_constructor(model)
     if carries and (options := options_config(model)):
         config[KEY] = options
     return config

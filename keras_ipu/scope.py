@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 
-from keras_ipu import keras_private
+from keras_ipu import keras_hooks
 from keras_ipu.model_hooks import install_extensions
 
 
@@ -20,12 +20,12 @@ def keras_scope(strategy: Any) -> Iterator[None]:
         NotImplementedError: if Keras runs on another backend than TensorFlow or JAX.
     """
     if strategy.keras_extensions_enabled:
-        keras_private.install(_trainer())
+        keras_hooks.install(_trainer())
         install_extensions()
     yield
 
 
-def _trainer() -> keras_private.Replacement:
+def _trainer() -> keras_hooks.Replacement:
     """What replaces the trainer of the backend that Keras runs on."""
     backend = keras.backend.backend()
     if backend == "tensorflow":

@@ -12,7 +12,7 @@ import tensorflow as tf
 from ipu_tf.serving import step_loop
 from ipu_tf.serving_export import Served, export
 from ipu_tf.serving_rules import check_signatures, checked_directory, input_signature
-from keras_ipu import keras_private
+from keras_ipu import keras_graphs
 from keras_ipu.graph import ModelKind, graph_of, kind_of
 
 
@@ -107,4 +107,4 @@ def _inputs(model: Any, batch_size: int | None) -> tuple[Any, list[tf.TensorSpec
                 "`batch_size`, or make the model's inputs with a batch size."
             )
         specs.append(tf.TensorSpec(shape, tensor.dtype, tensor.name if named else f"input_{index + 1}"))
-    return keras_private.graph_structures(graph)[0], specs
+    return keras_graphs.graph_structures(graph)[0], specs

@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from keras_ipu.keras_private import calls_of
+from keras_ipu.keras_graphs import calls_of
 
 __all__ = [
     "FunctionalLayerPipelineStageAssignment",

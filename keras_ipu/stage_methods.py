@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 
-from keras_ipu import assignment_rules, keras_private
+from keras_ipu import assignment_rules, keras_graphs
 from keras_ipu.graph import ModelKind, graph_of, kind_of, post_order
 from keras_ipu.model_state import reset_functions, state_of, update_state
 from keras_ipu.ownership import is_ipu_model
@@ -175,7 +175,7 @@ def _check_sequential(model: Any, assignments: Any) -> None:
         )
     if not any(is_ipu_model(layer) for layer in model.layers):
         assignment_rules.check_sequential_layers(model, assignments)
-    elif keras_private.sequential_graph(model) is not None:
+    elif keras_graphs.sequential_graph(model) is not None:
         check_assignments(model, assignments)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_ipu import keras_private
+from keras_ipu import keras_graphs
 from keras_ipu.graph import ModelKind, graph_of, kind_of
 
 
@@ -73,7 +73,7 @@ class StagePlan:
 
     def finish(self, values: Sequence[Any]) -> Any:
         """The model's outputs from the flat tensors that the last stage gives."""
-        _, structure = keras_private.graph_structures(graph_of(self.model))
+        _, structure = keras_graphs.graph_structures(graph_of(self.model))
         outputs = keras.tree.pack_sequence_as(structure, list(values))
         if isinstance(outputs, (list, tuple)) and len(outputs) == 1 and kind_of(self.model) is not ModelKind.SUBCLASSED:
             return outputs[0]
@@ -90,8 +90,8 @@ def entry_tensors(model: Any, x: Any) -> list[Any]:
     if kind is not ModelKind.FUNCTIONAL:
         x = keras.tree.map_structure(lambda each: _converted(model, each), x)
     if kind is not ModelKind.SUBCLASSED:
-        return keras_private.standardized_inputs(graph, x)
-    structure, _ = keras_private.graph_structures(graph)
+        return keras_graphs.standardized_inputs(graph, x)
+    structure, _ = keras_graphs.graph_structures(graph)
     keras.tree.assert_same_structure(keras.tree.lists_to_tuples(x), keras.tree.lists_to_tuples(structure))
     return list(keras.tree.flatten(x))
 
@@ -119,7 +119,7 @@ def run_stage(plan: StagePlan, stage: int, values: Sequence[Any], training: bool
         ValueError: for another number of tensors than the stage takes.
     """
     known = dict(zip(plan.carried[stage], values, strict=True))
-    with keras_private.model_call(plan.model, training, first=stage == 0):
+    with keras_graphs.model_call(plan.model, training, first=stage == 0):
         for call in plan.calls:
             if call.stage == stage:
                 known.update(zip(call.outputs, run_call(call, known, training), strict=True))
@@ -139,7 +139,7 @@ def run_call(call: LayerCall, known: dict[int, Any], given: bool | None) -> list
     """
     args, kwargs = call.arguments.fill_in({tensor: known[number] for tensor, number in call.inputs.items()})
     training = call.training(given)
-    if training is not None and keras_private.takes_training(call.layer):
+    if training is not None and keras_graphs.takes_training(call.layer):
         kwargs["training"] = training
     return list(keras.tree.flatten(call.layer(*args, **kwargs)))
 

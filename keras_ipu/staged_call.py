@@ -11,7 +11,7 @@ from typing import Any
 
 from ipu_tf.pipeline import recomputation_of, refuse_devices
 from ipu_tf.stage_seams import Seams
-from keras_ipu import keras_private
+from keras_ipu import keras_graphs, keras_private
 from keras_ipu.graph import ModelKind, kind_of
 from keras_ipu.model_state import options_of
 from keras_ipu.run_rules import stage_plan
@@ -67,7 +67,7 @@ def _seams(model: Any, plan: StagePlan, micro_batches: int, training: bool) -> S
 
 def _after(seams: Seams, stage: int, value: Any) -> Any:
     marked = seams.after(stage, value)
-    mask = keras_private.mask_of(value)
+    mask = keras_graphs.mask_of(value)
     if mask is not None:
-        keras_private.give_mask(marked, seams.after(stage, mask))
+        keras_graphs.give_mask(marked, seams.after(stage, mask))
     return marked

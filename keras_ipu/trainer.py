@@ -15,7 +15,7 @@ from typing import Any
 from ipu_tf.ipu_iterator import stock_iterators
 from ipu_tf.step_loop import flush_variables
 from ipu_tf.synthetic_data import SyntheticDataCategory, use_synthetic_data_for
-from keras_ipu import keras_private
+from keras_ipu import keras_hooks, keras_private
 from keras_ipu.async_callbacks import asynchronous
 from keras_ipu.captured_gradients import capturing_step
 from keras_ipu.device_functions import PredictFunction, StepFunction
@@ -56,7 +56,7 @@ class IPUTrainer:
         """The iterator over an epoch's executions."""
         if on_device(kwargs.get("distribute_strategy")):
             return IPUEpochIterator(*args, replicas=_replicas.get(), **kwargs)
-        return keras_private.StockEpochIterator(*args, **kwargs)
+        return keras_hooks.StockEpochIterator(*args, **kwargs)
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """KerasHub's BERT and GPT-2, tiny and with random weights, train in micro-batches as stock Keras does on whole batches.
 
-An optional extra: `pip install keras_ipu[hub]`. The tests are left out where KerasHub is not installed.
+An optional extra: `pip install --editable '.[hub]'`. The tests are left out where KerasHub is not installed.
 """
 
 from __future__ import annotations

@@ -44,6 +44,8 @@ PRIVATE_API_FILES = {
     "ipu_tf/lowering/jax_private.py": ("jax", "jaxlib"),
     "ipu_tf/device/jax_effects.py": ("jax",),
     "keras_ipu/keras_arrays.py": ("keras",),
+    "keras_ipu/keras_graphs.py": ("keras",),
+    "keras_ipu/keras_hooks.py": ("keras",),
     "keras_ipu/keras_private.py": ("keras",),
 }
 

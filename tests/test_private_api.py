@@ -23,6 +23,8 @@ FILES = (
     "ipu_tf/lowering/jax_private.py",
     "ipu_tf/device/jax_effects.py",
     "keras_ipu/keras_arrays.py",
+    "keras_ipu/keras_graphs.py",
+    "keras_ipu/keras_hooks.py",
     "keras_ipu/keras_private.py",
 )
 

@@ -16,7 +16,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_ipu import keras_private
+from keras_ipu import keras_graphs, keras_hooks, keras_private
 from keras_ipu.ownership import on_device
 
 _log = logging.getLogger("ipu_tf")
@@ -34,13 +34,13 @@ class NotALayer(TypeError, ValueError):
 
 def install_keras_2() -> None:
     """Puts the ways of Keras 2 into Keras. Calling it again changes nothing."""
-    keras_private.hook_trainer("_assert_compile_called", _assert_compile_called)
-    keras_private.hook_trainer("compile", _compile)
-    keras_private.hook(keras.callbacks.History, "on_epoch_end", _always, _on_epoch_end)
-    keras_private.hook(keras.Sequential, "add", _always, _add)
-    keras_private.hook(keras.layers.Layer, "symbolic_call", _always, _symbolic_call)
+    keras_hooks.hook_trainer("_assert_compile_called", _assert_compile_called)
+    keras_hooks.hook_trainer("compile", _compile)
+    keras_hooks.hook(keras.callbacks.History, "on_epoch_end", _always, _on_epoch_end)
+    keras_hooks.hook(keras.Sequential, "add", _always, _add)
+    keras_hooks.hook(keras.layers.Layer, "symbolic_call", _always, _symbolic_call)
     for owner, name, get in _ATTRIBUTES:
-        keras_private.add_attribute(owner, name, property(get))
+        keras_hooks.add_attribute(owner, name, property(get))
     if not hasattr(keras.backend, "learning_phase"):
         keras.backend.learning_phase = keras_private.training_now
 
@@ -127,15 +127,15 @@ def name_for(layer: Any, tensor: Any, suffix: str = "") -> None:
 
 
 def _layers_of(tensors: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
-    return lambda model: [keras_private.made_by(tensor) for tensor in tensors(model)]
+    return lambda model: [keras_graphs.made_by(tensor) for tensor in tensors(model)]
 
 
 def _output_at(layer: Any, call: int) -> Any:
-    return _one(keras_private.calls_of(layer)[call].outputs)
+    return _one(keras_graphs.calls_of(layer)[call].outputs)
 
 
 def _input_at(layer: Any, call: int) -> Any:
-    return _one(keras_private.calls_of(layer)[call].input_tensors)
+    return _one(keras_graphs.calls_of(layer)[call].input_tensors)
 
 
 def _one(tensors: Any) -> Any:
@@ -151,8 +151,8 @@ def _method(function: Callable[..., Any]) -> Callable[[Any], Any]:
 
 
 _ATTRIBUTES: list[tuple[type, str, Callable[[Any], Any]]] = [
-    (keras_private.Functional, "_input_layers", _layers_of(lambda model: model.inputs)),
-    (keras_private.Functional, "_output_layers", _layers_of(lambda model: model.outputs)),
+    (keras_graphs.Functional, "_input_layers", _layers_of(lambda model: model.inputs)),
+    (keras_graphs.Functional, "_output_layers", _layers_of(lambda model: model.outputs)),
     (keras.layers.Layer, "get_output_at", _method(_output_at)),
     (keras.layers.Layer, "get_input_at", _method(_input_at)),
     (keras.KerasTensor, "get_shape", _method(_shape)),
