@@ -17,21 +17,19 @@ from typing import Any
 import jax
 import numpy as np
 
-from ipu_tf.device import connection, queues, synthetic
+from ipu_tf.device import connection, queues
 from ipu_tf.device.errors import InfeedExhausted
 from ipu_tf.device.executable import Executable, Outcome
 from ipu_tf.device.outfeed import Outfeed
-from ipu_tf.device.synthetic import Category
 from ipu_tf.emulation import EmulationError
 from ipu_tf.interrupts import Interrupts
 from ipu_tf.jax_feed import JaxFeed
+from ipu_tf.loop_rows import LoopRows
 from ipu_tf.lowering.host_errors import as_promised
 from ipu_tf.lowering.jax_step import Step, TracedStep, traced_step
 from ipu_tf.lowering.jax_updates import UpdateRule, Updates
 from ipu_tf.lowering.numerics import Numerics, Rounding
 from ipu_tf.replication import check_target, target
-from ipu_tf.row_watch import RowWatch
-from ipu_tf.step_loop import zero_rows
 
 __all__ = ["JaxRan", "JaxStepLoop", "UpdateRule", "Updates"]
 
@@ -97,12 +95,12 @@ class JaxStepLoop:
         number = next(_numbers)
         self._infeed = f"jax_infeed_{number}"
         self._outfeed = Outfeed(f"jax_outfeed_{number}", last_only=not all_rows)
-        self._all_rows = all_rows
         self._state_tree = jax.tree.structure(carried)
         feeds = (self._infeed, self._outfeed.name)
         self._traced = traced_step(step, carried, constants, element, rule, *feeds, 1 if stepwise else None)
         _check_numerics(self._target.numerics, self._traced)
         self._executable = Executable(self._traced.program, ordinal)
+        self._rows = LoopRows(self._outfeed, self._traced.rows, self._executable.replicas, all_rows)
 
     def run(
         self,
@@ -142,34 +140,23 @@ class JaxStepLoop:
         self, carried: Any, constants: Any, elements: JaxFeed, steps: int, watch: Callable[[Any], None]
     ) -> JaxRan:
         assert self._stepwise, "Rows of a loop that is not stepwise come in chunks."
-        interrupted = elements.check
-        watched = RowWatch(self._outfeed, lambda row: watch(self._packed(self._real_or_zeros(row))))
-
-        def check() -> None:
-            interrupted()
-            watched.check()
-
-        elements.check = check
         ran: JaxRan | None = None
         try:
-            with watched:
+            with self._rows.watched(elements, lambda row: watch(self._packed(row))) as ended:
                 ran = self._run(carried, constants, elements, steps)
-                if not connection.attached():
-                    watched.put_rows(self._zeros(ran.steps))
+                ended(ran.steps)
         except BaseException as error:
             if ran is None:
                 raise
             return _ended_by(ran, error)
         return ran
 
-    def _real_or_zeros(self, row: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
-        return tuple(array[0] for array in self._zeros(1)) if synthetic.uses(Category.OUTFEED) else row
-
     def _packed(self, arrays: Sequence[Any]) -> Any:
         return jax.tree.unflatten(self._traced.row_tree, arrays)
 
     def _run(self, carried: Any, constants: Any, elements: JaxFeed, steps: int) -> JaxRan:
         check_target(self._target, self._shards)
+        self._rows.forget()
         queues.add_infeed(elements.infeed_as(self._infeed))
         queues.add_outfeed(self._outfeed)
         try:
@@ -187,18 +174,9 @@ class JaxStepLoop:
         ran = outcome.steps if connection.attached() else elements.taken_steps(steps, replicas)
         error = outcome.error
         promised = None if error is None or isinstance(error, InfeedExhausted) else as_promised(error)
-        return JaxRan(ran, jax.tree.unflatten(self._state_tree, outcome.results), self._rows(ran), promised)
-
-    def _rows(self, steps: int) -> Any:
-        rows = self._outfeed.drain()
-        if steps == 0:
-            return None
-        if not connection.attached() or synthetic.uses(Category.OUTFEED):
-            rows = self._zeros(steps if self._all_rows else 1)
-        return self._packed([array if self._all_rows else array[0] for array in rows or ()])
-
-    def _zeros(self, count: int) -> tuple[np.ndarray, ...]:
-        return zero_rows(self._traced.rows, self._executable.replicas, count)
+        rows = self._rows.of_run(ran)
+        packed = None if rows is None else self._packed(rows)
+        return JaxRan(ran, jax.tree.unflatten(self._state_tree, outcome.results), packed, promised)
 
 
 def _ended_by(ran: JaxRan, error: BaseException) -> JaxRan:

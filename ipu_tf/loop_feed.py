@@ -57,7 +57,7 @@ class LoopFeed(abc.ABC):
     def infeed_as(self, name: str) -> Infeed:
         """The elements as an infeed of this name."""
         if self._infeed is None:
-            self._infeed = Infeed(name, self._types_of(self.spec()), watched(self._name, self._elements))
+            self._infeed = self._new_infeed(name)
         self._infeed.name = name
         return self._infeed
 
@@ -82,6 +82,9 @@ class LoopFeed(abc.ABC):
     @abc.abstractmethod
     def _arrays_of(self, element: Any) -> Arrays:
         """The arrays of an element."""
+
+    def _new_infeed(self, name: str) -> Infeed:
+        return Infeed(name, self._types_of(self.spec()), watched(self._name, self._elements))
 
     def _next(self) -> Any:
         """The next element."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from ipu_tf.config_state import configured_system, require_device
+from ipu_tf.config_state import require_device
 from ipu_tf.lowering.shards import shard_count_of
 from ipu_tf.lowering.target import Target
 from ipu_tf.numerics_config import configured_numerics
@@ -28,8 +28,9 @@ def target_of(ordinal: int, graph: tf.Graph) -> Target:
 def target(ordinal: int, shards: int = 1) -> Target:
     """Where a program that uses so many shards runs, on `/device:IPU:<ordinal>`; raises as `target_of` does."""
     replicas = replica_count(require_device(ordinal).num_ipus, shards)
-    _check_norm_groups(replicas)
-    return Target(ordinal, replicas, configured_numerics())
+    numerics = configured_numerics()
+    _check_norm_groups(replicas, numerics.norm_group)
+    return Target(ordinal, replicas, numerics)
 
 
 def check_target(compiled_for: Target, shards: int) -> None:
@@ -75,10 +76,8 @@ def replica_count(ipus: int, shards: int) -> int:
     return ipus // needed
 
 
-def _check_norm_groups(replicas: int) -> None:
-    """Checks that the configured groups of batch normalisation divide the replicas, as they have to on IPUs."""
-    system = configured_system()
-    group = 1 if system is None else system.config.norms.experimental.distributed_batch_norm_replica_group_size
+def _check_norm_groups(replicas: int, group: int) -> None:
+    """Checks that the groups of batch normalisation divide the replicas, as they have to on IPUs."""
     if replicas % group:
         raise tf.errors.InternalError(
             None,

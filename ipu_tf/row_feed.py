@@ -53,13 +53,9 @@ class RowFeed(Feed):
             raise StopIteration
         return tf.nest.map_structure(lambda array: None if array is None else array[rows[0]], self._arrays)
 
-    def infeed_as(self, name: str) -> Infeed:
-        """The elements as an infeed of this name."""
-        if self._infeed is None:
-            arrays = [array for array in tf.nest.flatten(self._arrays) if array is not None]
-            self._infeed = RowInfeed(name, self._types_of(self._spec), arrays, self._order, lambda: self.check())
-        self._infeed.name = name
-        return self._infeed
+    def _new_infeed(self, name: str) -> Infeed:
+        arrays = [array for array in tf.nest.flatten(self._arrays) if array is not None]
+        return RowInfeed(name, self._types_of(self._spec), arrays, self._order, lambda: self.check())
 
     def _batch_spec(self, array: Any, batch: int) -> Any:
         return None if array is None else self._leaf_spec(np.broadcast_to(array[:1], (batch, *array.shape[1:])))

@@ -14,22 +14,19 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ipu_tf.device import connection, queues, synthetic
+from ipu_tf.device import connection, queues
 from ipu_tf.device.errors import InfeedExhausted
 from ipu_tf.device.executable import Executable
 from ipu_tf.device.outfeed import Outfeed
-from ipu_tf.device.program import Types
-from ipu_tf.device.replicas import Replicas
 from ipu_tf.device.residency import RESIDENCY
-from ipu_tf.device.synthetic import Category
 from ipu_tf.interrupts import Interrupts
+from ipu_tf.loop_rows import LoopRows
 from ipu_tf.lowering import tf_private
 from ipu_tf.lowering.captures import Captures
 from ipu_tf.lowering.host_errors import as_promised
 from ipu_tf.lowering.step_program import step_program
 from ipu_tf.lowering.trace import lower
 from ipu_tf.replication import check_target, target
-from ipu_tf.row_watch import RowWatch
 from ipu_tf.tensor_feed import Feed
 
 _numbers = itertools.count()
@@ -77,7 +74,6 @@ class StepLoop:
         shards: int = 1,
         stepwise: bool = False,
     ) -> None:
-        self._all_rows = all_rows
         self._target = target(ordinal, shards)
         self._shards = shards
         self.replicas = self._target.replicas
@@ -103,6 +99,8 @@ class StepLoop:
         most = 1 if stepwise else None
         program = step_program(self._lowered, *feeds, self.replicas, self._target.numerics, most)
         self._executable = Executable(program, ordinal)
+        types = self._lowered.module.results[: self._lowered.outputs]
+        self._rows = LoopRows(self._outfeed, types, self._executable.replicas, all_rows)
         self._captures = Captures(self._lowered)
 
     def run(self, elements: Feed, steps: int, watch: Callable[[Any], None] | None = None) -> Ran:
@@ -128,27 +126,14 @@ class StepLoop:
 
     def _run_watched(self, elements: Feed, steps: int, watch: Callable[[Any], None]) -> Ran:
         assert self._stepwise, "Rows of a loop that is not stepwise come in chunks."
-        interrupted = elements.check
-        with RowWatch(self._outfeed, lambda row: watch(self._packed(self._real_or_zeros(row)))) as watched:
-
-            def check() -> None:
-                interrupted()
-                watched.check()
-
-            elements.check = check
+        with self._rows.watched(elements, lambda row: watch(self._packed(row))) as ended:
             ran = self._run(elements, steps)
-            if not connection.attached():
-                watched.put_rows(self._zeros(ran.steps))
+            ended(ran.steps)
         return ran
-
-    def _real_or_zeros(self, row: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
-        return tuple(array[0] for array in self._zeros(1)) if synthetic.uses(Category.OUTFEED) else row
-
-    def _zeros(self, count: int) -> tuple[np.ndarray, ...]:
-        return zero_rows(self._lowered.module.results[: self._lowered.outputs], self._executable.replicas, count)
 
     def _run(self, elements: Feed, steps: int) -> Ran:
         check_target(self._target, self._shards)
+        self._rows.forget()
         queues.add_infeed(elements.infeed_as(self._infeed))
         queues.add_outfeed(self._outfeed)
         try:
@@ -164,25 +149,13 @@ class StepLoop:
         if outcome.error is not None and not isinstance(outcome.error, InfeedExhausted):
             raise as_promised(outcome.error)
         ran = outcome.steps if connection.attached() else elements.taken_steps(steps, self.replicas)
-        return Ran(ran, self._rows(ran))
-
-    def _rows(self, steps: int) -> Any:
-        if steps == 0:
-            return None
-        rows = self._outfeed.drain()
-        if not connection.attached() or synthetic.uses(Category.OUTFEED):
-            rows = self._zeros(steps if self._all_rows else 1)
-        return self._packed([] if rows is None else [array if self._all_rows else array[0] for array in rows])
+        rows = self._rows.of_run(ran)
+        return Ran(ran, None if rows is None else self._packed(rows))
 
     def _packed(self, arrays: Sequence[np.ndarray]) -> Any:
         given = iter(tf.convert_to_tensor(array) for array in arrays)
         flat = [None if leaf is None else next(given) for leaf in tf.nest.flatten(self._structure)]
         return tf.nest.pack_sequence_as(self._structure, flat)
-
-
-def zero_rows(types: Types, replicas: Replicas, count: int) -> tuple[np.ndarray, ...]:
-    """What stands for `count` rows that never came: zeros, `[count, (replicas,) *shape]`."""
-    return tuple(np.zeros((count, *replicas.with_axis(wanted.shape)), wanted.dtype) for wanted in types)
 
 
 def flush_variables() -> None:

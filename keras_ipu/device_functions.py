@@ -56,10 +56,10 @@ class StepFunction:
             StopIteration: if there is no batch left.
             RuntimeError: if gradient accumulation does not divide the steps of the execution.
         """
-        steps = self._model.steps_per_execution
-        feed = Feed(iterator, on_cast=tell_cast)
         if isinstance(iterator, ElementIterator):
             steps, feed = iterator.steps, iterator.feed
+        else:
+            steps, feed = self._model.steps_per_execution, Feed(iterator, on_cast=tell_cast)
         count = accumulation_steps(self._model, steps) if self._training else 1
         check_micro_batch_count(self._model, count if self._training else steps, self._training)
         split = split_of(self._model, count)
@@ -133,8 +133,8 @@ class _Loops:
         key = (str(spec), split, all_rows, stepwise, target(ordinal, split.shards))
         if key not in self._loops:
             if self._training:
-                leaves = [each for each in tf.nest.flatten(spec) if each is not None and each.shape.rank]
-                tell_effective_batch(self._model.name, leaves[0].shape[0], split.micro_batches, split.replicas)
+                shapes = (tuple(each.shape) for each in tf.nest.flatten(spec) if each is not None)
+                tell_effective_batch(self._model.name, shapes, split.micro_batches, split.replicas)
             if is_pipelined(self._model):
                 build_graph(self._model, _inputs_of(spec))
 

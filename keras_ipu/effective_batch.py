@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections.abc import Iterable, Sequence
 
 _log = logging.getLogger("ipu_tf")
 
 
-@functools.cache
-def tell_effective_batch(model: str, batch: int, micro_batches: int, replicas: int) -> None:
+def tell_effective_batch(model: str, shapes: Iterable[Sequence[int]], micro_batches: int, replicas: int) -> None:
     """Says it in the log, once for a model and a way to split its steps; nothing where a step is not split.
 
     Args:
         model: the model's name.
-        batch: samples of a batch.
+        shapes: of the arrays of a batch.
         micro_batches: batches of a replica to a weight update.
         replicas: how many there are.
     """
-    if micro_batches * replicas == 1:
-        return
+    if micro_batches * replicas > 1:
+        _tell(model, next((shape[0] for shape in shapes if shape), 1), micro_batches, replicas)
+
+
+@functools.cache
+def _tell(model: str, batch: int, micro_batches: int, replicas: int) -> None:
     split = [f"{micro_batches} batches an update"] * (micro_batches > 1) + [f"{replicas} replicas"] * (replicas > 1)
     _log.info(
         "ipu_tf: %s: Training is split into %s, your effective batch size is %d.",

@@ -53,9 +53,9 @@ def applying(optimizer: Any, ours: Callable[..., Any]) -> Iterator[None]:
     def apply(grads: Any, trainable_variables: Any = None) -> Any:
         return ours(stock, list(grads), trainable_variables)
 
-    def apply_gradients(grads_and_vars: Any) -> Any:
+    def apply_gradients(grads_and_vars: Any, **options: Any) -> Any:
         grads, variables = zip(*grads_and_vars, strict=True)
-        return ours(lambda new, of: stock(list(zip(new, of, strict=True))), list(grads), variables)
+        return ours(lambda new, of: stock(list(zip(new, of, strict=True)), **options), list(grads), variables)
 
     # Past Keras's own `__setattr__`, which would track it.
     object.__setattr__(optimizer, name, apply_gradients if own else apply)
@@ -102,6 +102,32 @@ def stateless_applying(optimizer: Any, ours: Callable[..., Any]) -> Iterator[Non
         yield
     finally:
         object.__delattr__(optimizer, "stateless_apply")
+
+
+@contextlib.contextmanager
+def applying_by_gradients(optimizer: Any, **options: Any) -> Iterator[None]:
+    """Within it, the first `optimizer.apply`, which is what Keras on JAX calls, is made by `apply_gradients`.
+
+    Args:
+        optimizer: a built optimizer.
+        options: arguments of its `apply_gradients` beside gradients and variables.
+    """
+
+    def apply(grads: Any, trainable_variables: Any = None) -> None:
+        object.__delattr__(optimizer, "apply")
+        variables = optimizer._trainable_variables if trainable_variables is None else trainable_variables
+        optimizer.apply_gradients(list(zip(grads, variables, strict=True)), **options)
+
+    object.__setattr__(optimizer, "apply", apply)
+    try:
+        yield
+    finally:
+        if "apply" in vars(optimizer):
+            object.__delattr__(optimizer, "apply")
+
+
+TRAINING_STATE = ("trainable_variables", "non_trainable_variables", "optimizer_variables", "metrics_variables")
+"""The parts of what a training step on JAX takes and gives, in order."""
 
 
 def give_state(model: Any, state: dict[str, Any]) -> None:

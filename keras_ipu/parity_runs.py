@@ -19,7 +19,7 @@ from keras_ipu.graph import ModelKind, kind_of
 from keras_ipu.model_state import set_options
 from keras_ipu.options import ReplicatedMetricReductionMethod
 from keras_ipu.parity_norms import noting, slots_of
-from keras_ipu.parity_steps import steps_of
+from keras_ipu.parity_steps import assign, steps_of, values_of
 from keras_ipu.saving import copy_options
 from keras_ipu.split import Split
 
@@ -95,23 +95,23 @@ def plain_run(task: Task) -> Run:
     steps = steps_of(copy, task.batches[0])
     trained = {id(variable) for variable in copy.trainable_variables}
     others = [v for v in (*copy.variables, *copy.metrics_variables) if id(v) not in trained]
-    states = [_values(others)] * task.split.replicas
+    states = [values_of(others)] * task.split.replicas
     logs, batches = [], iter(task.batches)
     largest = np.zeros(len(copy.trainable_variables))
     for _ in range(task.updates):
         total: list[Any] | None = None
         for _ in range(task.split.micro_batches):
             for replica in range(task.split.replicas):
-                _assign(others, states[replica])
+                assign(others, states[replica])
                 row, gradients = steps.gradients(next(batches))
-                states[replica] = _values(others)
+                states[replica] = values_of(others)
                 logs.append({name: float(value) for name, value in row.items()})
                 total = gradients if total is None else [_plus(a, b) for a, b in zip(total, gradients, strict=True)]
         assert total is not None
         largest = np.maximum(largest, [_largest(each) for each in total])
         steps.update(_reduced(total, task.split))
     copy.optimizer.finalize_variable_values(copy.trainable_weights)
-    _assign(others, states[0])
+    assign(others, states[0])
     run = _run_of(copy, logs)
     vanishing = {
         id(v) for v, g in zip(copy.trainable_variables, largest, strict=True) if g < _ROUND_OFF * np.nanmax(largest)
@@ -139,13 +139,13 @@ def _copy(task: Task, **compiled: Any) -> Any:
     copy = task.make() if task.make is not None else _by_config(model)
     if not copy.built:
         copy(keras.utils.unpack_x_y_sample_weight(task.batches[0])[0])
-    _assign(copy.variables, _values(model.variables))
+    assign(copy.variables, values_of(model.variables))
     told = keras_private.compiled_with(model)
     optimizer = noting(model.optimizer, task.updates)
     copy.compile(optimizer, told["loss"], loss_weights=told["loss_weights"], **compiled)
     optimizer.build(copy.trainable_variables)
     if model.optimizer.built:
-        _assign(slots_of(optimizer), _values(model.optimizer.variables))
+        assign(slots_of(optimizer), values_of(model.optimizer.variables))
     return copy
 
 
@@ -173,12 +173,3 @@ def _run_of(model: Any, rows: Sequence[dict[str, Any]]) -> Run:
         weights = {f"{place} {weight.path}": weight.numpy() for place, weight in enumerate(model.weights)}
     logs = {name: np.array([row[name] for row in rows], np.float32) for name in rows[0]}
     return Run(weights, logs, model.optimizer.noted_norms.numpy())
-
-
-def _values(variables: Sequence[Any]) -> list[np.ndarray]:
-    return [variable.numpy() for variable in variables]
-
-
-def _assign(variables: Sequence[Any], values: Sequence[np.ndarray]) -> None:
-    for variable, value in zip(variables, values, strict=True):
-        variable.assign(value)

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from keras_ipu import keras_private
 
-_STATE = ("trainable_variables", "non_trainable_variables", "optimizer_variables", "metrics_variables")
+_STATE = keras_private.TRAINING_STATE
 
 
 class Steps(Protocol):
@@ -89,10 +89,9 @@ class JaxSteps:
 
     def __init__(self, model: Any, batch: Any) -> None:
         self._model = model
-        values = [variable.numpy() for variable in model.variables]
+        values = values_of(model.variables)
         model.test_on_batch(*keras.utils.unpack_x_y_sample_weight(_arrays(batch)))  # makes the variables of metrics
-        for variable, value in zip(model.variables, values, strict=True):
-            variable.assign(value)
+        assign(model.variables, values)
         model.reset_metrics()
         self._step = jax.jit(self._taken_apart)
 
@@ -119,6 +118,17 @@ class JaxSteps:
         with keras_private.stateless_applying(self._model.optimizer, keep):
             logs, after = self._model.train_step(state, batch)
         return logs, after, found
+
+
+def values_of(variables: Sequence[Any]) -> list[np.ndarray]:
+    """The values of variables."""
+    return [variable.numpy() for variable in variables]
+
+
+def assign(variables: Sequence[Any], values: Sequence[np.ndarray]) -> None:
+    """Gives variables these values."""
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)
 
 
 def _arrays(batch: Any) -> Any:

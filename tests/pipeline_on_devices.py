@@ -147,6 +147,41 @@ def same(wanted: Sequence[np.ndarray], found: Sequence[np.ndarray]) -> None:
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
+class Printing(Model):
+    """Prints what stage 1 gets: that calls the host."""
+
+    def stage(self, number: int, h: tf.Tensor) -> tf.Tensor:
+        if number == 1:
+            with tf.control_dependencies([print_tensor(h)]):
+                h = tf.identity(h)
+        return super().stage(number, h)
+
+
+def without_sample(missing: int, model: Model) -> Model:
+    """The model, whose data fails at a sample."""
+
+    def source(index: int) -> Any:
+        if index == missing:
+            raise KeyError("no such sample")
+        return model.x[index]
+
+    model.source = source
+    return model
+
+
+def changing(make: Callable[[], Model]) -> None:
+    """Checks that a model which changes between one loop and devices goes on as one that never does."""
+    run_on_devices("loop")
+    wanted = make()
+    for _ in range(3):
+        wanted.run()
+    model = make()
+    for mode in ("devices", "loop", "devices"):
+        run_on_devices(mode)
+        model.run()
+    same(wanted.values(), model.values())
+
+
 def devices_of(variable: Any) -> list[int]:
     buffer = RESIDENCY._residents[id(host_variable(variable))].buffer  # noqa: SLF001 - where it really is
     return sorted(device.id for device in buffer.devices())
@@ -260,31 +295,14 @@ def test_inference_gives_rows_in_order(strategy: Any) -> None:
 
 
 def test_one_model_may_change_between_loop_and_devices(strategy: Any) -> None:
-    run_on_devices("loop")
-    wanted = Model(strategy, momentum)
-    for _ in range(3):
-        wanted.run()
-    model = Model(strategy, momentum)
-    for mode in ("devices", "loop", "devices"):
-        run_on_devices(mode)
-        model.run()
-    same(wanted.values(), model.values())
+    changing(lambda: Model(strategy, momentum))
 
 
 def test_an_exception_in_the_infeed_is_the_users_own(strategy: Any) -> None:
-    def failing(model: Model) -> Model:
-        def source(index: int) -> Any:
-            if index == COUNT + 3:
-                raise KeyError("no such sample")
-            return model.x[index]
-
-        model.source = source
-        return model
-
     found = []
     for mode in ("loop", "devices"):
         run_on_devices(mode)
-        model = failing(Model(strategy, momentum))
+        model = without_sample(COUNT + 3, Model(strategy, momentum))
         with pytest.raises(Exception, match="no such sample"):
             model.run()
         model.source = lambda index, model=model: model.x[index]  # type: ignore[misc]
@@ -321,13 +339,6 @@ def test_an_infeed_that_gives_nothing_ends_the_run(strategy: Any, monkeypatch: p
 
 @pytest.mark.parametrize("mode", ["loop", "devices"])
 def test_an_exception_in_a_stage_is_the_users_own(strategy: Any, monkeypatch: pytest.MonkeyPatch, mode: Any) -> None:
-    class Printing(Model):
-        def stage(self, number: int, h: tf.Tensor) -> tf.Tensor:
-            if number == 1:
-                with tf.control_dependencies([print_tensor(h)]):
-                    h = tf.identity(h)
-            return super().stage(number, h)
-
     calls: list[Any] = []
 
     def failing(*args: Any, **_: Any) -> None:

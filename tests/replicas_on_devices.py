@@ -15,7 +15,6 @@ import ipu_tf as ipu
 from ipu_tf.device.residency import RESIDENCY
 from ipu_tf.device.timetable import TaskKind
 from ipu_tf.ops.cross_replica_ops import cross_replica_sum
-from ipu_tf.ops.internal_ops import print_tensor
 from ipu_tf.ops.pipelining_ops import PipelineSchedule, RecomputationMode
 from ipu_tf.pipeline import PipelineDevicesError, peak_stash, run_on_devices
 from tests.device_counts import device_work
@@ -23,6 +22,8 @@ from tests.pipeline_on_devices import (
     COUNT,
     REPEAT,
     Model,
+    Printing,
+    changing,
     clipped_adam,
     counted,
     devices_of,
@@ -31,6 +32,7 @@ from tests.pipeline_on_devices import (
     momentum,
     same,
     strategy,  # noqa: F401 - a fixture
+    without_sample,
 )
 
 REPLICAS = 2
@@ -126,34 +128,17 @@ def test_inference_gives_the_rows_of_all_replicas(strategy: Any) -> None:  # noq
 
 
 def test_one_model_may_change_between_loop_and_devices(strategy: Any) -> None:  # noqa: F811
-    run_on_devices("loop")
-    wanted = Averaged(strategy, momentum)
-    for _ in range(3):
-        wanted.run()
-    model = Averaged(strategy, momentum)
-    for mode in ("devices", "loop", "devices"):
-        run_on_devices(mode)
-        model.run()
-    same(wanted.values(), model.values())
+    changing(lambda: Averaged(strategy, momentum))
 
 
 def test_an_infeed_that_ends_within_a_micro_batch(strategy: Any) -> None:  # noqa: F811
     """Replica 0's element is there, replica 1's is not: it is given back, and the next run starts from it."""
     ended = COUNT * REPLICAS + 3
 
-    def failing(model: Model) -> Model:
-        def source(index: int) -> Any:
-            if index == ended:
-                raise KeyError("no such sample")
-            return model.x[index]
-
-        model.source = source
-        return model
-
     found = []
     for mode in ("loop", "devices"):
         run_on_devices(mode)
-        model = failing(Averaged(strategy, momentum))
+        model = without_sample(ended, Averaged(strategy, momentum))
         with pytest.raises(Exception, match="no such sample"):
             model.run()
         found.append(model.values())
@@ -162,13 +147,6 @@ def test_an_infeed_that_ends_within_a_micro_batch(strategy: Any) -> None:  # noq
 
 
 def test_replicas_that_call_the_host_run_as_one_loop(strategy: Any) -> None:  # noqa: F811
-    class Printing(Model):
-        def stage(self, number: int, h: tf.Tensor) -> tf.Tensor:
-            if number == 1:
-                with tf.control_dependencies([print_tensor(h)]):
-                    h = tf.identity(h)
-            return super().stage(number, h)
-
     run_on_devices("devices")
     with pytest.raises(PipelineDevicesError, match="its replicas call the host"):
         Printing(strategy, momentum).run()

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterator
 
 import ipu_tf as ipu
+from ipu_tf.config import EmulationWarning
 
 
 @contextlib.contextmanager
-def ipus(count: int) -> Iterator[ipu.ipu_strategy.IPUStrategyV1]:
-    """A strategy for `/device:IPU:0` with `count` IPUs; the configuration is dropped afterwards."""
+def ipus(count: int, norm_group: int = 1) -> Iterator[ipu.ipu_strategy.IPUStrategyV1]:
+    """A strategy for `/device:IPU:0` with `count` IPUs; the configuration is dropped afterwards.
+
+    Args:
+        count: of IPUs.
+        norm_group: how many replicas normalise a batch together.
+    """
     config = ipu.config.IPUConfig()
     config.auto_select_ipus = count
-    config.configure_ipu_system()
+    config.norms.experimental.distributed_batch_norm_replica_group_size = norm_group
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "norms.experimental.distributed_batch_norm", EmulationWarning)
+        config.configure_ipu_system()
     try:
         yield ipu.ipu_strategy.IPUStrategy()
     finally:

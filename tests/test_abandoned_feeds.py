@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -16,28 +15,9 @@ from hypothesis import strategies as st
 import ipu_tf as ipu
 from tests.device_counts import device_work
 from tests.some_ipus import ipus
+from tests.starved import STARVED, Source, stuck  # noqa: F401 - a fixture
 
 Infeed, Outfeed = ipu.ipu_infeed_queue.IPUInfeedQueue, ipu.ipu_outfeed_queue.IPUOutfeedQueue
-SECONDS = 1.0
-STARVED = r"The infeed '\w+' gave nothing for \d\.\d seconds: step {} of its data is still awaited"
-Source = Callable[[int], tf.data.Dataset]
-
-
-@pytest.fixture
-def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[Source]:
-    """Makes datasets of 0., 1., ... that stop giving elements, without an end, after so many."""
-    monkeypatch.setenv("IPU_TF_FEED_TIMEOUT", str(SECONDS))
-    released = threading.Event()
-
-    def made(good: int) -> tf.data.Dataset:
-        def elements() -> Iterator[np.float32]:
-            yield from np.arange(good, dtype=np.float32)
-            released.wait(60)
-
-        return tf.data.Dataset.from_generator(elements, output_signature=tf.TensorSpec([], tf.float32))
-
-    yield made
-    released.set()
 
 
 def counting(count: int) -> tf.data.Dataset:
@@ -109,7 +89,7 @@ def test_who_reads_while_the_program_fails_gets_what_there_was_and_ends() -> Non
     assert rows == list(range(500))
 
 
-def test_who_waits_for_a_starved_program_waits_no_longer_than_it(stuck: Source) -> None:
+def test_who_waits_for_a_starved_program_waits_no_longer_than_it(stuck: Source) -> None:  # noqa: F811
     outfeed = Outfeed()
     with ipus(1) as strategy:
         infeed = Infeed(stuck(3))
@@ -124,7 +104,7 @@ def test_who_waits_for_a_starved_program_waits_no_longer_than_it(stuck: Source) 
         raise error
 
 
-def test_all_who_share_a_starved_infeed_end(stuck: Source) -> None:
+def test_all_who_share_a_starved_infeed_end(stuck: Source) -> None:  # noqa: F811
     with ipus(1) as strategy:
         infeed = Infeed(stuck(2))
         running = [Running(strategy, loop_of(8, infeed, Outfeed())) for _ in range(2)]
@@ -132,7 +112,7 @@ def test_all_who_share_a_starved_infeed_end(stuck: Source) -> None:
     assert [type(error) for error in errors] == [tf.errors.DeadlineExceededError] * 2
 
 
-def test_replicas_starve_as_one_does(stuck: Source) -> None:
+def test_replicas_starve_as_one_does(stuck: Source) -> None:  # noqa: F811
     with (
         ipus(2) as strategy,
         pytest.raises(tf.errors.DeadlineExceededError, match=STARVED.format(5)),
@@ -140,7 +120,7 @@ def test_replicas_starve_as_one_does(stuck: Source) -> None:
         strategy.run(loop_of(8, Infeed(stuck(5)), Outfeed()))
 
 
-def test_a_session_starves_with_the_same_words(stuck: Source) -> None:
+def test_a_session_starves_with_the_same_words(stuck: Source) -> None:  # noqa: F811
     with ipus(1), tf.Graph().as_default(), tf.compat.v1.Session() as session:
         infeed, outfeed = Infeed(stuck(4)), Outfeed()
         with ipu.scopes.ipu_scope("/device:IPU:0"):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -13,10 +11,10 @@ import pytest
 import tensorflow as tf
 
 import ipu_tf as ipu
-from ipu_tf.config import EmulationWarning
 from ipu_tf.ops.replication_ops import replication_index
 from ipu_tf.tf1_batch_norm import batch_normalization
 from tests.device_counts import device_work
+from tests.some_ipus import ipus
 
 pytestmark = pytest.mark.filterwarnings("ignore:.layer.apply. is deprecated:UserWarning")
 tf1 = tf.compat.v1
@@ -25,20 +23,6 @@ SHAPE = (2, 4, 4, CHANNELS)
 SCALE, OFFSET = np.array([1.0, 0.5, 2.0], np.float32), np.array([0.0, 1.0, -1.0], np.float32)
 EPSILON = 1e-3
 Normalise = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
-
-
-@contextlib.contextmanager
-def grouped(replicas: int, group: int) -> Iterator[ipu.ipu_strategy.IPUStrategyV1]:
-    config = ipu.config.IPUConfig()
-    config.auto_select_ipus = replicas
-    config.norms.experimental.distributed_batch_norm_replica_group_size = group
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", EmulationWarning)
-        config.configure_ipu_system()
-    try:
-        yield ipu.ipu_strategy.IPUStrategy()
-    finally:
-        ipu.config.reset_ipu_configuration()
 
 
 def arrays(replicas: int) -> tuple[np.ndarray, np.ndarray]:
@@ -79,7 +63,7 @@ def expected(replicas: int, group: int) -> list[np.ndarray]:
 def test_a_group_is_one_batch(normalise: Normalise, replicas: int, group: int) -> None:
     queue = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
     x, weights = arrays(replicas)
-    with grouped(replicas, group), tf.Graph().as_default(), device_work() as work:
+    with ipus(replicas, group), tf.Graph().as_default(), device_work() as work:
 
         def program() -> tf.Operation:
             mine = replication_index()
@@ -104,7 +88,7 @@ def test_a_group_is_one_batch(normalise: Normalise, replicas: int, group: int) -
 def test_a_layer_that_is_not_fused_has_the_statistics_of_its_own_batch() -> None:
     queue = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
     x, _ = arrays(2)
-    with grouped(2, 2), tf.Graph().as_default(), tf1.Session() as session:
+    with ipus(2, 2), tf.Graph().as_default(), tf1.Session() as session:
 
         def program() -> tf.Operation:
             own = tf.constant(x)[replication_index()]
@@ -123,7 +107,7 @@ def test_a_layer_that_is_not_fused_has_the_statistics_of_its_own_batch() -> None
 def test_a_synchronized_layer_of_keras_has_the_statistics_of_all_replicas() -> None:
     queue = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
     x, _ = arrays(2)
-    with grouped(2, 2) as strategy, strategy.scope():
+    with ipus(2, 2) as strategy, strategy.scope():
         normalise: Any = keras.layers.BatchNormalization(epsilon=EPSILON, synchronized=True)
         normalise.build((None, *SHAPE[1:]))
 

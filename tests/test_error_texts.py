@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +12,6 @@ import pytest
 import tensorflow as tf
 
 import ipu_tf as ipu
-from ipu_tf.config import EmulationWarning
 from ipu_tf.ops import within_replica_ops
 from ipu_tf.ops.pipelining_ops import OptimizerFunctionOutput, PipelineStageOptions, pipeline
 from ipu_tf.optimizers import GradientAccumulationOptimizerV2
@@ -46,16 +44,8 @@ def pipeline_without_variables() -> None:
 
 def groups_of_batch_norm(size: int, count: int) -> float:
     """Runs a program on so many replicas, with groups of this size configured."""
-    config = ipu.config.IPUConfig()
-    config.auto_select_ipus = count
-    config.norms.experimental.distributed_batch_norm_replica_group_size = size
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", EmulationWarning)
-        config.configure_ipu_system()
-    try:
-        return float(ipu.ipu_strategy.IPUStrategy().run(tf.function(lambda: tf.constant(1.0) + 1.0)))
-    finally:
-        ipu.config.reset_ipu_configuration()
+    with ipus(count, norm_group=size) as strategy:
+        return float(strategy.run(tf.function(lambda: tf.constant(1.0) + 1.0)))
 
 
 def fitted(steps_per_execution: int, x: Any = X, y: Any = Y) -> None:

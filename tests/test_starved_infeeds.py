@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import jax.numpy as jnp
@@ -17,28 +17,9 @@ from ipu_tf.device.environment import feed_timeout
 from ipu_tf.jax_feed import JaxFeed
 from ipu_tf.jax_step_loop import JaxStepLoop
 from tests.one_ipu import strategy  # noqa: F401 - a fixture
+from tests.starved import SECONDS, STARVED, Source, stuck  # noqa: F401 - a fixture
 
 Strategy = ipu.ipu_strategy.IPUStrategyV1
-SECONDS = 1.5
-STARVED = r"The infeed '\w+' gave nothing for \d\.\d seconds: step {} of its data is still awaited"
-
-
-@pytest.fixture
-def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], tf.data.Dataset]]:
-    """Makes datasets of 0., 1., ... that stop giving elements, without an end, after so many."""
-    monkeypatch.setenv("IPU_TF_FEED_TIMEOUT", str(SECONDS))
-    released = threading.Event()
-
-    def made(good: int) -> tf.data.Dataset:
-        def elements() -> Iterator[np.float32]:
-            yield from np.arange(good, dtype=np.float32)
-            released.wait(60)
-
-        return tf.data.Dataset.from_generator(elements, output_signature=tf.TensorSpec([], tf.float32))
-
-    yield made
-    # Threads that nobody waits for any more would keep their datasets.
-    released.set()
 
 
 def loop_of(steps: int, infeed: Any, outfeed: Any) -> Any:
@@ -49,7 +30,7 @@ def loop_of(steps: int, infeed: Any, outfeed: Any) -> Any:
 
 
 @pytest.mark.parametrize("good", [0, 3])
-def test_a_loop_gives_up_and_so_does_the_next(strategy: Strategy, stuck: Any, good: int) -> None:  # noqa: F811
+def test_a_loop_gives_up_and_so_does_the_next(strategy: Strategy, stuck: Source, good: int) -> None:  # noqa: F811
     infeed, outfeed = ipu.ipu_infeed_queue.IPUInfeedQueue(stuck(good)), ipu.ipu_outfeed_queue.IPUOutfeedQueue()
     loop = loop_of(8, infeed, outfeed)
     began = time.monotonic()
@@ -61,7 +42,7 @@ def test_a_loop_gives_up_and_so_does_the_next(strategy: Strategy, stuck: Any, go
         strategy.run(loop)
 
 
-def test_one_element_an_execution(strategy: Strategy, stuck: Any) -> None:  # noqa: F811
+def test_one_element_an_execution(strategy: Strategy, stuck: Source) -> None:  # noqa: F811
     infeed = ipu.ipu_infeed_queue.IPUIterator(stuck(2))
     step = tf.function(lambda: next(infeed) + 1.0, autograph=False)
     assert [float(strategy.run(step)) for _ in range(2)] == [1.0, 2.0]
@@ -69,7 +50,7 @@ def test_one_element_an_execution(strategy: Strategy, stuck: Any) -> None:  # no
         strategy.run(step)
 
 
-def test_a_queue_used_deep_in_a_program(strategy: Strategy, stuck: Any) -> None:  # noqa: F811
+def test_a_queue_used_deep_in_a_program(strategy: Strategy, stuck: Source) -> None:  # noqa: F811
     infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(stuck(5))
 
     def inner(total: tf.Tensor) -> tf.Tensor:
@@ -80,7 +61,7 @@ def test_a_queue_used_deep_in_a_program(strategy: Strategy, stuck: Any) -> None:
         strategy.run(nested)
 
 
-def test_keras_fit(strategy: Strategy, stuck: Any) -> None:  # noqa: F811
+def test_keras_fit(strategy: Strategy, stuck: Source) -> None:  # noqa: F811
     with strategy.scope():
         model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
         model.compile("sgd", "mse", steps_per_execution=4)

@@ -148,7 +148,7 @@ def together(tree: Any, replicas: Replicas) -> Any:
         replicas: of the program.
     """
     places = {frozenset(leaf.devices()) for leaf in jax.tree.leaves(tree) if isinstance(leaf, jax.Array)}
-    home = Replicas(replicas.count, replicas.devices or (jax.local_devices()[0],))
+    home = Replicas(replicas.count, replicas.where())
     if places <= {frozenset(home.devices)}:
         return tree
     return jax.tree.map(lambda leaf: home.place(leaf, 0), tree)

@@ -68,6 +68,10 @@ class Replicas:
             return jax.device_put(array, self.devices[0])
         return jax.device_put(array, NamedSharding(_mesh(self.devices), _spec(axis)))
 
+    def where(self) -> tuple[Any, ...]:
+        """The JAX devices that they run on."""
+        return self.devices or (jax.local_devices()[0],)
+
     def first(self, array: Any) -> Any:
         """Replica 0 of an array with a leading axis of replicas."""
         return array if self.count == 1 else array[0]

@@ -179,7 +179,7 @@ class Residency:
 
 def _moved(buffer: jax.Array, where: Replicas) -> jax.Array:
     """A buffer where replicas run."""
-    devices = where.devices or (jax.local_devices()[0],)
+    devices = where.where()
     return buffer if buffer.devices() == set(devices) else dataclasses.replace(where, devices=devices).place(buffer, 0)
 
 
