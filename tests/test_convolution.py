@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
 from typing import Any
 
@@ -14,10 +15,13 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from jax import lax
 
+from ipu_tf.device import onednn
 from ipu_tf.device.convolution import ConvLayout, convolution
 from ipu_tf.device.convolution_plans import PLANS, candidates, choose, explain, solve
 from ipu_tf.device.convolution_problem import CanonicalConvolution
 
+HERE = tuple(plan for plan in PLANS if onednn.usable() or not plan.native)
+"""The plans that this machine can run."""
 SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
 
@@ -85,7 +89,7 @@ def test_every_plan_that_applies_is_right(problem: CanonicalConvolution) -> None
     lhs, rhs = operands(problem)
     expected = np.asarray(by_the_library(lhs, rhs, problem))
     assert expected.shape == problem.output_shape
-    plans = [plan for plan in PLANS if plan.applies(problem)] if expected.size else [choose(problem)]
+    plans = [plan for plan in HERE if plan.applies(problem)] if expected.size else [choose(problem)]
     assert plans
     for plan in plans:
         result = np.asarray(jax.jit(lambda a, b, plan=plan: plan.emit(a, b, problem, solve))(lhs, rhs))
@@ -115,13 +119,15 @@ LAYERS = {
 }
 
 
+@pytest.mark.parametrize("native", [False, True])
 @pytest.mark.parametrize("problem", LAYERS.values(), ids=LAYERS)
-def test_shapes_of_real_layers_by_every_plan(problem: CanonicalConvolution) -> None:
+def test_shapes_of_real_layers_by_every_plan(problem: CanonicalConvolution, native: bool) -> None:
     lhs, rhs = operands(problem)
     expected = np.asarray(by_the_library(lhs, rhs, problem))
     scale = float(np.abs(expected).max())
-    for plan, _ in candidates(problem):
-        result = np.asarray(jax.jit(lambda a, b, plan=plan: plan.emit(a, b, problem, solve))(lhs, rhs))
+    for plan, _ in candidates(problem, native and onednn.usable()):
+        with contextlib.nullcontext() if native else onednn.without():
+            result = np.asarray(jax.jit(lambda a, b, plan=plan: plan.emit(a, b, problem, solve))(lhs, rhs))
         np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5 * scale, err_msg=plan.name)
 
 
@@ -203,7 +209,9 @@ def test_operands_of_two_types() -> None:
 
 def test_the_explanation_names_the_plan_that_is_taken() -> None:
     problem = CanonicalConvolution(64, 32, 32, (32, 32), (3, 3), (1, 1), ((0, 0), (0, 0)), (1, 1), (1, 1))
-    assert choose(problem).name in explain(problem).splitlines()[0]
+    assert choose(problem, onednn.usable()).name in explain(problem).splitlines()[0]
+    with onednn.without():
+        assert choose(problem).name in explain(problem).splitlines()[0]
 
 
 @pytest.mark.parametrize("batch", [1, 128])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -16,7 +18,7 @@ from jax import lax
 from jax.sharding import PartitionSpec
 
 from benchmarks import convolution_step as cnn
-from ipu_tf.device import convolution_filter_gradient, convolution_grouped, convolution_windows
+from ipu_tf.device import convolution_filter_gradient, convolution_grouped, convolution_windows, onednn
 from ipu_tf.device.convolution import ConvLayout, canonicalize, convolution
 from ipu_tf.device.convolution_chunks import chunk_size, sum_over_chunks
 from ipu_tf.device.convolution_plans import choose, solve
@@ -77,6 +79,14 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], ConvLayout, dict[str, A
 }
 
 
+@pytest.fixture(params=[True, False], ids=["onednn", "kept on disk"])
+def native(request: pytest.FixtureRequest) -> Iterator[bool]:
+    """With oneDNN, where this machine has it, and without."""
+    with contextlib.nullcontext() if request.param else onednn.without():
+        yield request.param
+
+
+@pytest.mark.usefixtures("native")
 @pytest.mark.parametrize("name", CASES)
 def test_a_loop_is_left_no_convolution_but_canonical_ones(name: str) -> None:
     """Any other form runs in XLA:CPU's naive loops there. The results are those of the library outside."""
@@ -244,6 +254,7 @@ def test_what_does_not_belong_together_is_refused(changes: dict[str, Any], messa
         canonicalize((8, 5, 5, 8), (3, 3, 8, 16), "float32", **arguments)
 
 
+@pytest.mark.usefixtures("native")
 def test_the_reference_network_in_a_loop_takes_the_steps_of_jax() -> None:
     """Forward and backward, convolutions and pooling, as TensorFlow lowers them."""
     params, (images, labels, key) = cnn.first_params(), cnn.batch()
@@ -257,7 +268,7 @@ def test_the_reference_network_in_a_loop_takes_the_steps_of_jax() -> None:
         np.testing.assert_allclose(result, wanted, rtol=1e-5, atol=1e-6)
 
 
-def test_plans_of_the_reference_network() -> None:
+def test_plans_of_the_reference_network(native: bool) -> None:
     """Those measured to be the fastest; a change of the estimates should be a decision."""
     taken = {}
     for number, (size, before, after, pad, _) in enumerate(cnn.LAYERS, 1):
@@ -269,8 +280,9 @@ def test_plans_of_the_reference_network() -> None:
             ("input", result, (3, 3, before, after), cnn.INPUT, cnn.window(2 - pad)),
         ):
             problem = canonicalize(left, right, "float32", **window, dimension_numbers=layout)
-            taken[number, kind] = choose(problem).name
+            taken[number, kind] = choose(problem, native).name
     forward = ["patches", "guarded", "canonical", "guarded"]
-    assert [taken[n, "forward"] for n in range(1, 5)] == forward
+    assert [taken[n, "forward"] for n in range(1, 5)] == (["onednn"] * 4 if native else forward)
     assert {taken[n, "filter"] for n in range(1, 5)} == {"filter gradient"}
-    assert [taken[n, "input"] for n in range(2, 5)] == ["prepadded", "canonical", "prepadded"]
+    gradients = ["prepadded", "canonical", "prepadded"]
+    assert [taken[n, "input"] for n in range(2, 5)] == (["onednn"] * 3 if native else gradients)

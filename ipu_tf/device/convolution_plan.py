@@ -37,6 +37,7 @@ class Plan:
         applies: whether a problem can be computed so. It must then be right.
         cost: an estimate in microseconds, given what the best plan for a smaller problem costs.
         emit: computes (input, kernel, problem) in canonical order, given how to compute smaller problems.
+        native: whether it calls code that programs kept on disk cannot call.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Plan:
     applies: Callable[[CanonicalConvolution], bool]
     cost: Callable[[CanonicalConvolution, Best], float]
     emit: Callable[[jax.Array, jax.Array, CanonicalConvolution, Solve], jax.Array]
+    native: bool = False
 
 
 def arithmetic(products: float, rate: float = FLOPS) -> float:

@@ -13,8 +13,10 @@ from ipu_tf.device import (
     convolution_grouped,
     convolution_library,
     convolution_matmul,
+    convolution_native,
     convolution_shapes,
     convolution_transposed,
+    onednn,
 )
 from ipu_tf.device.convolution_plan import Plan
 from ipu_tf.device.convolution_problem import CanonicalConvolution
@@ -26,35 +28,41 @@ _MODULES = (
     convolution_grouped,
     convolution_transposed,
     convolution_library,
+    convolution_native,
 )
 #: Every plan. Of equally cheap ones the first is taken.
 PLANS: tuple[Plan, ...] = tuple(itertools.chain.from_iterable(module.PLANS for module in _MODULES))
 
 
 @functools.lru_cache(maxsize=4096)
-def candidates(problem: CanonicalConvolution) -> tuple[tuple[Plan, float], ...]:
+def candidates(problem: CanonicalConvolution, native: bool = False) -> tuple[tuple[Plan, float], ...]:
     """The plans that apply, each with its estimate in microseconds, cheapest first.
 
     The estimates are for two CPU cores and good for comparison only.
+
+    Args:
+        problem: what to compute.
+        native: whether code may be called that programs kept on disk cannot call.
     """
     if convolution_shapes.EMPTY.applies(problem):
         return ((convolution_shapes.EMPTY, 0.0),)
-    costs = [(plan, plan.cost(problem, _best)) for plan in PLANS if plan.applies(problem)]
+
+    def best(part: CanonicalConvolution) -> float:
+        return candidates(part, native)[0][1]
+
+    allowed = (plan for plan in PLANS if native or not plan.native)
+    costs = [(plan, plan.cost(problem, best)) for plan in allowed if plan.applies(problem)]
     return tuple(sorted(costs, key=lambda entry: entry[1]))
 
 
-def _best(problem: CanonicalConvolution) -> float:
-    return candidates(problem)[0][1]
-
-
-def choose(problem: CanonicalConvolution) -> Plan:
+def choose(problem: CanonicalConvolution, native: bool = False) -> Plan:
     """The plan to compute `problem` with.
 
     Example:
         >>> choose(CanonicalConvolution(8, 32, 16, (9,), (1,), (1,), ((0, 0),), (1,), (1,))).name
         'matmul'
     """
-    return candidates(problem)[0][0]
+    return candidates(problem, native)[0][0]
 
 
 def solve(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution) -> jax.Array:
@@ -68,7 +76,7 @@ def solve(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution) -> jax.
     Returns:
         An array of shape `problem.output_shape` and type `problem.out_dtype`.
     """
-    return choose(problem).emit(lhs, rhs, problem, solve)
+    return choose(problem, onednn.usable()).emit(lhs, rhs, problem, solve)
 
 
 def explain(problem: CanonicalConvolution) -> str:
@@ -80,7 +88,7 @@ def explain(problem: CanonicalConvolution) -> str:
           each result sees one position, or the whole input: a matrix product without copies
           instead of canonical, about ... us
     """
-    (plan, cost), *others = candidates(problem)
+    (plan, cost), *others = candidates(problem, onednn.usable())
     lines = [f"{problem}: {plan.name}, about {math.ceil(cost)} us", f"  {plan.why}"]
     lines += [f"  instead of {other.name}, about {math.ceil(cost)} us" for other, cost in others]
     return "\n".join(lines)

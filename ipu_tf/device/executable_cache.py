@@ -34,7 +34,8 @@ SUFFIX = ".emulated.poplar_exec"
 """How the names of entries end: as programs look for them, and saying what they are."""
 _KIND = "compiled"
 _ABANDONED_SECONDS = 3600
-_HOST_CALL = re.compile(r"@xla_\w*python\w*callback")
+_NOT_KEPT = re.compile(r"@xla_\w*python\w*callback|__onednn\$")
+"""Calls of programs that cannot be kept: the first hold addresses of this process, the second XLA cannot write."""
 _log = logging.getLogger("ipu_tf")
 _now: Path | None = None
 
@@ -145,7 +146,7 @@ def compile_cached(lowered: Any, directory: Path, devices: tuple[Any, ...]) -> t
         devices: the JAX devices it runs on.
     """
     text = lowered.as_text()
-    if _HOST_CALL.search(text):  # such a program holds addresses of this process
+    if _NOT_KEPT.search(text):
         return lowered.compile(), False
     path = directory / f"{_key(text, lowered, devices)}{SUFFIX}"
     found = _load(path, devices)

@@ -46,6 +46,7 @@ import jax
 import numpy as np
 from jax import export
 
+from ipu_tf.device import onednn
 from ipu_tf.device.errors import DeviceError
 from ipu_tf.device.hidden import ITERATION
 from ipu_tf.device.program import Arrays, Hidden, LoopPart, Part, Program, Rows, Types
@@ -277,7 +278,8 @@ def _counting(part: LoopPart) -> Any:
 def _exported(function: Any, *arguments: Any) -> tuple[bytes, Any]:
     """A function serialized, and the shapes and dtypes of its results."""
     try:
-        exported = export.export(jax.jit(function))(*arguments)
+        with onednn.without():  # in a function of its own, which JAX has not traced with it before
+            exported = export.export(jax.jit(lambda *given: function(*given)))(*arguments)
         blob = bytes(exported.serialize())
     except (NotImplementedError, ValueError) as error:
         raise ExportError(f"JAX cannot export it: {error}") from error
