@@ -18,7 +18,13 @@ from jax import lax
 from jax.sharding import PartitionSpec
 
 from benchmarks import convolution_step as cnn
-from ipu_tf.device import convolution_filter_gradient, convolution_grouped, convolution_windows, onednn
+from ipu_tf.device import (
+    convolution_filter_gradient,
+    convolution_grouped,
+    convolution_shared_taps,
+    convolution_windows,
+    onednn,
+)
 from ipu_tf.device.convolution import ConvLayout, canonicalize, convolution
 from ipu_tf.device.convolution_chunks import chunk_size, sum_over_chunks
 from ipu_tf.device.convolution_plans import choose, solve
@@ -103,6 +109,7 @@ def test_a_loop_is_left_no_convolution_but_canonical_ones(name: str) -> None:
     close(compiled(lhs, rhs), by_lax(lhs, rhs, layout, **window) + by_lax(lhs + 1, rhs, layout, **window))
 
 
+@pytest.mark.parametrize("module", [convolution_filter_gradient, convolution_shared_taps])
 @settings(max_examples=15, deadline=None)
 @given(
     examples=st.integers(1, 9),
@@ -112,10 +119,12 @@ def test_a_loop_is_left_no_convolution_but_canonical_ones(name: str) -> None:
     chunk=st.sampled_from([1, 2, 3]),
 )
 def test_filter_gradients_by_chunks_of_examples(
-    examples: int, features: tuple[int, int], taps: tuple[int, int], dilation: tuple[int, int], chunk: int
+    module: Any, examples: int, features: tuple[int, int], taps: tuple[int, int], dilation: tuple[int, int], chunk: int
 ) -> None:
     """Few examples at a time, odd ones left over, taps one by one and in a loop."""
     strides = tuple(reversed(dilation))
+    if module is convolution_shared_taps:
+        dilation = (1, dilation[1])  # rows that the sum skips would be written out for nothing
     size = tuple(3 * d + (t - 1) * s + 1 for d, t, s in zip(dilation, taps, strides, strict=True))
     problem = CanonicalConvolution(
         features[0],
@@ -130,9 +139,10 @@ def test_filter_gradients_by_chunks_of_examples(
         leading_contraction=True,
     )
     lhs, rhs = random(*problem.input_shape), random(*problem.kernel_shape, seed=1)
-    plan = convolution_filter_gradient.FILTER_GRADIENT
+    [plan] = module.PLANS
+    assert plan.applies(problem)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(convolution_filter_gradient, "chunk_size", lambda rows, most: min(rows, chunk))
+        patch.setattr(module, "chunk_size", lambda rows, most: min(rows, chunk))
         patch.setattr(convolution_windows, "MOST_UNROLLED", 6)
         result = jax.jit(lambda lhs, rhs: plan.emit(lhs, rhs, problem, solve))(lhs, rhs)
     expected = by_lax(lhs, rhs, ConvLayout.canonical(2), window_strides=strides, rhs_dilation=dilation)
@@ -283,6 +293,6 @@ def test_plans_of_the_reference_network(native: bool) -> None:
             taken[number, kind] = choose(problem, native).name
     forward = ["patches", "guarded", "canonical", "guarded"]
     assert [taken[n, "forward"] for n in range(1, 5)] == (["onednn"] * 4 if native else forward)
-    assert {taken[n, "filter"] for n in range(1, 5)} == {"filter gradient"}
+    assert [taken[n, "filter"] for n in range(1, 5)] == ["filter gradient", *["shared taps"] * 3]
     gradients = ["prepadded", "canonical", "prepadded"]
     assert [taken[n, "input"] for n in range(2, 5)] == (["onednn"] * 3 if native else gradients)

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import export, lax
+from jax.experimental.compilation_cache import compilation_cache
 
 from ipu_tf.device import executable_cache, onednn
 from ipu_tf.device.convolution_plans import PLANS, choose, solve
@@ -65,6 +66,15 @@ def compiled(problem: CanonicalConvolution) -> str:
     return str(jax.jit(lambda a, b: solve(a, b, problem)).lower(*operands(problem)).compile().as_text())
 
 
+def check_products() -> None:
+    """Compares products with NumPy's."""
+    rng = np.random.default_rng(0)
+    for k, m, n in ((1, 1, 1), (7, 3, 5), (640, 96, 48), (3000, 17, 33)):
+        left, right = (rng.normal(size=(k, size)).astype(np.float32) for size in (m, n))
+        result = jax.jit(onednn.product_of_columns)(left, right)
+        np.testing.assert_allclose(result, left.T @ right, rtol=1e-5, atol=1e-5 * k**0.5, err_msg=str((k, m, n)))
+
+
 def check_all() -> None:
     """Compares every problem with XLA's own convolution; `test_this_jaxlib_has_it` runs this by itself."""
     for name, problem in PROBLEMS.items():
@@ -78,7 +88,9 @@ def check_all() -> None:
 
 def test_this_jaxlib_has_it() -> None:
     """In a process of its own: a call that is not understood ends the process."""
-    program = "from tests.test_onednn import check_all; check_all(); print('as XLA has it')"
+    program = (
+        "from tests.test_onednn import check_all, check_products; check_all(); check_products(); print('as XLA has it')"
+    )
     root = Path(__file__).parent.parent
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=root, check=False)
     version = importlib.metadata.version("jaxlib")
@@ -141,6 +153,7 @@ def kept_by_jax(directory: Path) -> Iterator[None]:
         yield
     finally:
         jax.config.update("jax_compilation_cache_dir", None)
+        compilation_cache.reset_cache()  # which JAX goes on writing to
 
 
 @pytest.mark.parametrize("kept", [kept_by_us, kept_by_jax])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -38,6 +39,37 @@ def sum_over_chunks(function: Callable[..., jax.Array], arrays: tuple[jax.Array,
         return function(*arrays)
     first = function(*(array[:odd] for array in arrays)) if odd else nothing(function, arrays)
     return lax.fori_loop(0, loops, add, first)
+
+
+def sum_over_chunks_in(
+    buffers: Callable[..., Any],
+    function: Callable[..., tuple[jax.Array, Any]],
+    arrays: tuple[jax.Array, ...],
+    size: int,
+) -> jax.Array:
+    """The same for a function that needs room to write to, and leaves it to the next chunk: `(sum, room)` of both.
+
+    Args:
+        buffers: makes room for chunks of arrays.
+        function: takes the room and the chunks.
+        arrays: which have equally many rows, not none.
+        size: of the chunks, at most.
+    """
+    loops, odd = divmod(arrays[0].shape[0], size)
+
+    def alone(*chunks: jax.Array) -> jax.Array:
+        return function(buffers(*chunks), *chunks)[0]
+
+    def add(index: jax.Array, state: tuple[jax.Array, Any]) -> tuple[jax.Array, Any]:
+        total, room = state
+        more, room = function(room, *(lax.dynamic_slice_in_dim(a, odd + index * size, size) for a in arrays))
+        return total + more, room
+
+    if loops == 1 and not odd:
+        return alone(*arrays)
+    chunk = tuple(array[:size] for array in arrays)
+    first = alone(*(array[:odd] for array in arrays)) if odd else nothing(alone, chunk)
+    return lax.fori_loop(0, loops, add, (first, buffers(*chunk)))[0] if loops else first
 
 
 def nothing(function: Callable[..., jax.Array], arrays: tuple[jax.Array, ...]) -> jax.Array:

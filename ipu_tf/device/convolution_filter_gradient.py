@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ipu_tf.device.convolution_chunks import chunk_size, nothing
+from ipu_tf.device.convolution_chunks import chunk_size, nothing, sum_over_chunks_in
 from ipu_tf.device.convolution_plan import CALL, Best, Plan, Solve, arithmetic, traffic
 from ipu_tf.device.convolution_problem import CanonicalConvolution
 from ipu_tf.device.convolution_windows import Windows, flat, product
@@ -65,23 +65,17 @@ def _one_position(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution)
 
 def _sum_over_examples(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution) -> jax.Array:
     """(features out, positions * features in) from (examples, *space, features) of both."""
-    windows, size = Windows.transposed(problem), _chunk(problem)
-    loops, odd = divmod(problem.in_features, size)
+    windows = Windows.transposed(problem)
 
-    def part(left: jax.Array, right: jax.Array) -> jax.Array:
-        return _multiply(windows.patches(left), right, problem)
-
-    def add(index: jax.Array, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        total, rows = state
-        left, right = (lax.dynamic_slice_in_dim(a, odd + index * size, size) for a in (lhs, rhs))
+    def part(rows: jax.Array, left: jax.Array, right: jax.Array) -> tuple[jax.Array, jax.Array]:
         rows = windows.write_patches(left, rows)
-        return total + _multiply(rows, right, problem), rows
+        return _multiply(rows, right, problem), rows
 
-    if loops == 1 and not odd:
-        return part(lhs, rhs)
-    total = part(lhs[:odd], rhs[:odd]) if odd else nothing(part, (lhs[:size], rhs[:size]))
+    def room(left: jax.Array, right: jax.Array) -> jax.Array:
+        return nothing(windows.patches, (left,))
+
     # The rows are kept from one pass to the next and overwritten, which spares writing them twice.
-    return lax.fori_loop(0, loops, add, (total, nothing(windows.patches, (lhs[:size],))))[0]
+    return sum_over_chunks_in(room, part, (lhs, rhs), _chunk(problem))
 
 
 def _multiply(rows: jax.Array, kernel: jax.Array, problem: CanonicalConvolution) -> jax.Array:

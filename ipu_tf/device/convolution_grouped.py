@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Iterator
 
 import jax
@@ -18,8 +20,12 @@ from ipu_tf.device.convolution_windows import Windows
 MOST_TERMS = 72
 #: Microseconds for each product of a sum of products.
 TERM = 0.15e-3
-#: Bytes of both operands in each chunk of a sum over examples.
-CHUNK = 1e6
+#: Bytes of both operands of the examples that are summed at a time.
+CHUNK = 8e6
+#: So many are always summed at a time: sums of fewer are too many to keep.
+FEW_EXAMPLES = 8
+#: Products up to which a sum over examples is one program; above, a loop runs over some of them at a time.
+MOST_PRODUCTS = 600
 #: Groups up to which each has its own part of the program; above, a loop runs over them.
 MOST_UNROLLED = 8
 
@@ -65,28 +71,40 @@ def _applies_multiply_reduce(problem: CanonicalConvolution) -> bool:
 
 
 def _cost_multiply_reduce(problem: CanonicalConvolution, best: Best) -> float:
-    return CALL + 2 * TERM * problem.products
+    return CALL + TERM * problem.products
 
 
 def _emit_multiply_reduce(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:
     # The sum runs over the examples, which are the features here, and over the window.
     lhs, rhs = jnp.moveaxis(lhs, (0, -1), (-1, 0)), jnp.moveaxis(rhs, -2, 0)
-    lhs, rhs = lax.optimization_barrier((lhs, rhs))
-    example = problem.bytes_of(math.prod(problem.input) * problem.batch + problem.taps * problem.out_features)
-    chunk = chunk_size(problem.in_features, int(CHUNK // example))
-    sums = sum_over_chunks(lambda a, b: jnp.stack(list(_sums(a, b, problem))), (lhs, rhs), chunk)
+    operands = lax.optimization_barrier((lhs, rhs))
+    terms = problem.positions * (problem.batch // problem.batch_groups)
+    chunk = chunk_size(problem.in_features, MOST_PRODUCTS // terms)
+    sums = sum_over_chunks(lambda a, b: _sums_over_examples(a, b, problem), operands, chunk)
     return sums.reshape(problem.output_shape).astype(problem.out_dtype)
 
 
+def _sums_over_examples(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution) -> jax.Array:
+    """For each feature of a group and each result position the sums, (features out,), over some examples.
+
+    First some examples are summed, in one pass over many features side by side, then these sums over examples and
+    space: XLA computes the sum of an array over all but its last axis one number at a time.
+    """
+    example = problem.bytes_of(math.prod(problem.input) * problem.batch + problem.taps * problem.out_features)
+    chunk = chunk_size(lhs.shape[0], max(FEW_EXAMPLES, int(CHUNK // example)))
+    starts = range(0, lhs.shape[0], chunk)
+    parts = [jnp.stack(list(_sums(lhs[n : n + chunk], rhs[n : n + chunk], problem))) for n in starts]
+    return jnp.sum(jnp.stack(parts), axis=(0, *range(2, 2 + problem.rank)))
+
+
 def _sums(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution) -> Iterator[jax.Array]:
-    """For each feature of a group and each result position the sums, (features out,), over some examples."""
+    """For each feature of a group and each result position the sums over examples, (*window, features out)."""
     groups = problem.batch_groups
     rhs = rhs.astype(problem.accumulator)
     for feature in range(problem.batch // groups):
         seen = _repeated(lhs, feature, problem.out_features // groups, groups).astype(problem.accumulator)
         for tap in Windows.transposed(problem).slices(seen):
-            rows = jnp.sum(tap * rhs, axis=tuple(range(problem.rank)))
-            yield jnp.sum(rows, axis=0)
+            yield functools.reduce(operator.add, (tap[n] * rhs[n] for n in range(tap.shape[0])))
 
 
 def _group(problem: CanonicalConvolution) -> CanonicalConvolution:

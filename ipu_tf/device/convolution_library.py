@@ -24,6 +24,8 @@ OVERPADDED_RATE, GROUPED_RATE, GROUPED_SUM_RATE = 165e3, 40e3, 1e3
 #: with an odd number of features; for each group of it.
 PIXEL, FEW_FEATURES_PIXEL, ODD_TAP, GROUP_PIXEL = 0.003, 0.02, 0.0058, 0.1
 FEW_FEATURES = 32
+#: Features of a result that a core computes side by side.
+LANES = 16
 
 
 def library_convolution(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, layout: ConvLayout) -> jax.Array:
@@ -74,7 +76,7 @@ def _is_worth_guarding(problem: CanonicalConvolution) -> bool:
 
 def _rate(problem: CanonicalConvolution) -> float:
     rates = {
-        LEADING_RATE: problem.leading_contraction,
+        LEADING_RATE * min(1.0, problem.out_features / LANES): problem.leading_contraction,
         VOLUME_RATE: problem.rank > 2,
         DILATED_RATE: not problem.is_plain,
         DOUBLE_RATE: problem.dtype == "float64",

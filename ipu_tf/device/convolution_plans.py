@@ -15,6 +15,7 @@ from ipu_tf.device import (
     convolution_matmul,
     convolution_native,
     convolution_shapes,
+    convolution_shared_taps,
     convolution_transposed,
     onednn,
 )
@@ -25,6 +26,7 @@ _MODULES = (
     convolution_shapes,
     convolution_matmul,
     convolution_filter_gradient,
+    convolution_shared_taps,
     convolution_grouped,
     convolution_transposed,
     convolution_library,

@@ -1,10 +1,10 @@
-"""oneDNN's convolution, which XLA:CPU has compiled in and does not use by itself.
+"""oneDNN's convolution and matrix product, which XLA:CPU has compiled in and does not use by itself.
 
-XLA's own convolution is a product on one core; oneDNN's runs on all of them, for groups of features too. XLA takes a
-custom call of this name, whose configuration is the message `OneDnnConvolutionConfig` of its
-`xla/service/cpu/onednn_config.proto` as JSON. That is no promise of JAX's: a configuration which the compiled code does
-not understand ends the process. So it is used only with the versions of jaxlib that `tests/test_onednn.py` was run
-with, on the platform where they have it.
+XLA's own convolution is a product on one core; oneDNN's runs on all of them, for groups of features too. XLA takes
+custom calls of these names, whose configurations are the messages `OneDnnConvolutionConfig` and `OneDnnMatMulConfig`
+of its `xla/service/cpu/onednn_config.proto` as JSON. That is no promise of JAX's: a configuration which the compiled
+code does not understand ends the process. So it is used only with the versions of jaxlib that `tests/test_onednn.py`
+was run with, on the platform where they have it.
 
 XLA cannot write programs with such calls to disk. Where they are kept there, or exported, there are no such calls.
 """
@@ -18,6 +18,7 @@ import importlib.metadata
 import json
 import platform
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -28,6 +29,7 @@ from ipu_tf.device.convolution_problem import CanonicalConvolution, ConvLayout
 KNOWN = ("0.10.0", "0.10.1", "0.10.2")
 """The versions of jaxlib whose custom call is the one described here."""
 TARGET = "__onednn$convolution"
+PRODUCT = "__onednn$matmul"
 _allowed = contextvars.ContextVar("onednn_allowed", default=True)
 
 
@@ -58,10 +60,26 @@ def convolution(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution) -
     Returns:
         An array of shape `problem.output_shape`.
     """
-    result = jax.ShapeDtypeStruct(problem.output_shape, np.float32)
+    return _call(TARGET, problem.output_shape, {"onednn_conv_config": _configuration(problem)}, lhs, rhs)
+
+
+def product_of_columns(left: jax.Array, right: jax.Array) -> jax.Array:
+    """`left.T @ right`.
+
+    Args:
+        left: `[k, m]`, float32.
+        right: `[k, n]`, float32.
+    """
+    config = {"transpose_a": True, "transpose_b": False, "fusions": {}, "optimization_config": {}}
+    return _call(PRODUCT, (left.shape[1], right.shape[1]), {"onednn_matmul_config": config}, left, right)
+
+
+def _call(target: str, shape: tuple[int, ...], config: dict[str, Any], *operands: jax.Array) -> jax.Array:
     # Version 2: the configuration is a plain string, as XLA's own passes would leave it.
-    call = jax.ffi.ffi_call(TARGET, result, custom_call_api_version=2, legacy_backend_config=_configuration(problem))
-    return call(lhs, rhs)
+    result = jax.ShapeDtypeStruct(shape, np.float32)
+    call = jax.ffi.ffi_call(target, result, custom_call_api_version=2, legacy_backend_config=json.dumps(config))
+    made: jax.Array = call(*operands)
+    return made
 
 
 @functools.cache
@@ -70,7 +88,7 @@ def _compiled_in() -> bool:
     return on_linux and importlib.metadata.version("jaxlib") in KNOWN
 
 
-def _configuration(problem: CanonicalConvolution) -> str:
+def _configuration(problem: CanonicalConvolution) -> dict[str, Any]:
     layout, rank = ConvLayout.canonical(problem.rank), str(problem.rank + 2)
     data = {
         "batch_dim": str(layout.input_batch),
@@ -88,7 +106,7 @@ def _configuration(problem: CanonicalConvolution) -> str:
         "strides": _texts(problem.strides),
         "window_dilations": _texts(problem.window_dilation),
     }
-    config = {
+    return {
         "dims": rank,
         "input": {"dims": rank, "data": data},
         "kernel": {"dims": rank, "filter": kernel},
@@ -96,7 +114,6 @@ def _configuration(problem: CanonicalConvolution) -> str:
         "window": window,
         "feature_groups": str(problem.feature_groups),
     }
-    return json.dumps({"onednn_conv_config": config})
 
 
 def _texts(numbers: Sequence[int]) -> list[str]:
