@@ -52,13 +52,45 @@ class Bound:
 
 def trip_count(module: Module, loop: Any) -> Callable[[Sequence[Any]], int] | None:
     """From a loop's initial carried values to its number of iterations; None for a data-dependent loop."""
-    condition, body = (region.blocks[0] for region in loop.regions)
-    returned = _returned(condition)
-    found = _bounds(module, returned[0], {}, _returned(body))
-    if not found or None in found:
+    bounds = _bounds_of(module, loop)
+    if bounds is None:
         return None
-    bounds = [bound for bound in found if bound is not None]
     return lambda carry: min(bound.trips(carry) for bound in bounds)
+
+
+def most_trips(module: Module, loop: Any) -> int | None:
+    """How many iterations a counted `stablehlo.while` has at most, as far as the program itself says; else None.
+
+    A limit may be the counter of another loop after it, as in the loop that computes the gradients of one.
+    """
+    known = []
+    for bound in _bounds_of(module, loop) or ():
+        start = _at_most(module, loop.operands[bound.index.index], exactly=True)
+        limit = bound.limit if isinstance(bound.limit, int) else _at_most(module, loop.operands[bound.limit.index])
+        if start is not None and limit is not None:
+            known.append(dataclasses.replace(bound, index=Carried(0), limit=limit).trips((start,)))
+    return min(known, default=None)
+
+
+def _bounds_of(module: Module, loop: Any) -> list[Bound] | None:
+    """The bounds whose conjunction is a loop's condition; None for a data-dependent loop."""
+    condition, body = (region.blocks[0] for region in loop.regions)
+    found = _bounds(module, _returned(condition)[0], {}, _returned(body))
+    return None if not found or None in found else [bound for bound in found if bound is not None]
+
+
+def _at_most(module: Module, value: Any, exactly: bool = False) -> int | None:
+    """The most that a whole number outside of loops can be."""
+    value = _behind(value, {})
+    operation = _operation(value)
+    if operation is None:
+        return None
+    if operation.name != "stablehlo.while" or exactly:
+        return _constant(operation)
+    place = list(operation.results).index(value)
+    step = _step(Carried(place), _returned(operation.regions[1].blocks[0]))
+    start, trips = _at_most(module, operation.operands[place]), most_trips(module, operation)
+    return None if step is None or step < 0 or start is None or trips is None else start + step * trips
 
 
 def _returned(block: Any) -> Any:

@@ -13,7 +13,9 @@ from ipu_tf.lowering.accumulation_rules import check_accumulation
 from ipu_tf.lowering.branch_rows import empty_rows, give_rows
 from ipu_tf.lowering.hidden_state import keys_used
 from ipu_tf.lowering.op import Op
+from ipu_tf.lowering.rules.deferred_products import DeferredProducts, deferred_products
 from ipu_tf.lowering.rules.registry import rule
+from ipu_tf.lowering.trip_count import most_trips
 
 
 @rule("func.call")
@@ -25,6 +27,8 @@ def _call(importer: Any, op: Op, *operands: jax.Array) -> list[jax.Array]:
 def _while(importer: Any, op: Op, *operands: jax.Array) -> list[jax.Array]:
     condition_block, body_block = op.regions
     check_accumulation(importer.module, op.operation, operands)
+    if most_trips(importer.module, op.operation) == 0:
+        return list(operands)  # XLA runs one with steps of more than 1 once
     outer, inner = _parted(importer, op)
     if ITERATION in inner:
         inner[ITERATION] = jnp.int32(0)
@@ -34,17 +38,28 @@ def _while(importer: Any, op: Op, *operands: jax.Array) -> list[jax.Array]:
             (going_on,) = importer.run_block(condition_block, carry[1])
         return jnp.reshape(going_on, ())
 
+    deferred = deferred_products(importer.module, op.operation) if importer.arithmetic is None else None
+
     def body(carry: Any) -> Any:
-        with importer.branch(carry[0]) as hidden:
-            values = importer.run_block(body_block, carry[1])
-        if ITERATION in hidden:
-            hidden[ITERATION] = hidden[ITERATION] + 1
-        return hidden, tuple(values)
+        hidden, values, kept = carry
+        with importer.branch(hidden) as after:
+            results = importer.run_block(body_block, values)
+            kept = kept if deferred is None else _kept(deferred, kept, importer)
+        if ITERATION in after:
+            after[ITERATION] = after[ITERATION] + 1
+        results = results if deferred is None else deferred.unchanged(values, results)
+        return after, tuple(results), kept
 
     start = tuple(jnp.asarray(value) for value in operands)
-    inner, values = lax.while_loop(condition, body, (inner, start))
+    room: Any = () if deferred is None else (jnp.int32(0), deferred.room())
+    inner, values, kept = lax.while_loop(condition, body, (inner, start, room))
     importer.hidden.update(inner | outer)
-    return list(values)
+    return list(values) if deferred is None else deferred.totals(values, kept[1])
+
+
+def _kept(deferred: DeferredProducts, kept: Any, importer: Any) -> Any:
+    trip, room = kept
+    return trip + 1, deferred.kept(room, importer.read(deferred.names), trip)
 
 
 @rule("stablehlo.case", "stablehlo.if")

@@ -17,15 +17,14 @@ import numpy as np
 from jax import lax
 
 from ipu_tf.lowering.jax_private import stablehlo
-from ipu_tf.lowering.op import Op
+from ipu_tf.lowering.op import Op, array_type
 from ipu_tf.lowering.rules.attributes import precision
 from ipu_tf.lowering.rules.registry import Importer, rule
 
 
 @rule("stablehlo.dot")
 def _dot(importer: Importer, op: Op, left: jax.Array, right: jax.Array) -> jax.Array:
-    contracting = ((left.ndim - 1,), (0,))
-    return _product(op, left, right, (contracting, ((), ())))
+    return _product(op, left, right, _dimensions(op))
 
 
 @rule("stablehlo.dot_general")
@@ -42,7 +41,7 @@ def summed_product(importer: Importer, total: Op) -> jax.Array | None:
         importer: has the operands of the product.
         total: a `stablehlo.reduce` that adds, from zero.
     """
-    owner = _only_used_here(total.operation.operands[0])
+    owner = only_used_here(total.operation.operands[0])
     if len(total.operation.operands) != 2 or owner is None or owner.name != "stablehlo.dot_general":
         return None
     op, summed = Op(owner), total.integers("dimensions")
@@ -56,7 +55,23 @@ def summed_product(importer: Importer, total: Op) -> jax.Array | None:
     return _product(op, left, right, ((more[0], more[1]), (kept[0], kept[1])))
 
 
-def _only_used_here(value: Any) -> Any:
+def is_matrix_product(op: Op) -> bool:
+    """Whether an op is a product of two matrices, in float32."""
+    if op.name not in ("stablehlo.dot", "stablehlo.dot_general") or op.has("algorithm"):
+        return False
+    contracting, batching = _dimensions(op)
+    types = [array_type(str(value.type)) for value in (*op.operation.operands, op.operation.results[0])]
+    matrices = all(len(each.shape) == 2 and each.dtype == np.float32 for each in types)
+    return matrices and not batching[0] and len(contracting[0]) == 1
+
+
+def sum_of_matrix_products(op: Op, left: jax.Array, right: jax.Array) -> jax.Array:
+    """The sum of what a matrix product gives for `left[t]` and `right[t]`, as one product."""
+    (of_left,), (of_right,) = _dimensions(op)[0]
+    return _product(op, left, right, (((0, of_left + 1), (0, of_right + 1)), ((), ())))
+
+
+def only_used_here(value: Any) -> Any:
     """The operation that computes a value, ops that change nothing left out; None if others need its result too."""
     while len(list(value.uses)) == 1 and hasattr(value.owner, "operands"):
         if not _changes_nothing(value.owner):
@@ -74,6 +89,8 @@ def _changes_nothing(operation: Any) -> bool:
 
 def _dimensions(op: Op) -> Any:
     """Contracting and batch dimensions of both sides, as `lax.dot_general` takes them."""
+    if op.name == "stablehlo.dot":
+        return ((len(array_type(str(op.operation.operands[0].type)).shape) - 1,), (0,)), ((), ())
     numbers = stablehlo.DotDimensionNumbers(op.attribute("dot_dimension_numbers"))
     contracting = tuple(numbers.lhs_contracting_dimensions), tuple(numbers.rhs_contracting_dimensions)
     return contracting, (tuple(numbers.lhs_batching_dimensions), tuple(numbers.rhs_batching_dimensions))
