@@ -28,6 +28,29 @@ json.dump([kept, [faults() for _ in range(4)]], sys.stdout)
 """
 
 
+COMPILER = """
+import json, sys
+import jax, jax.numpy as jnp, numpy as np
+from ipu_tf.device.host_memory import keep_freed_memory
+
+keep_freed_memory()
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4 // 1024
+
+pieces = [np.ones(100_000, np.uint8) for _ in range(2000)]
+pieces = pieces[::500]
+sizes = [resident()]
+for seconds in (0.01, 5.0):
+    jax.monitoring.record_event_duration_secs("/jax/core/compile/backend_compile_duration", seconds)
+    sizes.append(resident())
+heard = []
+jax.monitoring.register_event_duration_secs_listener(lambda event, duration_secs, **about: heard.append(event))
+jax.jit(lambda x: x + 1)(jnp.ones(3))
+json.dump([sizes, "/jax/core/compile/backend_compile_duration" in heard], sys.stdout)
+"""
+
+
 def faults_of_blocks(keep: str) -> tuple[bool, list[int]]:
     """Whether memory is kept, and the page faults of four blocks of 64 MiB, one after the other."""
     variables = {**os.environ, "IPU_TF_KEEP_MEMORY": keep}
@@ -44,6 +67,15 @@ def test_a_block_is_had_again_without_new_pages() -> None:
     kept, faults = faults_of_blocks("0")
     assert not kept
     assert min(faults) > 16
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mallopt is glibc's; elsewhere nothing is changed")
+def test_what_the_compiler_has_freed_is_given_back() -> None:
+    ran = subprocess.run([sys.executable, "-c", COMPILER], capture_output=True, text=True, check=True)
+    (before, short, long), told = json.loads(ran.stdout)
+    assert told, "JAX does not tell of compilations by this name any more: see `ipu_tf/device/host_memory.py`"
+    assert abs(before - short) < 20
+    assert short - long > 150
 
 
 def test_other_settings_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,9 @@ An execution needs memory for intermediate results, tens of megabytes for a smal
 at its end. The C library gives blocks of that size back to the system at once and asks for them again for the next
 execution, and the system clears every page of them on first use: a quarter of the time of a training step, measured
 where an execution is one step.
+
+What the compiler has freed is another matter: hundreds of megabytes, in pieces, of which programs use little. That is
+given back when a program is compiled, before it runs.
 """
 
 from __future__ import annotations
@@ -11,12 +14,17 @@ from __future__ import annotations
 import ctypes
 import functools
 
+import jax
+
 from ipu_tf.device.environment import keeps_freed_memory
 
 # The parameters of glibc's mallopt (malloc.h): when to trim the heap, how much to ask for, how many blocks to map.
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
 _NEVER = 2**31 - 1
 _AT_ONCE = 64 * 2**20
+_COMPILED = "/jax/core/compile/backend_compile_duration"
+#: Compilations shorter than this leave little, and looking for it takes a millisecond.
+_LONG_SECONDS = 0.3
 
 
 @functools.cache
@@ -29,8 +37,15 @@ def keep_freed_memory() -> bool:
     Returns:
         Whether memory is kept now.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None or not keeps_freed_memory():
+    library = ctypes.CDLL(None)
+    mallopt, trim = getattr(library, "mallopt", None), getattr(library, "malloc_trim", None)
+    if mallopt is None or trim is None or not keeps_freed_memory():
         return False
+
+    def give_back(event: str, duration_secs: float, **about: str | int) -> None:
+        if event == _COMPILED and duration_secs > _LONG_SECONDS:
+            trim(0)
+
+    jax.monitoring.register_event_duration_secs_listener(give_back)
     settings = ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, _NEVER), (_M_TOP_PAD, _AT_ONCE))
     return all(mallopt(parameter, value) == 1 for parameter, value in settings)
