@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -51,23 +52,59 @@ def call_costs(plan: StagePlan, micro_batch_size: int) -> tuple[list[CallCost], 
     Returns:
         The cost of each call of the plan, and the bytes of each value by its number.
     """
-    costs: list[CallCost] = []
-    sizes: dict[int, int] = {}
+    specs = _specs(plan.model, micro_batch_size)
+    counted = _counted_by_tensorflow if keras.backend.backend() == "tensorflow" else _counted_by_jax
+    values, flops = counted(plan, specs)
     seen: set[int] = set()
+    costs = [_cost(call, flops[place], values, seen) for place, call in enumerate(plan.calls)]
+    return costs, {number: _bytes(value) for number, value in values.items()}
+
+
+Counted = tuple[dict[int, Any], list[float]]
+"""The values of a model by their numbers, as they are while it is traced, and the operations of each of its calls."""
+
+
+def _counted_by_tensorflow(plan: StagePlan, specs: Sequence[tf.TensorSpec]) -> Counted:
+    known: dict[int, Any] = {}
+    flops: list[float] = []
 
     def trace(*tensors: tf.Tensor) -> None:
-        known: dict[int, Any] = dict(zip(plan.carried[0], tensors, strict=True))
+        known.update(zip(plan.carried[0], tensors, strict=True))
         graph = tf.compat.v1.get_default_graph()
         with keras_graphs.model_call(plan.model, training=False, first=True):
             for call in plan.calls:
                 before = len(graph.get_operations())
                 outputs = run_call(call, known, False)
                 known.update(zip(call.outputs, outputs, strict=True))
-                costs.append(_cost(call, known, graph.get_operations()[before:], outputs, seen))
-        sizes.update({number: _bytes(value) for number, value in known.items()})
+                flops.append(_of_ops(call, known, graph.get_operations()[before:], outputs))
 
-    tf.function(trace, autograph=False).get_concrete_function(*_specs(plan.model, micro_batch_size))
-    return costs, sizes
+    tf.function(trace, autograph=False).get_concrete_function(*specs)
+    return known, flops
+
+
+def _counted_by_jax(plan: StagePlan, specs: Sequence[tf.TensorSpec]) -> Counted:
+    import jax
+
+    from keras_ipu.jax_flops import flops_of
+
+    known: dict[int, Any] = {}
+    flops: list[float] = []
+
+    def trace(*arrays: Any) -> None:
+        known.update(zip(plan.carried[0], arrays, strict=True))
+        with keras.StatelessScope(), keras_graphs.model_call(plan.model, training=False, first=True):
+            for call in plan.calls:
+                taken = sorted(set(call.inputs.values()))
+                given = [known[number] for number in taken]
+                flops.append(flops_of(functools.partial(_called, call, taken), *given))
+                known.update(zip(call.outputs, run_call(call, known, False), strict=True))
+
+    jax.eval_shape(trace, *(jax.ShapeDtypeStruct(tuple(spec.shape), spec.dtype.as_numpy_dtype) for spec in specs))
+    return known, flops
+
+
+def _called(call: LayerCall, taken: Sequence[int], *values: Any) -> list[Any]:
+    return run_call(call, dict(zip(taken, values, strict=True)), False)
 
 
 def _specs(model: Any, micro_batch_size: int) -> list[tf.TensorSpec]:
@@ -80,25 +117,27 @@ def _specs(model: Any, micro_batch_size: int) -> list[tf.TensorSpec]:
     return specs
 
 
-def _cost(
-    call: LayerCall, known: dict[int, Any], ops: Sequence[Any], outputs: Sequence[Any], seen: set[int]
-) -> CallCost:
+def _cost(call: LayerCall, flops: float, values: dict[int, Any], seen: set[int]) -> CallCost:
     weights = [w for w in getattr(call.layer, "weights", ()) if id(w) not in seen]
     seen.update(map(id, weights))
     trained = [w for w in weights if w.trainable]
-    counted = [op_flops(op) for op in ops]
-    flops = sum(number for number in counted if number is not None)
-    if None in counted:
-        loops = any(op.type in LOOPS for op in ops)
-        flops += _by_weights(call.layer, known[next(iter(call.inputs.values()))] if loops else outputs[0])
     return CallCost(
         call=call,
         flops=flops,
         parameters=sum(elements(w.shape) for w in trained),
         parameter_bytes=sum(map(_bytes, weights)),
         training_bytes=sum(map(_bytes, trained)),
-        output_bytes=sum(map(_bytes, outputs)),
+        output_bytes=sum(_bytes(values[number]) for number in call.outputs),
     )
+
+
+def _of_ops(call: LayerCall, known: dict[int, Any], ops: Sequence[Any], outputs: Sequence[Any]) -> float:
+    counted = [op_flops(op) for op in ops]
+    flops = sum(number for number in counted if number is not None)
+    if None in counted:
+        loops = any(op.type in LOOPS for op in ops)
+        flops += _by_weights(call.layer, known[next(iter(call.inputs.values()))] if loops else outputs[0])
+    return flops
 
 
 def _by_weights(layer: Any, tensor: Any) -> float:

@@ -33,14 +33,18 @@ def _captured_for(optimizer: Any) -> Iterator[None]:
             # A context is open until its gradients are asked for.
             _ = context.captured_gradients
             return
-        stock = optimizer.apply_gradients
+        stock, others = optimizer.apply_gradients, vars(optimizer).get("apply_gradients")
 
         def apply_gradients(*args: Any, **kwargs: Any) -> Any:
             return stock(*args, **{"captured_grads": context.captured_gradients, **kwargs})
 
-        # Keras's training step knows nothing of captured gradients: it calls what it finds on the object.
+        # Keras's training step knows nothing of captured gradients: it calls what it finds on the object, where what
+        # splits updates may already be.
         optimizer.apply_gradients = apply_gradients
         try:
             yield
         finally:
-            del optimizer.apply_gradients
+            if others is None:
+                del optimizer.apply_gradients
+            else:
+                optimizer.apply_gradients = others

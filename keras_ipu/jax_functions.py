@@ -6,13 +6,14 @@ model's variables before an epoch, and gives it back after.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 
-from ipu_tf.emulation import EmulationError
+from ipu_tf.emulation import EmulationError, record_ignored
 from ipu_tf.jax_feed import JaxFeed
 from ipu_tf.jax_step_loop import JaxRan, JaxStepLoop, UpdateRule, Updates
 from ipu_tf.pipeline import refuse_devices
@@ -21,6 +22,7 @@ from keras_ipu import keras_private
 from keras_ipu.async_callbacks import AsynchronousRun, current_run
 from keras_ipu.data_rules import tell_cast
 from keras_ipu.effective_batch import tell_effective_batch
+from keras_ipu.jax_captured_gradients import step_capture
 from keras_ipu.jax_epoch import JaxElements
 from keras_ipu.jax_logs import joined_rows, reduced_rows
 from keras_ipu.jax_state import LentState, ReplicaState
@@ -32,7 +34,7 @@ from keras_ipu.split import Split, split_of
 State = tuple[list[Any], ...]
 Step = Callable[[State, Any], tuple[Any, State]]
 
-_TRAIN = ("trainable_variables", "non_trainable_variables", "optimizer_variables", "metrics_variables")
+_ONE_LOOP = "with Keras on JAX the pipeline is one loop on one device, which keeps one micro-batch"
 _TEST = ("trainable_variables", "non_trainable_variables", "metrics_variables")
 _PREDICT = ("trainable_variables", "non_trainable_variables")
 
@@ -62,7 +64,7 @@ def _predict_step(model: Any) -> Step:
     return step
 
 
-TRAIN = Kind(_TRAIN, lambda model: model.train_step, training=True)
+TRAIN = Kind(keras_private.TRAINING_STATE, lambda model: model.train_step, training=True)
 TEST = Kind(_TEST, lambda model: model.test_step)
 PREDICT = Kind(_PREDICT, _predict_step, predicts=True)
 
@@ -124,9 +126,10 @@ class JaxFunction:
             watching: whose callbacks are called for each step, or None.
             keep: whether the arrays of the state are kept, for the device to run on copies.
         """
-        steps, feed = self._model.steps_per_execution, JaxFeed(iterator, on_cast=tell_cast)
         if isinstance(iterator, JaxElements):
             steps, feed = iterator.steps, iterator.feed
+        else:
+            steps, feed = self._model.steps_per_execution, JaxFeed(iterator, on_cast=tell_cast)
         training = self._kind.training
         count = accumulation_steps(self._model, steps) if training else 1
         check_micro_batch_count(self._model, count if training else steps, training)
@@ -163,10 +166,12 @@ class JaxFunction:
         key = (str(spec), tuple(map(len, state)), split, all_rows, stepwise, target(ordinal, split.shards))
         if key not in self._loops:
             if self._kind.training:
-                batch = next((leaf.shape[0] for leaf in jax.tree.leaves(spec) if leaf.shape), 1)
-                tell_effective_batch(self._model.name, batch, split.micro_batches, split.replicas)
+                shapes = (leaf.shape for leaf in jax.tree.leaves(spec))
+                tell_effective_batch(self._model.name, shapes, split.micro_batches, split.replicas)
             if is_pipelined(self._model):
                 refuse_devices(f"{self._model.name} runs on Keras's JAX backend, whose steps are not cut into stages")
+                mode = options_of(self._model).pipelining_kwargs.get("recomputation_mode")
+                record_ignored("pipeline.recomputation_mode", mode, _ONE_LOOP)
             rule = UpdateRule(split.micro_batches, split.reduction, self._accumulators(split), split.replicas)
             step = _split_step(self._model, self._kind)
             self._loops[key] = JaxStepLoop(step, state, (), spec, rule, ordinal, all_rows, split.shards, stepwise)
@@ -187,16 +192,23 @@ def _split_step(model: Any, kind: Kind) -> Any:
     """A step whose optimizer sees the gradients of all micro-batches and replicas at once."""
 
     def step(state: State, constants: Any, batch: Any, updates: Updates) -> tuple[Any, State]:
-        if not kind.training or model.optimizer is None:
+        if not kind.training:
             return _listed(kind.step(model)(state, batch))
 
         def apply(stock: Any, slots: list[Any], gradients: list[Any], weights: list[Any]) -> Any:
-            return updates.apply(gradients, lambda complete: stock(slots, complete, weights), (weights, slots))
+            def update(complete: list[Any]) -> Any:
+                return handed(lambda: stock(slots, complete, weights))
 
-        with keras_private.stateless_applying(model.optimizer, apply):
+            return updates.apply(gradients, update, (weights, slots))
+
+        with step_capture(model.optimizer) as handed, _applying(model.optimizer, apply):
             return _listed(kind.step(model)(state, batch))
 
     return step
+
+
+def _applying(optimizer: Any, ours: Any) -> contextlib.AbstractContextManager[None]:
+    return contextlib.nullcontext() if optimizer is None else keras_private.stateless_applying(optimizer, ours)
 
 
 def _listed(result: tuple[Any, Any]) -> tuple[Any, State]:

@@ -17,6 +17,19 @@ import jax.numpy as jnp
 from keras_ipu import keras_private
 
 
+def separate(model: Any) -> None:
+    """Gives variables of a model that hold one array arrays of their own: a run takes over those that it is given.
+
+    Keras has such variables where, at the end of `fit`, weights are given their averages.
+    """
+    held: set[int] = set()
+    for variable in (*model.variables, *(model.optimizer.variables if model.optimizer else ())):
+        array = variable.value
+        if id(array) in held:
+            variable.assign(jnp.copy(array))
+        held.add(id(array))
+
+
 @dataclasses.dataclass(frozen=True)
 class _Kept:
     shown: weakref.ref[Any]

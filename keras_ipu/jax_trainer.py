@@ -24,7 +24,7 @@ from keras_ipu.host_view import BatchHostView, with_host_view
 from keras_ipu.jax_epoch import JaxEpochIterator
 from keras_ipu.jax_functions import PREDICT, TEST, TRAIN, JaxFunction
 from keras_ipu.jax_logs import reduced_rows
-from keras_ipu.jax_state import ReplicaState
+from keras_ipu.jax_state import ReplicaState, separate
 from keras_ipu.ownership import is_ipu_model, on_device
 from keras_ipu.runnable import check_runnable, compile_arguments
 from keras_ipu.split import replica_count
@@ -88,6 +88,7 @@ def _running(model: Any, doing: str) -> Iterator[None]:
         if is_ipu_model(model):
             check_runnable(model)
             replicas = replica_count(model)
+            separate(model)
             within.enter_context(stock_iterators())
             within.enter_context(asynchronous(model, doing, replicas, reduced_rows))
         token = _replicas.set(replicas)

@@ -7,7 +7,6 @@ from typing import Any
 
 import keras
 
-from ipu_tf.emulation import EmulationError
 from keras_ipu import graph, keras_graphs, keras_hooks, saving
 from keras_ipu.extensions import IPUModelAttribute, extension_attributes
 from keras_ipu.graph import ModelKind, kind_of
@@ -47,18 +46,8 @@ def _add_attributes() -> None:
     attributes |= {name: IPUModelAttribute(name, get) for name, get in READ_ONLY.items()}
     for name, ours in {"save_assets": saving.save_assets, "load_assets": saving.load_assets}.items():
         attributes[name] = IPUModelAttribute(name, functools.partial(functools.partial, ours))
-    if keras.backend.backend() != "tensorflow":
-        attributes["export_for_ipu_serving"] = IPUModelAttribute("export_for_ipu_serving", lambda model: _no_serving)
     for name, attribute in attributes.items():
         keras_hooks.add_attribute(keras.Model, name, attribute)
-
-
-def _no_serving(*args: Any, **kwargs: Any) -> None:
-    raise EmulationError(
-        "`export_for_ipu_serving` writes a SavedModel, which takes Keras's TensorFlow backend. Received: the "
-        f"{keras.backend.backend()} backend. Save the model with `model.save`, load it in a program with "
-        "KERAS_BACKEND=tensorflow and export it there."
-    )
 
 
 def _is_subclassed(model: Any) -> bool:

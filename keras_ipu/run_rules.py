@@ -174,12 +174,18 @@ def _check_minimize(model: Any, pipelined: bool) -> None:
     splits = pipelined or (options_of(model).gradient_accumulation_steps or 1) > 1
     optimizer = model.optimizer if splits and model.compiled else None
     while optimizer is not None:
-        if hasattr(optimizer, "minimize"):
+        if hasattr(optimizer, "minimize") and not _minimizes_as_fit_does(optimizer):
             raise ValueError(
                 "When using Gradient Accumulation or Pipelining, the provided optimizer must not override "
                 f"OptimizerV2.minimize. Received: {type(optimizer).__name__}. Override `apply` instead."
             )
         optimizer = getattr(optimizer, "inner_optimizer", None)
+
+
+def _minimizes_as_fit_does(optimizer: Any) -> bool:
+    """Whether `minimize` is one of this package's, which does nothing that `fit` leaves out."""
+    owner = next((kind for kind in type(optimizer).__mro__ if "minimize" in vars(kind)), None)
+    return owner is not None and owner.__module__.startswith("keras_ipu.")
 
 
 def _check_shared_layers(model: Any) -> None:

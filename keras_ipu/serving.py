@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from ipu_tf.serving import step_loop
 from ipu_tf.serving_export import Served, export
-from ipu_tf.serving_rules import check_signatures, checked_directory, input_signature
+from ipu_tf.serving_rules import Step, check_signatures, checked_directory, input_signature
 from keras_ipu import keras_graphs
 from keras_ipu.graph import ModelKind, graph_of, kind_of
 
@@ -57,11 +57,7 @@ class ServingMethods:
         """
         directory = checked_directory(export_dir, purge_export_dir)
         structure, signature = _inputs(self, None if batch_size is None else int(batch_size))
-
-        def predict_step(*tensors: tf.Tensor) -> Any:
-            inputs = keras.tree.pack_sequence_as(structure, list(tensors))
-            return keras.tree.flatten(self(inputs, training=False))  # type: ignore[operator]
-
+        predict_step = _predict_step(self, structure, signature)
         check_signatures(
             predict_step,
             signature,
@@ -85,6 +81,20 @@ class ServingMethods:
             ),
             directory,
         )
+
+
+def _predict_step(model: Any, structure: Any, signature: list[tf.TensorSpec]) -> Step:
+    """A function from the tensors of a model's inputs, in order, to those of its outputs."""
+    if keras.backend.backend() == "jax":
+        from keras_ipu import jax_serving
+
+        return jax_serving.predict_step(model, structure, signature)
+
+    def predict_step(*tensors: tf.Tensor) -> Any:
+        inputs = keras.tree.pack_sequence_as(structure, list(tensors))
+        return keras.tree.flatten(model(inputs, training=False))
+
+    return predict_step
 
 
 def _inputs(model: Any, batch_size: int | None) -> tuple[Any, list[tf.TensorSpec]]:

@@ -60,18 +60,27 @@ assert float(als.loss_scaling_factor) == 2.0**8
 made = model(
     layers.LSTM(6, return_sequences=True, dropout=0.5), layers.GRU(6, return_sequences=True), layers.GroupNorm(),
     layers.InstanceNorm(), layers.LayerNorm(), layers.SerialDense(4, 2, "kernel_rows"), layers.Dropout(0.5),
-    layers.RecomputationCheckpoint(),
+    layers.RecomputationCheckpoint(), layers.AssumeEqualAcrossReplicas(),
 )
 made.compile("sgd", "mse")
 losses = made.fit(x, y, batch_size=12, epochs=2, verbose=0).history["loss"]
 table = layers.Embedding(3, 2, "ones")(np.zeros((1, 2), "int32"))
 output, context = layers.EffectiveTransformer(2, 8)([x[:, :, 0], np.ones(12, "int32")] * 2)
-try:
-    layers.CTCLoss()(np.ones((1, 1), "int32"), x[:1], np.ones(1, "int32"), np.ones(1, "int32"))
-except NotImplementedError as error:
-    refusal = str(error)
+refused, refusals = {
+    "ctc": lambda: layers.CTCInferenceLayer()(x[:1], np.ones(1, "int32")),
+    "ctc predictions": lambda: layers.CTCPredictionsLayer()(x[:1], np.ones(1, "int32")),
+    "f8": lambda: layers.ConvertToF8()(x[0], np.zeros((), "uint8")),
+    "from f8": lambda: layers.ConvertFromF8()([x[0], np.zeros((), "uint8")]),
+    "minimize": lambda: als.minimize(lambda: 1.0, []),
+    "get_gradients": lambda: als.get_gradients(1.0, []),
+}, {}
+for name, call in refused.items():
+    try:
+        call()
+    except NotImplementedError as error:
+        refusals[name] = str(error)
 shapes = {"table": table.shape, "output": output.shape}
-print(json.dumps({"weights": weights, "losses": losses, "refusal": refusal, **shapes}))
+print(json.dumps({"weights": weights, "losses": losses, "refusals": refusals, **shapes}))
 """
 
 
@@ -100,5 +109,16 @@ def test_layers_train(found: dict[str, list[float]]) -> None:
     assert (found["table"], found["output"]) == ([1, 2, 2], [12, 2])
 
 
-def test_what_needs_tensorflow_says_so(found: dict[str, str]) -> None:
-    assert "CTCLoss computes with TensorFlow. Received: Keras's jax backend." in found["refusal"]
+REFUSALS = {
+    "ctc": "CTCInferenceLayer computes with TensorFlow. Received: Keras's jax backend. Set KERAS_BACKEND=tensorflow.",
+    "ctc predictions": "CTCPredictionsLayer computes with TensorFlow. Received: Keras's jax backend.",
+    "f8": "ConvertToF8 computes with TensorFlow. Received: Keras's jax backend.",
+    "from f8": "ConvertFromF8 computes with TensorFlow. Received: Keras's jax backend.",
+    "minimize": "`ALSOptimizer.minimize` differentiates with TensorFlow. Received: Keras's jax backend. Use `fit`,",
+    "get_gradients": "`ALSOptimizer.get_gradients` differentiates with TensorFlow. Received: Keras's jax backend.",
+}
+
+
+@pytest.mark.parametrize("name", sorted(REFUSALS))
+def test_what_needs_tensorflow_says_so(found: dict[str, dict[str, str]], name: str) -> None:
+    assert REFUSALS[name] in found["refusals"][name]

@@ -1,4 +1,7 @@
-"""Layers that capture gradients, and how the gradients reach the optimizer."""
+"""Layers that capture gradients, and how the gradients reach the optimizer.
+
+Run with Keras on TensorFlow here, on JAX by `test_keras_on_jax.py`.
+"""
 
 from __future__ import annotations
 
@@ -8,40 +11,44 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from ipu_tf.eager.backprop import GradientCaptureTape, num_gradient_collection_tapes
+from ipu_tf.eager.backprop import GradientCaptureContext, num_gradient_collection_tapes
 from keras_ipu.layers import CaptureActivationGradients, CaptureUpstreamGradients
 from keras_ipu.optimizers import ALSOptimizer, GradientAccumulationOptimizer
 from tests.device_counts import device_work
 from tests.keras_parity import numbers
+from tests.layer_gradients import gradients_of
 from tests.one_ipu import strategy as strategy
 
-layers = keras.layers
+layers, ops = keras.layers, keras.ops
 X, Y = numbers(8, 3), numbers(8, 2, seed=1)
+
+
+def differentiated(layer: Any, loss: Callable[[Any], Any]) -> tuple[dict[str, list[Any]], list[Any]]:
+    """What was captured while a loss of a layer's output was differentiated, and the weights' gradients."""
+    layer(X)  # builds it
+    with GradientCaptureContext() as context:
+        gradients = gradients_of(layer, lambda: loss(layer(X)))
+    return context.captured_gradients, gradients
 
 
 def test_the_gradient_of_the_output_is_captured() -> None:
     layer = CaptureUpstreamGradients(layers.Dense(2, name="inner"))
-    with GradientCaptureTape() as tape:
-        loss = tf.reduce_sum(tf.square(layer(X)))
-    grads = tape.gradient(loss, layer.trainable_variables)
+    captured, gradients = differentiated(layer, lambda output: ops.sum(ops.square(output)))
     assert layer.name == layer.tag == "inner_cug"
-    np.testing.assert_allclose(tape.captured_gradients["inner_cug"][0], 2 * layer(X), rtol=1e-5)
-    np.testing.assert_allclose(grads[0], tf.transpose(X) @ (2 * layer(X)), rtol=1e-4)
+    output = np.asarray(layer(X))
+    np.testing.assert_allclose(captured["inner_cug"][0], 2 * output, rtol=1e-5)
+    np.testing.assert_allclose(gradients[0], X.T @ (2 * output), rtol=1e-4)
 
 
 def test_the_gradient_of_an_activations_input_is_captured() -> None:
     stock = layers.Dense(2, activation="tanh", name="inner")
-    before = stock(X)
+    before = np.asarray(stock(X))
     layer = CaptureActivationGradients(stock)
-    with GradientCaptureTape() as tape:
-        loss = tf.reduce_sum(layer(X))
-    tape.gradient(loss, layer.trainable_variables)
+    captured, _ = differentiated(layer, ops.sum)
     # A built layer keeps its weights.
     np.testing.assert_allclose(layer(X), before, rtol=1e-6)
-    wanted = 1 - tf.square(before)
-    np.testing.assert_allclose(tape.captured_gradients["inner_cag_activation"][0], wanted, rtol=1e-4)
+    np.testing.assert_allclose(captured["inner_cag_activation"][0], 1 - before**2, rtol=1e-4)
 
 
 class TwoActivations(keras.layers.Layer):
@@ -106,7 +113,7 @@ def test_a_layer_is_serialised(wrapper: Any) -> None:
 
 def test_training_is_passed_on() -> None:
     layer = CaptureUpstreamGradients(layers.Dropout(0.5))
-    assert np.any(layer(np.ones((4, 8), np.float32), training=True).numpy() == 0)
+    assert np.any(np.asarray(layer(np.ones((4, 8), np.float32), training=True)) == 0)
     np.testing.assert_array_equal(layer(X), X)
 
 
@@ -151,7 +158,7 @@ def test_captured_gradients_in_fit_of_automatic_loss_scaling(strategy: Any) -> N
         model.compile(optimizer, "mse", steps_per_execution=2)
     model.fit(X, Y, batch_size=4, verbose=0)
     # Those of the last micro-batch: 4 samples of 2.
-    assert optimizer.inner_optimizer.histogram.numpy().tolist() == [8.0, 0.0]
+    assert np.asarray(optimizer.inner_optimizer.histogram).tolist() == [8.0, 0.0]
 
 
 def test_an_optimizer_that_ignores_them_trains_as_ever(strategy: Any) -> None:

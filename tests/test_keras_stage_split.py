@@ -1,4 +1,7 @@
-"""Stages of Keras models found by what layers cost: estimates, balance, given stages, and what is printed."""
+"""Stages of Keras models found by what layers cost: estimates, balance, given stages, and what is printed.
+
+Run with Keras on TensorFlow here, on JAX by `test_keras_on_jax.py`.
+"""
 
 from __future__ import annotations
 

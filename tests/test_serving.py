@@ -82,7 +82,9 @@ def test_the_function_and_the_saved_model_agree(tmp_path: Path) -> None:
 def test_stock_tensorflow_runs_what_was_exported(tmp_path: Path) -> None:
     """In a process without this project: plain steps, pipelines, Keras models, and ops that only the device knows."""
     w = tf.Variable([1.0, 2.0, 3.0, 4.0])
+    largest = lambda x, unused: tf.math.top_k(cross_replica_sum(x * w), 2)[1]  # noqa: E731
     serving.export_single_step(lambda x: x * w, tmp_path / "plain", 2, [F4], output_names="y")
+    serving.export_single_step(largest, tmp_path / "largest", 2, [F4, F4], output_names="y")
     serving.export_single_step(lambda x: cross_replica_sum(x * w) + 1, tmp_path / "marker", 2, [F4], output_names="y")
     serving.export_pipeline(
         [lambda x: x + w, lambda x: (x * 2, x)],
@@ -95,7 +97,7 @@ def test_stock_tensorflow_runs_what_was_exported(tmp_path: Path) -> None:
         model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2, kernel_initializer="ones")])
         model.compile(steps_per_execution=4)
     model.export_for_ipu_serving(tmp_path / "keras", batch_size=1)
-    paths = [str(tmp_path / name) for name in ("plain", "marker", "pipeline", "keras")]
+    paths = [str(tmp_path / name) for name in ("plain", "marker", "pipeline", "keras", "largest")]
     environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
     done = subprocess.run(
         [sys.executable, "-c", STOCK, *paths], capture_output=True, text=True, check=False, env=environment
@@ -107,6 +109,7 @@ def test_stock_tensorflow_runs_what_was_exported(tmp_path: Path) -> None:
         {"y": [1.0, 3.0, 7.0, 13.0]},
         {"output_0": [2.0, 6.0, 10.0, 14.0], "output_1": [1.0, 3.0, 5.0, 7.0]},
         {"output_0": [[6.0, 6.0]]},
+        {"y": [3, 2]},
     ]
     assert modules == []
 
@@ -268,87 +271,3 @@ def test_what_cannot_be_exported(step: Any, arguments: Any, kind: type[Exception
     with pytest.raises(kind, match=text):
         serving.export_single_step(step, tmp_path / "new", 2, **arguments)
     assert not (tmp_path / "new").exists()
-
-
-class Subclassed(keras.Model):
-    """Adds its two inputs, and gives the sum and its negative."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.dense = keras.layers.Dense(4, kernel_initializer="ones")
-
-    def call(self, inputs: Any) -> Any:
-        total = self.dense(inputs[0]) + inputs[1]
-        return total, -total
-
-
-def test_subclassed_models(tmp_path: Path) -> None:
-    with ipu.ipu_strategy.IPUStrategy().scope():
-        model = Subclassed()
-        model.build([(8, 4), (8, 4)])
-        model.compile(steps_per_execution=16)
-    function = serving.export_keras(model, tmp_path, batch_size=2, output_names=["plus", "minus"])
-    a, b = np.ones([2, 4], np.float32), np.tile(X, (2, 1))
-    with device_work() as work:
-        result = function(a, b)
-    np.testing.assert_allclose(result["plus"], 4 + b)
-    np.testing.assert_allclose(result["minus"], -4 - b)
-    assert work.counts.executions == 1
-    np.testing.assert_allclose(loaded(tmp_path)(input_1=tf.constant(a), input_2=tf.constant(b))["plus"], 4 + b)
-
-
-def test_functional_models_with_named_inputs(tmp_path: Path) -> None:
-    with ipu.ipu_strategy.IPUStrategy().scope():
-        inputs = {name: keras.Input((4,), batch_size=3, name=name) for name in ("left", "right")}
-        model = keras.Model(inputs, keras.layers.Subtract()([inputs["left"], inputs["right"]]))
-        model.compile(steps_per_execution=2)
-    model.export_for_ipu_serving(tmp_path, output_names="d")
-    value = tf.ones([3, 4])
-    assert float(tf.reduce_sum(loaded(tmp_path)(left=value * 3, right=value)["d"])) == 24
-
-
-def test_pre_and_postprocessing_of_models(tmp_path: Path) -> None:
-    with ipu.ipu_strategy.IPUStrategy().scope():
-        model = keras.Sequential([keras.Input((4,)), keras.layers.ReLU()])
-        model.compile(steps_per_execution=2)
-    spec = [tf.TensorSpec([1, 4], tf.float32)]
-    function = model.export_for_ipu_serving(
-        tmp_path,
-        1,
-        preprocessing_step=lambda x: x - 2,
-        preprocessing_step_signature=spec,
-        postprocessing_step=tf.function(lambda y: (y, tf.reduce_sum(y)), input_signature=spec),
-    )
-    results = function(X[None])
-    assert results[0].numpy().tolist() == [[0, 0, 0, 1]]
-    assert float(results[1]) == 1
-
-
-def test_pipelined_models_are_one_replica(tmp_path: Path) -> None:
-    config = ipu.config.IPUConfig()
-    config.auto_select_ipus = 2
-    config.configure_ipu_system()
-    with ipu.ipu_strategy.IPUStrategy().scope():
-        model = keras.Sequential(
-            [keras.Input((4,)), keras.layers.ReLU(), keras.layers.Dense(2, kernel_initializer="ones")]
-        )
-        model.set_pipeline_stage_assignment([0, 1])
-        model.set_pipelining_options(device_mapping=[0, 1])
-        model.compile(steps_per_execution=16)
-    function = model.export_for_ipu_serving(tmp_path, 2)
-    np.testing.assert_allclose(run(function, np.tile(X, (2, 1)))[0], np.full([2, 2], 6.0))
-
-
-def test_models_that_cannot_be_exported(tmp_path: Path) -> None:
-    outside = keras.Sequential([keras.Input((4,)), keras.layers.ReLU()])
-    with pytest.raises(
-        ValueError, match="Provided model was not created inside an IPU strategy, so it does not contain"
-    ):
-        serving.export_keras(outside, tmp_path)
-    with ipu.ipu_strategy.IPUStrategy().scope():
-        model = keras.Sequential([keras.Input((4,), name="rows"), keras.layers.ReLU()])
-        unbuilt = keras.Sequential([keras.layers.ReLU()])
-    with pytest.raises(ValueError, match="Every dimension of the input 'rows' must be known"):
-        model.export_for_ipu_serving(tmp_path)
-    with pytest.raises(RuntimeError, match="must be built before it is exported"):
-        unbuilt.export_for_ipu_serving(tmp_path)

@@ -9,6 +9,8 @@ With one replica there is nobody to meet: sums are the value itself, gathers hav
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable
 
 import jax
@@ -18,13 +20,13 @@ from jax import lax
 from ipu_tf.device.replicas import AXIS
 
 _OVER_ROWS: dict[str, Callable[[jax.Array], jax.Array]] = {
-    "ADD": lambda rows: jnp.sum(rows, 0, dtype=rows.dtype),
+    "ADD": lambda rows: _added(rows),
     "MUL": lambda rows: jnp.prod(rows, 0, dtype=rows.dtype),
     "MIN": lambda rows: jnp.min(rows, 0),
     "MAX": lambda rows: jnp.max(rows, 0),
     "LOGICAL_AND": lambda rows: jnp.all(rows, 0),
     "LOGICAL_OR": lambda rows: jnp.any(rows, 0),
-    "SQUARE_ADD": lambda rows: jnp.sum(rows * rows, 0, dtype=rows.dtype),
+    "SQUARE_ADD": lambda rows: _added(rows * rows),
     "MEAN": lambda rows: _mean(rows),
 }
 OPERATIONS = (*_OVER_ROWS, "LOCAL")
@@ -87,4 +89,14 @@ def reduce_scatter(value: jax.Array, operation: str, replicas: int) -> jax.Array
 
 def _mean(rows: jax.Array) -> jax.Array:
     """Divided before it is added, so that 16-bit numbers do not overflow."""
-    return jnp.sum(rows / jnp.asarray(rows.shape[0], rows.dtype), 0, dtype=rows.dtype)
+    return _added(rows / jnp.asarray(rows.shape[0], rows.dtype))
+
+
+def _added(rows: jax.Array) -> jax.Array:
+    """The sum over the replicas. XLA:CPU is twenty times slower at a sum over the first axis than at adding its rows.
+
+    Sums of 16-bit numbers JAX computes in 32 bits.
+    """
+    if rows.dtype.itemsize == 2:
+        return jnp.sum(rows, 0, dtype=rows.dtype)
+    return functools.reduce(operator.add, (rows[replica] for replica in range(rows.shape[0])))

@@ -11,7 +11,7 @@ from jax._src.interpreters.mlir import make_ir_context
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-__all__ = ["MLIRError", "ir", "parse_module", "stablehlo"]
+__all__ = ["MLIRError", "ir", "older_artifact", "parse_module", "stablehlo"]
 
 
 MLIRError = ir.MLIRError
@@ -26,3 +26,18 @@ def parse_module(text_or_bytecode: str | bytes) -> Any:
     context.allow_unregistered_dialects = True
     with context:
         return ir.Module.parse(text_or_bytecode)
+
+
+def older_artifact(artifact: bytes) -> bytes:
+    """A portable StableHLO module that programs read which are older than JAX by up to twelve weeks.
+
+    JAX itself looks back four weeks, which is less than what lies between it and the TensorFlow of its day.
+
+    Args:
+        artifact: as `jax.export` makes it.
+    """
+    requirement = stablehlo.StablehloCompatibilityRequirement.WEEK_12
+    with make_ir_context() as context:
+        module = stablehlo.deserialize_portable_artifact(context, artifact)
+        version = stablehlo.get_version_from_compatibility_requirement(requirement)
+        return bytes(stablehlo.serialize_portable_artifact(module, version))

@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from ipu_tf.device.collectives import all_reduce
 from ipu_tf.device.program import Types
-from ipu_tf.device.replicas import AXIS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Updates:
         """
 
         def complete(values: Sequence[Any]) -> Any:
-            summed = [value if self._rule.replicas == 1 else lax.psum(value, AXIS) for value in values]
+            summed = [all_reduce(value, "ADD", self._rule.replicas) for value in values]
             return as_before(update(summed), unchanged)
 
         if self._rule.micro_batches == 1:

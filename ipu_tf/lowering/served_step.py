@@ -7,10 +7,10 @@ from typing import Any
 
 import jax
 import tensorflow as tf
-from jax import export
 
 from ipu_tf.lowering import tf_private, tf_values
 from ipu_tf.lowering.build import program_function
+from ipu_tf.lowering.exported_function import exported_function
 from ipu_tf.lowering.trace import lower
 
 
@@ -45,18 +45,7 @@ def _compiled(concrete: Any) -> Callable[..., list[tf.Tensor]]:
     with jax.enable_x64(True):
         held = [tf_values.tensor_memory(tf.convert_to_tensor(capture)) for capture in lowered.captures]
         function = program_function(lowered.module)
-        exported = export.export(jax.jit(lambda *inputs: function([*inputs, *held], {})[0][: lowered.outputs]))(
-            *lowered.module.parameters[: len(lowered.inputs)]
+        return exported_function(
+            lambda *inputs: function([*inputs, *held], {})[0][: lowered.outputs],
+            lowered.module.parameters[: len(lowered.inputs)],
         )
-    results = lowered.module.results[: lowered.outputs]
-
-    def call(*inputs: tf.Tensor) -> list[tf.Tensor]:
-        return tf_private.call_module(
-            inputs,
-            exported.mlir_module_serialized,
-            exported.calling_convention_version,
-            [platform.upper() for platform in exported.platforms],
-            [tf.TensorSpec(result.shape, tf.as_dtype(result.dtype)) for result in results],
-        )
-
-    return call

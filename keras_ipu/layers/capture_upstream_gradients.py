@@ -1,7 +1,8 @@
 """Layers around other layers that capture gradients for the optimizer to look at.
 
 In `fit`, captured gradients reach `optimizer.apply_gradients` as `captured_grads`, a dict from tag to gradients.
-In a loop of your own they are what a `GradientCaptureTape` or `GradientCaptureContext` captured.
+In a loop of your own they are what a `GradientCaptureTape` or `GradientCaptureContext` captured; with Keras on JAX a
+`GradientCaptureContext` around `jax.grad`, in the function that reads them.
 """
 
 from __future__ import annotations
@@ -14,10 +15,14 @@ import keras
 
 def _capture(tensors: Any, tag: str) -> Any:
     """Tensors as they are, whose gradients are captured under `tag`."""
+    if keras.backend.backend() == "jax":
+        from keras_ipu.jax_captured_gradients import capture
+
+        return capture(tensors, tag)
     if keras.backend.backend() != "tensorflow":
         raise NotImplementedError(
-            f"Gradients are captured by TensorFlow. Received: Keras's {keras.backend.backend()} backend. Set "
-            "KERAS_BACKEND=tensorflow."
+            "Gradients are captured with Keras's TensorFlow or JAX backend. Received: the "
+            f"{keras.backend.backend()} backend. Set KERAS_BACKEND=tensorflow or KERAS_BACKEND=jax."
         )
     from ipu_tf.ops import grad_util_ops
 

@@ -108,9 +108,11 @@ class ALSOptimizer(ALSSettings, IpuOptimizer):
         Args:
             loss: a tensor.
             params: variables.
-        """
-        import tensorflow as tf
 
+        Raises:
+            NotImplementedError: if Keras runs on another backend.
+        """
+        tf = _tensorflow("get_gradients")
         return list(
             tf.gradients(self.get_scaled_loss(loss), [getattr(variable, "value", variable) for variable in params])
         )
@@ -126,9 +128,9 @@ class ALSOptimizer(ALSSettings, IpuOptimizer):
 
         Raises:
             ValueError: for a tensor without a tape.
+            NotImplementedError: if Keras runs on another backend.
         """
-        import tensorflow as tf
-
+        tf = _tensorflow("minimize")
         if not callable(loss) and tape is None:
             raise ValueError("`tape` is required when a `Tensor` loss is passed. Received: no tape.")
         tape = tf.GradientTape() if tape is None else tape
@@ -224,6 +226,20 @@ class ALSOptimizer(ALSSettings, IpuOptimizer):
         self.assign(self._counter, state.counter)
         self.assign(self._factor, state.factor)
         self.assign(self._previous, state.previous)
+
+
+def _tensorflow(method: str) -> Any:
+    """TensorFlow, for a method that differentiates with it."""
+    backend = keras.backend.backend()
+    if backend != "tensorflow":
+        raise NotImplementedError(
+            f"`ALSOptimizer.{method}` differentiates with TensorFlow. Received: Keras's {backend} backend. Use `fit`, "
+            f"or differentiate `optimizer.get_scaled_loss(loss)` with {backend}, and give the gradients to "
+            "`optimizer.stateless_apply`; or set KERAS_BACKEND=tensorflow."
+        )
+    import tensorflow
+
+    return tensorflow
 
 
 def _divided(grad: Any, factor: Any) -> Any:

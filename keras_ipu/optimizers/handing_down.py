@@ -45,7 +45,7 @@ def takes_captured_grads(optimizer: Any) -> bool:
     says_so = getattr(optimizer, "supports_captured_grads", None)
     if says_so is not None:
         return bool(says_so)
-    return "captured_grads" in inspect.signature(optimizer.apply_gradients).parameters
+    return "captured_grads" in inspect.signature(type(optimizer).apply_gradients).parameters
 
 
 def apply_gradients_of(

@@ -6,8 +6,6 @@ from typing import Any
 
 import keras
 
-from keras_ipu.addons.layers.ipu_layer import tensorflow_ops
-
 
 @keras.saving.register_keras_serializable(package="keras_ipu")
 class AssumeEqualAcrossReplicas(keras.layers.Layer):
@@ -23,8 +21,12 @@ class AssumeEqualAcrossReplicas(keras.layers.Layer):
         self.inplace = inplace
 
     def call(self, inputs: Any) -> Any:
-        """The inputs, marked."""
-        return tensorflow_ops(self, "cross_replica_ops").assume_equal_across_replicas(inputs, self.inplace)
+        """The inputs, marked; with Keras on JAX, where nothing depends on it, as they are."""
+        if keras.backend.backend() != "tensorflow":
+            return inputs
+        from ipu_tf.ops import cross_replica_ops
+
+        return cross_replica_ops.assume_equal_across_replicas(inputs, self.inplace)
 
     def get_config(self) -> dict[str, Any]:
         """What `from_config` needs to make the same layer."""

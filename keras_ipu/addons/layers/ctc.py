@@ -1,4 +1,4 @@
-"""Layers for connectionist temporal classification. They compute with TensorFlow."""
+"""Layers for connectionist temporal classification. Those that search for labels compute with TensorFlow."""
 
 from __future__ import annotations
 
@@ -105,9 +105,16 @@ class CTCLoss(keras.layers.Layer):
             label_length: `[batch]`: how many labels count.
             data_length: `[batch]`: how many time steps count.
         """
-        nn_ops = tensorflow_ops(self, "nn_ops")
+        return ops.reshape(ops.mean(self._of_samples(labels, data, label_length, data_length)), (1,))
+
+    def _of_samples(self, labels: Any, data: Any, label_length: Any, data_length: Any) -> Any:
+        if keras.backend.backend() != "tensorflow":
+            # Logarithms of probabilities are logits, too.
+            return ops.ctc_loss(labels, ops.swapaxes(data, 0, 1), label_length, data_length, self.blank_index)
+        from ipu_tf.ops import nn_ops
+
         loss = nn_ops.ctc_loss_v2 if self.from_logits else nn_ops.ctc_loss_with_log_probs
-        return ops.reshape(ops.mean(loss(labels, data, label_length, data_length, self.blank_index)), (1,))
+        return loss(labels, data, label_length, data_length, self.blank_index)
 
     def get_config(self) -> dict[str, Any]:
         """What `from_config` needs to make the same layer."""

@@ -28,7 +28,7 @@ def dropped(x: Any, rate: float, noise_shape: Sequence[int] | None, seed: Any, g
         # Keras's stateless seeds are two unsigned numbers, too.
         import numpy as np
 
-        seed = np.asarray(seed, np.int32).astype(np.uint32)
+        seed = keras.ops.convert_to_tensor(np.asarray(seed, np.int32).astype(np.uint32))
     return keras.random.dropout(x, rate, noise_shape=noise_shape, seed=generator if seed is None else seed)
 
 
