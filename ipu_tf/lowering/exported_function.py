@@ -9,6 +9,7 @@ import jax
 import tensorflow as tf
 from jax import export
 
+from ipu_tf.device import onednn
 from ipu_tf.lowering import jax_private, tf_private
 
 #: Where the op may run, whatever JAX runs on here.
@@ -27,7 +28,9 @@ def exported_function(
     Returns:
         A function of as many tensors, or variables.
     """
-    exported = export.export(jax.jit(function, keep_unused=True), platforms=_PLATFORMS)(*parameters)
+    with onednn.without():  # in a function of its own, which JAX has not traced with it before
+        alone = jax.jit(lambda *given: function(*given), keep_unused=True)
+        exported = export.export(alone, platforms=_PLATFORMS)(*parameters)
     module = jax_private.older_artifact(exported.mlir_module_serialized)
     results = [tf.TensorSpec(result.shape, tf.as_dtype(result.dtype)) for result in exported.out_avals]
     platforms = [platform.upper() for platform in exported.platforms]
