@@ -123,8 +123,8 @@ def test_the_device_program_lies_beside_it(tmp_path: Path) -> None:
 
 def test_what_is_exported_calls_nothing_of_this_machines_own(tmp_path: Path) -> None:
     """Convolutions call oneDNN here, which no file can hold."""
-    images = np.random.default_rng(0).normal(size=(2, 6, 6, 4)).astype(np.float32)
-    kernel = tf.Variable(tf.random.stateless_normal([3, 3, 4, 8], (1, 2)))
+    images = np.random.default_rng(0).normal(size=(8, 16, 16, 16)).astype(np.float32)
+    kernel = tf.Variable(tf.random.stateless_normal([3, 3, 16, 32], (1, 2)))
 
     def step(x: tf.Tensor) -> tf.Tensor:
         return cross_replica_sum(tf.nn.conv2d(x, kernel, 1, "SAME"))
@@ -133,7 +133,7 @@ def test_what_is_exported_calls_nothing_of_this_machines_own(tmp_path: Path) -> 
     function = serving.export_single_step(step, tmp_path, 2, [tf.TensorSpec(images.shape, tf.float32)])
     [saved] = loaded(tmp_path)(x=tf.constant(images)).values()
     for result in (saved, run(function, images)[0]):
-        np.testing.assert_allclose(result, ran, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(result, ran, rtol=1e-4, atol=1e-4)
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"__onednn" in path.read_bytes()]
 
 
