@@ -30,15 +30,7 @@ def sum_over_chunks(function: Callable[..., jax.Array], arrays: tuple[jax.Array,
         >>> sum_over_chunks(lambda part: part.sum(), (jnp.arange(7.0),), 3)
         Array(21., dtype=float32)
     """
-    loops, odd = divmod(arrays[0].shape[0], size)
-
-    def add(index: jax.Array, total: jax.Array) -> jax.Array:
-        return total + function(*(lax.dynamic_slice_in_dim(a, odd + index * size, size) for a in arrays))
-
-    if arrays[0].shape[0] <= size:
-        return function(*arrays)
-    first = function(*(array[:odd] for array in arrays)) if odd else nothing(function, arrays)
-    return lax.fori_loop(0, loops, add, first)
+    return sum_over_chunks_in(lambda *chunks: (), lambda room, *chunks: (function(*chunks), room), arrays, size)
 
 
 def sum_over_chunks_in(
@@ -65,11 +57,11 @@ def sum_over_chunks_in(
         more, room = function(room, *(lax.dynamic_slice_in_dim(a, odd + index * size, size) for a in arrays))
         return total + more, room
 
-    if loops == 1 and not odd:
+    if arrays[0].shape[0] <= size:
         return alone(*arrays)
     chunk = tuple(array[:size] for array in arrays)
     first = alone(*(array[:odd] for array in arrays)) if odd else nothing(alone, chunk)
-    return lax.fori_loop(0, loops, add, (first, buffers(*chunk)))[0] if loops else first
+    return lax.fori_loop(0, loops, add, (first, buffers(*chunk)))[0]
 
 
 def nothing(function: Callable[..., jax.Array], arrays: tuple[jax.Array, ...]) -> jax.Array:

@@ -14,7 +14,7 @@ from jax import lax
 from ipu_tf.device.convolution_chunks import chunk_size, nothing, sum_over_chunks_in
 from ipu_tf.device.convolution_plan import CALL, Best, Plan, Solve, arithmetic, traffic
 from ipu_tf.device.convolution_problem import CanonicalConvolution
-from ipu_tf.device.convolution_windows import Windows, flat, product
+from ipu_tf.device.convolution_windows import Windows, examples_first, flat, product
 
 #: Bytes of patches built at a time.
 CHUNK = 4.5e6
@@ -46,8 +46,7 @@ def _cost(problem: CanonicalConvolution, best: Best) -> float:
 
 
 def _emit(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:
-    # In canonical order the features come last; here they are examples and lie first in memory.
-    lhs, rhs = jnp.moveaxis(lhs, (0, -1), (-1, 0)), jnp.moveaxis(rhs, -2, 0)
+    lhs, rhs = examples_first(lhs, rhs)
     if problem.positions == 1:
         result = _one_position(lhs, rhs, problem)
     else:

@@ -14,7 +14,7 @@ from jax import lax
 from ipu_tf.device.convolution_chunks import chunk_size, sum_over_chunks
 from ipu_tf.device.convolution_plan import CALL, Best, Plan, Solve, traffic
 from ipu_tf.device.convolution_problem import CanonicalConvolution
-from ipu_tf.device.convolution_windows import Windows
+from ipu_tf.device.convolution_windows import Windows, examples_first
 
 #: Products for each result above which the program would be long and a matrix product is better.
 MOST_TERMS = 72
@@ -76,8 +76,7 @@ def _cost_multiply_reduce(problem: CanonicalConvolution, best: Best) -> float:
 
 def _emit_multiply_reduce(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:
     # The sum runs over the examples, which are the features here, and over the window.
-    lhs, rhs = jnp.moveaxis(lhs, (0, -1), (-1, 0)), jnp.moveaxis(rhs, -2, 0)
-    operands = lax.optimization_barrier((lhs, rhs))
+    operands = lax.optimization_barrier(examples_first(lhs, rhs))
     terms = problem.positions * (problem.batch // problem.batch_groups)
     chunk = chunk_size(problem.in_features, MOST_PRODUCTS // terms)
     sums = sum_over_chunks(lambda a, b: _sums_over_examples(a, b, problem), operands, chunk)

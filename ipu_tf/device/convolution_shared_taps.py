@@ -24,7 +24,7 @@ from ipu_tf.device import onednn
 from ipu_tf.device.convolution_chunks import chunk_size, nothing, sum_over_chunks_in
 from ipu_tf.device.convolution_plan import CALL, Best, Plan, Solve, arithmetic
 from ipu_tf.device.convolution_problem import CanonicalConvolution
-from ipu_tf.device.convolution_windows import Windows, flat, pad_space, product
+from ipu_tf.device.convolution_windows import Windows, examples_first, flat, pad_space, product
 
 #: Bytes of both operands written out at a time.
 CHUNK = 6e6
@@ -72,9 +72,7 @@ def _cost(problem: CanonicalConvolution, best: Best) -> float:
 
 
 def _emit(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:
-    # In canonical order the features come last; here they are examples and lie first in memory.
-    lhs, rhs = jnp.moveaxis(lhs, (0, -1), (-1, 0)), jnp.moveaxis(rhs, -2, 0)
-    operands = lax.optimization_barrier((lhs, rhs))
+    operands = lax.optimization_barrier(examples_first(lhs, rhs))
     total = sum_over_chunks_in(
         lambda left, right: _room(left, right, problem),
         lambda room, left, right: _part(room, left, right, problem),

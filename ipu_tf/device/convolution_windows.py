@@ -87,6 +87,11 @@ class Windows:
         return lax.optimization_barrier(pad_space(array, self.padding))
 
 
+def examples_first(lhs: jax.Array, rhs: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Both operands of a sum over examples, which are its features, in their order in memory: those first."""
+    return jnp.moveaxis(lhs, (0, -1), (-1, 0)), jnp.moveaxis(rhs, -2, 0)
+
+
 def pad_space(array: jax.Array, padding: Pairs, interior: tuple[int, ...] | None = None) -> jax.Array:
     """(batch, *space, features) with zeros before, after and between the elements of its space."""
     between = interior or (0,) * len(padding)

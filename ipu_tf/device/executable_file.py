@@ -278,8 +278,7 @@ def _counting(part: LoopPart) -> Any:
 def _exported(function: Any, *arguments: Any) -> tuple[bytes, Any]:
     """A function serialized, and the shapes and dtypes of its results."""
     try:
-        with onednn.without():  # in a function of its own, which JAX has not traced with it before
-            exported = export.export(jax.jit(lambda *given: function(*given)))(*arguments)
+        exported = export.export(jax.jit(onednn.portable(function)))(*arguments)
         blob = bytes(exported.serialize())
     except (NotImplementedError, ValueError) as error:
         raise ExportError(f"JAX cannot export it: {error}") from error

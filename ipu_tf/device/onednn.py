@@ -17,7 +17,7 @@ import functools
 import importlib.metadata
 import json
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -35,12 +35,22 @@ _allowed = contextvars.ContextVar("onednn_allowed", default=True)
 
 @contextlib.contextmanager
 def without() -> Iterator[None]:
-    """Within it nothing is traced that calls oneDNN, so that it can be exported."""
+    """Within it nothing is traced that calls oneDNN, for a file or a cache."""
     token = _allowed.set(False)
     try:
         yield
     finally:
         _allowed.reset(token)
+
+
+def portable(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of its own, which JAX has not traced yet, that is traced without calls of oneDNN: to be exported."""
+
+    def traced(*arguments: Any) -> Any:
+        with without():
+            return function(*arguments)
+
+    return traced
 
 
 def usable() -> bool:

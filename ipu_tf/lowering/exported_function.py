@@ -28,9 +28,8 @@ def exported_function(
     Returns:
         A function of as many tensors, or variables.
     """
-    with onednn.without():  # in a function of its own, which JAX has not traced with it before
-        alone = jax.jit(lambda *given: function(*given), keep_unused=True)
-        exported = export.export(alone, platforms=_PLATFORMS)(*parameters)
+    portable = jax.jit(onednn.portable(function), keep_unused=True)
+    exported = export.export(portable, platforms=_PLATFORMS)(*parameters)
     module = jax_private.older_artifact(exported.mlir_module_serialized)
     results = [tf.TensorSpec(result.shape, tf.as_dtype(result.dtype)) for result in exported.out_avals]
     platforms = [platform.upper() for platform in exported.platforms]

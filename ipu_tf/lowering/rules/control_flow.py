@@ -27,7 +27,8 @@ def _call(importer: Any, op: Op, *operands: jax.Array) -> list[jax.Array]:
 def _while(importer: Any, op: Op, *operands: jax.Array) -> list[jax.Array]:
     condition_block, body_block = op.regions
     check_accumulation(importer.module, op.operation, operands)
-    if most_trips(importer.module, op.operation) == 0:
+    trips = most_trips(importer.module, op.operation)
+    if trips == 0:
         return list(operands)  # XLA runs one with steps of more than 1 once
     outer, inner = _parted(importer, op)
     if ITERATION in inner:
@@ -38,7 +39,7 @@ def _while(importer: Any, op: Op, *operands: jax.Array) -> list[jax.Array]:
             (going_on,) = importer.run_block(condition_block, carry[1])
         return jnp.reshape(going_on, ())
 
-    deferred = deferred_products(importer.module, op.operation) if importer.arithmetic is None else None
+    deferred = deferred_products(op.operation, trips) if importer.arithmetic is None else None
 
     def body(carry: Any) -> Any:
         hidden, values, kept = carry

@@ -21,10 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ipu_tf.lowering.module import Module
 from ipu_tf.lowering.op import Op, array_type
 from ipu_tf.lowering.rules.products import is_matrix_product, only_used_here, sum_of_matrix_products
-from ipu_tf.lowering.trip_count import most_trips
 
 #: Bytes of the operands that are kept for one loop, at most.
 MOST_BYTES = 32 * 2**20
@@ -90,16 +88,20 @@ class DeferredProducts:
         return results
 
 
-def deferred_products(module: Module, loop: Any) -> DeferredProducts | None:
-    """The products of a `stablehlo.while` that can be computed after it; None if there are none."""
+def deferred_products(loop: Any, trips: int | None) -> DeferredProducts | None:
+    """The products of a `stablehlo.while` that can be computed after it; None if there are none.
+
+    Args:
+        loop: the operation.
+        trips: how many iterations it has at most; None if that is not known.
+    """
+    if trips is None or trips < 2:
+        return None
     body = loop.regions[1].blocks[0]
     returned = body.operations[len(body.operations) - 1].operands
     found = tuple(d for d in (_deferred(body, returned, place) for place in range(len(returned))) if d is not None)
-    trips = most_trips(module, loop) if found else None
-    if trips is None or trips < 2:
-        return None
     products = DeferredProducts(trips, found)
-    return products if trips * sum(_bytes(name) for name in products.names) <= MOST_BYTES else None
+    return products if found and trips * sum(_bytes(name) for name in products.names) <= MOST_BYTES else None
 
 
 def _deferred(body: Any, returned: Any, place: int) -> Deferred | None:
