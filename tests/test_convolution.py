@@ -61,13 +61,16 @@ def operands(problem: CanonicalConvolution) -> tuple[np.ndarray, np.ndarray]:
 
 
 def by_the_library(lhs: np.ndarray, rhs: np.ndarray, problem: CanonicalConvolution) -> jax.Array:
-    """XLA's own convolution."""
+    """XLA's own convolution, of an input cropped first: XLA:CPU reads beyond one that negative padding crops."""
     letters = "".join("XYZ"[: problem.rank])
+    axes = list(zip(problem.padding, problem.input_dilation, strict=True))
+    crops = [(max(0, -low), max(0, -high)) if dilation == 1 else (0, 0) for (low, high), dilation in axes]
+    kept = tuple(slice(low, size - high) for (low, high), size in zip(crops, problem.input, strict=True))
     return lax.conv_general_dilated(
-        jnp.asarray(lhs),
+        jnp.asarray(lhs[(slice(None), *kept)]),
         jnp.asarray(rhs),
         problem.strides,
-        problem.padding,
+        [(low + before, high + after) for ((low, high), _), (before, after) in zip(axes, crops, strict=True)],
         problem.input_dilation,
         problem.window_dilation,
         (f"N{letters}C", f"{letters}IO", f"N{letters}C"),
@@ -112,6 +115,8 @@ LAYERS = {
     "transposed tiles": CanonicalConvolution(8, 16, 16, (6, 6), (2, 2), ONES, SAME, (2, 2), ONES),
     "depthwise": CanonicalConvolution(8, 24, 24, (12, 12), (3, 3), ONES, SAME, ONES, ONES, 24),
     "grouped": CanonicalConvolution(8, 24, 48, (12, 12), (3, 3), ONES, SAME, ONES, ONES, 4),
+    "cropped": CanonicalConvolution(1, 3, 1, (2, 4), (1, 3), ONES, ((0, 0), (-1, 1)), ONES, ONES),
+    "cropped away": CanonicalConvolution(1, 3, 1, (5, 1), (3, 1), ONES, ((0, 0), (-1, 1)), ONES, ONES),
     "batch of few": CanonicalConvolution(1, 32, 32, (8, 8), (3, 3), ONES, SAME, ONES, ONES),
     "filter gradient": CanonicalConvolution(
         16, 64, 32, (14, 14), (12, 12), ONES, VALID, ONES, ONES, leading_contraction=True

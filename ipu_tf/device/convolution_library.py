@@ -13,6 +13,7 @@ from jax import lax
 
 from ipu_tf.device.convolution_plan import FLOPS, Best, Plan, Solve, arithmetic, traffic
 from ipu_tf.device.convolution_problem import HALVES, CanonicalConvolution, ConvLayout, Pairs
+from ipu_tf.device.convolution_shapes import CROP
 from ipu_tf.device.convolution_windows import pad_space
 
 #: Above this, a convolution without padding has its windows copied out to memory by the library.
@@ -165,7 +166,7 @@ def _emit_widened(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution,
 CANONICAL = Plan(
     "canonical",
     "the library's convolution in the form its fast kernels take",
-    lambda problem: True,
+    lambda problem: not CROP.applies(problem),  # the library reads beyond an input that negative padding crops
     _cost_canonical,
     _emit_canonical,
 )

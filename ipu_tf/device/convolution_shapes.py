@@ -37,7 +37,7 @@ def _cropped(problem: CanonicalConvolution) -> CanonicalConvolution:
 
 def _applies_crop(problem: CanonicalConvolution) -> bool:
     undilated = all(dilation == 1 for dilation in problem.input_dilation)
-    return undilated and not problem.is_plain and min(_cropped(problem).input) > 0
+    return undilated and not problem.is_plain and min(_cropped(problem).input) >= 0
 
 
 def _emit_crop(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:
