@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -53,6 +54,11 @@ class LoopFeed(abc.ABC):
                 raise as_promised(error) from None
             self._spec = self._spec_of(self._first[0])
         return self._spec
+
+    @functools.cached_property
+    def spec_name(self) -> str:
+        """The same for feeds with the same `spec`, and for no other; raises as `spec` does."""
+        return str(self.spec())
 
     def infeed_as(self, name: str) -> Infeed:
         """The elements as an infeed of this name."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+
+from ipu_tf.config import IPUConfig
 from ipu_tf.config_enums import StochasticRoundingBehaviour
 from ipu_tf.config_state import configured_system
 from ipu_tf.device.exceptions import KINDS
@@ -29,13 +32,16 @@ def configured_numerics() -> Numerics:
         >>> reset_ipu_configuration()
     """
     system = configured_system()
-    if system is None:
-        return Numerics()
-    wanted, everything = system.config.floating_point_behaviour, system.config.floating_point_behaviour.set_all
+    return Numerics() if system is None else _numerics(system.config)
+
+
+@functools.lru_cache(maxsize=1)  # asked for by every execution; nobody else holds the configuration of a system
+def _numerics(config: IPUConfig) -> Numerics:
+    wanted, everything = config.floating_point_behaviour, config.floating_point_behaviour.set_all
     return Numerics(
         nan_on_overflow=everything or wanted.nanoo,
         rounding=Rounding.STOCHASTIC if everything else _ROUNDING[wanted.esr],
-        stable_seeds=system.config.experimental.enable_prng_stability,
+        stable_seeds=config.experimental.enable_prng_stability,
         exceptions=frozenset(kind for kind in KINDS if everything or getattr(wanted, kind)),
-        norm_group=system.config.norms.experimental.distributed_batch_norm_replica_group_size,
+        norm_group=config.norms.experimental.distributed_batch_norm_replica_group_size,
     )

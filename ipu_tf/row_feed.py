@@ -9,13 +9,13 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_tf.device.infeed import Infeed
-from ipu_tf.device.row_infeed import RowInfeed, RowOrder
+from ipu_tf.device.row_infeed import RowInfeed, RowOrder, batch_of
 from ipu_tf.lowering import tf_values
 from ipu_tf.tensor_feed import Feed
 
 
 class RowFeed(Feed):
-    """Batches of rows of arrays. An iterator over the batches as well.
+    """Batches of rows of arrays. An iterator over the batches as well, to be read only.
 
     Args:
         arrays: a structure of arrays `[samples, ...]`, and of `None`s. They are read while the loop runs.
@@ -51,7 +51,7 @@ class RowFeed(Feed):
         rows = self._order.take(1)
         if not len(rows):
             raise StopIteration
-        return tf.nest.map_structure(lambda array: None if array is None else array[rows[0]], self._arrays)
+        return tf.nest.map_structure(lambda array: None if array is None else batch_of(array, rows[0]), self._arrays)
 
     def _new_infeed(self, name: str) -> Infeed:
         arrays = [array for array in tf.nest.flatten(self._arrays) if array is not None]

@@ -21,7 +21,7 @@ from ipu_tf.device.outfeed import Outfeed
 from ipu_tf.device.residency import RESIDENCY
 from ipu_tf.interrupts import Interrupts
 from ipu_tf.loop_rows import LoopRows
-from ipu_tf.lowering import tf_private
+from ipu_tf.lowering import tf_private, tf_values
 from ipu_tf.lowering.captures import Captures
 from ipu_tf.lowering.host_errors import as_promised
 from ipu_tf.lowering.step_program import step_program
@@ -89,6 +89,7 @@ class StepLoop:
         function = tf_private.concrete_function(traced, *specs)
         self._function = function  # keeps the variables alive
         self._structure = function.structured_outputs
+        self._leaves = tf.nest.flatten(self._structure)
         self._lowered = lower(function)
         tf_private.forget_custom_gradients(function.graph)
         number = next(_numbers)
@@ -153,8 +154,8 @@ class StepLoop:
         return Ran(ran, None if rows is None else self._packed(rows))
 
     def _packed(self, arrays: Sequence[np.ndarray]) -> Any:
-        given = iter(tf.convert_to_tensor(array) for array in arrays)
-        flat = [None if leaf is None else next(given) for leaf in tf.nest.flatten(self._structure)]
+        given = iter(arrays)
+        flat = [None if leaf is None else tf_values.host_tensor(next(given)) for leaf in self._leaves]
         return tf.nest.pack_sequence_as(self._structure, flat)
 
 

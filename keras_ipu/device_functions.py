@@ -128,10 +128,10 @@ class _Loops:
 
     def loop_for(self, feed: Feed, split: Split, all_rows: bool = False, stepwise: bool = False) -> StepLoop:
         """The loop for the batches that a feed gives."""
-        spec = feed.spec()
         ordinal = self._strategy.device_ordinal
-        key = (str(spec), split, all_rows, stepwise, target(ordinal, split.shards))
+        key = (feed.spec_name, split, all_rows, stepwise, target(ordinal, split.shards))
         if key not in self._loops:
+            spec = feed.spec()
             if self._training:
                 shapes = (tuple(each.shape) for each in tf.nest.flatten(spec) if each is not None)
                 tell_effective_batch(self._model.name, shapes, split.micro_batches, split.replicas)

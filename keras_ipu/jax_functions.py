@@ -161,10 +161,11 @@ class JaxFunction:
 
     def _loop(self, feed: JaxFeed, state: State, split: Split, all_rows: bool, stepwise: bool) -> JaxStepLoop:
         """The loop for the batches that a feed gives."""
-        spec, ordinal = feed.spec(), keras_private.strategy_of(self._model).device_ordinal
+        ordinal = keras_private.strategy_of(self._model).device_ordinal
         # Freezing a layer moves its weights from one part of the state to another.
-        key = (str(spec), tuple(map(len, state)), split, all_rows, stepwise, target(ordinal, split.shards))
+        key = (feed.spec_name, tuple(map(len, state)), split, all_rows, stepwise, target(ordinal, split.shards))
         if key not in self._loops:
+            spec = feed.spec()
             if self._kind.training:
                 shapes = (leaf.shape for leaf in jax.tree.leaves(spec))
                 tell_effective_batch(self._model.name, shapes, split.micro_batches, split.replicas)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -38,11 +39,18 @@ class ArrayRows:
 
     def dataset(self) -> tf.data.Dataset:
         """What Keras keeps as its dataset; making one of the batches would copy the arrays."""
-        return tf.data.Dataset.from_tensors(0) if self.order is None else self.order
+        return _no_dataset() if self.order is None else self.order
 
     def indices(self) -> Iterator[Any]:
         """The indices of the samples of an epoch, in vectors of any length."""
         return iter([np.arange(self.samples)]) if self.order is None else iter(self.order)
+
+
+@functools.cache
+def _no_dataset() -> tf.data.Dataset:
+    """A dataset that nobody reads; it takes a millisecond to make one."""
+    with tf.init_scope():
+        return tf.data.Dataset.from_tensors(0)
 
 
 def rows_of(adapter: Any) -> ArrayRows | None:

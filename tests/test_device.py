@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -133,8 +133,7 @@ def test_an_element_of_another_shape() -> None:
 
 @given(size=st.integers(0, 1 << 28), wanted=st.none() | st.integers(0, 10**9))
 def test_chunks_are_bounded_and_shared_by_lengths(size: int, wanted: int | None) -> None:
-    types = (jax.ShapeDtypeStruct((size,), np.dtype(np.uint8)),)
-    capacity = chunk_capacity(types, wanted)
+    capacity = chunk_capacity(size, wanted)
     assert 1 <= capacity <= CHUNK_STEPS and capacity & (capacity - 1) == 0
     assert capacity == 1 or capacity * size <= CHUNK_BYTES
     assert wanted is None or capacity < 2 * max(1, wanted)
@@ -147,8 +146,14 @@ class FakeVariable:
         self.array = np.full((3,), value, np.float32)
         self.writes = 0
 
-    def snapshot(self) -> tuple[np.ndarray, Any]:
-        return self.array, self.array
+    @staticmethod
+    def snapshots(variables: Sequence[FakeVariable]) -> list[tuple[np.ndarray, Any]]:
+        return [(variable.array, variable.array) for variable in variables]
+
+    @staticmethod
+    def write_all(variables: Sequence[FakeVariable], values: Sequence[np.ndarray]) -> None:
+        for variable, value in zip(variables, values, strict=True):
+            variable.write(value)
 
     def write(self, value: np.ndarray) -> None:
         self.array, self.writes = np.array(value), self.writes + 1
@@ -156,35 +161,35 @@ class FakeVariable:
 
 def test_residency_uploads_once_and_writes_back_on_flush() -> None:
     residency, variable = Residency(), FakeVariable(1.0)
-    buffer = residency.acquire(variable)
-    assert residency.acquire(variable) is buffer
+    buffer = residency.acquire_all([variable])[0]
+    assert residency.acquire_all([variable])[0] is buffer
     residency.commit(variable, buffer + 1)
     assert variable.array[0] == 1.0
     residency.flush()
     residency.flush()
     assert variable.array[0] == 2.0 and variable.writes == 1
-    assert float(residency.acquire(variable)[0]) == 2.0
+    assert float(residency.acquire_all([variable])[0][0]) == 2.0
 
 
 def test_a_write_of_the_host_wins_over_an_older_value_of_the_device() -> None:
     residency, variable = Residency(), FakeVariable(1.0)
-    residency.commit(variable, residency.acquire(variable) + 1)
+    residency.commit(variable, residency.acquire_all([variable])[0] + 1)
     variable.write(np.full((3,), 9, np.float32))
     residency.flush()
     assert variable.array[0] == 9.0
-    assert float(residency.acquire(variable)[0]) == 9.0
+    assert float(residency.acquire_all([variable])[0][0]) == 9.0
 
 
 def test_the_hosts_memory_is_never_given_up() -> None:
     residency, variable = Residency(), FakeVariable(1.0)
     double = jax.jit(lambda x: x * 2, donate_argnums=0)
-    residency.commit(variable, double(residency.acquire(variable)))
+    residency.commit(variable, double(residency.acquire_all([variable])[0]))
     assert variable.array[0] == 1.0
 
 
 def test_variables_that_are_gone_leave_no_buffers() -> None:
     residency, variable = Residency(), FakeVariable(1.0)
-    residency.acquire(variable)
+    residency.acquire_all([variable])[0]
     del variable
     gc.collect()
     assert len(residency) == 0
@@ -193,12 +198,12 @@ def test_variables_that_are_gone_leave_no_buffers() -> None:
 def test_recovery_keeps_what_is_left_and_never_half_of_it() -> None:
     residency, left, right = Residency(), FakeVariable(1.0), FakeVariable(5.0)
     for variable in (left, right):
-        residency.commit(variable, residency.acquire(variable) + 1)
+        residency.commit(variable, residency.acquire_all([variable])[0] + 1)
     residency.recover([left, right])
     assert (left.array[0], right.array[0]) == (2.0, 6.0)
     for variable in (left, right):
-        residency.commit(variable, residency.acquire(variable) + 1)
-    residency.acquire(left).delete()
+        residency.commit(variable, residency.acquire_all([variable])[0] + 1)
+    residency.acquire_all([left])[0].delete()
     residency.recover([left, right])
     assert (left.array[0], right.array[0]) == (2.0, 6.0)
-    assert float(residency.acquire(right)[0]) == 6.0
+    assert float(residency.acquire_all([right])[0][0]) == 6.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -44,8 +43,7 @@ class LoopRun:
         first = [self._replicas.first(array) for array in slots.read(part.carry_in)] if part.trip_count else []
         self._wanted = part.trip_count(first) if part.trip_count else None
         _check_mini_batches(part, self._wanted)
-        types = tuple(t for queue in (*part.infeeds.values(), *part.outfeeds.values()) for t in queue)
-        self.capacity = chunk_capacity(types, self._wanted, self._replicas.count, part.most_steps)
+        self.capacity = chunk_capacity(part.row_bytes, self._wanted, self._replicas.count, part.most_steps)
         self._outfeeds = {name: queues.outfeed(name) for name in part.outfeeds}
         last_only = frozenset(name for name, queue in self._outfeeds.items() if queue.last_only)
         self._chunk = executable.compiled(
@@ -105,11 +103,12 @@ class LoopRun:
         self._carry, self._hidden, rows, counts, index, goes_on = self._chunk(
             self._carry, self._constants, self._hidden, arrays, np.int32(chunk.count)
         )
-        # The staging buffers may be filled again only once the device has read them.
-        ran, given, more = jax.device_get((index, counts, goes_on))
+        # The staging buffers may be filled again only once the device has read them: the first of these waits for it.
+        # `np.asarray` takes a fifth of the time that `int` or `jax.device_get` take.
+        ran, more = int(np.asarray(index)), bool(np.asarray(goes_on))
         for name, queue in self._outfeeds.items():
-            queue.put(rows[name], int(given[name]))
-        return int(ran), bool(more)
+            queue.put(rows[name], int(np.asarray(counts[name])))
+        return ran, more
 
 
 def _check_mini_batches(part: LoopPart, iterations: int | None) -> None:

@@ -7,10 +7,13 @@ its results are slots too. Hidden state, such as the seed of stateful random ops
 from __future__ import annotations
 
 import dataclasses
+import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
+import numpy as np
 
 if TYPE_CHECKING:
     from ipu_tf.device.stage_program import StageProgram
@@ -73,6 +76,12 @@ class LoopPart:
     mini_batches: tuple[int, ...] = ()
     most_steps: int | None = None
     stages: StageProgram | str | None = None
+
+    @functools.cached_property
+    def row_bytes(self) -> int:
+        """Bytes that one iteration takes from, and gives to, queues."""
+        types = [t for queue in (*self.infeeds.values(), *self.outfeeds.values()) for t in queue]
+        return sum(math.prod(t.shape) * np.dtype(t.dtype).itemsize for t in types)
 
     @property
     def live_in(self) -> tuple[int, ...]:
@@ -138,6 +147,13 @@ class Program:
 
     def dying_slots(self, index: int) -> frozenset[int]:
         """Slots that part `index` is the last to read and whose buffers it may therefore take over."""
+        return self._dying[index]
+
+    @functools.cached_property
+    def _dying(self) -> tuple[frozenset[int], ...]:
+        return tuple(self._dying_slots(index) for index in range(len(self.parts)))
+
+    def _dying_slots(self, index: int) -> frozenset[int]:
         if self.uses_callbacks or self.checked:
             return frozenset()
         later = {slot for part in self.parts[index + 1 :] for slot in part.live_in} | set(self.results)

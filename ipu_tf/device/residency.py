@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 import jax
@@ -26,21 +26,23 @@ ONE = Replicas()
 
 
 Snapshot = tuple[np.ndarray, Any]
-"""What `HostVariable.snapshot` gives."""
+"""A variable's present value as a view without a copy, and an object that keeps that memory from being reused.
+
+As long as the object lives, a write to the variable must show as a view at another address.
+"""
 
 
 class HostVariable(Protocol):
-    """The host's side of a variable."""
+    """The host's side of a variable. Those of one `Residency` are of one class: asking all at once costs less."""
 
-    def snapshot(self) -> Snapshot:
-        """The present value as a view without a copy, and an object that keeps that memory from being reused.
-
-        As long as the object lives, a write to the variable must show as a view at another address.
-        """
+    @staticmethod
+    def snapshots(variables: Sequence[Any]) -> Sequence[Snapshot]:
+        """A snapshot of each variable."""
         ...
 
-    def write(self, value: np.ndarray) -> None:
-        """Replaces the value. The array may be kept: it is not changed afterwards."""
+    @staticmethod
+    def write_all(variables: Sequence[Any], values: Sequence[np.ndarray]) -> None:
+        """Replaces the value of each variable. The arrays may be kept: they are not changed afterwards."""
         ...
 
 
@@ -62,60 +64,52 @@ class Residency:
         self._residents: dict[int, _Resident] = {}
 
     def acquire_all(
-        self,
-        variables: Sequence[HostVariable],
-        replicas: Replicas,
-        homes: Sequence[Replicas | None],
-        snapshots: Callable[[], Sequence[Snapshot]],
+        self, variables: Sequence[HostVariable], replicas: Replicas = ONE, homes: Sequence[Replicas | None] = ()
     ) -> list[jax.Array]:
-        """`acquire` of several variables, each where it lives.
+        """The variables' buffers on the device, uploaded where the host changed them.
+
+        With several replicas each has a leading axis of replicas: each keeps a value of its own. A program with another
+        number of replicas than the last starts them all from replica 0.
 
         Args:
             variables: the variables.
             replicas: of the program that wants them.
-            homes: see `acquire`; one for each variable.
-            snapshots: gives a snapshot of each variable: asking once for all costs less than asking each.
+            homes: for each variable the replicas on the JAX devices to have it on; None for those that the program
+                runs on otherwise. Empty for None everywhere.
         """
         with self._lock:
-            rows = zip(variables, homes, snapshots(), strict=True)
-            return [self.acquire(variable, replicas, home, seen) for variable, home, seen in rows]
+            where = frozenset(replicas.where())
+            rows = zip(variables, homes or [None] * len(variables), _snapshots(variables), strict=True)
+            return [self._acquire(variable, replicas, home, where, seen) for variable, home, seen in rows]
 
-    def acquire(
-        self,
-        variable: HostVariable,
-        replicas: Replicas = ONE,
-        home: Replicas | None = None,
-        seen: Snapshot | None = None,
+    def _acquire(
+        self, variable: HostVariable, replicas: Replicas, home: Replicas | None, where: frozenset[Any], seen: Snapshot
     ) -> jax.Array:
-        """The variable's buffer on the device, uploaded if the host changed it.
-
-        With several replicas it has a leading axis of replicas: each keeps a value of its own. A program with another
-        number of replicas than the last starts them all from replica 0.
+        """One variable's buffer.
 
         Args:
             variable: the variable.
-            replicas: of the program that wants it.
-            home: the replicas on the JAX devices to have it on; None for those that the program runs on otherwise.
-            seen: a snapshot of the variable taken just now, if there is one.
+            replicas: of the program.
+            home: as for `acquire_all`.
+            where: the JAX devices that the program runs on otherwise.
+            seen: a snapshot of the variable taken just now.
         """
-        with self._lock:
-            view, anchor = seen or variable.snapshot()
-            address = view.ctypes.data
-            resident = self._residents.get(id(variable))
-            if resident is not None and resident.address == address and not resident.buffer.is_deleted():
-                if resident.replicas == replicas:
+        resident = self._residents.get(id(variable))
+        if resident is not None and resident.address == _address(seen) and not resident.buffer.is_deleted():
+            if resident.replicas is replicas or resident.replicas == replicas:
+                if resident.buffer.devices() != (frozenset(home.where()) if home else where):
                     resident.buffer = _moved(resident.buffer, home or replicas)
-                    return resident.buffer
-                self.flush([variable])
-                view, anchor = variable.snapshot()
-                address = view.ctypes.data
-            with jax.enable_x64(True):
-                where = home or replicas
-                one = replicas.count == 1
-                buffer = where.place(_own_copy(view), 0) if one else where.spread(view, view.shape)
-            COUNTERS.count_upload()
-            self._residents[id(variable)] = _Resident(self._reference(variable), buffer, replicas, address, anchor)
-            return buffer
+                return resident.buffer
+            self.flush([variable])
+            (seen,) = _snapshots([variable])
+        with jax.enable_x64(True):
+            view, place = seen[0], home or replicas
+            one = replicas.count == 1
+            buffer = place.place(_own_copy(view), 0) if one else place.spread(view, view.shape)
+        COUNTERS.count_upload()
+        reference = self._reference(variable)
+        self._residents[id(variable)] = _Resident(reference, buffer, replicas, _address(seen), seen[1])
+        return buffer
 
     def commit(self, variable: HostVariable, buffer: jax.Array) -> None:
         """Keeps the variable's new value, which an execution produced. After `flush` the host sees replica 0's."""
@@ -129,17 +123,31 @@ class Residency:
         Variables whose buffers an execution has taken over, which is still under way, keep the host's value till then.
         """
         with self._lock:
-            wanted = list(self._residents) if variables is None else [id(variable) for variable in variables]
-            for key in wanted:
-                resident = self._residents.get(key)
-                variable = resident.variable() if resident is not None else None
-                if resident is None or variable is None or not resident.dirty or resident.buffer.is_deleted():
-                    continue
-                if not self._host_changed(resident, variable):
-                    variable.write(np.array(resident.replicas.first(resident.buffer)))
-                    view, resident.anchor = variable.snapshot()
-                    resident.address = view.ctypes.data
+            wanted = self._residents if variables is None else map(id, variables)
+            dirty = [pair for pair in map(self._dirty, list(wanted)) if pair is not None]
+            # A value that the host wrote while the device's was not read back yet is the newer one.
+            seen = _snapshots([variable for _, variable in dirty])
+            older = [pair for pair, now in zip(dirty, seen, strict=True) if pair[0].address == _address(now)]
+            self._write([resident for resident, _ in older], [variable for _, variable in older])
+            for resident, _ in dirty:
                 resident.dirty = False
+
+    def _dirty(self, key: int) -> tuple[_Resident, HostVariable] | None:
+        """A variable, if it has a new value on the device."""
+        resident = self._residents.get(key)
+        variable = resident.variable() if resident is not None else None
+        if resident is None or variable is None or not resident.dirty or resident.buffer.is_deleted():
+            return None
+        return resident, variable
+
+    @staticmethod
+    def _write(residents: Sequence[_Resident], variables: Sequence[HostVariable]) -> None:
+        if not variables:
+            return
+        values = [np.array(resident.replicas.first(resident.buffer)) for resident in residents]
+        type(variables[0]).write_all(variables, values)
+        for resident, seen in zip(residents, _snapshots(variables), strict=True):
+            resident.address, resident.anchor = _address(seen), seen[1]
 
     def forget(self, variables: Iterable[HostVariable] | None = None) -> None:
         """Drops buffers, of these variables or of all, with whatever the host has not seen."""
@@ -167,20 +175,22 @@ class Residency:
         """How many variables have a buffer on the device."""
         return len(self._residents)
 
-    @staticmethod
-    def _host_changed(resident: _Resident, variable: HostVariable) -> bool:
-        """A value that the host wrote while the device's was not read back yet is the newer one."""
-        return variable.snapshot()[0].ctypes.data != resident.address
-
     def _reference(self, variable: HostVariable) -> weakref.ref[Any]:
         key = id(variable)
         return weakref.ref(variable, lambda _: self._residents.pop(key, None))
 
 
-def _moved(buffer: jax.Array, where: Replicas) -> jax.Array:
-    """A buffer where replicas run."""
-    devices = where.where()
-    return buffer if buffer.devices() == set(devices) else dataclasses.replace(where, devices=devices).place(buffer, 0)
+def _snapshots(variables: Sequence[HostVariable]) -> Sequence[Snapshot]:
+    return type(variables[0]).snapshots(variables) if variables else ()
+
+
+def _address(seen: Snapshot) -> int:
+    return seen[0].ctypes.data
+
+
+def _moved(buffer: jax.Array, replicas: Replicas) -> jax.Array:
+    """A buffer on the devices that replicas run on."""
+    return dataclasses.replace(replicas, devices=replicas.where()).place(buffer, 0)
 
 
 def _own_copy(view: np.ndarray) -> np.ndarray:

@@ -46,6 +46,17 @@ class RowOrder:
         self._left = np.concatenate([batches.reshape(-1), self._left])
 
 
+def batch_of(array: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Rows of an array, to be read only: where they lie next to each other in order, they are not copied.
+
+    >>> array = np.arange(5)
+    >>> batch_of(array, np.array([1, 2, 3])).base is array, batch_of(array, np.array([3, 1])).tolist()
+    (True, [3, 1])
+    """
+    first, size = int(rows[0]), len(rows)
+    return array[first : first + size] if np.array_equal(rows, np.arange(first, first + size)) else array[rows]
+
+
 class RowInfeed(Infeed):
     """A named stream of batches of rows.
 
@@ -101,5 +112,5 @@ class RowInfeed(Infeed):
 
     def _one_by_one(self) -> Iterator[Element]:
         while len(rows := self._taken_rows(1)):
-            element = tuple(array[rows[0]] for array in self._arrays)
+            element = tuple(batch_of(array, rows[0]) for array in self._arrays)
             yield synthetic.infeed_element(element) if synthetic.current().feeds else element

@@ -34,11 +34,11 @@ class Staged:
     error: BaseException | None = None
 
 
-def chunk_capacity(types: Types, wanted: int | None, replicas: int = 1, most_steps: int | None = None) -> int:
+def chunk_capacity(size: int, wanted: int | None, replicas: int = 1, most_steps: int | None = None) -> int:
     """How many iterations to stage at a time.
 
     Args:
-        types: every tensor that one iteration takes from, or gives to, a queue.
+        size: bytes of every tensor that one iteration takes from, or gives to, a queue.
         wanted: how many iterations the loop will run, or None where that is not known.
         replicas: how many replicas take as much each.
         most_steps: most iterations to stage at a time, or None for as many as fit.
@@ -47,8 +47,7 @@ def chunk_capacity(types: Types, wanted: int | None, replicas: int = 1, most_ste
         A power of two, so that loops of different lengths share executables; within `CHUNK_BYTES` unless one
         iteration alone is larger.
     """
-    size = replicas * sum(int(np.prod(t.shape)) * np.dtype(t.dtype).itemsize for t in types)
-    most = min(CHUNK_STEPS, most_steps or CHUNK_STEPS, max(1, CHUNK_BYTES // max(1, size)))
+    most = min(CHUNK_STEPS, most_steps or CHUNK_STEPS, max(1, CHUNK_BYTES // max(1, replicas * size)))
     wanted = OPEN_ENDED_STEPS if wanted is None else max(1, wanted)
     return min(1 << (most.bit_length() - 1), 1 << (wanted - 1).bit_length())
 

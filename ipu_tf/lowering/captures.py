@@ -13,7 +13,7 @@ from ipu_tf.device.replicas import Replicas
 from ipu_tf.device.residency import RESIDENCY
 from ipu_tf.lowering import tf_values
 from ipu_tf.lowering.trace import Lowered
-from ipu_tf.lowering.variables import TensorFlowVariable, host_variable, snapshots
+from ipu_tf.lowering.variables import TensorFlowVariable, host_variable
 
 
 class Captures:
@@ -37,7 +37,7 @@ class Captures:
         self._written = {result: parameter - first for result, parameter in lowered.module.aliases.items()}
 
     def acquire(self, replicas: Replicas, homes: Sequence[Replicas | None] = ()) -> list[Any]:
-        """Their values on the device, one for each capture, in order; variables as `RESIDENCY.acquire` gives them.
+        """Their values on the device, one for each capture, in order; variables as `RESIDENCY.acquire_all` gives them.
 
         Args:
             replicas: of the program.
@@ -45,8 +45,7 @@ class Captures:
                 last.
         """
         where = list(homes)[len(homes) - len(self._values) :] if homes else [None] * len(self._values)
-        of_variables = [where[place] for place in self._places]
-        buffers = RESIDENCY.acquire_all(self.variables, replicas, of_variables, lambda: snapshots(self.variables))
+        buffers = RESIDENCY.acquire_all(self.variables, replicas, [where[place] for place in self._places])
         values: list[Any] = list(self._values)
         for place, buffer in zip(self._places, buffers, strict=True):
             values[place] = buffer

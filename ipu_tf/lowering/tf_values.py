@@ -16,6 +16,7 @@ from tensorflow.python.data.ops import iterator_ops as _iterator_ops
 from tensorflow.python.distribute import device_util as _device_util
 from tensorflow.python.eager import context as _context
 from tensorflow.python.eager import core as _core
+from tensorflow.python.framework import constant_op as _constant_op
 from tensorflow.python.framework import ops as _ops
 from tensorflow.python.ops import handle_data_util as _handle_data_util
 from tensorflow.python.ops import resource_variable_ops as _resource_variable_ops
@@ -95,20 +96,42 @@ def element_reader(iterator: Any) -> Callable[[], tuple[np.ndarray, ...]] | None
     return read
 
 
-def read_variables(variables: Sequence[tf.Variable]) -> Sequence[tf.Tensor]:
-    """The values of eager variables, in one op; no copies. In any thread, whatever mode or device is chosen there."""
+def type_number(dtype: tf.DType) -> int:
+    """TensorFlow's number for the dtype of a variable's value."""
+    number: int = dtype.base_dtype.as_datatype_enum
+    return number
+
+
+def read_variables(variables: Sequence[tuple[tf.Tensor, int]]) -> Sequence[tf.Tensor]:
+    """The values of eager variables, in one op; no copies. In any thread, whatever mode or device is chosen there.
+
+    Args:
+        variables: the handle of each, and the `type_number` of its dtype.
+    """
     if not variables:
         return []
-    handles = [variable.handle for variable in variables]
-    types = tuple([variable.dtype.base_dtype.as_datatype_enum for variable in variables])
-    attributes, handle = ("N", len(types), "dtypes", types), _context.context()._handle
+    handles, types = [handle for handle, _ in variables], tuple([number for _, number in variables])
+    attributes, context = ("N", len(types), "dtypes", types), _context.context()._handle
     try:
         tensors: Sequence[tf.Tensor] = _pywrap_tfe.TFE_Py_Execute(
-            handle, _HOST, "_ReadVariablesOp", handles, attributes, len(types)
+            context, _HOST, "_ReadVariablesOp", handles, attributes, len(types)
         )
     except _core._NotOkStatusException as error:
         raise _core._status_to_exception(error) from None
     return tensors
+
+
+def host_tensor(array: np.ndarray) -> tf.Tensor:
+    """An eager tensor of an array that nobody changes any more, whose memory it may keep."""
+    return _constant_op.convert_to_eager_tensor(array, _context.context())
+
+
+def write_variables(variables: Sequence[tf.Variable], values: Sequence[np.ndarray]) -> None:
+    """Assigns to eager variables. In any thread, whatever mode or device is chosen there."""
+    with eager_mode():
+        for variable, value in zip(variables, values, strict=True):
+            # `Variable.assign` reads the variable as well, for a result.
+            tf.raw_ops.AssignVariableOp(resource=variable.handle, value=host_tensor(value))
 
 
 def executing_eagerly() -> bool:

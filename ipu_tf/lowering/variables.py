@@ -16,26 +16,21 @@ class TensorFlowVariable:
 
     def __init__(self, variable: tf.Variable) -> None:
         self.variable = variable
+        self._typed_handle = (variable.handle, tf_values.type_number(variable.dtype))
 
-    def snapshot(self) -> Snapshot:
-        """The present value without a copy, and the tensor that owns its memory.
+    @staticmethod
+    def snapshots(variables: Sequence[TensorFlowVariable]) -> list[Snapshot]:
+        """Their present values without copies, in one read, and the tensors that own the memory.
 
-        While the tensor lives, TensorFlow writes to the variable by giving it other memory.
+        While a tensor lives, TensorFlow writes to its variable by giving that other memory.
         """
-        with tf_values.eager_mode():
-            tensor = self.variable.read_value()
-        return tf_values.tensor_memory(tensor), tensor
+        tensors = tf_values.read_variables([each._typed_handle for each in variables])  # noqa: SLF001 - its own
+        return [(tf_values.tensor_memory(tensor), tensor) for tensor in tensors]
 
-    def write(self, value: np.ndarray) -> None:
-        """Assigns a value."""
-        with tf_values.eager_mode():
-            self.variable.assign(value)
-
-
-def snapshots(variables: Sequence[TensorFlowVariable]) -> list[Snapshot]:
-    """`snapshot` of each variable, in one read: an execution of a single step asks all variables of a model."""
-    tensors = tf_values.read_variables([variable.variable for variable in variables])
-    return [(tf_values.tensor_memory(tensor), tensor) for tensor in tensors]
+    @staticmethod
+    def write_all(variables: Sequence[TensorFlowVariable], values: Sequence[np.ndarray]) -> None:
+        """Assigns a value to each."""
+        tf_values.write_variables([each.variable for each in variables], values)
 
 
 def host_variable(variable: tf.Variable) -> TensorFlowVariable:
