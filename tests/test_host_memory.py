@@ -50,6 +50,29 @@ jax.jit(lambda x: x + 1)(jnp.ones(3))
 json.dump([sizes, "/jax/core/compile/backend_compile_duration" in heard], sys.stdout)
 """
 
+LARGE = """
+import json, resource, sys
+import jax, jax.numpy as jnp
+from ipu_tf.device.host_memory import compiler_options
+
+def large(x):
+    terms = []
+    for _ in range(5):
+        x = jax.lax.optimization_barrier(x + 1)
+        terms.append(x)
+    return sum(term.sum() for term in jax.lax.optimization_barrier(terms))
+
+x = jnp.zeros(5 * 2**20)
+found = {}
+for name, options in (("kept", compiler_options()), ("not", {})):
+    run = jax.jit(large, compiler_options=options)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        run(x).block_until_ready()
+    found[name] = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+json.dump(found, sys.stdout)
+"""
+
 
 def faults_of_blocks(keep: str) -> tuple[bool, list[int]]:
     """Whether memory is kept, and the page faults of four blocks of 64 MiB, one after the other."""
@@ -76,6 +99,17 @@ def test_what_the_compiler_has_freed_is_given_back() -> None:
     assert told, "JAX does not tell of compilations by this name any more: see `ipu_tf/device/host_memory.py`"
     assert abs(before - short) < 20
     assert short - long > 150
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mallopt is glibc's; elsewhere nothing is changed")
+def test_intermediate_results_of_more_than_a_heap_are_kept() -> None:
+    """100 MiB in one block are mapped anew by each execution; in several, once for each thread that runs any.
+
+    If `not` is small too, nothing has to be done any more.
+    """
+    ran = subprocess.run([sys.executable, "-c", LARGE], capture_output=True, text=True, check=True)
+    found = json.loads(ran.stdout)
+    assert 3 * found["kept"] < found["not"] > 100_000, found
 
 
 def test_other_settings_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from ipu_tf.device import artifacts, callbacks, connection, executable_cache, hidden, pre_compile, queues, synthetic
 from ipu_tf.device.counters import COUNTERS
 from ipu_tf.device.exceptions import EXCEPTIONS, check_exceptions
-from ipu_tf.device.host_memory import keep_freed_memory
+from ipu_tf.device.host_memory import compiler_options, keep_freed_memory
 from ipu_tf.device.loop_run import LoopRun
 from ipu_tf.device.patience import next_element
 from ipu_tf.device.pipeline_engine import PipelineRun
@@ -167,7 +167,7 @@ class Executable:
     def _function(self, function: Callable[..., Any], donate: tuple[int, ...]) -> Any:
         directory = executable_cache.directory()
         if directory is None or self.program.uses_callbacks:  # callbacks are addresses in this process
-            return jax.jit(function, donate_argnums=donate)
+            return jax.jit(function, donate_argnums=donate, compiler_options=compiler_options())
         self._cached.append(executable_cache.CachedFunction(function, donate, directory, self.replicas.devices))
         return self._cached[-1]
 

@@ -28,6 +28,7 @@ import jax
 from jax.experimental import serialize_executable
 
 from ipu_tf.device import connection, environment
+from ipu_tf.device.host_memory import compiler_options
 from ipu_tf.device.sealed_file import TEMPORARY, DamagedFile, ForeignFile, read_sealed, write_sealed
 
 SUFFIX = ".emulated.poplar_exec"
@@ -59,7 +60,11 @@ def directory() -> Path | None:
 
 def jitted(function: Callable[..., Any]) -> Any:
     """`jax.jit(function)`, whose compiled code comes from the cache if there is one."""
-    return CachedFunction(function, (), _now) if _now is not None else jax.jit(function)
+    return (
+        CachedFunction(function, (), _now)
+        if _now is not None
+        else jax.jit(function, compiler_options=compiler_options())
+    )
 
 
 def _sweep(directory: Path) -> None:
@@ -131,7 +136,8 @@ class CachedFunction:
         numbers = iter(range(len(jax.tree.leaves(arguments))))
         donated = [[next(numbers) for _ in jax.tree.leaves(argument)] for argument in arguments]
         given_up = tuple(number for index in self._donate for number in donated[index])
-        lowered = jax.jit(run, donate_argnums=given_up).lower(*jax.tree.leaves(arguments))
+        jitted = jax.jit(run, donate_argnums=given_up, compiler_options=compiler_options())
+        lowered = jitted.lower(*jax.tree.leaves(arguments))
         compiled, loaded = compile_cached(lowered, self._directory, self._devices)
         self._compiled |= not loaded
         return compiled, structure[-1]
@@ -171,7 +177,8 @@ def _surroundings(devices: tuple[Any, ...]) -> tuple[str, ...]:
     """What compiled code depends on besides the program."""
     client = devices[0].client
     runs_on = f"{client.platform} {client.platform_version} {[(d.id, d.device_kind) for d in devices]}"
-    return (jax.__version__, importlib.metadata.version("jaxlib"), runs_on, environment.xla_flags(), _processor())
+    versions = (jax.__version__, importlib.metadata.version("jaxlib"))
+    return (*versions, runs_on, environment.xla_flags(), str(compiler_options()), _processor())
 
 
 @functools.cache

@@ -5,6 +5,9 @@ at its end. The C library gives blocks of that size back to the system at once a
 execution, and the system clears every page of them on first use: a quarter of the time of a training step, measured
 where an execution is one step.
 
+It keeps a block only as large as one of the heaps that it makes for threads, 64 MiB, and programs run in JAX's threads:
+so intermediate results are laid out in several blocks that are smaller.
+
 What the compiler has freed is another matter: hundreds of megabytes, in pieces, of which programs use little. That is
 given back when a program is compiled, before it runs.
 """
@@ -13,6 +16,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from typing import Any
 
 import jax
 
@@ -22,6 +26,8 @@ from ipu_tf.device.environment import keeps_freed_memory
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
 _NEVER = 2**31 - 1
 _AT_ONCE = 64 * 2**20
+#: Bytes of intermediate results that are laid out in one block; a larger one has a block of its own.
+_BLOCK = 32 * 2**20
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 #: Compilations shorter than this leave little, and looking for it takes a millisecond.
 _LONG_SECONDS = 0.3
@@ -49,3 +55,10 @@ def keep_freed_memory() -> bool:
     jax.monitoring.register_event_duration_secs_listener(give_back)
     settings = ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, _NEVER), (_M_TOP_PAD, _AT_ONCE))
     return all(mallopt(parameter, value) == 1 for parameter, value in settings)
+
+
+def compiler_options() -> dict[str, Any]:
+    """Options for `jax.jit` that have a program's memory asked for in pieces that are kept when they are freed."""
+    if jax.default_backend() != "cpu" or not keep_freed_memory():
+        return {}
+    return {"xla_multiheap_size_constraint_per_heap": _BLOCK}

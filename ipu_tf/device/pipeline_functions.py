@@ -8,6 +8,7 @@ from typing import Any
 import jax
 
 from ipu_tf.device.hidden import ITERATION, replica_axes
+from ipu_tf.device.host_memory import compiler_options
 from ipu_tf.device.program import Arrays, Hidden, Rows
 from ipu_tf.device.replicas import Replicas
 from ipu_tf.device.stage_program import StageProgram, StageSegment, UpdateStep
@@ -41,7 +42,7 @@ class StageFunctions:
 
 
 def _compiled(function: Callable[..., Any], donate: tuple[int, ...]) -> Any:
-    return jax.jit(function, donate_argnums=donate)
+    return jax.jit(function, donate_argnums=donate, compiler_options=compiler_options())
 
 
 def _replicated_segment(segment: StageSegment, place: Replicas) -> Callable[..., Any]:
