@@ -21,6 +21,7 @@ from ipu_tf.device import connection, queues
 from ipu_tf.device.errors import InfeedExhausted
 from ipu_tf.device.executable import Executable, Outcome
 from ipu_tf.device.outfeed import Outfeed
+from ipu_tf.device.program import bytes_of
 from ipu_tf.emulation import EmulationError
 from ipu_tf.interrupts import Interrupts
 from ipu_tf.jax_feed import JaxFeed
@@ -70,6 +71,10 @@ class JaxStepLoop:
         all_rows: keep the rows of all steps, not only the last.
         shards: how many IPUs one replica uses.
         stepwise: give out the row of each step when it has run, not those of a chunk of steps: `run` can be watched.
+        lengths_vary: runs of one step and of several come in turn: they share one compiled function.
+
+    Attributes:
+        row_bytes: bytes of what one step returns, on one replica.
 
     Raises:
         EmulationError: if the configuration wants floating-point settings that this way does not model.
@@ -88,6 +93,7 @@ class JaxStepLoop:
         all_rows: bool = False,
         shards: int = 1,
         stepwise: bool = False,
+        lengths_vary: bool = False,
     ) -> None:
         self._shards = shards
         self._stepwise = stepwise
@@ -97,7 +103,10 @@ class JaxStepLoop:
         self._outfeed = Outfeed(f"jax_outfeed_{number}", last_only=not all_rows)
         self._state_tree = jax.tree.structure(carried)
         feeds = (self._infeed, self._outfeed.name)
-        self._traced = traced_step(step, carried, constants, element, rule, *feeds, 1 if stepwise else None)
+        self._traced = traced_step(
+            step, carried, constants, element, rule, *feeds, 1 if stepwise else None, lengths_vary
+        )
+        self.row_bytes = bytes_of(self._traced.rows)
         _check_numerics(self._target.numerics, self._traced)
         self._executable = Executable(self._traced.program, ordinal)
         self._rows = LoopRows(self._outfeed, self._traced.rows, self._executable.replicas, all_rows)

@@ -18,6 +18,7 @@ from ipu_tf.device import connection, queues
 from ipu_tf.device.errors import InfeedExhausted
 from ipu_tf.device.executable import Executable
 from ipu_tf.device.outfeed import Outfeed
+from ipu_tf.device.program import bytes_of
 from ipu_tf.device.residency import RESIDENCY
 from ipu_tf.interrupts import Interrupts
 from ipu_tf.loop_rows import LoopRows
@@ -55,10 +56,13 @@ class StepLoop:
         all_rows: keep the rows of all steps, not only the last.
         shards: how many IPUs one replica of it uses.
         stepwise: give out the row of each step when it has run, not those of a chunk of steps: `run` can be watched.
+        lengths_vary: runs of one step and of several come in turn: they share one compiled function.
 
     Attributes:
         replicas: how many replicas run it, each on elements of its own: with several, element `replicas * i + r` is
             that of step `i` on replica `r`, and rows have a dimension of replicas, after that of steps.
+        row_bytes: bytes of what one step returns, on one replica.
+        calls_host: whether the step calls Python on the host.
 
     Raises:
         LoweringError: if TensorFlow cannot lower the step.
@@ -73,6 +77,7 @@ class StepLoop:
         all_rows: bool = False,
         shards: int = 1,
         stepwise: bool = False,
+        lengths_vary: bool = False,
     ) -> None:
         self._target = target(ordinal, shards)
         self._shards = shards
@@ -98,9 +103,11 @@ class StepLoop:
         feeds = (self._infeed, self._outfeed.name)
         self._stepwise = stepwise
         most = 1 if stepwise else None
-        program = step_program(self._lowered, *feeds, self.replicas, self._target.numerics, most)
+        program = step_program(self._lowered, *feeds, self.replicas, self._target.numerics, most, lengths_vary)
         self._executable = Executable(program, ordinal)
+        self.calls_host = program.uses_callbacks
         types = self._lowered.module.results[: self._lowered.outputs]
+        self.row_bytes = bytes_of(types)
         self._rows = LoopRows(self._outfeed, types, self._executable.replicas, all_rows)
         self._captures = Captures(self._lowered)
 
@@ -121,18 +128,33 @@ class StepLoop:
         """
         with Interrupts() as interrupts:
             elements.check = interrupts.check
-            ran = self._run(elements, steps) if watch is None else self._run_watched(elements, steps, watch)
+            run = self._run(elements, steps) if watch is None else self._run_watched(elements, steps, watch)
         interrupts.check()
-        return ran
+        ran, rows = run
+        return Ran(ran, None if rows is None else self._packed(rows))
 
-    def _run_watched(self, elements: Feed, steps: int, watch: Callable[[Any], None]) -> Ran:
+    def run_each(self, elements: Feed, steps: int) -> list[Any]:
+        """Runs up to `steps` steps of a loop with `all_rows`; gives what each returned.
+
+        Args:
+            elements: as for `run`, which says what is raised as well.
+            steps: how many steps to run.
+        """
+        with Interrupts() as interrupts:
+            elements.check = interrupts.check
+            ran, rows = self._run(elements, steps)
+        interrupts.check()
+        return [self._packed([array[step] for array in rows or ()]) for step in range(ran)]
+
+    def _run_watched(self, elements: Feed, steps: int, watch: Callable[[Any], None]) -> tuple[int, list[Any] | None]:
         assert self._stepwise, "Rows of a loop that is not stepwise come in chunks."
         with self._rows.watched(elements, lambda row: watch(self._packed(row))) as ended:
             ran = self._run(elements, steps)
-            ended(ran.steps)
+            ended(ran[0])
         return ran
 
-    def _run(self, elements: Feed, steps: int) -> Ran:
+    def _run(self, elements: Feed, steps: int) -> tuple[int, list[Any] | None]:
+        """Runs steps: how many, and the arrays of their rows."""
         check_target(self._target, self._shards)
         self._rows.forget()
         queues.add_infeed(elements.infeed_as(self._infeed))
@@ -150,8 +172,7 @@ class StepLoop:
         if outcome.error is not None and not isinstance(outcome.error, InfeedExhausted):
             raise as_promised(outcome.error)
         ran = outcome.steps if connection.attached() else elements.taken_steps(steps, self.replicas)
-        rows = self._rows.of_run(ran)
-        return Ran(ran, None if rows is None else self._packed(rows))
+        return ran, self._rows.of_run(ran)
 
     def _packed(self, arrays: Sequence[np.ndarray]) -> Any:
         given = iter(arrays)

@@ -22,6 +22,7 @@ from keras_ipu.graph import build_graph
 from keras_ipu.model_state import options_of
 from keras_ipu.recurrent_weights import read_once
 from keras_ipu.replicated_logs import reduced_logs
+from keras_ipu.run_ahead import AheadLength, steps_left
 from keras_ipu.run_rules import accumulates_outfeed, accumulation_steps, is_pipelined
 from keras_ipu.schedule_check import check_micro_batch_count
 from keras_ipu.split import Split, split_of
@@ -41,9 +42,10 @@ class StepFunction:
         self._model = model
         self._training = training
         self._loops = _Loops(model, _split_step(model, step) if training else _whole_step(step), training)
+        self._ahead = AheadLength()
 
     def __call__(self, iterator: Any) -> Any:
-        """Runs one execution.
+        """Runs one execution, or several that nobody watches: then the next calls only give the logs of theirs.
 
         Args:
             iterator: an epoch's `ElementIterator`, or any Python iterator over batches, of which all are used up to
@@ -57,6 +59,8 @@ class StepFunction:
             RuntimeError: if gradient accumulation does not divide the steps of the execution.
         """
         if isinstance(iterator, ElementIterator):
+            if iterator.waiting:
+                return iterator.waiting.popleft()
             steps, feed = iterator.steps, iterator.feed
         else:
             steps, feed = self._model.steps_per_execution, Feed(iterator, on_cast=tell_cast)
@@ -68,14 +72,29 @@ class StepFunction:
                 f"A model that runs as {split.replicas} replicas takes {split.replicas} batches a step, one for each. "
                 "Received: one batch. Use `fit`, `evaluate` or `predict`, or a device with fewer IPUs."
             )
+        run = current_run()
+        if steps == 1 and run is None:
+            return self._run_ahead(iterator, feed, split)
         options = options_of(self._model)
         averaged = count if self._training and accumulates_outfeed(self._model) else 1
-        run = current_run()
         loop = self._loops.loop_for(feed, split, all_rows=averaged > 1, stepwise=run is not None)
         ran = loop.run(feed, steps, run.watch_logs if run else None)
         if ran.steps == 0:
             raise StopIteration
         return reduced_logs(ran.rows, split.replicas, options.replicated_metric_reduction, averaged)
+
+    def _run_ahead(self, iterator: Any, feed: Feed, split: Split) -> Any:
+        """Runs a step, and maybe some that Keras has not asked for yet, whose logs then wait; gives its logs."""
+        loop = self._loops.loop_for(feed, split, all_rows=True, lengths_vary=True)
+        with self._ahead.timed(1 if loop.calls_host else steps_left(iterator), loop.row_bytes) as steps:
+            rows = loop.run_each(feed, steps)
+        if not rows:
+            raise StopIteration
+        method = options_of(self._model).replicated_metric_reduction
+        first, *others = (reduced_logs(row, split.replicas, method) for row in rows)
+        if others:
+            iterator.waiting.extend(others)
+        return first
 
 
 class PredictFunction:
@@ -126,10 +145,10 @@ class _Loops:
         self._step = step
         self._loops: dict[Any, StepLoop] = {}
 
-    def loop_for(self, feed: Feed, split: Split, all_rows: bool = False, stepwise: bool = False) -> StepLoop:
-        """The loop for the batches that a feed gives."""
+    def loop_for(self, feed: Feed, split: Split, all_rows: bool = False, **kind: bool) -> StepLoop:
+        """The loop for the batches that a feed gives; `kind` is what else `StepLoop` is told."""
         ordinal = self._strategy.device_ordinal
-        key = (feed.spec_name, split, all_rows, stepwise, target(ordinal, split.shards))
+        key = (feed.spec_name, split, all_rows, tuple(kind.items()), target(ordinal, split.shards))
         if key not in self._loops:
             spec = feed.spec()
             if self._training:
@@ -143,7 +162,7 @@ class _Loops:
                 with self._strategy.replica_context(), staged, read_once():
                     return self._step(batch, split)
 
-            self._loops[key] = StepLoop(traced, spec, ordinal, all_rows, split.shards, stepwise)
+            self._loops[key] = StepLoop(traced, spec, ordinal, all_rows, split.shards, **kind)
         return self._loops[key]
 
 

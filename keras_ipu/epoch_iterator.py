@@ -6,6 +6,7 @@ replica.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,7 +16,7 @@ from ipu_tf.row_feed import RowFeed
 from ipu_tf.tensor_feed import Feed
 from keras_ipu import keras_hooks
 from keras_ipu.data_rules import checked_data, checked_steps, checked_steps_per_execution, tell_cast
-from keras_ipu.keras_arrays import ArrayRows, rows_of
+from keras_ipu.keras_arrays import ArrayRows, may_read_ahead, rows_of
 
 
 class ReplicaBatches(tuple):  # noqa: SLOT001 - a tuple in all but name
@@ -58,6 +59,11 @@ class ElementIterator:
         replicas: how many batches a step takes.
         wanted: the model's `steps_per_execution`.
         first: whether nobody went through this data before: then there has to be something in it.
+
+    Attributes:
+        left: executions that the epoch has left, with the one at hand; None if nobody knows, or if batches are not to
+            be read before Keras asks for them.
+        waiting: logs of executions that ran already, ahead of Keras's loop.
     """
 
     def __init__(
@@ -68,6 +74,8 @@ class ElementIterator:
         self._ration = Ration(steps, wanted)
         self._first = first
         self.steps = steps
+        self.left: int | None = None
+        self.waiting: collections.deque[Any] = collections.deque()
         self._feed = feed
 
     @property
@@ -117,6 +125,7 @@ class IPUEpochIterator(keras_hooks.StockEpochIterator):
     steps_per_execution: int
     steps_per_epoch: int | None
     _num_batches: int | None
+    _steps_seen: int
 
     def __init__(self, *args: Any, replicas: int = 1, **kwargs: Any) -> None:
         checked_data(kwargs.get("x"), kwargs.get("steps_per_epoch"))
@@ -147,6 +156,20 @@ class IPUEpochIterator(keras_hooks.StockEpochIterator):
         """Starts over, at the first batch."""
         super().reset()
         self._num_batches = self._per_replica(self._num_batches)
+
+    def _enumerate_iterator(self) -> Iterator[Any]:
+        for begin, end, iterator in super()._enumerate_iterator():
+            iterator.left = self._left(begin)
+            yield begin, end, iterator
+
+    def _left(self, begin: int) -> int | None:
+        """Executions that the epoch has left from this step on; None where the user's own code gives the batches."""
+        if not may_read_ahead(self.data_adapter):
+            return None
+        ends = [] if self.steps_per_epoch is None else [self.steps_per_epoch - begin]
+        if self._num_batches is not None:
+            ends.append(self._num_batches - self._steps_seen + self.steps_per_execution)
+        return min(ends) // self.steps_per_execution if ends else None
 
     def _per_replica(self, batches: int | None) -> int | None:
         return batches if batches is None or self._replicas == 1 else batches // self._replicas

@@ -22,6 +22,8 @@ _LOGS_ONLY = (
     keras.callbacks.CSVLogger,
     keras.callbacks.TerminateOnNaN,
 )
+#: Have hooks for batches, in which they do nothing if they save at the ends of epochs.
+_SAVERS = (keras.callbacks.ModelCheckpoint, keras.callbacks.BackupAndRestore)
 _BATCH_HOOKS = (
     "on_train_batch_begin",
     "on_train_batch_end",
@@ -96,25 +98,29 @@ def with_host_view(
     args: Any,
     kwargs: Any,
     batch_view: type[BatchHostView] = BatchHostView,
-) -> tuple[Any, Any]:
+) -> tuple[Any, Any, bool]:
     """The arguments of fit, evaluate or predict, with a callback ahead of the user's that shows them the truth.
 
     A `keras.callbacks.CallbackList` is given that callback itself: fit hands its own to evaluate. Where callbacks look
     at batches it is a `batch_view`.
+
+    Returns:
+        The positional and the named arguments, and whether any callback but Keras's own is called for batches.
     """
     bound = inspect.signature(stock).bind(model, *args, **kwargs)
     given = bound.arguments.get("callbacks")
     own_list = given.callbacks if isinstance(given, keras.callbacks.CallbackList) else None
     callbacks = own_list if own_list is not None else keras.tree.flatten(given) if given else []
     curious = [callback for callback in callbacks if not isinstance(callback, _LOGS_ONLY)]
+    watched = any(map(looks_at_batches, callbacks))
     if not curious or any(isinstance(callback, EpochHostView) for callback in callbacks):
-        return args, kwargs
-    view = batch_view() if any(map(_looks_at_batches, curious)) else EpochHostView()
+        return args, kwargs, watched
+    view = batch_view() if any(map(looks_at_batches, curious)) else EpochHostView()
     if own_list is not None:
         own_list.insert(0, view)
-        return args, kwargs
+        return args, kwargs, watched
     bound.arguments["callbacks"] = [view, *callbacks]
-    return bound.args[1:], bound.kwargs
+    return bound.args[1:], bound.kwargs, watched
 
 
 @contextlib.contextmanager
@@ -135,7 +141,12 @@ def show_variables(callbacks: list[Any]) -> bool:
     return bool(views)
 
 
-def _looks_at_batches(callback: keras.callbacks.Callback) -> bool:
+def looks_at_batches(callback: keras.callbacks.Callback) -> bool:
+    """Whether a callback does anything for batches, or may: Keras's own progress bar only shows their logs."""
+    if type(callback) is keras.callbacks.ProgbarLogger:
+        return False
+    if type(callback) in _SAVERS and getattr(callback, "save_freq", None) == "epoch":
+        return False
     return any(_is_own(callback, name) for name in _BATCH_HOOKS)
 
 

@@ -27,6 +27,7 @@ from keras_ipu.jax_epoch import JaxElements
 from keras_ipu.jax_logs import joined_rows, reduced_rows
 from keras_ipu.jax_state import LentState, ReplicaState
 from keras_ipu.model_state import options_of
+from keras_ipu.run_ahead import AheadLength, steps_left
 from keras_ipu.run_rules import accumulates_outfeed, accumulation_steps, is_pipelined
 from keras_ipu.schedule_check import check_micro_batch_count
 from keras_ipu.split import Split, split_of
@@ -83,9 +84,10 @@ class JaxFunction:
         self._kind = kind
         self._replicas = replicas
         self._loops: dict[Any, JaxStepLoop] = {}
+        self._ahead = AheadLength()
 
     def __call__(self, state: State, iterator: Iterator[Any]) -> tuple[Any, State]:
-        """Runs one execution.
+        """Runs one execution, or several that nobody watches: then the next calls only give the rows of theirs.
 
         Args:
             state: the values of the model's variables, in lists as Keras gives them. The device takes them over.
@@ -101,24 +103,28 @@ class JaxFunction:
             EmulationError: if there is not a batch for each replica.
             PipelineDevicesError: if pipelines have to run on several JAX devices.
         """
+        if isinstance(iterator, JaxElements) and iterator.waiting:
+            return iterator.waiting.popleft(), state
         watching = current_run()
         lent = LentState(self._model, self._kind.names, state) if watching and watching.looked_at else None
         try:
-            ran, split, averaged = self._run(state, iterator, watching, keep=lent is not None)
+            ran, rows, replicas = self._run(state, iterator, watching, keep=lent is not None)
         except BaseException:
             self._give_back(state)
             raise
-        after = self._replicas.shown(ran.carried, split.replicas)
+        after = self._replicas.shown(ran.carried, replicas)
         after = after if lent is None else lent.with_written(after)
         if ran.error is not None or ran.steps == 0:
             self._give_back(after)
             raise StopIteration if ran.error is None else ran.error
-        return self._shown(ran, split, averaged), after
+        if isinstance(iterator, JaxElements):
+            iterator.waiting.extend(rows[1:])
+        return rows[0], after
 
     def _run(
         self, state: State, iterator: Iterator[Any], watching: AsynchronousRun | None, keep: bool
-    ) -> tuple[JaxRan, Split, int]:
-        """Runs an execution: what it gave, how it was split, and over how many of its last steps logs are averaged.
+    ) -> tuple[JaxRan, list[Any], int]:
+        """Runs an execution, or several of one step: what it gave, what each has to show, and the number of replicas.
 
         Args:
             state: as for `__call__`.
@@ -140,30 +146,41 @@ class JaxFunction:
                 "Received: one batch. Use `fit`, `evaluate` or `predict`, or a device with fewer IPUs."
             )
         averaged = count if training and accumulates_outfeed(self._model) else 1
-        stepwise = watching is not None
-        loop = self._loop(feed, state, split, all_rows=self._kind.predicts or averaged > 1, stepwise=stepwise)
-        watch = None if watching is None else self._watch(watching)
+        single = steps == 1 and watching is None
+        all_rows = single or self._kind.predicts or averaged > 1
+        loop = self._loop(feed, state, split, all_rows, stepwise=watching is not None, lengths_vary=single)
         whole = self._replicas.of_replicas(state, split.replicas, keep)
-        return loop.run(whole, (), feed, steps, watch), split, averaged
+        if not single:
+            ran = loop.run(whole, (), feed, steps, None if watching is None else self._watch(watching))
+            return ran, [self._shown(ran.rows, split, averaged)] if ran.steps else [], split.replicas
+        with self._ahead.timed(steps_left(iterator), loop.row_bytes) as steps:
+            ran = loop.run(whole, (), feed, steps)
+        return ran, [self._shown_one(ran.rows, step, split) for step in range(ran.steps)], split.replicas
 
     def _watch(self, watching: AsynchronousRun) -> Callable[[Any], None]:
         return watching.watch_outputs if self._kind.predicts else watching.watch_logs
 
-    def _shown(self, ran: JaxRan, split: Split, averaged: int) -> Any:
+    def _shown(self, rows: Any, split: Split, averaged: int) -> Any:
         if self._kind.predicts:
-            return joined_rows(ran.rows, split.replicas)
-        return reduced_rows(ran.rows, split.replicas, options_of(self._model).replicated_metric_reduction, averaged)
+            return joined_rows(rows, split.replicas)
+        return reduced_rows(rows, split.replicas, options_of(self._model).replicated_metric_reduction, averaged)
+
+    def _shown_one(self, all_rows: Any, step: int, split: Split) -> Any:
+        """What one step of several has to show."""
+        of_one = slice(step, step + 1) if self._kind.predicts else step
+        return self._shown(jax.tree.map(lambda rows: rows[of_one], all_rows), split, averaged=1)
 
     def _give_back(self, state: State) -> None:
         """Has the model's variables hold a state again, unless the device took it."""
         if not any(array.is_deleted() for array in jax.tree.leaves(state)):
             keras_private.give_state(self._model, dict(zip(self._kind.names, state, strict=True)))
 
-    def _loop(self, feed: JaxFeed, state: State, split: Split, all_rows: bool, stepwise: bool) -> JaxStepLoop:
-        """The loop for the batches that a feed gives."""
+    def _loop(self, feed: JaxFeed, state: State, split: Split, all_rows: bool, **kind: bool) -> JaxStepLoop:
+        """The loop for the batches that a feed gives; `kind` is what else `JaxStepLoop` is told."""
         ordinal = keras_private.strategy_of(self._model).device_ordinal
         # Freezing a layer moves its weights from one part of the state to another.
-        key = (feed.spec_name, tuple(map(len, state)), split, all_rows, stepwise, target(ordinal, split.shards))
+        where = target(ordinal, split.shards)
+        key = (feed.spec_name, tuple(map(len, state)), split, all_rows, tuple(kind.items()), where)
         if key not in self._loops:
             spec = feed.spec()
             if self._kind.training:
@@ -175,7 +192,7 @@ class JaxFunction:
                 record_ignored("pipeline.recomputation_mode", mode, _ONE_LOOP)
             rule = UpdateRule(split.micro_batches, split.reduction, self._accumulators(split), split.replicas)
             step = _split_step(self._model, self._kind)
-            self._loops[key] = JaxStepLoop(step, state, (), spec, rule, ordinal, all_rows, split.shards, stepwise)
+            self._loops[key] = JaxStepLoop(step, state, (), spec, rule, ordinal, all_rows, split.shards, **kind)
         return self._loops[key]
 
     def _accumulators(self, split: Split) -> tuple[jax.ShapeDtypeStruct, ...]:

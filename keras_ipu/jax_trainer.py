@@ -26,6 +26,7 @@ from keras_ipu.jax_functions import PREDICT, TEST, TRAIN, JaxFunction
 from keras_ipu.jax_logs import reduced_rows
 from keras_ipu.jax_state import ReplicaState, separate
 from keras_ipu.ownership import is_ipu_model, on_device
+from keras_ipu.run_ahead import unwatched
 from keras_ipu.runnable import check_runnable, compile_arguments
 from keras_ipu.split import replica_count
 from keras_ipu.stage_discovery import discover_stages
@@ -106,8 +107,9 @@ def _run_with_callbacks(stock: Callable[..., Any], model: Any, *args: Any, **kwa
         return _run(stock, model, *args, **kwargs)
     discover_stages(stock, model, args, kwargs)
     with _running(model, stock.__name__):
-        args, kwargs = with_host_view(stock, model, args, kwargs, _JaxHostView)
-        return stock(model, *args, **kwargs)
+        args, kwargs, watched = with_host_view(stock, model, args, kwargs, _JaxHostView)
+        with unwatched(not watched):
+            return stock(model, *args, **kwargs)
 
 
 def _compile(stock: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 from keras.src.trainers.data_adapters import array_slicing as _array_slicing
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter as _ArrayDataAdapter
+from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter as _TFDatasetAdapter
 
 _BLOCK = 1 << 16
 """Indices of samples to read at a time."""
@@ -69,6 +70,11 @@ def rows_of(adapter: Any) -> ArrayRows | None:
     arrays = tf.nest.map_structure(lambda leaf: None if leaf is None else np.asarray(leaf), arrays)
     order = _order_of(adapter) if adapter._shuffle else None
     return ArrayRows(arrays, adapter._batch_size, adapter._num_samples, order)
+
+
+def may_read_ahead(adapter: Any) -> bool:
+    """Whether batches may be read before Keras asks for them: those of arrays and of TensorFlow's datasets."""
+    return type(adapter) in (_ArrayDataAdapter, _TFDatasetAdapter)
 
 
 def _is_dense(leaf: Any) -> bool:

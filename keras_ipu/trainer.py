@@ -22,6 +22,7 @@ from keras_ipu.device_functions import PredictFunction, StepFunction
 from keras_ipu.epoch_iterator import IPUEpochIterator
 from keras_ipu.host_view import with_host_view
 from keras_ipu.ownership import on_device
+from keras_ipu.run_ahead import unwatched
 from keras_ipu.runnable import check_runnable, compile_arguments
 from keras_ipu.split import replica_count
 from keras_ipu.stage_discovery import discover_stages
@@ -81,8 +82,9 @@ def _run(stock: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> An
 def _run_with_callbacks(stock: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
     discover_stages(stock, model, args, kwargs)
     with _running(model, stock.__name__):
-        args, kwargs = with_host_view(stock, model, args, kwargs)
-        return stock(model, *args, **kwargs)
+        args, kwargs, watched = with_host_view(stock, model, args, kwargs)
+        with unwatched(not watched):
+            return stock(model, *args, **kwargs)
 
 
 def _compile(stock: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> None:

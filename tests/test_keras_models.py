@@ -178,7 +178,8 @@ def test_steps_per_execution_does_not_change_a_bit() -> None:
     x, y = numbers(64, 5, 5, 2), numbers(64, 3)
     program = Program("", build, x, y, metrics=lambda: ["mae"])
     one, four, sixteen = (program.run_device(steps_per_execution) for steps_per_execution in (1, 4, 16))
-    assert [seen.device.executions for seen in (one, four, sixteen)] == [48, 12, 3]
+    assert one.device.executions < 48  # which ran ahead
+    assert [seen.device.executions for seen in (four, sixteen)] == [12, 3]
     assert one.device.steps == four.device.steps == sixteen.device.steps == 48
     for other in (four, sixteen):
         assert_same_seen(dataclasses.replace(other, weights=one.weights), one, rtol=0)
@@ -276,9 +277,10 @@ def test_a_model_made_outside_the_scope_stays_stock() -> None:
         stock.fit(X, Y, batch_size=16, verbose=0)  # with a partial batch, which the device would refuse
         assert (device().programs, device().executions) == (0, 0)
         on_device.fit(X, Y, batch_size=4, verbose=0)
-        assert (device().programs, device().executions, device().steps) == (1, 10, 10)
+        assert (device().programs, device().steps) == (1, 10)
+        on_device_alone = device()
         stock.predict(X, verbose=0)
-        assert device().executions == 10
+        assert device() == on_device_alone
 
 
 def test_an_optimizer_made_outside_the_scope() -> None:

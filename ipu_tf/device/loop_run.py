@@ -32,7 +32,7 @@ class LoopRun:
         hidden: its hidden state.
 
     Attributes:
-        capacity: most iterations of one chunk.
+        capacity: iterations that one chunk has room for.
     """
 
     def __init__(self, executable: Executable, index: int, part: LoopPart, slots: Slots, hidden: Hidden) -> None:
@@ -43,7 +43,10 @@ class LoopRun:
         first = [self._replicas.first(array) for array in slots.read(part.carry_in)] if part.trip_count else []
         self._wanted = part.trip_count(first) if part.trip_count else None
         _check_mini_batches(part, self._wanted)
-        self.capacity = chunk_capacity(part.row_bytes, self._wanted, self._replicas.count, part.most_steps)
+        # A loop of single steps computes by the same function as one of varying lengths: to the same bits.
+        shared = part.lengths_vary or part.most_steps is not None
+        self.capacity = chunk_capacity(part.row_bytes, self._wanted, self._replicas.count, shared)
+        self._most = min(self.capacity, part.most_steps or self.capacity)
         self._outfeeds = {name: queues.outfeed(name) for name in part.outfeeds}
         last_only = frozenset(name for name, queue in self._outfeeds.items() if queue.last_only)
         self._chunk = executable.compiled(
@@ -67,7 +70,7 @@ class LoopRun:
             The hidden state, the number of iterations run, and what ended the loop early, or None.
         """
         done, error = 0, None
-        with Stager(self._part, self.capacity, self._buffers) as stager:
+        with Stager(self._part, self._most, self._buffers) as stager:
             while True:
                 left = 0 if stopped else self._left(done)
                 chunk = stager.take(left)
@@ -91,7 +94,7 @@ class LoopRun:
         return carry
 
     def _left(self, done: int) -> int:
-        return self.capacity if self._wanted is None else self._wanted - done
+        return self._most if self._wanted is None else self._wanted - done
 
     def _run_chunk(self, chunk: StagedChunk) -> tuple[int, bool]:
         """Runs one chunk and hands out its rows; gives the iterations it ran and whether the loop would go on."""

@@ -43,8 +43,9 @@ class Outfeed:
         """
         if count == 0:
             return
-        # A copy: the arrays may share memory with buffers that the device is going to reuse.
-        block = tuple(np.array(array)[None] if self.last_only else np.array(array[:count]) for array in rows)
+        # A copy: the arrays may share memory with buffers that the device is going to reuse. Sliced on the host: JAX
+        # compiles a slice for each count.
+        block = tuple(np.array(array)[None] if self.last_only else np.asarray(array)[:count].copy() for array in rows)
         with self._changed:
             if self.last_only:
                 self._blocks.clear()

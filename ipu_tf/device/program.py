@@ -25,6 +25,11 @@ Rows = dict[str, Arrays]
 """One element for each queue, by the queue's name."""
 
 
+def bytes_of(types: Types) -> int:
+    """Bytes of arrays of these types."""
+    return sum(math.prod(each.shape) * np.dtype(each.dtype).itemsize for each in types)
+
+
 @dataclasses.dataclass(frozen=True)
 class StraightPart:
     """Runs once.
@@ -61,6 +66,7 @@ class LoopPart:
         mini_batches: numbers of mini-batches that gradients are accumulated over; each has to divide the number of
             iterations.
         most_steps: most iterations of a chunk, and so of the rows that outfeeds get at a time; None for as many as fit.
+        lengths_vary: whether executions of one iteration and of several share one compiled function.
         stages: the loop cut into the stages of its pipeline; why it cannot be, if so; None for a loop of no pipeline.
     """
 
@@ -75,13 +81,13 @@ class LoopPart:
     sometimes: frozenset[str] = frozenset()
     mini_batches: tuple[int, ...] = ()
     most_steps: int | None = None
+    lengths_vary: bool = False
     stages: StageProgram | str | None = None
 
     @functools.cached_property
     def row_bytes(self) -> int:
         """Bytes that one iteration takes from, and gives to, queues."""
-        types = [t for queue in (*self.infeeds.values(), *self.outfeeds.values()) for t in queue]
-        return sum(math.prod(t.shape) * np.dtype(t.dtype).itemsize for t in types)
+        return sum(map(bytes_of, (*self.infeeds.values(), *self.outfeeds.values())))
 
     @property
     def live_in(self) -> tuple[int, ...]:

@@ -38,7 +38,7 @@ class Stager:
 
     Args:
         part: the loop.
-        capacity: most iterations of a chunk.
+        capacity: most iterations of a chunk; the buffers may have room for more.
         buffers: two sets of staging buffers to use in turn, from `make_buffers`.
     """
 

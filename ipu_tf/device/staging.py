@@ -13,6 +13,8 @@ CHUNK_BYTES = 32 << 20
 """Most bytes of one staged chunk; two chunks exist at a time, one being filled while the device reads the other."""
 CHUNK_STEPS = 1024
 """Most iterations of one staged chunk."""
+SHARED_BYTES, SHARED_STEPS = 2 << 20, 64
+"""The same where a loop may run one iteration now and many the next time."""
 OPEN_ENDED_STEPS = 16
 """Iterations of a chunk where nobody knows how many the loop will run."""
 _ALIGNMENT = 64
@@ -34,21 +36,23 @@ class Staged:
     error: BaseException | None = None
 
 
-def chunk_capacity(size: int, wanted: int | None, replicas: int = 1, most_steps: int | None = None) -> int:
-    """How many iterations to stage at a time.
+def chunk_capacity(size: int, wanted: int | None, replicas: int = 1, shared: bool = False) -> int:
+    """How many iterations a chunk has room for.
 
     Args:
         size: bytes of every tensor that one iteration takes from, or gives to, a queue.
         wanted: how many iterations the loop will run, or None where that is not known.
         replicas: how many replicas take as much each.
-        most_steps: most iterations to stage at a time, or None for as many as fit.
+        shared: whether loops of one iteration share executables with those of several; then it does not depend on
+            `wanted`, and is within `SHARED_BYTES` and `SHARED_STEPS`.
 
     Returns:
         A power of two, so that loops of different lengths share executables; within `CHUNK_BYTES` unless one
         iteration alone is larger.
     """
-    most = min(CHUNK_STEPS, most_steps or CHUNK_STEPS, max(1, CHUNK_BYTES // max(1, replicas * size)))
-    wanted = OPEN_ENDED_STEPS if wanted is None else max(1, wanted)
+    steps, space = (SHARED_STEPS, SHARED_BYTES) if shared else (CHUNK_STEPS, CHUNK_BYTES)
+    most = min(steps, max(1, space // max(1, replicas * size)))
+    wanted = steps if shared else OPEN_ENDED_STEPS if wanted is None else max(1, wanted)
     return min(1 << (most.bit_length() - 1), 1 << (wanted - 1).bit_length())
 
 

@@ -53,6 +53,7 @@ def traced_step(
     infeed: str,
     outfeed: str,
     most_steps: int | None = None,
+    lengths_vary: bool = False,
 ) -> TracedStep:
     """Traces a step, in JAX's own precision whatever the device's.
 
@@ -65,6 +66,7 @@ def traced_step(
         infeed: name of the queue that elements come from.
         outfeed: name of the queue that rows go to.
         most_steps: most steps that run before their rows reach the queue; None for as many as fit.
+        lengths_vary: whether runs of one step and of several share one compiled function.
 
     Raises:
         ValueError: if the step gives another state than it takes.
@@ -82,7 +84,8 @@ def traced_step(
         function, (_, _, row) = trace(ITERATION_TYPE, list(rule.accumulators), *trees)
     state, fixed, elements = (tuple(map(_type, jax.tree.leaves(tree))) for tree in trees)
     rows = tuple(map(_type, jax.tree.leaves(row)))
-    loop = _loop_part(planned(function), rule, len(state), len(fixed), {infeed: elements}, {outfeed: rows}, most_steps)
+    loop = _loop_part(planned(function), rule, len(state), len(fixed), {infeed: elements}, {outfeed: rows})
+    loop = dataclasses.replace(loop, most_steps=most_steps, lengths_vary=lengths_vary)
     program = Program(
         name="jax step",
         parameters=(STEPS, *state, *fixed),
@@ -103,7 +106,6 @@ def _loop_part(
     fixed: int,
     infeeds: dict[str, Types],
     outfeeds: dict[str, Types],
-    most_steps: int | None,
 ) -> LoopPart:
     [infeed], [outfeed] = infeeds, outfeeds
     keys = _accumulator_keys(rule)
@@ -128,7 +130,6 @@ def _loop_part(
         infeeds={name: types for name, types in infeeds.items() if types},
         outfeeds=outfeeds,
         mini_batches=(rule.micro_batches,) if rule.micro_batches > 1 else (),
-        most_steps=most_steps,
     )
 
 

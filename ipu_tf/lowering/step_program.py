@@ -32,6 +32,7 @@ def step_program(
     replicas: int = 1,
     numerics: Numerics = Numerics(),  # noqa: B008
     most_steps: int | None = None,
+    lengths_vary: bool = False,
 ) -> Program:
     """The program.
 
@@ -45,6 +46,7 @@ def step_program(
         replicas: how many replicas run it, each on elements of its own.
         numerics: its floating-point settings.
         most_steps: most steps that run before their rows reach the queue; None for as many as fit.
+        lengths_vary: whether runs of one step and of several share one compiled function.
     """
     inputs = len(lowered.inputs)
     module = with_numerics(lowered.module, numerics, replicas, fed=inputs)
@@ -73,6 +75,7 @@ def step_program(
         outfeeds={outfeed: module.results[: lowered.outputs]},
         mini_batches=mini_batches(walk(module.main, module.functions)),
         most_steps=most_steps,
+        lengths_vary=lengths_vary,
         stages=step_stages(module, infeed, outfeed, inputs, lowered.outputs, replicas),
     )
     return Program(
