@@ -19,6 +19,7 @@ import keras
 import numpy as np
 
 import ipu_tf as ipu
+from benchmarks.growth_chart import growth_chart
 
 WIDTH = 256
 
@@ -120,6 +121,7 @@ def main() -> None:
     parser.add_argument("--vary", nargs="+", choices=VARIED, default=list(VARIED), help="what is varied (all)")
     parser.add_argument("--executions", type=int, default=3, help="of which the fastest counts (%(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
+    parser.add_argument("--chart", type=Path, metavar="FILE.svg", help="draw them there")
     asked = parser.parse_args()
     results = {}
     for name in asked.vary:
@@ -128,6 +130,9 @@ def main() -> None:
     if asked.json is not None:
         plain = {name: [[value, dataclasses.asdict(c)] for value, c in found] for name, found in results.items()}
         asked.json.write_text(json.dumps(plain, indent=2) + "\n")
+    if asked.chart is not None:
+        lines = {name: [(value, c.step, c.first) for value, c in found] for name, found in results.items()}
+        asked.chart.write_text(growth_chart(lines))
 
 
 if __name__ == "__main__":
