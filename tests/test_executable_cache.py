@@ -23,6 +23,7 @@ import ipu_tf as ipu
 from ipu_tf.config import DeviceConnectionType
 from ipu_tf.device import executable_cache, sealed_file
 from ipu_tf.device.executable_cache import SUFFIX, CachedFunction
+from ipu_tf.device.host_memory import compiler_options
 from tests.device_counts import device_work
 
 SCRIPT = """
@@ -85,6 +86,27 @@ def configured(kind: DeviceConnectionType = DeviceConnectionType.ALWAYS, ipus: i
     config.device_connection.version = "ipu2"
     config.configure_ipu_system()
     return ipu.ipu_strategy.IPUStrategy()
+
+
+def test_large_intermediate_results(tmp_path: Path) -> None:
+    """100 MiB of them, which XLA keeps in one block then: it cannot serialize several."""
+
+    def large(x: Any) -> Any:
+        terms = []
+        for _ in range(5):
+            x = jax.lax.optimization_barrier(x + 1)
+            terms.append(x)
+        return sum(term.sum() for term in jax.lax.optimization_barrier(terms))
+
+    x = np.zeros(5 * 2**20, np.float32)
+    assert CachedFunction(large, (), tmp_path)(x) == sum(range(1, 6)) * x.size
+    assert len(list(tmp_path.glob(f"*{SUFFIX}"))) == 1
+    assert compiler_options()
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path))
+    try:
+        assert not compiler_options()
+    finally:
+        jax.config.update("jax_compilation_cache_dir", None)
 
 
 def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:

@@ -136,8 +136,8 @@ class CachedFunction:
         numbers = iter(range(len(jax.tree.leaves(arguments))))
         donated = [[next(numbers) for _ in jax.tree.leaves(argument)] for argument in arguments]
         given_up = tuple(number for index in self._donate for number in donated[index])
-        jitted = jax.jit(run, donate_argnums=given_up, compiler_options=compiler_options())
-        lowered = jitted.lower(*jax.tree.leaves(arguments))
+        # Without our compiler options: XLA cannot serialize a program whose intermediate results are in several blocks.
+        lowered = jax.jit(run, donate_argnums=given_up).lower(*jax.tree.leaves(arguments))
         compiled, loaded = compile_cached(lowered, self._directory, self._devices)
         self._compiled |= not loaded
         return compiled, structure[-1]
@@ -178,7 +178,7 @@ def _surroundings(devices: tuple[Any, ...]) -> tuple[str, ...]:
     client = devices[0].client
     runs_on = f"{client.platform} {client.platform_version} {[(d.id, d.device_kind) for d in devices]}"
     versions = (jax.__version__, importlib.metadata.version("jaxlib"))
-    return (*versions, runs_on, environment.xla_flags(), str(compiler_options()), _processor())
+    return (*versions, runs_on, environment.xla_flags(), _processor())
 
 
 @functools.cache

@@ -58,7 +58,11 @@ def keep_freed_memory() -> bool:
 
 
 def compiler_options() -> dict[str, Any]:
-    """Options for `jax.jit` that have a program's memory asked for in pieces that are kept when they are freed."""
-    if jax.default_backend() != "cpu" or not keep_freed_memory():
+    """Options for `jax.jit` that have a program's memory asked for in pieces that are kept when they are freed.
+
+    Not for compiled code that is written to files, as JAX's own cache does: XLA cannot serialize such.
+    """
+    in_files = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
+    if jax.default_backend() != "cpu" or in_files or not keep_freed_memory():
         return {}
     return {"xla_multiheap_size_constraint_per_heap": _BLOCK}
