@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -19,12 +19,13 @@ class RowFeed(Feed):
 
     Args:
         arrays: a structure of arrays `[samples, ...]`, and of `None`s. They are read while the loop runs.
-        indices: gives which rows come, as vectors of indices of any length: TensorFlow's own iterator over a dataset
-            of them, or any other.
+        indices: which rows come, as vectors of indices of any length: a dataset of them that TensorFlow is told not to
+            tune, or any other iterable. Nobody asks for its iterator, which takes TensorFlow milliseconds to make,
+            before rows are read.
         batch: rows of a batch; at most `samples`.
         on_cast: told of each 64-bit dtype, which becomes a 32-bit one.
 
-    >>> feed = RowFeed((np.float32([[1], [2], [3]]), np.int32([7, 8, 9])), iter([np.array([2, 0])]), batch=1)
+    >>> feed = RowFeed((np.float32([[1], [2], [3]]), np.int32([7, 8, 9])), [np.array([2, 0])], batch=1)
     >>> [(x.tolist(), y.tolist()) for x, y in feed]
     [([[3.0]], [9]), ([[1.0]], [7])]
     """
@@ -32,11 +33,12 @@ class RowFeed(Feed):
     def __init__(
         self,
         arrays: Any,
-        indices: Iterator[Any],
+        indices: Iterable[Any],
         batch: int,
         on_cast: Callable[[str, str], None] = lambda was, becomes: None,
     ) -> None:
-        super().__init__(indices, on_cast)
+        super().__init__(iter(()), on_cast)
+        self._indices = indices
         self._spec = tf.nest.map_structure(lambda array: self._batch_spec(array, batch), arrays)
         types = iter(self._types_of(self._spec))
         self._arrays = tf.nest.map_structure(
@@ -61,10 +63,17 @@ class RowFeed(Feed):
         return None if array is None else self._leaf_spec(np.broadcast_to(array[:1], (batch, *array.shape[1:])))
 
     def _blocks(self) -> Iterator[np.ndarray]:
-        read = tf_values.element_reader(self._iterator) or (lambda: (np.asarray(self._next()),))
+        iterator = self._opened()
+        read = tf_values.element_reader(iterator) or (lambda: (np.asarray(next(iterator)),))
         while True:
             try:
                 (block,) = read()
             except StopIteration:
                 return
             yield block
+
+    def _opened(self) -> Iterator[Any]:
+        if not isinstance(self._indices, tf.data.Dataset):
+            return iter(self._indices)
+        with tf_values.eager_mode():
+            return tf_values.stock_iterator(self._indices, tuned=False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import keras
@@ -17,9 +17,6 @@ import tensorflow as tf
 from keras.src.trainers.data_adapters import array_slicing as _array_slicing
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter as _ArrayDataAdapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter as _TFDatasetAdapter
-
-_BLOCK = 1 << 16
-"""Indices of samples to read at a time."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,9 +39,9 @@ class ArrayRows:
         """What Keras keeps as its dataset; making one of the batches would copy the arrays."""
         return _no_dataset() if self.order is None else self.order
 
-    def indices(self) -> Iterator[Any]:
+    def indices(self) -> Iterable[Any]:
         """The indices of the samples of an epoch, in vectors of any length."""
-        return iter([np.arange(self.samples)]) if self.order is None else iter(self.order)
+        return [np.arange(self.samples)] if self.order is None else self.order
 
 
 @functools.cache
@@ -57,8 +54,8 @@ def _no_dataset() -> tf.data.Dataset:
 def rows_of(adapter: Any) -> ArrayRows | None:
     """What an adapter of Keras's takes batches from, if that is dense arrays of numbers; else None.
 
-    The order is that of the adapter's own dataset: the same operations with the same seeds make it, on the indices
-    instead of on what they stand for.
+    The order is that of the adapter's own dataset: the same random operations with the same seeds make it, on the
+    indices instead of on what they stand for.
     """
     if type(adapter) is not _ArrayDataAdapter:
         return None
@@ -84,9 +81,22 @@ def _is_dense(leaf: Any) -> bool:
 
 
 def _order_of(adapter: Any) -> tf.data.Dataset:
-    ordered = copy.copy(adapter)
-    ordered._inputs = np.arange(adapter._num_samples)
-    if adapter._shuffle != "batch":  # which shuffles each batch for itself
-        ordered._batch_size *= max(1, _BLOCK // adapter._batch_size)
-        ordered._partial_batch_size = adapter._num_samples % ordered._batch_size
-    return ordered.get_tf_dataset()
+    samples = adapter._num_samples
+    if adapter._shuffle == "batch":  # which shuffles each batch for itself
+        ordered = copy.copy(adapter)
+        ordered._inputs = np.arange(samples)
+        return ordered.get_tf_dataset().with_options(_plain())
+
+    @tf.autograph.experimental.do_not_convert
+    def shuffled(_: tf.Tensor) -> tf.Tensor:
+        return tf.random.shuffle(tf.range(samples, dtype=tf.int64))
+
+    return tf.data.Dataset.range(1).map(shuffled).with_options(_plain())
+
+
+def _plain() -> tf.data.Options:
+    """There is nothing to tune in a dataset of indices, and an iterator without a thread that does ends at once."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    options.experimental_optimization.apply_default_optimizations = False
+    return options

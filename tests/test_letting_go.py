@@ -26,11 +26,12 @@ class Owner:
 class Slow:
     """A thing whose end takes a while; says where it ended."""
 
-    def __init__(self, ended: list[str]) -> None:
+    def __init__(self, ended: list[str], seconds: float = 0.5) -> None:
         self._ended = ended
+        self._seconds = seconds
 
     def __del__(self) -> None:
-        time.sleep(0.5)
+        time.sleep(self._seconds)
         self._ended.append(threading.current_thread().name)
 
 
@@ -54,7 +55,20 @@ def test_a_thing_ends_in_another_thread_after_its_owner() -> None:
     owners.clear()
     assert time.monotonic() - begun < 0.4
     assert eventually(lambda: len(ended) == 3)
-    assert set(ended) == {"ipu-letting-go"}
+    assert set(ended) == {"ipu-letting-go-of-one"}
+
+
+def test_a_thing_that_takes_long_does_not_hold_up_the_next() -> None:
+    slow: list[str] = []
+    quick: list[str] = []
+    owners = [Owner(), Owner()]
+    let_go_elsewhere(owners[0], Slow(slow, seconds=10))
+    let_go_elsewhere(owners[1], Slow(quick, seconds=0))
+    owners.pop(0)
+    owners.clear()
+    assert eventually(lambda: quick)
+    assert not slow
+    assert eventually(lambda: slow)
 
 
 PROGRAM = """
@@ -79,6 +93,32 @@ print("last line", flush=True)
 def test_a_process_ends_without_them() -> None:
     ran = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=40)
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "last line\n", "")
+
+
+IN_THE_MIDDLE = """
+import time
+from ipu_tf.device.letting_go import let_go_elsewhere
+
+class Owner: pass
+
+class Slow:
+    def __del__(self):
+        print("begins to end", flush=True)
+        time.sleep(3)
+        print("ended", flush=True)
+
+owner = Owner()
+let_go_elsewhere(owner, Slow())
+del owner
+time.sleep(2)
+print("last line", flush=True)
+"""
+
+
+def test_a_process_waits_for_what_ends_already() -> None:
+    """Were its thread cut off within TensorFlow, the process would be aborted: "exception not rethrown"."""
+    ran = subprocess.run([sys.executable, "-c", IN_THE_MIDDLE], capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "begins to end\nlast line\nended\n", "")
 
 
 def test_a_feed_does_not_end_its_iterator_itself() -> None:

@@ -90,7 +90,7 @@ def test_what_stops_a_program_leaves_the_elements() -> None:
 def test_64_bits_become_32_once() -> None:
     told: list[tuple[str, str]] = []
     feed = RowFeed(
-        {"a": X.astype(np.float64), "b": (None, Y.astype(np.int64))}, iter([np.arange(4)]), 2, lambda *c: told.append(c)
+        {"a": X.astype(np.float64), "b": (None, Y.astype(np.int64))}, [np.arange(4)], 2, lambda *c: told.append(c)
     )
     assert told == [("float64", "float32"), ("int64", "int32")]
     spec = feed.spec()

@@ -1,8 +1,11 @@
-"""Lets go of what takes long to end, in a thread of its own.
+"""Lets go of what takes long to end, in threads of its own.
 
 The end of an iterator of tf.data waits for the thread that tunes it. When that thread hears of the end a moment too
 early it sleeps on: for as long as it has been asleep before, which doubles up to a minute. An epoch would end with
 that wait, and so would the program: what is left when it ends is left to the system.
+
+    owner ends --1 s--> its thing ends in a thread of its own, however long that takes
+    owner ends --1 s--> the next thing does not wait for it
 """
 
 from __future__ import annotations
@@ -20,10 +23,12 @@ _KEPT = 1.0
 """Seconds between the end of an owner and that of its thing, so that nobody who is done with both ends it first."""
 
 _ended: queue.SimpleQueue[tuple[float, Any]] = queue.SimpleQueue()
-_ending = threading.Event()
-"""Set when the process ends."""
 _begun = threading.Lock()
-"""Taken for good by who starts the thread."""
+"""Taken for good by who starts the thread that takes from the queue."""
+_process_ends = threading.Event()
+_starting = threading.Lock()
+"""Held while a thread for a thing starts; taken for good when the process ends."""
+_at_work: set[threading.Thread] = set()
 
 
 def let_go_elsewhere(owner: Any, thing: Any) -> None:
@@ -44,7 +49,7 @@ def let_go_elsewhere(owner: Any, thing: Any) -> None:
 
 def _later(thing: Any) -> None:
     # Runs wherever the owner happens to end, and a simple queue is safe there; or for all owners at the end.
-    if _ending.is_set():
+    if _process_ends.is_set():
         _leave(thing)
     else:
         _ended.put((time.monotonic() + _KEPT, thing))
@@ -52,11 +57,21 @@ def _later(thing: Any) -> None:
 
 def _let_go() -> None:
     while True:
-        due, thing = _ended.get()
+        due, *things = _ended.get()
         time.sleep(max(due - time.monotonic(), 0.0))
-        if _ending.is_set():
-            _leave(thing)
-        del thing
+        with _starting:
+            _start(things)
+
+
+def _start(things: list[Any]) -> None:
+    thread = threading.Thread(target=_end, args=[things], name="ipu-letting-go-of-one", daemon=True)
+    _at_work.add(thread)
+    thread.start()
+
+
+def _end(things: list[Any]) -> None:
+    things.clear()
+    _at_work.discard(threading.current_thread())
 
 
 def _leave(thing: Any) -> None:
@@ -66,8 +81,15 @@ def _leave(thing: Any) -> None:
 
 @atexit.register
 def _leave_all() -> None:
-    """Python cannot end while a thread that must not die there is busy with TensorFlow."""
-    _ending.set()
+    """Leaves what waits in the queue, and waits for what is ending now.
+
+    Python ends such threads when they come back from TensorFlow, and C++ takes that for an exception that nobody
+    catches: the process would be aborted.
+    """
+    _process_ends.set()
+    _starting.acquire()
     with contextlib.suppress(queue.Empty):
         while True:
             _leave(_ended.get_nowait()[1])
+    for thread in tuple(_at_work):
+        thread.join()

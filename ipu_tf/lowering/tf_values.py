@@ -43,10 +43,16 @@ def eager_mode() -> Iterator[None]:
         yield
 
 
-def stock_iterator(dataset: tf.data.Dataset) -> Any:
-    """TensorFlow's own iterator over a dataset, also where `iter(dataset)` means something else."""
+def stock_iterator(dataset: tf.data.Dataset, tuned: bool = True) -> Any:
+    """TensorFlow's own iterator over a dataset, also where `iter(dataset)` means something else.
+
+    Args:
+        dataset: what to iterate over.
+        tuned: whether TensorFlow tunes it, as it does by default: then nobody waits for the end of the iterator.
+    """
     iterator = _iterator_ops.OwnedIterator(dataset)
-    end_elsewhere(iterator)
+    if tuned:
+        end_elsewhere(iterator)
     return iterator
 
 
