@@ -70,10 +70,10 @@ def cost(setting: Setting, executions: int) -> Cost:
     cfg = ipu.config.IPUConfig()
     cfg.auto_select_ipus = setting.replicas
     cfg.configure_ipu_system()
-    samples = np.random.default_rng(0).random((setting.batch * setting.steps * setting.replicas, 64), np.float32)
+    samples = np.random.default_rng(0).random((setting.batch * setting.steps * setting.replicas, WIDTH), np.float32)
     with ipu.ipu_strategy.IPUStrategy().scope():
         hidden = [keras.layers.Dense(WIDTH, activation="relu") for _ in range(setting.depth)]
-        model = keras.Sequential([keras.Input((64,)), *hidden, keras.layers.Dense(1)])
+        model = keras.Sequential([keras.Input((WIDTH,)), *hidden, keras.layers.Dense(1)])
         if setting.micro_batches > 1:
             model.set_gradient_accumulation_options(gradient_accumulation_steps_per_replica=setting.micro_batches)
         model.compile("sgd", "mse", steps_per_execution=setting.steps)

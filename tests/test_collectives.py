@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import ipu_tf as ipu
+from ipu_tf.device.collectives import all_reduce
+from ipu_tf.device.replicas import AXIS
 from ipu_tf.ops.all_to_all_op import all_gather, all_to_all
 from ipu_tf.ops.cross_replica_ops import assume_equal_across_replicas, cross_replica_mean, cross_replica_sum
 from ipu_tf.ops.reduce_scatter_op import reduce_scatter
@@ -55,6 +60,19 @@ def test_a_sum_and_its_gradient(count: int) -> None:
     np.testing.assert_allclose(total, np.broadcast_to(rows.sum(0), rows.shape), rtol=1e-6)
     # d(sum_r total_r * x_r) / dx = total on the way that is not the sum, and the sum of what comes back through it.
     np.testing.assert_allclose(gradient, total + rows.sum(0), rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (7,), (0, 3), (64, 33)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int32, jnp.bfloat16])
+def test_a_sum_adds_the_replicas_in_their_order(dtype: Any, shape: tuple[int, ...]) -> None:
+    """To the last bit, and 16-bit numbers in 32 bits: however many replicas there are, nothing is added in pairs."""
+    rows = (np.random.default_rng(0).normal(size=(5, *shape)) * 100).astype(dtype)
+    summed = jax.jit(jax.vmap(lambda x: all_reduce(x, "ADD", 5), axis_name=AXIS))(rows)
+    wide = rows if dtype == np.int32 else rows.astype(np.float32)
+    expected = functools.reduce(np.add, wide).astype(dtype)
+    assert summed.dtype == dtype
+    for replica in np.asarray(summed):
+        np.testing.assert_array_equal(replica, expected)
 
 
 @pytest.mark.parametrize("count", REPLICAS)

@@ -10,6 +10,7 @@ With one replica there is nobody to meet: sums are the value itself, gathers hav
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from collections.abc import Callable
 
@@ -93,10 +94,14 @@ def _mean(rows: jax.Array) -> jax.Array:
 
 
 def _added(rows: jax.Array) -> jax.Array:
-    """The sum over the replicas. XLA:CPU is twenty times slower at a sum over the first axis than at adding its rows.
+    """The sum over the replicas, in their order. Sums of 16-bit numbers are computed in 32 bits.
 
-    Sums of 16-bit numbers JAX computes in 32 bits.
+    XLA:CPU is twenty times slower at a sum over the first axis than at adding its rows, and it computes what is added
+    once for each replica that uses it: a quarter of the time of 16 replicas. A product with ones is computed once.
     """
-    if rows.dtype.itemsize == 2:
-        return jnp.sum(rows, 0, dtype=rows.dtype)
-    return functools.reduce(operator.add, (rows[replica] for replica in range(rows.shape[0])))
+    replicas, *shape = rows.shape
+    if not jnp.issubdtype(rows.dtype, jnp.floating):
+        return functools.reduce(operator.add, (rows[replica] for replica in range(replicas)))
+    wide = rows.astype(jnp.promote_types(rows.dtype, jnp.float32)).reshape(replicas, math.prod(shape))
+    added = lax.dot(jnp.ones(replicas, wide.dtype), wide, precision=lax.Precision.HIGHEST)
+    return added.reshape(shape).astype(rows.dtype)
