@@ -17,7 +17,7 @@ from keras_ipu import keras_private
 from keras_ipu.async_callbacks import current_run
 from keras_ipu.data_rules import tell_cast
 from keras_ipu.effective_batch import tell_effective_batch
-from keras_ipu.epoch_iterator import ElementIterator, ReplicaBatches
+from keras_ipu.epoch_iterator import ElementIterator, ReplicaBatches, UnreadStep
 from keras_ipu.graph import build_graph
 from keras_ipu.model_state import options_of
 from keras_ipu.recurrent_weights import read_once
@@ -107,32 +107,59 @@ class PredictFunction:
     def __init__(self, model: Any) -> None:
         self._model = model
         self._loops = _Loops(model, _whole_step(model.predict_step))
+        self._ahead = AheadLength()
 
     def __call__(self, batches: list[Any]) -> Any:
         """The predictions for some batches, joined along the batch dimension in the order of the batches.
 
         Args:
-            batches: one batch for each step; with several replicas, a list with one for each replica.
+            batches: for each step one batch, with several replicas a list with one for each replica; or an
+                `UnreadStep`. A single one of these may have the device run further steps that nobody watches: then
+                the next calls only give the predictions of theirs.
 
         Raises:
+            StopIteration: if there is no batch left.
             EmulationError: if there is not a batch for each replica.
         """
+        elements = batches[0].elements if isinstance(batches[0], UnreadStep) else None
+        if elements is not None and elements.waiting:
+            return elements.waiting.popleft()
         split = split_of(self._model)
         steps = len(batches)
         check_micro_batch_count(self._model, steps, False)
-        if split.replicas > 1:
-            if not all(isinstance(step, ReplicaBatches) for step in batches):
-                raise EmulationError(
-                    f"A model that runs as {split.replicas} replicas predicts {split.replicas} batches at a time. "
-                    "Received: one batch. Use `predict`, or a device with fewer IPUs."
-                )
-            batches = [batch for step in batches for batch in step]
-        feed = Feed(iter(batches), on_cast=tell_cast)
+        feed = _feed_of(batches, split.replicas) if elements is None else elements.feed
         run = current_run()
+        if elements is not None and steps == 1 and run is None:
+            return self._run_ahead(elements, feed, split)
         loop = self._loops.loop_for(feed, split, all_rows=True, stepwise=run is not None)
-        rows = loop.run(feed, steps, run.watch_outputs if run else None).rows
+        ran = loop.run(feed, steps, run.watch_outputs if run else None)
+        if ran.steps == 0:
+            raise StopIteration
         lead = 2 if split.replicas > 1 else 1
-        return tf.nest.map_structure(lambda array: _joined(array, lead), rows)
+        return tf.nest.map_structure(lambda array: _joined(array, lead), ran.rows)
+
+    def _run_ahead(self, elements: ElementIterator, feed: Any, split: Split) -> Any:
+        """Runs a step, and maybe some that Keras has not asked for yet, whose predictions then wait; gives its own."""
+        loop = self._loops.loop_for(feed, split, all_rows=True, lengths_vary=True)
+        with self._ahead.timed(1 if loop.calls_host else steps_left(elements), loop.row_bytes) as steps:
+            rows = loop.run_each(feed, steps)
+        if not rows:
+            raise StopIteration
+        lead = 1 if split.replicas > 1 else 0
+        elements.waiting.extend(tf.nest.map_structure(lambda array: _joined(array, lead), row) for row in rows)
+        return elements.waiting.popleft()
+
+
+def _feed_of(batches: list[Any], replicas: int) -> Feed:
+    """Gives the batches of steps, those of each replica in turn."""
+    if replicas > 1:
+        if not all(isinstance(step, ReplicaBatches) for step in batches):
+            raise EmulationError(
+                f"A model that runs as {replicas} replicas predicts {replicas} batches at a time. "
+                "Received: one batch. Use `predict`, or a device with fewer IPUs."
+            )
+        batches = [batch for step in batches for batch in step]
+    return Feed(iter(batches), on_cast=tell_cast)
 
 
 class _Loops:
@@ -205,7 +232,9 @@ def _apply_split(optimizer: Any, split: Split, stock: Callable[..., Any], gradie
 
 
 def _joined(rows: tf.Tensor, lead: int) -> tf.Tensor:
-    """`[steps, (replicas,) batch, ...]` as one dimension of samples; a scalar a step gives one number for each."""
+    """`[(steps,) (replicas,) batch, ...]` as one dimension of samples; a scalar a step gives one number for each."""
+    if lead == 0 and rows.shape.rank:
+        return rows
     if rows.shape.rank == lead:
         return tf.reshape(rows, [-1])
     return tf.reshape(rows, [-1, *rows.shape[lead + 1 :]])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,6 +22,13 @@ from keras_ipu.keras_arrays import ArrayRows, may_read_ahead, rows_of
 
 class ReplicaBatches(tuple):  # noqa: SLOT001 - a tuple in all but name
     """The batches of one step, one for each replica."""
+
+
+@dataclasses.dataclass(frozen=True)
+class UnreadStep:
+    """Stands for the batches of one step of `predict`, which the device reads when it runs."""
+
+    elements: ElementIterator
 
 
 class Ration:
@@ -61,6 +69,7 @@ class ElementIterator:
         first: whether nobody went through this data before: then there has to be something in it.
 
     Attributes:
+        unread: whether it gives an `UnreadStep` for each step, not its batches.
         left: executions that the epoch has left, with the one at hand; None if nobody knows, or if batches are not to
             be read before Keras asks for them.
         waiting: logs of executions that ran already, ahead of Keras's loop.
@@ -74,6 +83,7 @@ class ElementIterator:
         self._ration = Ration(steps, wanted)
         self._first = first
         self.steps = steps
+        self.unread = False
         self.left: int | None = None
         self.waiting: collections.deque[Any] = collections.deque()
         self._feed = feed
@@ -94,6 +104,8 @@ class ElementIterator:
 
     def __next__(self) -> Any:
         self._ration.take()
+        if self.unread:
+            return UnreadStep(self)
         with self._not_empty():
             step = [next(self._batches) for _ in range(self._replicas)]
         return step[0] if self._replicas == 1 else ReplicaBatches(step)
@@ -114,6 +126,8 @@ class IPUEpochIterator(keras_hooks.StockEpochIterator):
 
     Args:
         replicas: how many replicas the model runs as; the other arguments are those of Keras's.
+        predicts: whether it is for `predict`, which is given an `UnreadStep` for each step where batches may be read
+            before Keras asks for them.
 
     Raises:
         ValueError: as `data_rules` says.
@@ -127,10 +141,11 @@ class IPUEpochIterator(keras_hooks.StockEpochIterator):
     _num_batches: int | None
     _steps_seen: int
 
-    def __init__(self, *args: Any, replicas: int = 1, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, replicas: int = 1, predicts: bool = False, **kwargs: Any) -> None:
         checked_data(kwargs.get("x"), kwargs.get("steps_per_epoch"))
         super().__init__(*args, **kwargs)
         self._replicas = replicas
+        self._predicts = predicts
         self._begun = False
         adapter = self.data_adapter
         steps = checked_steps(adapter, self.steps_per_epoch, replicas)
@@ -160,6 +175,7 @@ class IPUEpochIterator(keras_hooks.StockEpochIterator):
     def _enumerate_iterator(self) -> Iterator[Any]:
         for begin, end, iterator in super()._enumerate_iterator():
             iterator.left = self._left(begin)
+            iterator.unread = self._predicts and may_read_ahead(self.data_adapter)
             yield begin, end, iterator
 
     def _left(self, begin: int) -> int | None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from keras_ipu.epoch_iterator import ElementIterator
 
-#: Seconds that a run ahead may take: a progress bar shows its news as often.
+#: Seconds that a run ahead may take: a progress bar shows its news as often, and Ctrl-C waits as long.
 PAUSE = 0.1
 #: Most steps of a run ahead, and most bytes of what they return.
 _STEPS, _BYTES = 1024, 1 << 20

@@ -20,6 +20,7 @@ ON_BOTH = (
     "tests/test_keras_bad_input.py",
     "tests/test_keras_debug.py",
     "tests/test_keras_hub.py",
+    "tests/test_keras_predict_ahead.py",
     "tests/test_keras_run_ahead.py",
     "tests/test_keras_serving.py",
     "tests/test_keras_stage_split.py",
