@@ -29,8 +29,8 @@ from keras_ipu.stage_discovery import discover_stages
 
 #: How many replicas the model that is running now has: Keras makes its epoch iterator without telling which model.
 _replicas: contextvars.ContextVar[int] = contextvars.ContextVar("ipu_replicas", default=1)
-#: And what it does, the name of a method of Keras's.
-_doing: contextvars.ContextVar[str] = contextvars.ContextVar("ipu_doing", default="")
+#: And whether it predicts with a function of ours.
+_predicts: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_predicts", default=False)
 
 
 class IPUTrainer:
@@ -58,7 +58,7 @@ class IPUTrainer:
     def epoch_iterator(self, *args: Any, **kwargs: Any) -> Any:
         """The iterator over an epoch's executions."""
         if on_device(kwargs.get("distribute_strategy")):
-            return IPUEpochIterator(*args, replicas=_replicas.get(), predicts=_doing.get() == "predict", **kwargs)
+            return IPUEpochIterator(*args, replicas=_replicas.get(), predicts=_predicts.get(), **kwargs)
         return keras_hooks.StockEpochIterator(*args, **kwargs)
 
 
@@ -67,13 +67,14 @@ def _running(model: Any, doing: str) -> Iterator[None]:
     """The host sees every variable as it is, before and after."""
     check_runnable(model)
     replicas = replica_count(model)
-    tokens = _replicas.set(replicas), _doing.set(doing)
+    ours = isinstance(model.predict_function, PredictFunction | None)
+    tokens = _replicas.set(replicas), _predicts.set(doing == "predict" and ours)
     try:
         with stock_iterators(), asynchronous(model, doing, replicas):
             yield
     finally:
         _replicas.reset(tokens[0])
-        _doing.reset(tokens[1])
+        _predicts.reset(tokens[1])
         flush_variables()
 
 

@@ -207,7 +207,9 @@ def test_failing_dataset_reaches_the_user_and_leaves_no_thread(strategy: Strateg
     threads = set(threading.enumerate())
     with pytest.raises(tf.errors.OpError, match="element five is broken"):
         strategy.run(loop)
-    assert set(threading.enumerate()) == threads
+    # Iterators of other tests may be ending, each in a thread of its own.
+    started = [t.name for t in threading.enumerate() if t not in threads and not t.name.startswith("ipu-letting-go")]
+    assert started == []
     assert float(steps) == 5.0
 
 

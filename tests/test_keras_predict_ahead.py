@@ -142,3 +142,19 @@ def test_an_error_of_the_data_is_raised_and_the_model_goes_on(steps_per_executio
     with pytest.raises(tf.errors.InvalidArgumentError, match="too large"):
         made.predict(bad.map(fails), verbose=0)
     assert made.predict(X, BATCH, verbose=0)[0].shape == (BATCH * BATCHES, 3)
+
+
+@pytest.mark.skipif(keras.backend.backend() == "jax", reason="on JAX the function is given state and iterator anyway")
+def test_a_predict_function_of_the_users_own_is_given_batches() -> None:
+    made, shapes = ours(1, 2), list[Any]()
+    function = made.make_predict_function()
+
+    def looking(batches: list[Any]) -> Any:
+        shapes.extend(x.shape for x in tf.nest.flatten(batches))
+        return function(batches)
+
+    wanted = made.predict(X, BATCH, verbose=0)
+    made.predict_function = looking
+    found = made.predict(X, BATCH, verbose=0)
+    assert shapes == [(BATCH, 6)] * BATCHES
+    np.testing.assert_array_equal(found[0], wanted[0])

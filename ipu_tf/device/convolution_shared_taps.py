@@ -27,13 +27,13 @@ from ipu_tf.device.convolution_problem import CanonicalConvolution
 from ipu_tf.device.convolution_windows import Windows, examples_first, flat, pad_space, product
 
 #: Bytes of both operands written out at a time.
-CHUNK = 6e6
+CHUNK = 8e6
 #: Copies above which the program would be long.
 MOST_COPIES = 32
 #: Flops in a microsecond, and bytes.
 RATE, BYTES = 260e3, 30e3
 #: Features for which a product takes as long as for fewer.
-WIDTH = 32
+WIDTH = 16
 
 
 def _rows(problem: CanonicalConvolution) -> int:

@@ -132,7 +132,6 @@ def pipeline(
         raise NotImplementedError("Continuous weight updates are currently not supported.")
     serialized = batch_serialization_iterations > 1
     sequential = PipelineSchedule.Sequential if serialized else PipelineSchedule.Grouped
-    stages = computational_stages if isinstance(computational_stages, (list, tuple)) else ()
     request = PipelineRequest(
         stages=computational_stages,
         count=count,
@@ -142,9 +141,7 @@ def pipeline(
         infeed_queue=infeed_queue,
         outfeed_queue=outfeed_queue,
         optimizer_function=optimizer_function,
-        device_mapping=([0] * len(stages) if serialized else list(range(len(stages))))
-        if device_mapping is None
-        else device_mapping,
+        device_mapping=_mapping(computational_stages, serialized) if device_mapping is None else device_mapping,
         schedule=sequential if pipeline_schedule is None else pipeline_schedule,
         recomputation=RecomputationMode.Auto if recomputation_mode is None else recomputation_mode,
         dtype=gradient_accumulation_dtype,
@@ -156,11 +153,12 @@ def pipeline(
         reduction=reduction_method,
         name=name or "pipeline",
     )
-    number = len(computational_stages)
-    stage_options(forward_propagation_stages_poplar_options, number, "forward_propagation_stages_poplar_options")
+    _check_stage_options(
+        request,
+        forward_propagation_stages_poplar_options=forward_propagation_stages_poplar_options,
+        backward_propagation_stages_poplar_options=backward_propagation_stages_poplar_options,
+    )
     if request.training:
-        backward = "backward_propagation_stages_poplar_options"
-        stage_options(backward_propagation_stages_poplar_options, number, backward)
         _check_update_options(weight_update_poplar_options)
     _record(
         offload_weight_update_variables=offload_weight_update_variables,
@@ -170,12 +168,7 @@ def pipeline(
         replicated_weight_sharding=replicated_weight_sharding,
         offload_weights=offload_weights,
     )
-    operation = pipeline_loop(request)
-    try:
-        request.check_count()
-    except tf.errors.FailedPreconditionError as error:
-        defer(error)
-    return operation
+    return _run(request)
 
 
 def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
@@ -191,6 +184,22 @@ def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
     return tf.nest.map_structure(lambda tensor: checkpoint(tf.identity(tensor, name=name)), tensors)
 
 
+def _run(request: PipelineRequest) -> tf.Operation:
+    """The loop of the pipeline. A number of micro-batches that it cannot run is told of when the program runs."""
+    operation = pipeline_loop(request)
+    try:
+        request.check_count()
+    except tf.errors.FailedPreconditionError as error:
+        defer(error)
+    return operation
+
+
+def _mapping(stages: Any, serialized: bool) -> list[int]:
+    """Each stage on an IPU of its own, or all on one if batches are serialized."""
+    count = len(stages) if isinstance(stages, (list, tuple)) else 0
+    return [0] * count if serialized else list(range(count))
+
+
 def _tensors(inputs: Any) -> list[tf.Tensor]:
     if inputs is None:
         return []
@@ -199,6 +208,13 @@ def _tensors(inputs: Any) -> list[tf.Tensor]:
         if isinstance(value, tf.Variable):
             _log.warning("Passing tensor %s by value.", value)
     return [tf.convert_to_tensor(value) for value in inputs]
+
+
+def _check_stage_options(request: PipelineRequest, **options: Any) -> None:
+    """Those of backward stages are looked at in training alone."""
+    for argument, value in options.items():
+        if request.training or argument.startswith("forward"):
+            stage_options(value, len(request.stages), argument)
 
 
 def _check_update_options(options: Any) -> None:
