@@ -42,7 +42,6 @@ class StepFunction:
         self._model = model
         self._training = training
         self._loops = _Loops(model, _split_step(model, step) if training else _whole_step(step), training)
-        self._ahead = AheadLength()
 
     def __call__(self, iterator: Any) -> Any:
         """Runs one execution, or several that nobody watches: then the next calls only give the logs of theirs.
@@ -73,28 +72,19 @@ class StepFunction:
                 "Received: one batch. Use `fit`, `evaluate` or `predict`, or a device with fewer IPUs."
             )
         run = current_run()
+        method = options_of(self._model).replicated_metric_reduction
         if steps == 1 and run is None:
-            return self._run_ahead(iterator, feed, split)
-        options = options_of(self._model)
+            rows = self._loops.run_ahead(iterator, feed, split)
+            first, *others = (reduced_logs(row, split.replicas, method) for row in rows)
+            if others:
+                iterator.waiting.extend(others)
+            return first
         averaged = count if self._training and accumulates_outfeed(self._model) else 1
         loop = self._loops.loop_for(feed, split, all_rows=averaged > 1, stepwise=run is not None)
         ran = loop.run(feed, steps, run.watch_logs if run else None)
         if ran.steps == 0:
             raise StopIteration
-        return reduced_logs(ran.rows, split.replicas, options.replicated_metric_reduction, averaged)
-
-    def _run_ahead(self, iterator: Any, feed: Feed, split: Split) -> Any:
-        """Runs a step, and maybe some that Keras has not asked for yet, whose logs then wait; gives its logs."""
-        loop = self._loops.loop_for(feed, split, all_rows=True, lengths_vary=True)
-        with self._ahead.timed(1 if loop.calls_host else steps_left(iterator), loop.row_bytes) as steps:
-            rows = loop.run_each(feed, steps)
-        if not rows:
-            raise StopIteration
-        method = options_of(self._model).replicated_metric_reduction
-        first, *others = (reduced_logs(row, split.replicas, method) for row in rows)
-        if others:
-            iterator.waiting.extend(others)
-        return first
+        return reduced_logs(ran.rows, split.replicas, method, averaged)
 
 
 class PredictFunction:
@@ -107,7 +97,6 @@ class PredictFunction:
     def __init__(self, model: Any) -> None:
         self._model = model
         self._loops = _Loops(model, _whole_step(model.predict_step))
-        self._ahead = AheadLength()
 
     def __call__(self, batches: list[Any]) -> Any:
         """The predictions for some batches, joined along the batch dimension in the order of the batches.
@@ -130,24 +119,14 @@ class PredictFunction:
         feed = _feed_of(batches, split.replicas) if elements is None else elements.feed
         run = current_run()
         if elements is not None and steps == 1 and run is None:
-            return self._run_ahead(elements, feed, split)
+            rows = self._loops.run_ahead(elements, feed, split)
+            elements.waiting.extend(_predictions(row, split, several_steps=False) for row in rows)
+            return elements.waiting.popleft()
         loop = self._loops.loop_for(feed, split, all_rows=True, stepwise=run is not None)
         ran = loop.run(feed, steps, run.watch_outputs if run else None)
         if ran.steps == 0:
             raise StopIteration
-        lead = 2 if split.replicas > 1 else 1
-        return tf.nest.map_structure(lambda array: _joined(array, lead), ran.rows)
-
-    def _run_ahead(self, elements: ElementIterator, feed: Any, split: Split) -> Any:
-        """Runs a step, and maybe some that Keras has not asked for yet, whose predictions then wait; gives its own."""
-        loop = self._loops.loop_for(feed, split, all_rows=True, lengths_vary=True)
-        with self._ahead.timed(1 if loop.calls_host else steps_left(elements), loop.row_bytes) as steps:
-            rows = loop.run_each(feed, steps)
-        if not rows:
-            raise StopIteration
-        lead = 1 if split.replicas > 1 else 0
-        elements.waiting.extend(tf.nest.map_structure(lambda array: _joined(array, lead), row) for row in rows)
-        return elements.waiting.popleft()
+        return _predictions(ran.rows, split, several_steps=True)
 
 
 def _feed_of(batches: list[Any], replicas: int) -> Feed:
@@ -171,6 +150,7 @@ class _Loops:
         self._strategy = keras_private.strategy_of(model)
         self._step = step
         self._loops: dict[Any, StepLoop] = {}
+        self._ahead = AheadLength()
 
     def loop_for(self, feed: Feed, split: Split, all_rows: bool = False, **kind: bool) -> StepLoop:
         """The loop for the batches that a feed gives; `kind` is what else `StepLoop` is told."""
@@ -191,6 +171,19 @@ class _Loops:
 
             self._loops[key] = StepLoop(traced, spec, ordinal, all_rows, split.shards, **kind)
         return self._loops[key]
+
+    def run_ahead(self, iterator: Any, feed: Feed, split: Split) -> list[Any]:
+        """Runs a step, and maybe some that Keras has not asked for yet; gives what each returned.
+
+        Raises:
+            StopIteration: if there is no batch left.
+        """
+        loop = self.loop_for(feed, split, all_rows=True, lengths_vary=True)
+        with self._ahead.timed(1 if loop.calls_host else steps_left(iterator), loop.row_bytes) as steps:
+            rows = loop.run_each(feed, steps)
+        if not rows:
+            raise StopIteration
+        return rows
 
 
 def _inputs_of(batch: Any) -> Any:
@@ -229,6 +222,12 @@ def _apply_split(optimizer: Any, split: Split, stock: Callable[..., Any], gradie
         split.reduction,
         lambda position: split.accumulator_dtype(variables, position),
     )
+
+
+def _predictions(rows: Any, split: Split, several_steps: bool) -> Any:
+    """What the predict step returned, for one step or with a dimension of several, as Keras is given it."""
+    lead = int(several_steps) + int(split.replicas > 1)
+    return tf.nest.map_structure(lambda array: _joined(array, lead), rows)
 
 
 def _joined(rows: tf.Tensor, lead: int) -> tf.Tensor:

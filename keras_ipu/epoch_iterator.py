@@ -67,23 +67,30 @@ class ElementIterator:
         replicas: how many batches a step takes.
         wanted: the model's `steps_per_execution`.
         first: whether nobody went through this data before: then there has to be something in it.
+        unread: whether to give an `UnreadStep` for each step, not its batches.
 
     Attributes:
-        unread: whether it gives an `UnreadStep` for each step, not its batches.
         left: executions that the epoch has left, with the one at hand; None if nobody knows, or if batches are not to
             be read before Keras asks for them.
-        waiting: logs of executions that ran already, ahead of Keras's loop.
+        waiting: logs or predictions of executions that ran already, ahead of Keras's loop.
     """
 
     def __init__(
-        self, batches: Iterator[Any], feed: LoopFeed, steps: int, replicas: int, wanted: int, first: bool = False
+        self,
+        batches: Iterator[Any],
+        feed: LoopFeed,
+        steps: int,
+        replicas: int,
+        wanted: int,
+        first: bool = False,
+        unread: bool = False,
     ) -> None:
         self._batches = batches
         self._replicas = replicas
         self._ration = Ration(steps, wanted)
         self._first = first
+        self._unread = unread
         self.steps = steps
-        self.unread = False
         self.left: int | None = None
         self.waiting: collections.deque[Any] = collections.deque()
         self._feed = feed
@@ -104,7 +111,7 @@ class ElementIterator:
 
     def __next__(self) -> Any:
         self._ration.take()
-        if self.unread:
+        if self._unread:
             return UnreadStep(self)
         with self._not_empty():
             step = [next(self._batches) for _ in range(self._replicas)]
@@ -175,7 +182,6 @@ class IPUEpochIterator(keras_hooks.StockEpochIterator):
     def _enumerate_iterator(self) -> Iterator[Any]:
         for begin, end, iterator in super()._enumerate_iterator():
             iterator.left = self._left(begin)
-            iterator.unread = self._predicts and may_read_ahead(self.data_adapter)
             yield begin, end, iterator
 
     def _left(self, begin: int) -> int | None:
@@ -192,7 +198,8 @@ class IPUEpochIterator(keras_hooks.StockEpochIterator):
 
     def _get_iterator(self) -> Any:
         counts = (self.steps_per_execution, self._replicas, self._wanted)
-        return _Epoch(super()._get_iterator(), self._rows, *counts, self.is_first())
+        unread = self._predicts and may_read_ahead(self.data_adapter)
+        return _Epoch(super()._get_iterator(), self._rows, *counts, self.is_first(), unread)
 
     def is_first(self) -> bool:
         """Whether this was not asked before: the data is gone through for the first time."""
