@@ -16,13 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 import ipu_tf as ipu
 from ipu_tf.config import DeviceConnectionType
-from ipu_tf.device import executable_cache, sealed_file
-from ipu_tf.device.executable_cache import SUFFIX, CachedFunction
+from ipu_tf.device import executable_cache, sealed_file, whole_file
+from ipu_tf.device.cache_entry import SUFFIX
+from ipu_tf.device.executable_cache import CachedFunction
 from ipu_tf.device.host_memory import compiler_options
 from tests.device_counts import device_work
 
@@ -228,56 +227,6 @@ def test_what_it_depends_on_is_part_of_the_key(tmp_path: Path, monkeypatch: pyte
     assert other.take_compiled()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-def test_damaged_entries_are_never_loaded_and_are_mended(data: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
-    path, whole = entry(tmp_path_factory)
-    kind = data.draw(st.sampled_from(["flip", "cut", "append", "swap"]))
-    place = data.draw(st.integers(0, len(whole) - 1))
-    if kind == "flip":
-        bad = whole[:place] + bytes([whole[place] ^ data.draw(st.integers(1, 255))]) + whole[place + 1 :]
-    elif kind == "cut":
-        bad = whole[:place]
-    elif kind == "append":
-        bad = whole + data.draw(st.binary(min_size=1, max_size=9))
-    else:
-        length = data.draw(st.integers(1, 64))
-        bad = whole[:place] + bytes(min(length, len(whole) - place)) + whole[place + length :]
-    path.write_bytes(bad)
-    function = cached(path.parent)
-    x = jnp.arange(5.0)
-    np.testing.assert_allclose(function(x)[0], 2 * np.sin(np.arange(5.0)), rtol=1e-6)
-    assert function.take_compiled() == (bad != whole)
-    again = cached(path.parent)
-    again(x)
-    assert not again.take_compiled()
-
-
-_entry: list[Any] = []
-
-
-def entry(factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
-    """The one entry of a cache, and what it holds."""
-    if not _entry:
-        directory = factory.mktemp("cache")
-        cached(directory)(jnp.arange(5.0))
-        [path] = directory.iterdir()
-        _entry.extend([path, path.read_bytes()])
-    return _entry[0], _entry[1]
-
-
-def test_an_intact_entry_that_cannot_be_loaded_is_compiled(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    x = jnp.arange(5.0)
-    cached(tmp_path)(x)
-    [path] = tmp_path.iterdir()
-    payload = executable_cache.pickle.dumps((b"nothing", jax.tree.structure(((0,), {})), jax.tree.structure([0])))
-    sealed_file.write_sealed(path, "compiled", payload)
-    function = cached(tmp_path)
-    function(x)
-    assert function.take_compiled()
-    assert "cannot be loaded here" in caplog.text
-
-
 def test_a_writer_that_was_killed_leaves_no_entry(tmp_path: Path) -> None:
     """A process dies in the middle of writing, again and again: what is under the name stays whole."""
     target = tmp_path / f"x{SUFFIX}"
@@ -290,7 +239,7 @@ def test_a_writer_that_was_killed_leaves_no_entry(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", script, str(target)], check=False)
     assert done.returncode == -9
     assert sealed_file.read_sealed(target, "compiled") == b"old"
-    [left] = tmp_path.glob(f"*{sealed_file.TEMPORARY}")
+    [left] = tmp_path.glob(f"*{whole_file.TEMPORARY}")
     executable_cache.use(str(tmp_path))
     assert left.exists(), "its writer may still be at it"
     executable_cache.use("")
@@ -311,9 +260,3 @@ def test_writers_at_the_same_time_leave_one_whole_entry(tmp_path: Path) -> None:
     assert [writer.wait() for writer in writers] == [0, 0]
     assert sealed_file.read_sealed(tmp_path / "x", "compiled") in (b"a" * 5000, b"b" * 5000)
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
-
-
-def test_a_cache_that_cannot_be_written_to_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    function = cached(tmp_path / "missing")
-    assert float(function(jnp.float32(0))[0]) == 0
-    assert "cannot be written to" in caplog.text

@@ -158,3 +158,26 @@ def test_jax_runs_again_after_a_failed_ordered_callback() -> None:
     fine = jax.jit(lambda: io_callback(lambda: np.float32(2), jax.ShapeDtypeStruct((), np.float32), ordered=True))
     assert float(fine()) == 2.0
     jax.effects_barrier()
+
+
+def test_an_executable_from_elsewhere_takes_the_place_of_compiling() -> None:
+    """JAX asks its client to compile, and takes everything else from the lowered function."""
+    from ipu_tf.device.jax_compilation import Compilation, compile_through
+
+    codes: list[bytes] = []
+
+    def compiled(compilation: Compilation) -> object:
+        executable = compilation.compile()
+        codes.append(compilation.code_of(executable))
+        assert compilation.options_bytes
+        return executable
+
+    def lowered(factor: float) -> jax.stages.Lowered:
+        return jax.jit(lambda x: [x * factor]).lower(np.float32(0))
+
+    assert float(compile_through(lowered(2.0), compiled)(np.float32(3))[0]) == 6
+    # The code of another program, so that it shows that this was run.
+    made = compile_through(lowered(5.0), lambda compilation: compilation.load(codes[0]))
+    assert float(made(np.float32(3))[0]) == 6
+    with pytest.raises(jax.errors.JaxRuntimeError):
+        compile_through(lowered(2.0), lambda compilation: compilation.load(b"none"))

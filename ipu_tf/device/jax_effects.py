@@ -1,6 +1,7 @@
 """JAX's record of ordered effects, which a failed callback leaves behind poisoned.
 
-The one file of the device that reaches beyond JAX's public interface; `tests/test_private_api.py` watches it.
+With `jax_compilation`, the files of the device that reach beyond JAX's public interface; `tests/test_private_api.py`
+watches them.
 """
 
 from __future__ import annotations

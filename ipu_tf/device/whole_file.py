@@ -1,0 +1,41 @@
+"""Writes a file as a whole: readers see the old one, or none, until the new one is complete."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+TEMPORARY = ".partial"
+"""How the name of a file ends that is being written, or whose writer was killed."""
+_FOR_EVERYBODY, _FOR_THE_OWNER = 0o666, 0o600
+
+
+def write_whole(path: str | os.PathLike[str], write: Callable[[BinaryIO], object], private: bool = False) -> None:
+    """Writes a file under a temporary name of its own in the same folder, then renames it.
+
+    Several threads and processes may write one file at the same time: it is what one of them wrote.
+
+    Args:
+        path: where; a file there is replaced.
+        write: writes the contents to the file that it is given.
+        private: whether only the user that owns the file may read it; otherwise the process's umask decides.
+
+    Raises:
+        OSError: if the folder does not exist, cannot be written to, or has no room. What was under the name before
+            still is, and nothing is left beside it.
+    """
+    path = Path(path)
+    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}{TEMPORARY}")
+    mode = _FOR_THE_OWNER if private else _FOR_EVERYBODY
+    try:
+        with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
