@@ -24,7 +24,7 @@ import numpy as np
 from jax import lax
 
 from benchmarks import convolution_step as cnn
-from ipu_tf.device.convolution import ConvLayout, canonicalize, explain
+from ipu_tf.device.convolution.convolve import ConvLayout, canonicalize, explain
 
 ROUNDS, STEPS = 10, 4
 

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ipu_tf.device.convolution import ConvLayout, convolution
-from ipu_tf.device.pooling import reduce_window, select_and_scatter
+from ipu_tf.device.convolution.convolve import ConvLayout, convolution
+from ipu_tf.device.convolution.pooling import reduce_window, select_and_scatter
 
 Params = list[tuple[jax.Array, jax.Array]]
 BATCH, RATE, KEPT = 64, 0.01, 0.75

@@ -17,8 +17,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from ipu_tf.aliases import install_aliases
-from ipu_tf.import_hooks import after_import
+from ipu_tf._compat.aliases import install_aliases
+from ipu_tf._compat.import_hooks import after_import
 
 if TYPE_CHECKING:
     from ipu_tf import (
@@ -107,7 +107,7 @@ _OPTIMIZERS: tuple[str, ...] = (
 #: Functions that are attributes of this package, and the modules they are in.
 _FUNCTIONS = {
     "outlined_function": "ipu_tf.ops.functional_ops",
-    "register_user_op": "ipu_tf.user_ops",
+    "register_user_op": "ipu_tf._ops.user_ops",
 }
 
 _HOMES = (
@@ -137,7 +137,7 @@ def is_emulated() -> bool:
 
 
 # Sessions and device scopes know the IPUs from the start: a session may be made before anything is configured.
-after_import("tensorflow", lambda _: importlib.import_module("ipu_tf.session_devices").install())
+after_import("tensorflow", lambda _: importlib.import_module("ipu_tf._sessions.session_devices").install())
 
 
 def __getattr__(name: str) -> Any:

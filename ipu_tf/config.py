@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ipu_tf import config_state
-from ipu_tf.config_base import deprecate_config_attribute, deprecate_config_attributes, documented
-from ipu_tf.config_declared import DeclaredConfig as _ConfigBase
-from ipu_tf.config_devices import check_cpu_device
-from ipu_tf.config_enums import (
+from ipu_tf._config import state as config_state
+from ipu_tf._config.base import deprecate_config_attribute, deprecate_config_attributes, documented
+from ipu_tf._config.declared import DeclaredConfig as _ConfigBase
+from ipu_tf._config.devices import check_cpu_device
+from ipu_tf._config.enums import (
     DeviceConnectionType,
     ExecutionProfileType,
     MergeRemoteBuffersBehaviour,
@@ -16,12 +16,12 @@ from ipu_tf.config_enums import (
     SelectionOrder,
     StochasticRoundingBehaviour,
 )
-from ipu_tf.config_ignored import EmulationWarning, IgnoredOption, ignored_in
-from ipu_tf.config_metadata import AttributeMetadata
-from ipu_tf.config_schema import ConfigRoot
-from ipu_tf.config_validation import validate
-from ipu_tf.flags import use_ipu_model
-from ipu_tf.ipu_options import IpuOptions
+from ipu_tf._config.flags import use_ipu_model
+from ipu_tf._config.ignored import EmulationWarning, IgnoredOption, ignored_in
+from ipu_tf._config.ipu_options import IpuOptions
+from ipu_tf._config.metadata import AttributeMetadata
+from ipu_tf._config.schema import ConfigRoot
+from ipu_tf._config.validation import validate
 
 __all__ = [
     "_ConfigBase",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from ipu_tf._config.ignored_arguments import IgnoredArgument, ignored_arguments, record_ignored
 from ipu_tf.device.counters import COUNTERS, DeviceCounts
-from ipu_tf.device.pipeline_counts import PipelineCounts, pipeline_counts
-from ipu_tf.device.pipeline_placement import pipelines_on_one_device
-from ipu_tf.ignored_arguments import IgnoredArgument, ignored_arguments, record_ignored
+from ipu_tf.device.run.pipeline_counts import PipelineCounts, pipeline_counts
+from ipu_tf.device.run.pipeline_placement import pipelines_on_one_device
 
 __all__ = [
     "DeviceCounts",

@@ -7,13 +7,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf.deferred_errors import deferring, raise_first
+from ipu_tf._tracing.deferred_errors import deferring, raise_first
+from ipu_tf._training.replication import target, target_of
 from ipu_tf.ipu_strategy import device_ordinal
-from ipu_tf.lowering import tf_private, tf_values
-from ipu_tf.lowering.device_function import DeviceFunction
-from ipu_tf.lowering.embed import embed
-from ipu_tf.lowering.target import Target
-from ipu_tf.replication import target, target_of
+from ipu_tf.lowering.programs.device_function import DeviceFunction
+from ipu_tf.lowering.programs.embed import embed
+from ipu_tf.lowering.programs.target import Target
+from ipu_tf.lowering.tensorflow import tf_private, tf_values
 
 _NOT_ON_IPU = """  A computation has been compiled, however it was not placed on an IPU device. This computation \
 will not be executed on an IPU.

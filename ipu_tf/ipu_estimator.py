@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ipu_tf.estimator.base import IPUEstimatorBase
-from ipu_tf.estimator.loops import EvaluationLoop, PredictionLoop, TrainingLoop
-from ipu_tf.estimator.spec import IPUEstimatorSpec
+from ipu_tf._estimators.base import IPUEstimatorBase
+from ipu_tf._estimators.loops import EvaluationLoop, PredictionLoop, TrainingLoop
+from ipu_tf._estimators.spec import IPUEstimatorSpec
 from ipu_tf.ipu_run_config import RunConfig
 from ipu_tf.tf_estimator.model_fn import ModeKeys
 

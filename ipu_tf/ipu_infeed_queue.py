@@ -15,19 +15,19 @@ import jax
 import numpy as np
 import tensorflow as tf
 
-from ipu_tf.device import queues
+from ipu_tf._config.flags import flags
+from ipu_tf._tracing.element_arguments import body_arguments
+from ipu_tf._tracing.queue_arguments import checked_ordinal
 from ipu_tf.device.errors import DeviceError
-from ipu_tf.device.infeed import Infeed
-from ipu_tf.device.patience import watched
-from ipu_tf.device.synthetic import infeed_elements
-from ipu_tf.element_arguments import body_arguments
-from ipu_tf.flags import flags
-from ipu_tf.lowering import tf_values
-from ipu_tf.lowering.dataset_source import GraphDataset, eager_elements, flat_specs
-from ipu_tf.lowering.host_errors import as_promised
-from ipu_tf.lowering.host_op import host_op
-from ipu_tf.lowering.markers import dequeue_marker
-from ipu_tf.queue_arguments import checked_ordinal
+from ipu_tf.device.feeds import queues
+from ipu_tf.device.feeds.infeed import Infeed
+from ipu_tf.device.feeds.synthetic import infeed_elements
+from ipu_tf.device.feeds.timeout import watched
+from ipu_tf.lowering.programs.host_errors import as_promised
+from ipu_tf.lowering.tensorflow import tf_values
+from ipu_tf.lowering.tensorflow.dataset_source import GraphDataset, eager_elements, flat_specs
+from ipu_tf.lowering.tensorflow.host_op import host_op
+from ipu_tf.lowering.tensorflow.markers import dequeue_marker
 
 _numbers = itertools.count()
 _REFUSED = (tf.float64, tf.int64, tf.uint64, tf.string)

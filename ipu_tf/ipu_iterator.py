@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_tf.ipu_infeed_queue import IPUInfeedQueue
-from ipu_tf.lowering import tf_hooks, tf_values
+from ipu_tf.lowering.tensorflow import tf_hooks, tf_values
 
 
 class IPUIterator:

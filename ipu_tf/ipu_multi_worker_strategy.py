@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ipu_tf._config.ignored_arguments import record_ignored
 from ipu_tf.emulation import EmulationError
-from ipu_tf.ignored_arguments import record_ignored
 from ipu_tf.ipu_strategy import IPUStrategyV1
 
 

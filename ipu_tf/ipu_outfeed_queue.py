@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ipu_tf.config_state import configured_devices, on_reset
-from ipu_tf.deferred_errors import defer
-from ipu_tf.device import queues
-from ipu_tf.device.outfeed import Outfeed
-from ipu_tf.device.synthetic import Category
-from ipu_tf.flags import flags
-from ipu_tf.lowering import tf_values
-from ipu_tf.lowering.host_op import host_op
-from ipu_tf.lowering.markers import enqueue_marker
-from ipu_tf.queue_arguments import checked_ordinal
+from ipu_tf._config.flags import flags
+from ipu_tf._config.state import configured_devices, on_reset
+from ipu_tf._tracing.deferred_errors import defer
+from ipu_tf._tracing.queue_arguments import checked_ordinal
+from ipu_tf.device.feeds import queues
+from ipu_tf.device.feeds.outfeed import Outfeed
+from ipu_tf.device.feeds.synthetic import Category
+from ipu_tf.lowering.tensorflow import tf_values
+from ipu_tf.lowering.tensorflow.host_op import host_op
+from ipu_tf.lowering.tensorflow.markers import enqueue_marker
 
 _numbers = itertools.count()
 

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_tf.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
-from ipu_tf.lowering import tf_private
+from ipu_tf.lowering.tensorflow import tf_private
 
 __all__ = ["IPULoggingTensorHook"]
 

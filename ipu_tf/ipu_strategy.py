@@ -15,14 +15,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf.config_state import require_device
+from ipu_tf._config.state import require_device
+from ipu_tf._strategy.hooks import entered_scope
+from ipu_tf._strategy.run import run_on_device
+from ipu_tf._training.weight_update import summed_already
 from ipu_tf.ipu_iterator import ipu_iterators
 from ipu_tf.keras_extensions import KerasExtensions
-from ipu_tf.lowering import tf_private
+from ipu_tf.lowering.tensorflow import tf_private
 from ipu_tf.ops.cross_replica_ops import cross_replica_mean, cross_replica_sum
-from ipu_tf.strategy_hooks import entered_scope
-from ipu_tf.strategy_run import run_on_device
-from ipu_tf.weight_update import summed_already
 
 
 class IPUStrategyV1(KerasExtensions, tf.distribute.Strategy):

@@ -15,7 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf.element_arguments import body_arguments
+from ipu_tf._tracing.element_arguments import body_arguments
 from ipu_tf.ipu_infeed_queue import IPUInfeedQueue
 
 

@@ -15,5 +15,6 @@ class Reader:
     def __init__(self) -> None:
         raise EmulationError(
             "popef.Reader: a popef holds code for IPU hardware, which an emulated IPU neither runs nor writes. "
-            "Executables of ipu_tf are of an open format, which JAX alone reads: see ipu_tf/device/executable_file.py."
+            "Executables of ipu_tf are of an open format, which JAX alone reads: see "
+            "ipu_tf/device/files/executable_file.py."
         )

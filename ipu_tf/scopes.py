@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ipu_tf.device.pipeline_shape import ALL_DEVICES
-from ipu_tf.ignored_arguments import record_ignored
-from ipu_tf.lowering import tf_private
+from ipu_tf._config.ignored_arguments import record_ignored
+from ipu_tf.device.schedule.pipeline_shape import ALL_DEVICES
+from ipu_tf.lowering.tensorflow import tf_private
 from ipu_tf.sharding import shard_scope
 
 #: The attribute of an op that holds its frontend attributes, as a serialized message of strings by name.

@@ -12,8 +12,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf.lowering import tf_hooks, tf_private
-from ipu_tf.lowering.shards import SHARD_ATTRIBUTE, put_on_shards, shard_value, shards_in, shards_of
+from ipu_tf.lowering.tensorflow import tf_hooks, tf_private
+from ipu_tf.lowering.tensorflow.shards import SHARD_ATTRIBUTE, put_on_shards, shard_value, shards_in, shards_of
 
 __all__ = [
     "dependencies",

@@ -11,14 +11,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ipu_tf.aliases import install_aliases
+from ipu_tf._compat.aliases import install_aliases
+from ipu_tf._config.base import settings_of
+from ipu_tf._config.flag_table import FLAGS
+from ipu_tf._config.treatment import Effect
+from ipu_tf._supported.entry import Entry, Status, examine
+from ipu_tf._supported.keras_names import KERAS_NAMES
+from ipu_tf._supported.tensorflow_names import TENSORFLOW_NAMES
 from ipu_tf.config import IPUConfig
-from ipu_tf.config_base import settings_of
-from ipu_tf.config_treatment import Effect
-from ipu_tf.flag_table import FLAGS
-from ipu_tf.supported_entry import Entry, Status, examine
-from ipu_tf.supported_keras import KERAS_NAMES
-from ipu_tf.supported_tensorflow import TENSORFLOW_NAMES
 
 _EFFECTS = {Effect.MODELLED: "works", Effect.NO_EFFECT: "recorded without effect", Effect.WARNS: "warns: not emulated"}
 _HEAD = """# What is supported

@@ -8,19 +8,19 @@ Example:
 
 from __future__ import annotations
 
-from ipu_tf.testing_assertions import install_assertions
-from ipu_tf.testing_datasets import (
+from ipu_tf._testing.assertions import install_assertions
+from ipu_tf._testing.datasets import (
     create_dual_increasing_dataset,
     create_multi_increasing_dataset,
     create_single_increasing_dataset,
 )
-from ipu_tf.testing_events import (
+from ipu_tf._testing.events import (
     enable_ipu_events,
     extract_all_events,
     extract_all_strings_from_event_trace,
     extract_all_types_from_event_trace,
 )
-from ipu_tf.testing_hardware import (
+from ipu_tf._testing.hardware import (
     add_hw_ci_connection_options,
     get_ci_num_ipus,
     has_ci_ipus,
@@ -30,8 +30,8 @@ from ipu_tf.testing_hardware import (
     test_may_use_ipus_or_model,
     test_uses_ipus,
 )
-from ipu_tf.testing_reports import ReportHelper, ReportJSON, TensorMap, missing_whitelist_entries_in_names
-from ipu_tf.testing_session import ipu_session, move_variable_initialization_to_cpu
+from ipu_tf._testing.reports import ReportHelper, ReportJSON, TensorMap, missing_whitelist_entries_in_names
+from ipu_tf._testing.session import ipu_session, move_variable_initialization_to_cpu
 
 __all__ = [
     "ReportHelper",

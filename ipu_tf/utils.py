@@ -7,6 +7,16 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_tf._compat.former_config import former_function
+from ipu_tf._config.state import configured_devices, require_device
+from ipu_tf._config.synthetic_data import SyntheticDataCategory, use_synthetic_data_for
+from ipu_tf._sessions.live_variables import (
+    export_inputs_to_file,
+    export_variables_from_live_model,
+    export_variables_from_live_session,
+    import_data_in_live_model,
+    import_data_in_live_session,
+)
 from ipu_tf.config import (
     DeviceConnectionType,
     ExecutionProfileType,
@@ -19,22 +29,12 @@ from ipu_tf.config import (
     get_ipu_config,
     running_on_ipu_model,
 )
-from ipu_tf.config_state import configured_devices, require_device
-from ipu_tf.device import seed as device_seed
+from ipu_tf.device.memory import seed as device_seed
 from ipu_tf.emulation import EmulationError
-from ipu_tf.former_config import former_function
 from ipu_tf.ipu_infeed_queue import IPUInfeedQueue
 from ipu_tf.ipu_strategy import device_ordinal
-from ipu_tf.live_variables import (
-    export_inputs_to_file,
-    export_variables_from_live_model,
-    export_variables_from_live_session,
-    import_data_in_live_model,
-    import_data_in_live_session,
-)
-from ipu_tf.lowering import tf_values
+from ipu_tf.lowering.tensorflow import tf_values
 from ipu_tf.poplar.driver.trace_pb2 import IpuTraceEvent
-from ipu_tf.synthetic_data import SyntheticDataCategory, use_synthetic_data_for
 
 __all__ = [
     "DeviceConnectionType",

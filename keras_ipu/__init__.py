@@ -6,11 +6,9 @@ Nothing here has to be imported by a user: entering the scope does. Models made 
 import importlib
 from typing import Any
 
-from ipu_tf.strategy_hooks import add_graph_hook, add_scope_hook
-from keras_ipu.keras_private import fresh_names
-from keras_ipu.options import ReplicatedMetricReductionMethod
-from keras_ipu.scope import keras_scope
-from keras_ipu.stage_assignment import (
+from ipu_tf._strategy.hooks import add_graph_hook, add_scope_hook
+from keras_ipu.options.options import ReplicatedMetricReductionMethod
+from keras_ipu.pipeline.stage_assignment import (
     FunctionalLayerPipelineStageAssignment,
     FunctionalNestedModelPipelineStageAssignment,
     ModelLayerPipelineStageAssignment,
@@ -18,6 +16,8 @@ from keras_ipu.stage_assignment import (
     SequentialLayerPipelineStageAssignment,
     SequentialNestedModelPipelineStageAssignment,
 )
+from keras_ipu.scope.scope import keras_scope
+from keras_ipu.stock.models import fresh_names
 
 __ipu__built__ = "1"
 
@@ -43,15 +43,15 @@ _HOMES = {
 }
 #: What Graphcore's package held up to SDK 2.5.
 _OLD_NAMES = {"CTCLoss": "keras_ipu.addons.losses"} | dict.fromkeys(
-    ("Model", "PipelineModel", "PipelineSequential", "Sequential"), "keras_ipu.deleted_models"
+    ("Model", "PipelineModel", "PipelineSequential", "Sequential"), "keras_ipu.legacy.deleted_models"
 )
 _OLD_NAMES |= dict.fromkeys(("FunctionalExtension", "SequentialExtension"), "keras_ipu.extensions")
 
 
 def __getattr__(name: str) -> Any:
     if name == "PipelineStage":
-        # Imported only now: whether it was tells whether a program has pipeline stages at all (`keras_ipu.graph`).
-        from keras_ipu.stage import PipelineStage
+        # Imported only now: `keras_ipu.pipeline.graph` asks whether it was imported, to know whether there are stages.
+        from keras_ipu.pipeline.stage import PipelineStage
 
         return PipelineStage
     if name in _HOMES:

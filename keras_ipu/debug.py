@@ -11,11 +11,11 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_tf.ipu_iterator import stock_iterators
-from keras_ipu.ownership import is_ipu_model
-from keras_ipu.parity_report import Difference, ParityReport, difference, differences
-from keras_ipu.parity_runs import Run, Task, plain_run, split_run
-from keras_ipu.run_rules import accumulation_steps
-from keras_ipu.split import Split, split_of
+from keras_ipu.parity.report import Difference, ParityReport, difference, differences
+from keras_ipu.parity.runs import Run, Task, plain_run, split_run
+from keras_ipu.pipeline.run_rules import accumulation_steps
+from keras_ipu.stock.ownership import is_ipu_model
+from keras_ipu.training.common.update_split import Split, split_of
 
 __all__ = ["Difference", "ParityReport", "check_parity"]
 

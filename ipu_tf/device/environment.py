@@ -86,7 +86,7 @@ def under_address_sanitizer() -> bool:
 
 
 def poplar_flags() -> str:
-    """The text of `TF_POPLAR_FLAGS`; empty if it is not set. The module `ipu_tf.flags` understands it."""
+    """The text of `TF_POPLAR_FLAGS`; empty if it is not set. The module `ipu_tf._config.flags` understands it."""
     return os.environ.get("TF_POPLAR_FLAGS", "")
 
 

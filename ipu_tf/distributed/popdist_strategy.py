@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ipu_tf._config.ignored_arguments import record_ignored
 from ipu_tf.config import IPUConfig
-from ipu_tf.ignored_arguments import record_ignored
 from ipu_tf.ipu_strategy import IPUStrategyV1
 from ipu_tf.popdist import getInstanceIndex, getNumInstances, init
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ipu_tf._config.ignored_arguments import record_ignored
 from ipu_tf.distributed.popdist_strategy import PopDistStrategy
-from ipu_tf.ignored_arguments import record_ignored
 
 
 class IPUHorovodStrategyV1(PopDistStrategy):

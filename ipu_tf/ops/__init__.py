@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 from types import ModuleType
 
-from ipu_tf.alias_names import GRADIENT_MODULES
+from ipu_tf._compat.alias_names import GRADIENT_MODULES
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ipu_tf.device.executable_file import SUFFIX, ExportError, write
+from ipu_tf._training.replication import target, target_of
+from ipu_tf.device.files.executable_file import SUFFIX, ExportError, write
 from ipu_tf.emulation import EmulationError
-from ipu_tf.lowering import tf_private, tf_values
-from ipu_tf.lowering.embed import GraphProgram
-from ipu_tf.lowering.host_op import host_op
-from ipu_tf.lowering.program_file import Parameter, program_contents
-from ipu_tf.lowering.target import Target
-from ipu_tf.lowering.trace import lower
-from ipu_tf.replication import target, target_of
+from ipu_tf.lowering.programs.embed import GraphProgram
+from ipu_tf.lowering.programs.program_file import Parameter, program_contents
+from ipu_tf.lowering.programs.target import Target
+from ipu_tf.lowering.tensorflow import tf_private, tf_values
+from ipu_tf.lowering.tensorflow.host_op import host_op
+from ipu_tf.lowering.tensorflow.trace import lower
 
 _PREFIX = "XLA_Args/"
 

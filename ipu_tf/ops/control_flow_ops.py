@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf.ignored_arguments import record_ignored
+from ipu_tf._config.ignored_arguments import record_ignored
 
 
 def barrier(tensors: Any, insert_barrier_for_gradients: bool = False, name: str | None = None) -> Any:

@@ -6,9 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf.lowering import tf_private
-from ipu_tf.lowering.markers import marker
-from ipu_tf.lowering.replica_identity import ASSUME_EQUAL
+from ipu_tf.lowering.stablehlo.replica_identity import ASSUME_EQUAL
+from ipu_tf.lowering.tensorflow import tf_private
+from ipu_tf.lowering.tensorflow.markers import marker
 
 __all__ = ["assume_equal_across_replicas", "cross_replica_mean", "cross_replica_sum"]
 

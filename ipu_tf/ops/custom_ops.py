@@ -8,8 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf.ignored_arguments import record_ignored
-from ipu_tf.user_ops import UserOp, called_gradient, user_op
+from ipu_tf._config.ignored_arguments import record_ignored
+from ipu_tf._ops.user_ops import UserOp, called_gradient, user_op
 from ipu_tf.vertex_edsl import as_expression, placeholder
 
 

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ipu_tf.device.embedded_engine import EmbeddedEngine
 from ipu_tf.device.errors import DeviceError
-from ipu_tf.device.executable_file import Signature, Tensor, about_text, read
+from ipu_tf.device.files.embedded_engine import EmbeddedEngine
+from ipu_tf.device.files.executable_file import Signature, Tensor, about_text, read
 from ipu_tf.emulation import record_ignored
-from ipu_tf.lowering import tf_values
-from ipu_tf.lowering.host_errors import as_promised
-from ipu_tf.lowering.host_op import host_op
+from ipu_tf.lowering.programs.host_errors import as_promised
+from ipu_tf.lowering.tensorflow import tf_values
+from ipu_tf.lowering.tensorflow.host_op import host_op
 
 _lock = threading.Lock()
 _engines: dict[str, tuple[str, bytes, EmbeddedEngine]] = {}

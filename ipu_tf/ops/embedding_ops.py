@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ipu_tf.host_embedding import (
+from ipu_tf._config.ignored_arguments import record_ignored
+from ipu_tf._ops.host_embedding import (
     HostEmbedding,
     HostEmbeddingOptimizerSpec,
     HostEmbeddingSGDGAOptimizerSpec,
     create_host_embedding,
 )
-from ipu_tf.ignored_arguments import record_ignored
 
 __all__ = [
     "HostEmbedding",

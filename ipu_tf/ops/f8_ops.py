@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ipu_tf.ops.f8_format import decoded, encoded
+from ipu_tf._ops.f8_format import decoded, encoded
 
 _RANK_OF_GROUPED_MATMUL = 3
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf.ignored_arguments import record_ignored
+from ipu_tf._config.ignored_arguments import record_ignored
 
 
 def outlined_function(

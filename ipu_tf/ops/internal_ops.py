@@ -8,12 +8,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf.accumulation import iterations_to_update
-from ipu_tf.ignored_arguments import record_ignored
-from ipu_tf.lowering import tf_values
-from ipu_tf.lowering.hidden_state import FIFO, ITERATION_COUNTER
-from ipu_tf.lowering.host_calls import print_marker
-from ipu_tf.lowering.markers import marker
+from ipu_tf._config.ignored_arguments import record_ignored
+from ipu_tf._training.accumulation import iterations_to_update
+from ipu_tf.lowering.stablehlo.hidden_state import FIFO, ITERATION_COUNTER
+from ipu_tf.lowering.tensorflow import tf_values
+from ipu_tf.lowering.tensorflow.host_calls import print_marker
+from ipu_tf.lowering.tensorflow.markers import marker
 
 _numbers = itertools.count()
 

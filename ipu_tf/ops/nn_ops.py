@@ -8,10 +8,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_tf._ops.ctc_beam_search import ctc_beam_search_decoder, ctc_beam_search_decoder_with_log_probs
+from ipu_tf._ops.ctc_ops import ctc_loss_v2, ctc_loss_with_log_probs
+from ipu_tf._ops.sampled_losses import _compute_sampled_logits, nce_loss, sampled_softmax_loss
 from ipu_tf.emulation import record_ignored
-from ipu_tf.ops.ctc_beam_search import ctc_beam_search_decoder, ctc_beam_search_decoder_with_log_probs
-from ipu_tf.ops.ctc_ops import ctc_loss_v2, ctc_loss_with_log_probs
-from ipu_tf.ops.sampled_losses import _compute_sampled_logits, nce_loss, sampled_softmax_loss
 
 __all__ = [
     "_compute_sampled_logits",

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf.ops.group_norm import Groups
+from ipu_tf._ops.group_norm import Groups
 
 _LOWEST_EPSILON = 1.53e-5
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf.accumulation import accumulated, iterations_to_update, on_update
+from ipu_tf._training.accumulation import accumulated, iterations_to_update, on_update
 from ipu_tf.emulation import EmulationError, record_ignored
 
 _UNDEFINED, _ON, _OFF = "THREESTATE_UNDEFINED", "THREESTATE_ON", "THREESTATE_OFF"

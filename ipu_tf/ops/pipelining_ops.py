@@ -8,16 +8,16 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf.deferred_errors import defer
+from ipu_tf._pipelining.optimizer_output import OptimizerFunctionOutput
+from ipu_tf._pipelining.program import pipeline_loop
+from ipu_tf._pipelining.request import PipelineRequest, Stage, checked_count, stage_options
+from ipu_tf._pipelining.stage_seams import checkpoint
+from ipu_tf._tracing.deferred_errors import defer
 from ipu_tf.emulation import record_ignored
 from ipu_tf.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu_tf.ipu_infeed_queue import IPUInfeedQueue
 from ipu_tf.ipu_outfeed_queue import IPUOutfeedQueue
-from ipu_tf.pipeline.optimizer_output import OptimizerFunctionOutput
 from ipu_tf.pipeline.options import ALL_DEVICES, PipelineSchedule, PipelineStageOptions, RecomputationMode
-from ipu_tf.pipeline.program import pipeline_loop
-from ipu_tf.pipeline.request import PipelineRequest, Stage, checked_count, stage_options
-from ipu_tf.stage_seams import checkpoint
 
 __all__ = [
     "OptimizerFunctionOutput",

@@ -6,8 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf.device.collectives import OPERATIONS
-from ipu_tf.lowering.markers import marker
+from ipu_tf.device.program.collectives import OPERATIONS
+from ipu_tf.lowering.tensorflow.markers import marker
 
 __all__ = ["reduce_scatter"]
 

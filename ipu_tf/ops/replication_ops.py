@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from ipu_tf.lowering.markers import marker
+from ipu_tf.lowering.tensorflow.markers import marker
 
 __all__ = ["replication_index"]
 

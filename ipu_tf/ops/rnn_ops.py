@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from ipu_tf.ops.rnn_cells import gru, lstm
-from ipu_tf.ops.rnn_layer import RecurrentLayer, untrained
+from ipu_tf._rnn.cells import gru, lstm
+from ipu_tf._rnn.layer import RecurrentLayer, untrained
 
 __all__ = ["LSTMStateTuple", "PopnnAUGRU", "PopnnDynamicGRU", "PopnnDynamicLSTM", "PopnnGRU", "PopnnLSTM"]
 

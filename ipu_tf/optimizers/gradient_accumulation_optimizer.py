@@ -7,10 +7,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf.accumulation import accumulated, on_update
+from ipu_tf._training.accumulation import accumulated, on_update
 from ipu_tf.emulation import record_ignored
 from ipu_tf.gradient_accumulation import GradientAccumulationReductionMethod
-from ipu_tf.lowering import tf_values
+from ipu_tf.lowering.tensorflow import tf_values
 from ipu_tf.ops.op_util import get_accumulator_dtype
 from ipu_tf.optimizers.cross_replica_optimizer import CrossReplicaOptimizer
 from ipu_tf.optimizers.ipu_optimizer import IpuOptimizer

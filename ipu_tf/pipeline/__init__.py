@@ -16,8 +16,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from ipu_tf.device.pipeline_shape import ALL_DEVICES, PipelineShape
-from ipu_tf.device.schedule_rules import (
+from ipu_tf.device.schedule.pipeline_shape import ALL_DEVICES, PipelineShape
+from ipu_tf.device.schedule.schedule_rules import (
     MicroBatchCountError,
     ScheduleError,
     check_micro_batches,
@@ -25,9 +25,9 @@ from ipu_tf.device.schedule_rules import (
     default_recomputation,
     overlap_length,
 )
-from ipu_tf.device.schedules import grouped, interleaved, sequential, timetable
-from ipu_tf.device.timetable import Phases, Placed, Recomputation, Schedule, Task, TaskKind, Timetable
-from ipu_tf.device.timetable_checks import TimetableError, check, problems
+from ipu_tf.device.schedule.schedules import grouped, interleaved, sequential, timetable
+from ipu_tf.device.schedule.timetable import Phases, Placed, Recomputation, Schedule, Task, TaskKind, Timetable
+from ipu_tf.device.schedule.timetable_checks import TimetableError, check, problems
 from ipu_tf.pipeline.balance import split_layers
 from ipu_tf.pipeline.balance_text import split_text
 from ipu_tf.pipeline.costs import StageCosts, StageTimes
@@ -40,15 +40,15 @@ from ipu_tf.pipeline.timing import Bubble, Planned, bubble, plan, tick_lengths
 from ipu_tf.pipeline.trace import Measured, chrome_trace, trace_json
 
 if TYPE_CHECKING:
-    from ipu_tf.device.pipeline_counts import PipelineCounts, pipeline_counts
-    from ipu_tf.device.pipeline_placement import (
+    from ipu_tf._pipelining.recomputation import recomputation_of
+    from ipu_tf.device.run.pipeline_counts import PipelineCounts, pipeline_counts
+    from ipu_tf.device.run.pipeline_placement import (
         PipelineDevicesError,
         may_run_on_devices,
         pipelines_on_one_device,
         refuse_devices,
         run_on_devices,
     )
-    from ipu_tf.pipeline.recomputation import recomputation_of
 
 __all__ = [
     "ALL_DEVICES",
@@ -114,14 +114,14 @@ __all__ = [
 
 #: What stands on JAX or TensorFlow, which the rest does without: imported when it is first used.
 _ON_JAX = {
-    "PipelineCounts": "ipu_tf.device.pipeline_counts",
-    "PipelineDevicesError": "ipu_tf.device.pipeline_placement",
-    "may_run_on_devices": "ipu_tf.device.pipeline_placement",
-    "pipeline_counts": "ipu_tf.device.pipeline_counts",
-    "pipelines_on_one_device": "ipu_tf.device.pipeline_placement",
-    "recomputation_of": "ipu_tf.pipeline.recomputation",
-    "refuse_devices": "ipu_tf.device.pipeline_placement",
-    "run_on_devices": "ipu_tf.device.pipeline_placement",
+    "PipelineCounts": "ipu_tf.device.run.pipeline_counts",
+    "PipelineDevicesError": "ipu_tf.device.run.pipeline_placement",
+    "may_run_on_devices": "ipu_tf.device.run.pipeline_placement",
+    "pipeline_counts": "ipu_tf.device.run.pipeline_counts",
+    "pipelines_on_one_device": "ipu_tf.device.run.pipeline_placement",
+    "recomputation_of": "ipu_tf._pipelining.recomputation",
+    "refuse_devices": "ipu_tf.device.run.pipeline_placement",
+    "run_on_devices": "ipu_tf.device.run.pipeline_placement",
 }
 
 

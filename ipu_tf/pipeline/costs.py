@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from ipu_tf.device.timetable import Task, TaskKind
+from ipu_tf.device.schedule.timetable import Task, TaskKind
 
 
 @dataclasses.dataclass(frozen=True)

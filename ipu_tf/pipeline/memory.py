@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from ipu_tf.device.timetable import Recomputation, Task, TaskKind, Timetable
+from ipu_tf.device.schedule.timetable import Recomputation, Task, TaskKind, Timetable
 from ipu_tf.pipeline.costs import StageCosts
 
 

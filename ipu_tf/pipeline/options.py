@@ -6,8 +6,8 @@ import dataclasses
 import enum
 from typing import Any
 
-from ipu_tf.device.pipeline_shape import ALL_DEVICES
-from ipu_tf.device.timetable import Schedule
+from ipu_tf.device.schedule.pipeline_shape import ALL_DEVICES
+from ipu_tf.device.schedule.timetable import Schedule
 
 __all__ = ["ALL_DEVICES", "PipelineSchedule", "PipelineStageOptions", "RecomputationMode"]
 

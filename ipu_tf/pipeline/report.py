@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from ipu_tf.device.timetable import TaskKind, Timetable
+from ipu_tf.device.schedule.timetable import TaskKind, Timetable
 from ipu_tf.pipeline.costs import StageCosts, StageTimes
 from ipu_tf.pipeline.memory import Peak, peak_stash, stage_peaks
 from ipu_tf.pipeline.tables import bytes_text, count_text, share_text, table

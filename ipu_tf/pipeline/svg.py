@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from itertools import accumulate
 
-from ipu_tf.device.timetable import Task, TaskKind, Timetable
+from ipu_tf.device.schedule.timetable import Task, TaskKind, Timetable
 from ipu_tf.pipeline.costs import StageTimes
 from ipu_tf.pipeline.text import lane_labels, lanes, title
 from ipu_tf.pipeline.timing import Planned, plan, tick_lengths

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from ipu_tf.device.timetable import Cell, Timetable
+from ipu_tf.device.schedule.timetable import Cell, Timetable
 
 #: What a cell of a device that does nothing in a tick shows.
 IDLE = "·"

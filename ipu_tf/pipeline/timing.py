@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from ipu_tf.device.timetable import Cell, Task, Timetable
+from ipu_tf.device.schedule.timetable import Cell, Task, Timetable
 from ipu_tf.pipeline.costs import StageTimes
 
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ipu_tf.device.pipeline_clock import Measured
-from ipu_tf.device.timetable import Task, TaskKind, Timetable
+from ipu_tf.device.run.pipeline_clock import Measured
+from ipu_tf.device.schedule.timetable import Task, TaskKind, Timetable
 from ipu_tf.pipeline.costs import StageTimes
 from ipu_tf.pipeline.memory import stash
 from ipu_tf.pipeline.timing import plan, tick_lengths

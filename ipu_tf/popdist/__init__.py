@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from types import ModuleType
 from typing import Any
 
-from ipu_tf.config_state import configured_devices, current_config
+from ipu_tf._config.state import configured_devices, current_config
 from ipu_tf.popdist.instances import require_one_instance
 
 __all__ = [

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from ipu_tf._config.devices import multi_ipu_sizes
+from ipu_tf._config.errors import failed_precondition
+from ipu_tf._config.validation import as_numbers
 from ipu_tf.config import IPUConfig
-from ipu_tf.config_devices import multi_ipu_sizes
-from ipu_tf.config_errors import failed_precondition
-from ipu_tf.config_validation import as_numbers
 from ipu_tf.device.environment import ipu_count
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ipu_tf._strategy.hooks import own_graph
 from ipu_tf.emulation import EmulationError
-from ipu_tf.lowering import tf_private
-from ipu_tf.strategy_hooks import own_graph
+from ipu_tf.lowering.tensorflow import tf_private
 from ipu_tf.tf_estimator.built_model import BuiltModel
 from ipu_tf.tf_estimator.calls import call_model_fn, call_with, check_model_fn
 from ipu_tf.tf_estimator.evaluation import run_evaluation, write_summary

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf.ignored_arguments import record_ignored
+from ipu_tf._config.ignored_arguments import record_ignored
 
 _SAVE_SECONDS = 600
 _DEFAULT = object()

@@ -10,14 +10,12 @@ import sys
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from keras_ipu import stage_assignment as pipeline_stage_assignment
-from keras_ipu.graph import ModelKind, kind_of
-from keras_ipu.model_options import OptionMethods
-from keras_ipu.options import ReplicatedMetricReductionMethod
-from keras_ipu.ownership import is_ipu_model
-from keras_ipu.serving import ServingMethods
-from keras_ipu.split_methods import SplitMethods
-from keras_ipu.stage_assignment import (
+from keras_ipu.options.methods import OptionMethods
+from keras_ipu.options.options import ReplicatedMetricReductionMethod
+from keras_ipu.pipeline import stage_assignment as pipeline_stage_assignment
+from keras_ipu.pipeline.graph import ModelKind, kind_of
+from keras_ipu.pipeline.split_methods import SplitMethods
+from keras_ipu.pipeline.stage_assignment import (
     FunctionalLayerPipelineStageAssignment,
     FunctionalNestedModelPipelineStageAssignment,
     ModelLayerPipelineStageAssignment,
@@ -25,7 +23,9 @@ from keras_ipu.stage_assignment import (
     SequentialLayerPipelineStageAssignment,
     SequentialNestedModelPipelineStageAssignment,
 )
-from keras_ipu.stage_methods import StageMethods
+from keras_ipu.pipeline.stage_methods import StageMethods
+from keras_ipu.saving.serving import ServingMethods
+from keras_ipu.stock.ownership import is_ipu_model
 
 __all__ = [
     "FunctionalExtension",

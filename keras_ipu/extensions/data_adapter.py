@@ -1,6 +1,6 @@
 """`keras.ipu.extensions.data_adapter`: which batches of some data go into which epoch, without a model.
 
-`fit`, `evaluate` and `predict` do the same with Keras's own iterator (`keras_ipu.epoch_iterator`).
+`fit`, `evaluate` and `predict` do the same with Keras's own iterator (`keras_ipu.training.common.epoch_iterator`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_ipu.data_rules import checked_data, checked_steps, checked_steps_per_execution
+from keras_ipu.training.common.data_rules import checked_data, checked_steps, checked_steps_per_execution
 
 _log = logging.getLogger("ipu_tf")
 _FROM_GENERATOR = "use `tf.data.Dataset.from_generator()` to specify the shape of your data."

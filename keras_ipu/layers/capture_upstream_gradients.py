@@ -16,7 +16,7 @@ import keras
 def _capture(tensors: Any, tag: str) -> Any:
     """Tensors as they are, whose gradients are captured under `tag`."""
     if keras.backend.backend() == "jax":
-        from keras_ipu.jax_captured_gradients import capture
+        from keras_ipu.training.jax.captured_gradients import capture
 
         return capture(tensors, tag)
     if keras.backend.backend() != "tensorflow":

@@ -16,8 +16,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_ipu import keras_graphs, keras_hooks, keras_private
-from keras_ipu.ownership import on_device
+from keras_ipu.stock import graphs as keras_graphs
+from keras_ipu.stock import hooks as keras_hooks
+from keras_ipu.stock import models as keras_private
+from keras_ipu.stock.ownership import on_device
 
 _log = logging.getLogger("ipu_tf")
 #: Which model an optimizer was compiled into.

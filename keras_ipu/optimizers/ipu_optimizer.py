@@ -13,13 +13,7 @@ from typing import Any
 
 import keras
 
-from keras_ipu.optimizers.handing_down import (
-    apply_gradients_of,
-    as_written,
-    carried,
-    carrying,
-    takes_captured_grads,
-)
+from keras_ipu.optimizers.handing_down import apply_gradients_of, as_written, carried, carrying, takes_captured_grads
 
 CapturedGrads = Mapping[str, Any] | None
 """Captured gradients by tag: each a tensor or a list of tensors."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf.lowering import tf_private, tf_values
+from ipu_tf.lowering.tensorflow import tf_private, tf_values
 
 
 class BufferDataset(tf_private.SameStructureDataset):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 
-from ipu_tf.device.executable_file import Signature, signature_of
+from ipu_tf.device.files.executable_file import Signature, signature_of
 
 
 @dataclasses.dataclass

@@ -1,4 +1,4 @@
-"""`IpuTraceEvent`: what the device did, as events. See `ipu_tf.device_trace` for how they are collected."""
+"""`IpuTraceEvent`: what the device did, as events. See `ipu_tf._sessions.device_trace` for how they are collected."""
 
 from __future__ import annotations
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
+from ipu_tf._sessions.device_trace import TRACE
 from ipu_tf.config import get_ipu_config, reset_ipu_configuration
-from ipu_tf.device_trace import TRACE
-from ipu_tf.lowering import tf_values
-from ipu_tf.lowering.host_op import host_op
+from ipu_tf.lowering.tensorflow import tf_values
+from ipu_tf.lowering.tensorflow.host_op import host_op
 from ipu_tf.poplar.refusal import refuse_others
 
 

@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ipu_tf.device import host_tables, queues
 from ipu_tf.device.errors import DeviceError, UnknownQueue
-from ipu_tf.device.outfeed import Outfeed
+from ipu_tf.device.feeds import queues
+from ipu_tf.device.feeds.outfeed import Outfeed
+from ipu_tf.device.memory import host_tables
 from ipu_tf.emulation import record_ignored
-from ipu_tf.lowering.host_calls import apply_marker, lookup_marker, update_marker
-from ipu_tf.lowering.host_errors import as_promised
-from ipu_tf.lowering.host_op import host_op
-from ipu_tf.lowering.markers import enqueue_marker
+from ipu_tf.lowering.programs.host_errors import as_promised
+from ipu_tf.lowering.tensorflow.host_calls import apply_marker, lookup_marker, update_marker
+from ipu_tf.lowering.tensorflow.host_op import host_op
+from ipu_tf.lowering.tensorflow.markers import enqueue_marker
 
 _MODES = ("all", "get_last")
 

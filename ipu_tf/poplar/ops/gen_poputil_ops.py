@@ -74,7 +74,7 @@ def ipu_stateful_gradient_accumulate_with_momentum(
 
 def _accumulated(value: Any, count: int) -> tuple[tf.Tensor, tf.Tensor]:
     """The sum so far, and whether it is complete."""
-    accumulation = importlib.import_module("ipu_tf.accumulation")
+    accumulation = importlib.import_module("ipu_tf._training.accumulation")
     return accumulation.accumulated(value, count), accumulation.update_due(count)
 
 

@@ -12,7 +12,7 @@ from keras import Input, InputSpec, KerasTensor, Model, Sequential
 from keras.layers import InputLayer, Layer
 
 from ipu_tf.ipu_strategy import IPUStrategyV1
-from keras_ipu.keras_graphs import Functional
+from keras_ipu.stock.graphs import Functional
 
 __all__ = [
     "Functional",

@@ -1,0 +1,214 @@
+"""Graphcore's module names (`tensorflow.python.ipu`, `keras.ipu`, ...) for the modules of this project.
+
+`install_aliases()` makes these imports give the very module objects of `ipu_tf` and `keras_ipu`:
+
+    from tensorflow.python import ipu
+    from tensorflow.python.ipu.config import IPUConfig
+    from tensorflow.keras import ipu as keras_ipu
+
+The launcher (`python -m ipu_tf SCRIPT`) calls it before it runs a script.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+
+from ipu_tf._compat.alias_names import ALIASES, FOLDERS, YIELDING, alias_entry, graphcore_name, real_name
+from ipu_tf._compat.import_hooks import add_fallback, after_import, find_spec_elsewhere
+
+
+class GraphcoreModuleMissing(ModuleNotFoundError):
+    """A Graphcore module was imported which this project does not provide."""
+
+    def __init__(self, name: str, real: str) -> None:
+        # No `name=`: `from package import x` replaces the message of an error that names the module it wants.
+        super().__init__(
+            f"No module named {name!r}: this Graphcore module is not (yet) provided. "
+            f"It would be {real!r} here, and there is none. Check the spelling, or do without it."
+        )
+
+
+class _AliasLoader(importlib.abc.Loader):
+    """Puts `module` into `sys.modules` under the alias as well, and its submodules with it.
+
+    Submodules for whose names a longer entry of `aliases` decides are left to that.
+    """
+
+    def __init__(self, module: ModuleType, aliases: dict[str, str]) -> None:
+        self._module = module
+        self._aliases = aliases
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> None:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        # A module may replace itself in sys.modules while it is executed; the replacement keeps its own spec.
+        assert module.__spec__ is not None
+        alias, real = module.__spec__.name, self._module.__name__
+        sys.modules[alias] = self._module
+        for name in [name for name in sys.modules if name.startswith(real + ".")]:
+            below = alias + name[len(real) :]
+            if alias_entry(below, self._aliases) == alias_entry(alias, self._aliases):
+                sys.modules.setdefault(below, sys.modules[name])
+
+
+class _FolderLoader(importlib.abc.Loader):
+    """Makes an empty package."""
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> None:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__path__ = []
+
+
+class AliasFinder(importlib.abc.MetaPathFinder):
+    """Finds aliased modules.
+
+    Args:
+        aliases: alias -> real module; names below an entry are aliased too.
+        yielding: entries that yield to a module which another finder has.
+        folders: names of empty packages to make when no other finder has them.
+    """
+
+    def __init__(
+        self,
+        aliases: dict[str, str],
+        yielding: frozenset[str] = frozenset(),
+        folders: frozenset[str] = frozenset(),
+    ) -> None:
+        self.aliases = aliases
+        self._yielding = yielding
+        self._folders = folders
+        self._asking = threading.local()
+        self._checkouts: dict[str, str] = {}
+        self._helpers: dict[str, str] = {}
+
+    def add_checkout(self, package: str, folder: str) -> None:
+        """Takes the modules of a package from a folder, though the package lies under an alias."""
+        self._checkouts[package] = folder
+
+    def add_helper(self, name: str, file: str) -> None:
+        """Takes a module of one of our packages, by our name, from a file of the program's own."""
+        self._helpers[name] = file
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """The spec of an alias; None for names this finder has nothing to do with.
+
+        Raises:
+            GraphcoreModuleMissing: `fullname` is an alias of a module that does not exist, or that module.
+        """
+        if getattr(self._asking, "name", None) == fullname:
+            return None
+        checkout = alias_entry(fullname, self._checkouts)
+        if checkout == fullname:
+            package = importlib.machinery.ModuleSpec(fullname, None, is_package=True)
+            package.submodule_search_locations = [self._checkouts[fullname]]
+            return package
+        if checkout is not None:
+            return importlib.machinery.PathFinder.find_spec(fullname, path)
+        entry = alias_entry(fullname, self.aliases)
+        if entry is None:
+            return self._find_unaliased(fullname, path)
+        if entry in self._yielding and (spec := self._elsewhere(fullname, path)) is not None:
+            return spec
+        real = self.aliases[entry] + fullname[len(entry) :]
+        module = self._import_real(real)
+        if module is None:
+            raise GraphcoreModuleMissing(fullname, real)
+        return importlib.machinery.ModuleSpec(fullname, _AliasLoader(module, self.aliases), origin=real)
+
+    def _find_unaliased(self, name: str, path: Sequence[str] | None) -> importlib.machinery.ModuleSpec | None:
+        """A folder; or for a module of ours that does not exist, an error that knows Graphcore's name."""
+        graphcore = graphcore_name(name, self.aliases)
+        if name not in self._folders and graphcore is None:
+            return None
+        spec = self._elsewhere(name, path)
+        if spec is not None:
+            return spec
+        if name in self._helpers:
+            return importlib.util.spec_from_file_location(name, self._helpers[name])
+        if graphcore is None:
+            return importlib.machinery.ModuleSpec(name, _FolderLoader(), is_package=True)
+        # `from tensorflow.python.ipu import x` looks for `ipu_tf.x`, and would only say "cannot import name".
+        raise GraphcoreModuleMissing(graphcore, name)
+
+    def _import_real(self, real: str) -> ModuleType | None:
+        """The module `real`, or the attribute of its package that is a module; None when there is neither."""
+        if real in sys.modules:
+            return sys.modules[real]
+        parent, _, leaf = real.rpartition(".")
+        package = self._import_real(parent) if parent else None
+        path = getattr(package, "__path__", None)
+        if (path is not None or not parent) and self._elsewhere(real, path) is not None:
+            return importlib.import_module(real)
+        attribute = getattr(package, leaf, None)
+        return attribute if isinstance(attribute, ModuleType) else None
+
+    def _elsewhere(self, name: str, path: Sequence[str] | None) -> importlib.machinery.ModuleSpec | None:
+        """What the other finders find, with this one silent should they ask it."""
+        outer = getattr(self._asking, "name", None)
+        self._asking.name = name
+        try:
+            return find_spec_elsewhere(self, name, path)
+        finally:
+            self._asking.name = outer
+
+
+_FINDER = AliasFinder(ALIASES, YIELDING, FOLDERS)
+
+
+def install_aliases() -> None:
+    """Makes Graphcore's module names importable. Calling it again changes nothing.
+
+    TensorFlow and Keras are not imported by this call. Modules that are already imported get their new
+    attributes (`keras.ipu`, `tensorflow.estimator`, ...) at once, others when they are imported.
+    Importing a Graphcore module that is not provided raises an ImportError that names it.
+    """
+    if _FINDER in sys.meta_path:
+        return
+    # First, for an alias's parent has a __path__, where the ordinary finder would load the file once more.
+    sys.meta_path.insert(0, _FINDER)
+    for alias in _FINDER.aliases:
+        owner = alias.rpartition(".")[0]
+        if owner:
+            after_import(real_name(owner, _FINDER.aliases) or owner, _attribute_adder(alias))
+
+
+def provide_checkout(script: Path) -> None:
+    """Makes the modules beside a script importable by Graphcore's name of their folder.
+
+    Graphcore's own tests import helpers that lie beside them in a checkout, as `tensorflow.python.ipu.tests`.
+    """
+    folder = script.absolute().parent
+    package = ".".join(folder.parts[-4:])
+    if package == "tensorflow.python.ipu.tests":
+        _FINDER.add_checkout(package, str(folder))
+    if package.endswith("keras.ipu.optimizers"):
+        for helper in folder.glob("*_test_utils.py"):
+            _FINDER.add_helper(f"keras_ipu.optimizers.{helper.stem}", str(helper))
+
+
+def _attribute_adder(alias: str) -> Callable[[ModuleType], None]:
+    """Gives the module that owns `alias` the attribute, imported when it is first asked for."""
+
+    def load(name: str) -> object:
+        try:
+            return importlib.import_module(alias)
+        except GraphcoreModuleMissing as error:
+            raise AttributeError(str(error)) from None
+
+    def add(owner: ModuleType) -> None:
+        add_fallback(owner, alias.rpartition(".")[2].__eq__, load)
+
+    return add

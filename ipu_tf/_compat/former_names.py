@@ -1,0 +1,69 @@
+"""Names that inner modules of TensorFlow and Keras held formerly, for programs that took them from there."""
+
+from __future__ import annotations
+
+import importlib
+import operator
+from collections.abc import Callable
+from types import ModuleType
+
+from ipu_tf._compat.import_hooks import add_fallback, after_import
+
+#: Module -> former name -> where it is today, from the package `tensorflow` or `keras` on.
+FORMER: dict[str, dict[str, str]] = {
+    "tensorflow": {"pywrap_tensorflow": "tensorflow.python.pywrap_tensorflow"},
+    "tensorflow.python.eager.tape": {"stop_recording": "tensorflow.python.eager.record.stop_recording"},
+    "tensorflow.python.framework.graph_util": {
+        "convert_variables_to_constants": "tensorflow.compat.v1.graph_util.convert_variables_to_constants",
+    },
+    "tensorflow.python.keras.optimizers": {
+        name: f"keras.optimizers.{name}"
+        for name in ("SGD", "Adadelta", "Adagrad", "Adam", "Adamax", "Ftrl", "Nadam", "RMSprop")
+    },
+    "tensorflow.python.keras.utils": {"get_file": "keras.utils.get_file"},
+    "tensorflow.python.ops.array_ops": {
+        "stack": "tensorflow.stack",
+        "unstack": "tensorflow.unstack",
+    },
+    "tensorflow.python.ops.control_flow_ops": {
+        "Assert": "tensorflow.debugging.Assert",
+        **{name: f"tensorflow.compat.v1.{name}" for name in ("case", "cond", "switch_case", "while_loop")},
+    },
+    "tensorflow.python.pywrap_tensorflow": {"NewCheckpointReader": "tensorflow.compat.v1.train.NewCheckpointReader"},
+    "tensorflow.python.util.nest": {"is_sequence": "tensorflow.python.util.nest.is_nested"},
+}
+
+
+def bridge_former_names() -> None:
+    """Lets the modules of `FORMER` give these names, once they are imported. Nothing is imported by this call."""
+    for module, names in FORMER.items():
+        after_import(module, _adder(names))
+    after_import("keras.backend", _add_keras_2_backend)
+
+
+def _adder(names: dict[str, str]) -> Callable[[ModuleType], None]:
+    return lambda module: add_fallback(module, names.__contains__, lambda name: _found(names[name]))
+
+
+def _add_keras_2_backend(backend: ModuleType) -> None:
+    """Gives `keras.backend` the functions of Keras 2's backend, which Keras 3 keeps for `tf.keras.backend`."""
+
+    def load(name: str) -> object:
+        former = importlib.import_module("tensorflow").keras.backend
+        try:
+            return getattr(former, name)
+        except AttributeError:
+            raise AttributeError(f"module {backend.__name__!r} has no attribute {name!r}") from None
+
+    add_fallback(backend, lambda name: not name.startswith("_"), load)
+
+
+def _found(path: str) -> object:
+    """The object at a dotted path; its modules are imported as far as they are no attributes yet."""
+    package, _, names = path.partition(".")
+    found: object = importlib.import_module(package)
+    try:
+        return operator.attrgetter(names)(found)
+    except AttributeError:
+        module, _, name = path.rpartition(".")
+        return getattr(importlib.import_module(module), name)

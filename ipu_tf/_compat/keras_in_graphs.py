@@ -1,0 +1,172 @@
+"""Keras 3's layers, variables and optimizers in graphs of TensorFlow 1, where Keras 2's could be used."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import importlib
+import logging
+import sys
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from types import ModuleType
+from typing import Any
+
+from ipu_tf._compat.import_hooks import after_import
+
+_LOGGER = logging.getLogger("ipu_tf")
+_NAMES = "object_name_uids"
+"""Where Keras keeps how often it gave each name."""
+
+
+def bridge_keras() -> None:
+    """Makes Keras 3's layers, variables and optimizers usable there, once Keras and TensorFlow are imported.
+
+    Nothing is imported by this call.
+    """
+    after_import("keras.src.utils.naming", bridge_names)
+    after_import("keras.src.models.sequential", bridge_sequential)
+    after_import("keras.src.optimizers.base_optimizer", bridge_optimizers)
+    after_import("tensorflow.python.client.session", bridge_sessions)
+    after_import("tensorflow.python.training.optimizer", bridge_optimizers_of_tensorflow)
+
+
+def bridge_names(module: ModuleType) -> None:
+    """Makes Keras count the names that it gives to layers in each graph of TensorFlow 1 anew, as Keras 2 did.
+
+    Variables are named after their layers: a program that builds its graph twice, to train and to evaluate, finds them
+    by their names.
+
+    Args:
+        module: Keras's inner module that makes names.
+    """
+    stock = module.uniquify
+    counts: weakref.WeakKeyDictionary[Any, dict[str, int]] = weakref.WeakKeyDictionary()
+
+    @functools.wraps(stock)
+    def uniquify(name: str) -> str:
+        if _tf2():
+            return stock(name)
+        own = counts.setdefault(_outermost_graph(), collections.defaultdict(int))
+        before = module.global_state.get_global_attribute(_NAMES)
+        module.global_state.set_global_attribute(_NAMES, own)
+        try:
+            return stock(name)
+        finally:
+            module.global_state.set_global_attribute(_NAMES, before)
+
+    vars(module)["uniquify"] = uniquify
+
+
+def _outermost_graph() -> Any:
+    """The graph that is built now; for the body of a loop, or of a function, the one that it is for."""
+    graph = importlib.import_module("tensorflow").compat.v1.get_default_graph()
+    while (outer := getattr(graph, "outer_graph", None)) is not None:
+        graph = outer
+    return graph
+
+
+def bridge_sequential(module: ModuleType) -> None:
+    """Makes `Sequential` apply a layer that it is given twice once, with TensorFlow 1's behaviour, as Keras 2's did.
+
+    Args:
+        module: Keras's inner module with `Sequential`.
+    """
+    stock = module.Sequential.__init__
+
+    @functools.wraps(stock)
+    def init(self: Any, layers: Any = None, trainable: bool = True, name: str | None = None) -> None:
+        # Keras reads this signature, to know what to write into a saved model.
+        given = list(layers or ())
+        once = list({id(layer): layer for layer in given}.values())
+        if len(once) < len(given) and not _tf2():
+            _LOGGER.warning("ipu_tf: a layer that Sequential is given twice is applied once, as Keras 2 did.")
+            given = once
+        stock(self, given, trainable=trainable, name=name)
+
+    module.Sequential.__init__ = init
+
+
+def _tf2() -> bool:
+    return bool(importlib.import_module("tensorflow").compat.v1.executing_eagerly_outside_functions())
+
+
+def bridge_optimizers(module: ModuleType) -> None:
+    """Lets `apply_gradients` of Keras's optimizers give an operation with TensorFlow 1's behaviour, as Keras 2's did.
+
+    Keras 3's gives a variable, and the assignments, which nothing waits for in a graph of TensorFlow 1, never run.
+
+    Args:
+        module: Keras's inner module with the base class of its optimizers.
+    """
+    stock = module.BaseOptimizer.apply_gradients
+
+    @functools.wraps(stock)
+    def apply_gradients(self: Any, grads_and_vars: Iterable[tuple[Any, Any]], *args: Any, **kwargs: Any) -> Any:
+        if _tf2():
+            return stock(self, grads_and_vars, *args, **kwargs)
+        return _applied(lambda pairs: stock(self, pairs, *args, **kwargs), self, list(grads_and_vars))
+
+    module.BaseOptimizer.apply_gradients = apply_gradients
+
+
+def bridge_optimizers_of_tensorflow(module: ModuleType) -> None:
+    """Lets TensorFlow 1's optimizers be given the variables of Keras 3's layers, which are no `tf.Variable`s.
+
+    Args:
+        module: TensorFlow's inner module with the base class of these optimizers.
+    """
+    compute, apply = module.Optimizer.compute_gradients, module.Optimizer.apply_gradients
+
+    @functools.wraps(compute)
+    def compute_gradients(self: Any, loss: Any, var_list: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(var_list, list | tuple):
+            var_list = [_tensorflow_variable(variable) for variable in var_list]
+        return compute(self, loss, var_list, *args, **kwargs)
+
+    @functools.wraps(apply)
+    def apply_gradients(self: Any, grads_and_vars: Iterable[tuple[Any, Any]], *args: Any, **kwargs: Any) -> Any:
+        pairs = [(gradient, _tensorflow_variable(variable)) for gradient, variable in grads_and_vars]
+        return apply(self, pairs, *args, **kwargs)
+
+    module.Optimizer.compute_gradients = compute_gradients
+    module.Optimizer.apply_gradients = apply_gradients
+
+
+def bridge_sessions(module: ModuleType) -> None:
+    """Lets sessions fetch the variables of Keras 3's layers.
+
+    Args:
+        module: TensorFlow's inner module `session`.
+    """
+
+    def register(keras: ModuleType) -> None:
+        # Where Keras imports TensorFlow it is not complete yet: we are called again when it is.
+        if not hasattr(keras, "Variable"):
+            return
+        module.register_session_run_conversion_functions(
+            keras.Variable, lambda variable: ([_tensorflow_variable(variable)], lambda values: values[0])
+        )
+
+    after_import("keras", register)
+
+
+def _tensorflow_variable(variable: Any) -> Any:
+    """The `tf.Variable` of a variable of Keras's; anything else as it is."""
+    keras = sys.modules.get("keras")
+    return variable.value if keras is not None and isinstance(variable, keras.Variable) else variable
+
+
+def _applied(apply: Callable[[Any], Any], optimizer: Any, pairs: Sequence[tuple[Any, Any]]) -> Any:
+    """The operation that applies some gradients: within a function, assignments and reads keep their order."""
+    tensorflow = importlib.import_module("tensorflow")
+    gradients, variables = zip(*((g, v) for g, v in pairs if g is not None), strict=True)
+    if not optimizer.built:
+        with tensorflow.init_scope():
+            optimizer.build(variables)
+
+    def apply_all(*gradients: Any) -> Any:
+        apply(zip(gradients, variables, strict=True))
+        return tensorflow.constant(0)
+
+    return tensorflow.function(apply_all, autograph=False)(*gradients).op

@@ -1,0 +1,112 @@
+"""TensorFlow 1's names on today's `tensorflow` module, for programs that were written when they lay there."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+from ipu_tf._compat.import_hooks import add_fallback
+
+#: Names that lead to the same modules again, or to none with a TensorFlow 1 side.
+_SKIPPED = frozenset({"compat", "keras", "lite"})
+
+_BRIDGED: set[str] = set()
+
+
+def disable_v2_behavior(tensorflow: ModuleType) -> None:
+    """Gives the program TensorFlow 1's behaviour: graphs and sessions, nothing eager.
+
+    Args:
+        tensorflow: the imported module `tensorflow`, which has run nothing yet.
+    """
+    tensorflow.compat.v1.disable_v2_behavior()
+
+
+def bridge_tf1_names(tensorflow: ModuleType) -> None:
+    """Lets `tensorflow` give the names that it lacks and `tensorflow.compat.v1` has; so for its submodules.
+
+    A name that both have, `tf.metrics` for one, keeps today's meaning. Calling it again changes nothing.
+
+    Args:
+        tensorflow: the imported module `tensorflow`.
+    """
+    v1 = tensorflow.compat.v1
+    _bridge(tensorflow, v1)
+    for name in set(dir(v1)) - _SKIPPED:
+        today = vars(tensorflow).get(name)
+        if isinstance(today, ModuleType) and not name.startswith("_"):
+            # `tf.losses` and its like are stand-ins for modules of Keras, under those modules' names.
+            _bridge(importlib.import_module(today.__name__), getattr(v1, name))
+
+
+def bridge_layers(v1: ModuleType) -> None:
+    """Gives `tf.compat.v1` its `layers` and `nn.rnn_cell`, which it has closed with Keras 3.
+
+    Args:
+        v1: the imported module `tensorflow.compat.v1`.
+    """
+    layers, cells = (
+        importlib.import_module("ipu_tf._compat.tf1_layers"),
+        importlib.import_module("ipu_tf._compat.tf1_rnn_cells"),
+    )
+    # TensorFlow's own attributes raise for every name, so they are replaced rather than supplemented: in the module and
+    # in the wrapper, with a dictionary of its own, that TensorFlow has put in its place.
+    for module in (v1, sys.modules[v1.__name__]):
+        module.layers = layers  # type: ignore[attr-defined]
+        module.nn.rnn_cell = cells
+
+
+def bridge_functional_ops(module: ModuleType) -> None:
+    """Gives TensorFlow's inner module `functional_ops` the `partitioned_call` that it held formerly."""
+
+    def partitioned_call(args: Sequence[Any], f: Any) -> Any:
+        """Calls a function of TensorFlow 1, a `Defun`, with these tensors."""
+        tensorflow = importlib.import_module("tensorflow")
+        f.add_to_graph(tensorflow.compat.v1.get_default_graph())
+        dtypes = [tensorflow.as_dtype(output.type) for output in f.definition.signature.output_arg]
+        inputs = [tensorflow.convert_to_tensor(value) for value in args]
+        results = tensorflow.raw_ops.StatefulPartitionedCall(args=inputs, Tout=dtypes, f=f)
+        return results[0] if len(results) == 1 else results
+
+    add_fallback(module, {"partitioned_call"}.__contains__, lambda name: partitioned_call)
+
+
+def bridge_variables(module: ModuleType) -> None:
+    """Gives resource variables `initialized_value`, which TensorFlow has kept for reference variables alone."""
+
+    def initialized_value(self: Any) -> Any:
+        """The variable's value, or what it starts with as long as it has none."""
+        return _v1().cond(self.is_initialized(), self.read_value, lambda: self.initial_value)
+
+    module.BaseResourceVariable.initialized_value = initialized_value
+
+
+def bridge_dimensions(module: ModuleType) -> None:
+    """Lets whole numbers of type float be sizes of dimensions, as they could in TensorFlow 1.
+
+    Args:
+        module: TensorFlow's inner module `tensor_shape`.
+    """
+    stock = module.Dimension.__init__
+
+    @functools.wraps(stock)
+    def init(self: Any, value: Any) -> None:
+        stock(self, int(value) if isinstance(value, float) and value.is_integer() else value)
+
+    module.Dimension.__init__ = init
+
+
+def _v1() -> Any:
+    return importlib.import_module("tensorflow").compat.v1
+
+
+def _bridge(today: ModuleType, v1: ModuleType) -> None:
+    if today.__name__ in _BRIDGED:
+        return
+    _BRIDGED.add(today.__name__)
+    names = frozenset(name for name in dir(v1) if not name.startswith("_"))
+    add_fallback(today, names.__contains__, lambda name: getattr(v1, name))

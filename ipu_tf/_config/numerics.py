@@ -1,0 +1,47 @@
+"""The floating-point settings of the configured system, as programs take them."""
+
+from __future__ import annotations
+
+import functools
+
+from ipu_tf._config.enums import StochasticRoundingBehaviour
+from ipu_tf._config.state import configured_system
+from ipu_tf.config import IPUConfig
+from ipu_tf.device.numerics.exceptions import KINDS
+from ipu_tf.lowering.importer.numerics import Numerics, Rounding
+
+_ROUNDING = {
+    StochasticRoundingBehaviour.OFF: Rounding.NEAREST,
+    StochasticRoundingBehaviour.ON: Rounding.STOCHASTIC,
+    StochasticRoundingBehaviour.REPLICA_IDENTICAL_ONLY: Rounding.REPLICA_IDENTICAL,
+}
+
+
+def configured_numerics() -> Numerics:
+    """What `floating_point_behaviour`, `norms` and `experimental.enable_prng_stability` ask for now.
+
+    Without a configuration, the defaults.
+
+    Example:
+        >>> from ipu_tf.config import IPUConfig, reset_ipu_configuration
+        >>> config = IPUConfig()
+        >>> config.floating_point_behaviour.oflo = True
+        >>> config.configure_ipu_system()
+        >>> sorted(configured_numerics().exceptions)
+        ['oflo']
+        >>> reset_ipu_configuration()
+    """
+    system = configured_system()
+    return Numerics() if system is None else _numerics(system.config)
+
+
+@functools.lru_cache(maxsize=1)  # asked for by every execution; nobody else holds the configuration of a system
+def _numerics(config: IPUConfig) -> Numerics:
+    wanted, everything = config.floating_point_behaviour, config.floating_point_behaviour.set_all
+    return Numerics(
+        nan_on_overflow=everything or wanted.nanoo,
+        rounding=Rounding.STOCHASTIC if everything else _ROUNDING[wanted.esr],
+        stable_seeds=config.experimental.enable_prng_stability,
+        exceptions=frozenset(kind for kind in KINDS if everything or getattr(wanted, kind)),
+        norm_group=config.norms.experimental.distributed_batch_norm_replica_group_size,
+    )

@@ -1,0 +1,253 @@
+"""The configured system: what IPU devices this process has, and who has to know when they go."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import jax
+
+from ipu_tf._config.devices import IPUDevice, auto_selected_devices, selected_devices
+from ipu_tf._config.enums import DeviceConnectionType
+from ipu_tf._config.environment_report import announce_environment
+from ipu_tf._config.errors import failed_precondition, invalid_argument
+from ipu_tf._config.flags import flags, use_ipu_model
+from ipu_tf._config.ignored import WARNED
+from ipu_tf._config.ipu_options import IpuOptions
+from ipu_tf._config.messages import LOGGER
+from ipu_tf._config.validation import as_numbers, validate
+from ipu_tf.device.feeds import connection
+from ipu_tf.device.feeds.connection import Connection
+from ipu_tf.device.files import artifacts
+from ipu_tf.device.memory.residency import RESIDENCY
+
+if TYPE_CHECKING:
+    from ipu_tf.config import IPUConfig
+
+__all__ = [
+    "ConfiguredSystem",
+    "IPUDevice",
+    "configure",
+    "configured_devices",
+    "configured_system",
+    "current_config",
+    "on_reset",
+    "require_device",
+    "reset",
+]
+
+_ONE_IPU = (IPUDevice(0, 1),)
+_CONNECTIONS = {
+    DeviceConnectionType.ALWAYS: Connection.ATTACHED,
+    DeviceConnectionType.ON_DEMAND: Connection.ATTACHED,
+    DeviceConnectionType.NEVER: Connection.COMPILE_ONLY,
+    DeviceConnectionType.PRE_COMPILE: Connection.PRE_COMPILE,
+}
+_NOT_CONFIGURED = (
+    "No device target has been configured. Did you configure the IPU devices by running "
+    "`tensorflow.python.ipu.utils.configure_ipu_system(ipu_options)`?"
+)
+_ALREADY_CONFIGURED = (
+    "IPU system configuration has already been set in this process, but it should have been reset "
+    "automatically by the call to 'tensorflow.python.ipu.config.configure_ipu_system'."
+)
+_RESETTING = "Resetting existing IPU configuration before applying new configuration; "
+
+
+@dataclasses.dataclass(frozen=True)
+class ConfiguredSystem:
+    """What was configured.
+
+    Attributes:
+        options: the record of the configuration; configurations with equal records are the same.
+        config: a copy of the configuration, which nobody else holds.
+        devices: the emulated devices, `/device:IPU:0` first.
+    """
+
+    options: IpuOptions
+    config: IPUConfig
+    devices: tuple[IPUDevice, ...]
+
+
+class _SystemState:
+    """The system of this process. Readers take no lock: a system is replaced as a whole."""
+
+    def __init__(self) -> None:
+        self.system: ConfiguredSystem | None = None
+        self.one_ipu_by_default = False
+        self._changing = threading.RLock()
+        self._registering = threading.Lock()
+        self._callbacks: dict[object, Callable[[], None]] = {}
+
+    def configure(self, config: IPUConfig, reset_configuration: bool) -> None:
+        """See the function `configure`. All that can fail, but for the callbacks, precedes any change."""
+        wanted = _prepare(config)
+        with self._changing:
+            existing = self.system
+            if existing is not None and existing.options == wanted.options:
+                return
+            if existing is not None and not reset_configuration:
+                raise failed_precondition(_ALREADY_CONFIGURED)
+            announce_environment(flags())
+            WARNED.warn(wanted.config)
+            note = f"configured {', '.join(map(str, wanted.devices))} (jax {jax.__version__} on {_backend()})"
+            self.reset()
+            self.system = wanted
+            connection.connect(_CONNECTIONS[wanted.config.device_connection.type])
+            artifacts.use(str(wanted.config.serialization_output_folder))
+            LOGGER.info("ipu_tf: %s%s", "" if existing is None else _RESETTING, note)
+
+    def reset(self) -> None:
+        """Forget the system, then call every callback, even if one of them fails."""
+        with self._changing:
+            if self.system is None:
+                return
+            self.system = None
+            connection.connect(Connection.ATTACHED)
+            artifacts.use("")
+            with self._registering:
+                callbacks = tuple(self._callbacks.values())
+            with ExitStack() as stack:
+                for callback in reversed(callbacks):
+                    stack.callback(callback)
+
+    def register(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Add a callback; the result removes it."""
+        token = object()
+        with self._registering:
+            self._callbacks[token] = callback
+
+        def unregister() -> None:
+            with self._registering:
+                self._callbacks.pop(token, None)
+
+        return unregister
+
+
+_STATE = _SystemState()
+
+
+def configure(config: IPUConfig, reset_configuration: bool = True) -> None:
+    """Make `config` the configuration of this process; nothing happens if it is that already.
+
+    The JAX backend starts here, since the log line names it.
+
+    Args:
+        config: the configuration. A copy is kept, so later changes of `config` have no effect.
+        reset_configuration: whether another configuration may be replaced. Its device-resident state is
+            dropped.
+
+    Raises:
+        TypeError, ValueError: if attributes of `config` contradict each other; see `validate`.
+        FlagsError, EmulationError: if TF_POPLAR_FLAGS holds something that it must not, or that cannot be done.
+        tf.errors.FailedPreconditionError: if another configuration must not be replaced, or a device asks
+            for more IPUs than there are.
+        tf.errors.InvalidArgumentError: if `select_ipus` has an id that does not exist.
+    """
+    _STATE.configure(config, reset_configuration)
+
+
+def reset() -> None:
+    """Forget the configuration and drop what lives on its devices. Without a configuration, do nothing."""
+    _STATE.reset()
+
+
+def on_reset(callback: Callable[[], None]) -> Callable[[], None]:
+    """Have `callback()` called whenever the system is reset, to drop what lives on the devices.
+
+    When it is called nothing is configured any more. Every callback is called even if another one fails; the
+    error then reaches whoever asked for the reset.
+
+    Returns:
+        A function that takes the callback out again.
+    """
+    return _STATE.register(callback)
+
+
+def configured_system() -> ConfiguredSystem | None:
+    """The system as it is now; None if nothing is configured."""
+    return _STATE.system
+
+
+def configured_devices() -> tuple[IPUDevice, ...]:
+    """The configured devices, `/device:IPU:0` first; empty if nothing is configured."""
+    system = _STATE.system
+    return () if system is None else system.devices
+
+
+def current_config() -> IPUConfig | None:
+    """A copy of the configuration; None if nothing is configured."""
+    system = _STATE.system
+    return None if system is None else copy.deepcopy(system.config)
+
+
+def require_device(ordinal: int) -> IPUDevice:
+    """The device `/device:IPU:<ordinal>`.
+
+    On the IPU model (TF_POPLAR_FLAGS=--use_ipu_model), and under the launcher, a process that configured nothing has
+    one device with one IPU.
+
+    Raises:
+        FlagsError: if TF_POPLAR_FLAGS holds something that it must not.
+        tf.errors.FailedPreconditionError: if nothing is configured.
+        tf.errors.InvalidArgumentError: if there is no device of that ordinal.
+    """
+    on_model = use_ipu_model()
+    devices = configured_devices() or (_ONE_IPU if on_model or _STATE.one_ipu_by_default else ())
+    if not devices:
+        raise failed_precondition(_NOT_CONFIGURED)
+    if configured_system() is None:
+        _tell_default()
+    if not 0 <= ordinal < len(devices):
+        raise invalid_argument(_no_such_device(ordinal, devices))
+    return devices[ordinal]
+
+
+def have_one_ipu_by_default() -> None:
+    """From now on a process that configures nothing has `/device:IPU:0` with one IPU.
+
+    The launcher asks for this: programs that configure nothing were written for Graphcore's IPU model, which does so.
+    """
+    _STATE.one_ipu_by_default = True
+
+
+@functools.cache
+def _tell_default() -> None:
+    LOGGER.info("ipu_tf: nothing is configured: /device:IPU:0 has 1 emulated IPU, as on Graphcore's IPU model.")
+
+
+def _prepare(config: IPUConfig) -> ConfiguredSystem:
+    """The system that `config` asks for, checked."""
+    own = copy.deepcopy(config)
+    validate(own)
+    if flags().values["use_on_demand"]:
+        own.device_connection.type = DeviceConnectionType.ON_DEMAND
+    selected = selected_devices(as_numbers(own.select_ipus))
+    devices = selected or auto_selected_devices(as_numbers(own.auto_select_ipus), use_ipu_model()) or _ONE_IPU
+    return ConfiguredSystem(IpuOptions(own), own, devices)
+
+
+def _drop_resident_variables() -> None:
+    """Brings variables that live on the devices back to the host and frees their buffers."""
+    RESIDENCY.flush()
+    RESIDENCY.forget()
+
+
+def _backend() -> str:
+    return jax.default_backend()
+
+
+def _no_such_device(ordinal: int, devices: tuple[IPUDevice, ...]) -> str:
+    there = f"{len(devices)} IPU device{' is' if len(devices) == 1 else 's are'} configured"
+    advice = "Use a device that exists"
+    if ordinal >= len(devices):
+        advice += f", or set `auto_select_ipus` to {ordinal + 1} numbers, one for each device"
+    return f"There is no /device:IPU:{ordinal}: {there} ({', '.join(map(str, devices))}). {advice}."
+
+
+on_reset(_drop_resident_variables)

@@ -1,0 +1,114 @@
+"""The three loops of an `IPUPipelineEstimator`: each is one pipeline."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_tf._estimators.model import HOST, Loop
+from ipu_tf._estimators.pipeline_calls import pipeline_spec, repeat_count
+from ipu_tf._estimators.pipeline_spec import IPUPipelineEstimatorSpec
+from ipu_tf._tracing.element_arguments import body_arguments
+from ipu_tf.ipu_outfeed_queue import IPUOutfeedQueue
+from ipu_tf.ops import pipelining_ops
+from ipu_tf.tf_estimator.model_fn import LOSS_METRIC_KEY, EstimatorSpec, ModeKeys
+
+
+class PipelineLoop(Loop):
+    """A pipeline over the batches of an infeed, with an outfeed."""
+
+    _spec: IPUPipelineEstimatorSpec
+
+    def _pipeline(self, spec: IPUPipelineEstimatorSpec, name: str, **arguments: Any) -> tf.Operation:
+        self._spec = spec
+        self.outfeed = IPUOutfeedQueue(device_ordinal=self.model.run.ordinal)
+        return pipelining_ops.pipeline(
+            computational_stages=spec.computational_stages,
+            gradient_accumulation_count=spec.gradient_accumulation_count,
+            repeat_count=repeat_count(self.model, spec),
+            infeed_queue=self.infeed,
+            outfeed_queue=self.outfeed,
+            device_mapping=spec.device_mapping,
+            name=f"ipu_pipeline_estimator_{name}",
+            **arguments,
+            **spec.pipeline_op_kwargs,
+        )
+
+
+class PipelineTrainingLoop(PipelineLoop):
+    """Trains; the outfeed gets the sum of the losses of each update."""
+
+    def program(self) -> tf.Operation:
+        """The operation that trains."""
+        spec = pipeline_spec(self.model)
+        self.hooks = spec.training_hooks
+        return self._pipeline(
+            spec,
+            "train",
+            optimizer_function=spec.optimizer_function,
+            outfeed_loss=True,
+            accumulate_outfeed=True,
+            accumulate_outfeed_dtype=spec.loss_accumulator_dtype,
+            reduction_method=spec.reduction_method,
+        )
+
+    def finish(self, compiled: Any) -> EstimatorSpec:
+        """The mean loss of the micro-batches of a run."""
+        sums = self.dequeued(compiled)
+        with tf.device(HOST):
+            loss = tf.reduce_mean(tf.cast(sums, tf.float32)) / self._spec.gradient_accumulation_count
+        return EstimatorSpec(ModeKeys.TRAIN, loss=loss, train_op=compiled, training_hooks=self.hooks)
+
+
+class PipelineEvaluationLoop(PipelineLoop):
+    """Feeds the outputs of the last stage to the outfeed; the host computes the metrics."""
+
+    def program(self) -> tf.Operation:
+        """The operation that evaluates."""
+        spec = pipeline_spec(self.model)
+        self.hooks = spec.evaluation_hooks
+        return self._pipeline(spec, "eval", accumulate_outfeed=False)
+
+    def finish(self, compiled: Any) -> EstimatorSpec:
+        """Loss and metrics."""
+        positional, named = body_arguments(self.dequeued(compiled))
+        assert self._spec.eval_metrics_fn is not None
+        with tf.device(HOST):
+            metrics = self._spec.eval_metrics_fn(*positional, **named)
+            if not isinstance(metrics, dict):
+                raise TypeError(f"The `eval_metrics_fn` must return a dict, but got {type(metrics)}.")
+            if LOSS_METRIC_KEY not in metrics:
+                raise KeyError(f"The dict returned from `eval_metrics_fn` must contain '{LOSS_METRIC_KEY}'.")
+            loss = tf.reduce_mean(metrics[LOSS_METRIC_KEY])
+        others = {name: metric for name, metric in metrics.items() if name != LOSS_METRIC_KEY}
+        return EstimatorSpec(ModeKeys.EVAL, loss=loss, eval_metric_ops=others, evaluation_hooks=self.hooks)
+
+
+class PipelinePredictionLoop(PipelineLoop):
+    """Feeds predictions, the output of the last stage, to the outfeed."""
+
+    def program(self) -> tf.Operation:
+        """The operation that predicts."""
+        spec = pipeline_spec(self.model)
+        self.hooks = spec.prediction_hooks
+        return self._pipeline(spec, "predict", accumulate_outfeed=False)
+
+    def finish(self, compiled: Any) -> EstimatorSpec:
+        """Predictions with a leading dimension for the iterations."""
+        predictions = _one(self.dequeued(compiled))
+        return EstimatorSpec(ModeKeys.PREDICT, predictions=predictions, prediction_hooks=self.hooks)
+
+    def leftovers(self) -> Any:
+        """The predictions that a run made before it failed for want of data."""
+        return _one(self.rows())
+
+
+def _one(predictions: Any) -> Any:
+    if not isinstance(predictions, (list, tuple)):
+        return predictions
+    if len(predictions) != 1:
+        raise ValueError(
+            f"The last computational stage must return exactly one prediction tensor, but got {len(predictions)}"
+        )
+    return predictions[0]

@@ -1,0 +1,80 @@
+"""The rows that a loop of steps gives, one a step: after a run, or one by one while it runs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ipu_tf._loops.loop_feed import LoopFeed
+from ipu_tf._loops.row_watch import Arrays, RowWatch
+from ipu_tf.device.feeds import connection, synthetic
+from ipu_tf.device.feeds.outfeed import Outfeed
+from ipu_tf.device.feeds.synthetic import Category
+from ipu_tf.device.program.program import Types
+from ipu_tf.device.program.replicas import Replicas
+
+
+class LoopRows:
+    """Takes the rows of a loop out of its outfeed; zeros where none come from a device.
+
+    Args:
+        outfeed: the outfeed.
+        types: shape and dtype of each array of a row.
+        replicas: of the loop; with several, each array has a leading axis of them.
+        all_rows: whether the rows of all steps are kept, not only the last.
+    """
+
+    def __init__(self, outfeed: Outfeed, types: Types, replicas: Replicas, all_rows: bool) -> None:
+        self._outfeed = outfeed
+        self._types = types
+        self._replicas = replicas
+        self._all_rows = all_rows
+
+    def forget(self) -> None:
+        """Drops the rows that a run which failed has left."""
+        self._outfeed.drain()
+
+    def of_run(self, steps: int) -> list[Any] | None:
+        """The arrays of the rows of a run of so many steps, `[steps, ...]`, or of its last row; None for no step."""
+        rows = self._outfeed.drain()
+        if steps == 0:
+            return None
+        if not connection.attached() or synthetic.uses(Category.OUTFEED):
+            rows = self._zeros(steps if self._all_rows else 1)
+        return [array if self._all_rows else array[0] for array in rows or ()]
+
+    @contextlib.contextmanager
+    def watched(self, elements: LoopFeed, take: Callable[[Arrays], None]) -> Iterator[Callable[[int], None]]:
+        """Within it every row is handed to a function, in order, in a thread of its own; it ends after the last.
+
+        What the function raises, `elements.check` raises too, so that the run ends early.
+
+        Args:
+            elements: what the loop runs on.
+            take: gets one row at a time.
+
+        Yields:
+            What to call with the number of steps that ran.
+        """
+        interrupted = elements.check
+
+        def check() -> None:
+            interrupted()
+            watch.check()
+
+        def ran(steps: int) -> None:
+            if not connection.attached():
+                watch.put_rows(self._zeros(steps))
+
+        with RowWatch(self._outfeed, lambda row: take(self._real_or_zeros(row))) as watch:
+            elements.check = check
+            yield ran
+
+    def _real_or_zeros(self, row: Arrays) -> Arrays:
+        return tuple(array[0] for array in self._zeros(1)) if synthetic.uses(Category.OUTFEED) else row
+
+    def _zeros(self, count: int) -> Arrays:
+        return tuple(np.zeros((count, *self._replicas.with_axis(wanted.shape)), wanted.dtype) for wanted in self._types)

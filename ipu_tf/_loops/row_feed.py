@@ -1,0 +1,79 @@
+"""Elements for step loops out of arrays in host memory: batches of rows, in an order that somebody else decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ipu_tf._loops.tensor_feed import Feed
+from ipu_tf.device.feeds.infeed import Infeed
+from ipu_tf.device.feeds.row_infeed import RowInfeed, RowOrder, batch_of
+from ipu_tf.lowering.tensorflow import tf_values
+
+
+class RowFeed(Feed):
+    """Batches of rows of arrays. An iterator over the batches as well, to be read only.
+
+    Args:
+        arrays: a structure of arrays `[samples, ...]`, and of `None`s. They are read while the loop runs.
+        indices: which rows come, as vectors of indices of any length: a dataset of them that TensorFlow is told not to
+            tune, or any other iterable. Nobody asks for its iterator, which takes TensorFlow milliseconds to make,
+            before rows are read.
+        batch: rows of a batch; at most `samples`.
+        on_cast: told of each 64-bit dtype, which becomes a 32-bit one.
+
+    >>> feed = RowFeed((np.float32([[1], [2], [3]]), np.int32([7, 8, 9])), [np.array([2, 0])], batch=1)
+    >>> [(x.tolist(), y.tolist()) for x, y in feed]
+    [([[3.0]], [9]), ([[1.0]], [7])]
+    """
+
+    def __init__(
+        self,
+        arrays: Any,
+        indices: Iterable[Any],
+        batch: int,
+        on_cast: Callable[[str, str], None] = lambda was, becomes: None,
+    ) -> None:
+        super().__init__(iter(()), on_cast)
+        self._indices = indices
+        self._spec = tf.nest.map_structure(lambda array: self._batch_spec(array, batch), arrays)
+        types = iter(self._types_of(self._spec))
+        self._arrays = tf.nest.map_structure(
+            lambda array: None if array is None else np.asarray(array, next(types).dtype), arrays
+        )
+        self._order = RowOrder(self._blocks(), batch)
+
+    def __iter__(self) -> RowFeed:
+        return self
+
+    def __next__(self) -> Any:
+        rows = self._order.take(1)
+        if not len(rows):
+            raise StopIteration
+        return tf.nest.map_structure(lambda array: None if array is None else batch_of(array, rows[0]), self._arrays)
+
+    def _new_infeed(self, name: str) -> Infeed:
+        arrays = [array for array in tf.nest.flatten(self._arrays) if array is not None]
+        return RowInfeed(name, self._types_of(self._spec), arrays, self._order, lambda: self.check())
+
+    def _batch_spec(self, array: Any, batch: int) -> Any:
+        return None if array is None else self._leaf_spec(np.broadcast_to(array[:1], (batch, *array.shape[1:])))
+
+    def _blocks(self) -> Iterator[np.ndarray]:
+        iterator = self._opened()
+        read = tf_values.element_reader(iterator) or (lambda: (np.asarray(next(iterator)),))
+        while True:
+            try:
+                (block,) = read()
+            except StopIteration:
+                return
+            yield block
+
+    def _opened(self) -> Iterator[Any]:
+        if not isinstance(self._indices, tf.data.Dataset):
+            return iter(self._indices)
+        with tf_values.eager_mode():
+            return tf_values.stock_iterator(self._indices, tuned=False)

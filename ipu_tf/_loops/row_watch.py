@@ -1,0 +1,63 @@
+"""Rows of a program that is running, handed on one by one, in a thread of its own."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from types import TracebackType
+
+import numpy as np
+
+from ipu_tf.device.feeds.outfeed import Outfeed
+
+Arrays = tuple[np.ndarray, ...]
+
+
+class RowWatch:
+    """A context manager within which every row that an outfeed gets is handed to a function, in order.
+
+    Its thread ends with it, after the last row; what the function raised is raised then, unless the block raised.
+
+    Args:
+        outfeed: the outfeed. Its rows stay where they are.
+        take: gets one row at a time, an array for each tensor. After it raised it gets no more.
+    """
+
+    def __init__(self, outfeed: Outfeed, take: Callable[[Arrays], None]) -> None:
+        self._outfeed = outfeed
+        self._take = take
+        self._blocks: queue.SimpleQueue[Arrays | None] = queue.SimpleQueue()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._hand_on, name="ipu-rows", daemon=True)
+
+    def __enter__(self) -> RowWatch:
+        self._outfeed.told = self._blocks.put
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._outfeed.told = None
+        self._blocks.put(None)
+        self._thread.join()
+        if error is None:
+            self.check()
+
+    def check(self) -> None:
+        """Raises what the function raised, if it did."""
+        if self._error is not None:
+            raise self._error
+
+    def put_rows(self, arrays: Sequence[np.ndarray]) -> None:
+        """Hands on rows that do not come from the outfeed: `[n, *shape]` arrays."""
+        self._blocks.put(tuple(arrays))
+
+    def _hand_on(self) -> None:
+        for block in iter(self._blocks.get, None):
+            try:
+                # A row of no tensors is one too: stepwise loops give one row at a time.
+                for index in range(len(block[0]) if block else 1):
+                    self._take(tuple(array[index] for array in block))
+            except BaseException as error:  # noqa: B036 - handed on to the thread that runs the program
+                self._error = error
+                return

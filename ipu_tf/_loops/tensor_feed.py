@@ -1,0 +1,65 @@
+"""Elements for loops of steps written in TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+import tensorflow as tf
+
+from ipu_tf._loops.loop_feed import Arrays, LoopFeed
+from ipu_tf.device.program.program import Types
+from ipu_tf.lowering.tensorflow import tf_values
+
+
+class Feed(LoopFeed):
+    """Elements for step loops: structures of tensors or arrays. Its `spec` is one of `tf.TensorSpec`s and `None`s."""
+
+    def __init__(
+        self, iterator: Iterator[Any], on_cast: Callable[[str, str], None] = lambda was, becomes: None
+    ) -> None:
+        super().__init__(iterator, on_cast)
+        tf_values.end_elsewhere(iterator)
+
+    def _spec_of(self, element: Any) -> Any:
+        return tf.nest.map_structure(self._leaf_spec, _without_optionals(element))
+
+    def _types_of(self, spec: Any) -> Types:
+        types = [t for t in tf.nest.flatten(spec) if t is not None]
+        return tuple(jax.ShapeDtypeStruct(tuple(t.shape.as_list()), t.dtype.as_numpy_dtype) for t in types)
+
+    def _arrays_of(self, element: Any) -> Arrays:
+        return tuple(_memory(leaf) for leaf in tf.nest.flatten(_without_optionals(element)) if leaf is not None)
+
+    def _next(self) -> Any:
+        with tf_values.eager_mode():
+            return super()._next()
+
+    def _reader(self) -> Callable[[], Arrays]:
+        return tf_values.element_reader(self._iterator) or super()._reader()
+
+    def _leaf_spec(self, leaf: Any) -> tf.TensorSpec | None:
+        if leaf is None:
+            return None
+        spec = tf.TensorSpec.from_tensor(leaf) if isinstance(leaf, tf.Tensor) else _array_spec(leaf)
+        narrow = {tf.float64: tf.float32, tf.int64: tf.int32, tf.uint64: tf.uint32}.get(spec.dtype)
+        if narrow is None:
+            return spec
+        self._on_cast(spec.dtype.name, narrow.name)
+        return tf.TensorSpec(spec.shape, narrow)
+
+
+def _array_spec(leaf: Any) -> tf.TensorSpec:
+    array = np.asarray(leaf)
+    return tf.TensorSpec(array.shape, tf.as_dtype(array.dtype))
+
+
+def _memory(leaf: Any) -> np.ndarray:
+    return tf_values.tensor_memory(leaf) if isinstance(leaf, tf.Tensor) else np.asarray(leaf)
+
+
+def _without_optionals(element: Any) -> Any:
+    """Keras says `None` in a dataset as an empty `tf.experimental.Optional`."""
+    return tf.nest.map_structure(lambda leaf: None if isinstance(leaf, tf.experimental.Optional) else leaf, element)

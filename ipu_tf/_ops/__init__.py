@@ -1,0 +1,4 @@
+"""Implementations behind the public modules of `ipu_tf.ops`: CTC, samplers, group norm, float8, host embeddings.
+
+Enters and leaves: tensors of the graph that TensorFlow traces.
+"""

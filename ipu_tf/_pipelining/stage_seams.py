@@ -1,0 +1,107 @@
+"""The seams of a pipeline: markers on what one stage hands to the next, and on the gradients that come back.
+
+    stage 0 ──► marker 0 ──► stage 1 ──► marker 1 ──► loss
+            ◄── marker 0 ◄──         ◄── marker 1 ◄──
+
+A marker gives what it takes. Where a program runs as a loop on one device it means nothing; where each stage has a
+device of its own, a micro-batch is cut there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_tf.device.schedule.timetable import Recomputation
+from ipu_tf.lowering.stablehlo.stage_marks import CHECKPOINT, STAGE_BOUNDARY, Mark
+from ipu_tf.lowering.tensorflow.markers import marker
+
+_recomputing: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_stages_recompute", default=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Seams:
+    """Where a pipeline may be cut.
+
+    Attributes:
+        stages: how many stages it has.
+        mapping: the device of each stage, `ALL_DEVICES`, or a tuple of devices for a stage of parallel parts.
+        schedule: the number of the schedule, see `ipu_tf.pipeline.Schedule`.
+        training: whether gradients come back.
+        count: micro-batches to an update, or to a run of the schedule in inference; 0 for a number that is known only
+            when the program runs.
+        recomputation: how activations come to be there for backward passes. By default they are kept.
+    """
+
+    stages: int
+    mapping: tuple[Any, ...]
+    schedule: int
+    training: bool
+    count: int
+    recomputation: Recomputation = Recomputation.NONE
+
+    def after(self, stage: int, values: Any) -> Any:
+        """What a stage gives, marked: a structure of tensors, in which operations and None stay as they are.
+
+        Args:
+            stage: the stage's number. After the last stage comes the loss.
+            values: the structure.
+        """
+        return tf.nest.map_structure(lambda value: self._marked(stage, value), values)
+
+    @contextlib.contextmanager
+    def tracing(self) -> Iterator[None]:
+        """Within it the stages are traced: `checkpoint` marks tensors if the stages compute activations again."""
+        token = _recomputing.set(self.training and self.recomputation is not Recomputation.NONE)
+        try:
+            yield
+        finally:
+            _recomputing.reset(token)
+
+    def _marked(self, stage: int, value: Any) -> Any:
+        if value is None or isinstance(value, tf.Operation):
+            return value
+        return _marked(value, lambda tensor, backward: self._marker(tensor, stage, backward))
+
+    def _marker(self, tensor: tf.Tensor, stage: int, backward: bool) -> tf.Tensor:
+        mark = Mark(
+            stages=self.stages,
+            mapping=self.mapping,
+            schedule=self.schedule,
+            training=self.training,
+            count=self.count,
+            stage=stage,
+            backward=backward,
+            recomputation=self.recomputation.name,
+        )
+        return _same(STAGE_BOUNDARY, tensor, **dataclasses.asdict(mark))
+
+
+def checkpoint(tensor: tf.Tensor) -> tf.Tensor:
+    """A tensor, marked to be kept where the stage around computes its activations again; elsewhere as it is."""
+    if not _recomputing.get():
+        return tensor
+    return _marked(tensor, lambda inside, backward: inside if backward else _same(CHECKPOINT, inside))
+
+
+def _marked(value: Any, mark: Callable[[tf.Tensor, bool], tf.Tensor]) -> tf.Tensor:
+    """A tensor marked on its way forward, and its gradient on the way back."""
+    tensor = tf.convert_to_tensor(value)
+    if not (tensor.dtype.is_floating or tensor.dtype.is_complex):
+        return mark(tensor, False)
+
+    @tf.custom_gradient
+    def seam(inside: tf.Tensor) -> Any:
+        return mark(inside, False), lambda upstream: mark(upstream, True)
+
+    return seam(tensor)
+
+
+def _same(target: str, tensor: tf.Tensor, **attributes: Any) -> tf.Tensor:
+    [marked] = marker(target, [tensor], [tf.TensorSpec(tensor.shape, tensor.dtype)], **attributes)
+    return marked

@@ -1,0 +1,126 @@
+"""Writes a step as a SavedModel that runs in stock TensorFlow anywhere, with the device's program beside it.
+
+<export_dir>/saved_model.pb                  preprocessing ─► step, its variables frozen ─► postprocessing
+<export_dir>/assets/application_*.ipu_exec   the step as a loop on the device, for `embedded_runtime`
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tempfile
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_tf._serving.rules import Specs, Step, check_fits, checked_names
+from ipu_tf._strategy.run import runs_itself
+from ipu_tf.device.files.executable_file import SUFFIX
+from ipu_tf.ipu_infeed_queue import IPUInfeedQueue
+from ipu_tf.ipu_outfeed_queue import IPUOutfeedQueue
+from ipu_tf.lowering.programs.served_step import served_step
+from ipu_tf.ops.application_compile_op import compile_one_replica
+from ipu_tf.ops.embedded_runtime import embedded_runtime_call, embedded_runtime_start
+
+
+@dataclasses.dataclass(frozen=True)
+class Served:
+    """What to export.
+
+    Attributes:
+        step: what the device computes for one element.
+        step_signature: the element's tensors.
+        device_loop: makes the device's program from a queue of elements and one for the results.
+        signature: the inputs of the exported function.
+        preprocessing: what the host makes of them first.
+        postprocessing: what the host makes of the results.
+        postprocessing_signature: its inputs.
+        output_names: of the results.
+    """
+
+    step: Step
+    step_signature: Specs
+    device_loop: Callable[[IPUInfeedQueue, IPUOutfeedQueue], Any]
+    signature: Specs
+    preprocessing: Step | None = None
+    postprocessing: Step | None = None
+    postprocessing_signature: Specs | None = None
+    output_names: Any = None
+
+
+def export(served: Served, directory: str) -> Any:
+    """Writes the SavedModel, and gives its function as one that runs on the device.
+
+    Args:
+        served: what to export.
+        directory: empty, or not there yet.
+
+    Returns:
+        A `tf.function` of the same inputs and outputs. It runs the step on the device, by `embedded_runtime`.
+
+    Raises:
+        TypeError: for output names that are none.
+        ValueError: if the steps, or the names, do not fit each other.
+    """
+    names = checked_names(served.output_names)
+    name = f"application_{uuid.uuid4()}"
+    before = _frozen(served.preprocessing, served.signature)
+    after = _frozen(served.postprocessing, served.postprocessing_signature)
+
+    def around(step: Step) -> Any:
+        def predict(*inputs: tf.Tensor) -> Any:
+            elements = inputs if before is None else _as_list(before(*inputs))
+            check_fits(elements, served.step_signature, "preprocessing_step", "predict_step")
+            results = _as_list(step(*elements))
+            if after is not None:
+                check_fits(results, served.postprocessing_signature or (), "predict_step", "postprocessing_step")
+                results = _as_list(after(*results))
+            return _named(results, names)
+
+        return tf.function(predict, input_signature=list(served.signature), autograph=False)
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = os.path.join(folder, name + SUFFIX)
+        _compile(served, file)
+        module = tf.Module()
+        module.executable = tf.saved_model.Asset(file)
+        module.predict = around(served_step(served.step, served.step_signature))
+        tf.saved_model.save(module, directory, signatures=module.predict.get_concrete_function())
+    saved = os.path.join(directory, "assets", name + SUFFIX)
+
+    def on_device(*elements: tf.Tensor) -> list[tf.Tensor]:
+        return embedded_runtime_call(elements, embedded_runtime_start(saved, [], name))
+
+    return runs_itself(around(on_device))
+
+
+def _compile(served: Served, file: str) -> None:
+    zeros = tuple(tf.zeros(spec.shape, spec.dtype) for spec in served.step_signature)
+    infeed = IPUInfeedQueue(tf.data.Dataset.from_tensors(zeros).repeat())
+    outfeed = IPUOutfeedQueue()
+
+    def program() -> Any:
+        return served.device_loop(infeed, outfeed)
+
+    compile_one_replica(program, file)
+
+
+def _frozen(step: Step | None, signature: Specs | None) -> Step | None:
+    return None if step is None else served_step(step, signature or ())
+
+
+def _named(results: Sequence[tf.Tensor], names: list[str] | None) -> Any:
+    if names is None:
+        return list(results)
+    if len(names) != len(results):
+        raise ValueError(
+            "Length of output_names does not match the number of results returned by the predict function. "
+            f"Received: {len(names)} names for {len(results)} results."
+        )
+    return dict(zip(names, results, strict=True))
+
+
+def _as_list(results: Any) -> list[Any]:
+    return list(results) if isinstance(results, (list, tuple)) else [results]

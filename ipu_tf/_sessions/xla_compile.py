@@ -1,0 +1,27 @@
+"""`xla.compile` inside a device scope of an IPU: a program on the device, as by `ipu_compiler.compile`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ipu_tf.lowering.tensorflow import tf_values
+from ipu_tf.lowering.tensorflow.session_nodes import is_ipu
+
+
+def on_devices(stock: Callable[..., Any]) -> Callable[..., Any]:
+    """`xla.compile` as it is in a process with IPUs.
+
+    Args:
+        stock: TensorFlow's own, which serves every other device.
+    """
+
+    def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None) -> Any:
+        if not is_ipu(tf_values.current_device()):
+            return stock(computation, inputs)
+        # Only now: this module is imported together with TensorFlow, which is slow enough.
+        from ipu_tf import ipu_compiler
+
+        return ipu_compiler.compile(computation, inputs)
+
+    return compile

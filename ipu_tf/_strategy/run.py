@@ -1,0 +1,138 @@
+"""`IPUStrategy.run`: a `tf.function` on the device."""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ipu_tf._training.replication import target, target_of
+from ipu_tf.lowering.programs.device_function import DeviceFunction
+from ipu_tf.lowering.programs.embed import embed
+from ipu_tf.lowering.programs.target import Target
+from ipu_tf.lowering.tensorflow import tf_private, tf_values
+
+_NOT_A_FUNCTION = (
+    "IPUStrategyV1.run(fn, ...) does not support eager execution. Either convert `fn` into a tf.function or consider "
+    "calling strategy.run inside a tf.function."
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Prepared:
+    """A function traced and lowered for one set of arguments.
+
+    Attributes:
+        device_function: the program.
+        outputs: the structure of the function's results.
+        alive: arguments that the trace depends on, kept so that nothing else takes their identity.
+    """
+
+    device_function: DeviceFunction
+    outputs: Any
+    alive: tuple[Any, ...]
+
+
+_prepared: weakref.WeakKeyDictionary[Any, dict[Any, _Prepared]] = weakref.WeakKeyDictionary()
+
+
+def runs_itself(function: Any) -> Any:
+    """Marks a `tf.function` whose parts find their own places on host and device: `run` only calls it."""
+    function._ipu_runs_itself = True  # noqa: SLF001 - TensorFlow's object carries our mark
+    return function
+
+
+def run_on_device(strategy: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Runs a function on a strategy's device; the rules are those of `IPUStrategyV1.run`."""
+    if getattr(function, "_ipu_runs_itself", False):
+        return function(*args, **kwargs)
+    if not tf_values.executing_eagerly():
+        return _run_in_graph(strategy, function, args, kwargs)
+    if not hasattr(function, "get_concrete_function") and not tf_private.is_concrete(function):
+        raise ValueError(_NOT_A_FUNCTION)
+    leaves = tf.nest.flatten((args, kwargs))
+    tensors = [tf.convert_to_tensor(leaf) for leaf in leaves if _is_tensor(leaf)]
+    ordinal = strategy._device_ordinal  # noqa: SLF001 - one class in two files
+    key = (target(ordinal), str(tf.nest.map_structure(_is_tensor, (args, kwargs))), *map(_leaf_key, leaves))
+    known = _prepared.setdefault(function, {})
+    if key not in known:
+        known[key] = _prepare(strategy, function, (args, kwargs), leaves, ordinal)
+    prepared = known[key]
+    return tf.nest.pack_sequence_as(prepared.outputs, _restored(prepared, prepared.device_function(tensors)))
+
+
+def _prepare(strategy: Any, function: Callable[..., Any], structure: Any, leaves: list[Any], ordinal: int) -> _Prepared:
+    specs = [_spec(leaf) for leaf in leaves if _is_tensor(leaf)]
+
+    def body(*tensors: tf.Tensor) -> Any:
+        fed = iter(tensors)
+        filled = [next(fed) if _is_tensor(leaf) else leaf for leaf in leaves]
+        args, kwargs = tf.nest.pack_sequence_as(structure, filled)
+        with tf.distribute.ReplicaContext(strategy, replica_id_in_sync_group=0):
+            return function(*args, **kwargs)
+
+    concrete = tf_private.concrete_function(tf.function(body, autograph=False, jit_compile=True), *specs)
+    _check_dtypes(concrete.inputs, "input")
+    _check_dtypes([output for output in concrete.outputs if output is not None], "output")
+    return _Prepared(
+        DeviceFunction(concrete, target_of(ordinal, concrete.graph)), concrete.structured_outputs, tuple(leaves)
+    )
+
+
+def _restored(prepared: _Prepared, tensors: list[tf.Tensor]) -> list[Any]:
+    """The flat results with the `None`s that the function returned among them."""
+    given = iter(tensors)
+    return [None if leaf is None else next(given) for leaf in tf.nest.flatten(prepared.outputs)]
+
+
+def _run_in_graph(strategy: Any, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Inside a graph the program becomes an op of it; inside a program of the device it is a part of that."""
+    if tf_private.in_program(tf.compat.v1.get_default_graph()):
+        with tf.distribute.ReplicaContext(strategy, replica_id_in_sync_group=0):
+            return function(*args, **kwargs)
+    leaves = tf.nest.flatten((args, kwargs))
+    outputs: list[Any] = []
+
+    def body(*tensors: tf.Tensor) -> list[tf.Tensor]:
+        fed = iter(tensors)
+        filled = [next(fed) if _is_tensor(leaf) else leaf for leaf in leaves]
+        new_args, new_kwargs = tf.nest.pack_sequence_as((args, kwargs), filled)
+        with tf.distribute.ReplicaContext(strategy, replica_id_in_sync_group=0):
+            outputs.append(function(*new_args, **new_kwargs))
+        return [tf.convert_to_tensor(leaf) for leaf in tf.nest.flatten(outputs[-1]) if leaf is not None]
+
+    def before(shards: int) -> Target:
+        return target(strategy._device_ordinal, shards)  # noqa: SLF001
+
+    tensors = [tf.convert_to_tensor(leaf) for leaf in leaves if _is_tensor(leaf)]
+    results = iter(embed(body, tensors, "strategy_run", before).outputs)
+    return tf.nest.map_structure(lambda leaf: None if leaf is None else next(results), outputs[-1])
+
+
+def _is_tensor(leaf: Any) -> bool:
+    return isinstance(leaf, (tf.Tensor, np.ndarray, np.generic)) and not isinstance(leaf, tf.Variable)
+
+
+def _spec(leaf: Any) -> tf.TensorSpec:
+    tensor = tf.convert_to_tensor(leaf)
+    return tf.TensorSpec(tensor.shape, tensor.dtype)
+
+
+def _leaf_key(leaf: Any) -> Any:
+    """What tells two arguments apart: shape and dtype of a tensor, the value of a number, the identity of a thing."""
+    if _is_tensor(leaf):
+        spec = _spec(leaf)
+        return (tuple(spec.shape), spec.dtype)
+    if isinstance(leaf, (bool, int, float, str, bytes, type(None))):
+        return (type(leaf), leaf)
+    return (type(leaf), id(leaf))
+
+
+def _check_dtypes(tensors: list[tf.Tensor], role: str) -> None:
+    for tensor in tensors:
+        if tensor.dtype == tf.float64:
+            raise TypeError(f"Unsupported data type for {role}: float64")

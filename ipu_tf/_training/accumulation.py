@@ -1,0 +1,99 @@
+"""Gradient accumulation inside of a training loop: sums over micro-batches, and updates once for all of them.
+
+    iteration      0      1      2      3      4     ...      with 3 micro-batches an update
+    accumulator    g0     +g1    +g2    g3     +g4
+    update                       *
+
+The accumulators live as long as the loop; each update starts them anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_tf.gradient_accumulation import GradientAccumulationReductionMethod as Reduction
+from ipu_tf.lowering.stablehlo.hidden_state import ACCUMULATE, UPDATE_DUE
+from ipu_tf.lowering.tensorflow.markers import marker
+
+_numbers = itertools.count()
+Count = Any
+"""A number of iterations: an `int`, or an `int32[]` tensor."""
+
+
+def accumulated(
+    value: Any, count: Count, method: Reduction = Reduction.SUM, dtype: tf.DType | None = None
+) -> tf.Tensor:
+    """A value accumulated over the iterations of the innermost loop since the last update.
+
+    Args:
+        value: a tensor, or `tf.IndexedSlices`, of this iteration.
+        count: iterations to an update: a number, or an `int32[]` tensor.
+        method: how they are combined.
+        dtype: of the accumulator and the result; that of `value` by default.
+    """
+    tensor = tf.convert_to_tensor(value)
+    attributes: dict[str, Any] = {"key": f"accumulator {next(_numbers)}", "method": method.name}
+    inputs, number = _counted(count)
+    spec = tf.TensorSpec(tensor.shape, dtype or tensor.dtype)
+    [result] = marker(ACCUMULATE, [tensor, *inputs], [spec], **attributes, **number)
+    return result
+
+
+def update_due(count: Count) -> tf.Tensor:
+    """Whether this iteration of the innermost loop is the last before an update, `bool[]`."""
+    inputs, number = _counted(count)
+    [due] = marker(UPDATE_DUE, inputs, [tf.TensorSpec([], tf.bool)], **number)
+    return due
+
+
+def on_update(count: Count, update: Callable[[], Any]) -> tf.Tensor:
+    """Calls `update` in every `count`-th iteration of the innermost loop.
+
+    Args:
+        count: iterations to an update.
+        update: changes variables; what it returns is dropped.
+
+    Returns:
+        A tensor, `int32[]`, that there is after the update.
+    """
+
+    def updated() -> tf.Tensor:
+        result = update()
+        operations = [leaf for leaf in tf.nest.flatten(result) if isinstance(leaf, (tf.Operation, tf.Tensor))]
+        with tf.control_dependencies(operations):
+            return tf.constant(1)
+
+    return tf.cond(update_due(count), updated, lambda: tf.constant(0))
+
+
+_local = threading.local()
+
+
+@contextlib.contextmanager
+def updates_every(count: Count) -> Iterator[None]:
+    """Within it, in this thread, the loop that is traced makes an update in every `count`-th iteration."""
+    outer = iterations_to_update()
+    _local.count = count
+    try:
+        yield
+    finally:
+        _local.count = outer
+
+
+def iterations_to_update() -> Count | None:
+    """After how many iterations the loop that is traced makes an update, as far as `updates_every` says it."""
+    return getattr(_local, "count", None)
+
+
+def _counted(count: Count) -> tuple[list[tf.Tensor], dict[str, int]]:
+    """A number of iterations as a marker's inputs and attributes."""
+    constant = tf.get_static_value(count) if isinstance(count, tf.Tensor) else count
+    if constant is not None:
+        return [], {"count": int(constant)}
+    return [tf.cast(count, tf.int32)], {}

@@ -1,0 +1,87 @@
+"""How many replicas of a program run: the IPUs of its device, divided by those that one copy of it needs.
+
+4 IPUs, a program on shards 0 and 1:    IPU 0, 1: replica 0        IPU 2, 3: replica 1
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from ipu_tf._config.numerics import configured_numerics
+from ipu_tf._config.state import require_device
+from ipu_tf.lowering.programs.target import Target
+from ipu_tf.lowering.tensorflow.shards import shard_count_of
+
+
+def target_of(ordinal: int, graph: tf.Graph) -> Target:
+    """Where the program that a traced graph holds runs, on `/device:IPU:<ordinal>`.
+
+    Raises:
+        tf.errors.FailedPreconditionError: if nothing is configured.
+        tf.errors.InvalidArgumentError: if there is no device of that ordinal.
+        tf.errors.InternalError: if the program's shards do not divide the device's IPUs, or groups of batch
+            normalisation do not divide the replicas.
+    """
+    return target(ordinal, shard_count_of(graph))
+
+
+def target(ordinal: int, shards: int = 1) -> Target:
+    """Where a program that uses so many shards runs, on `/device:IPU:<ordinal>`; raises as `target_of` does."""
+    replicas = replica_count(require_device(ordinal).num_ipus, shards)
+    numerics = configured_numerics()
+    _check_norm_groups(replicas, numerics.norm_group)
+    return Target(ordinal, replicas, numerics)
+
+
+def check_target(compiled_for: Target, shards: int) -> None:
+    """Checks that a step still runs where it was compiled for.
+
+    Raises:
+        tf.errors.FailedPreconditionError: if the device has other IPUs or settings now, or none is configured.
+    """
+    now = target(compiled_for.ordinal, shards)
+    if now != compiled_for:
+        raise tf.errors.FailedPreconditionError(
+            None,
+            None,
+            f"The step was compiled for {compiled_for}, and the device is configured as {now} now. Make the loop "
+            "again.",
+        )
+
+
+def replica_count(ipus: int, shards: int) -> int:
+    """How many replicas of a program fit on a device.
+
+    The IPUs of a replica are a power of two, as they are on a machine.
+
+    Args:
+        ipus: IPUs of the device.
+        shards: the highest shard that the program uses, plus one.
+
+    Raises:
+        tf.errors.InternalError: if they do not fit evenly.
+
+    Example:
+        >>> replica_count(8, 3)
+        2
+    """
+    needed = 1 << (shards - 1).bit_length()
+    if ipus % needed:
+        raise tf.errors.InternalError(
+            None,
+            None,
+            f"Trying to compile a graph for an IPU device with {ipus} IPUs and {shards} shards. The number of shards "
+            "needs to divide the number of IPUs.",
+        )
+    return ipus // needed
+
+
+def _check_norm_groups(replicas: int, group: int) -> None:
+    """Checks that the groups of batch normalisation divide the replicas, as they have to on IPUs."""
+    if replicas % group:
+        raise tf.errors.InternalError(
+            None,
+            None,
+            f"The number of replicas ({replicas}) must be divisible by distributed_batch_norm_replica_group_size "
+            f"({group}).",
+        )

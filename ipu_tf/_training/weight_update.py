@@ -1,0 +1,70 @@
+"""One weight update of a training step, however it is split: over micro-batches first, then over replicas.
+
+micro-batches    g0 + g1 + ...         on each replica, as the loop goes
+replicas                 └─► sum       once an update
+optimizer                     └─► clipping, decay, schedules: on the whole gradient, once an update
+"""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_tf._training.accumulation import accumulated, on_update
+from ipu_tf.gradient_accumulation import GradientAccumulationReductionMethod
+from ipu_tf.ops.cross_replica_ops import cross_replica_sum
+
+_already_summed: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_already_summed", default=False)
+
+
+def split_update(
+    gradients: Sequence[Any],
+    apply: Callable[[list[Any]], Any],
+    micro_batches: int = 1,
+    replicas: int = 1,
+    method: GradientAccumulationReductionMethod | str = GradientAccumulationReductionMethod.SUM,
+    dtype: Callable[[int], tf.DType | None] | None = None,
+) -> None:
+    """Accumulates gradients over the iterations of a loop and over replicas, and applies them when they are complete.
+
+    Args:
+        gradients: of this micro-batch on this replica; a None stays one.
+        apply: takes the complete gradients and changes variables; called while a step is traced.
+        micro_batches: how many iterations make an update.
+        replicas: how many replicas there are.
+        method: how gradients of micro-batches are combined; those of replicas are summed.
+        dtype: from a gradient's position to the dtype of its accumulator, or None for that of the gradient.
+    """
+    reduction = GradientAccumulationReductionMethod.parse(method)
+
+    def accumulate(position: int, gradient: Any) -> Any:
+        if gradient is None or micro_batches == 1:
+            return gradient
+        return accumulated(gradient, micro_batches, reduction, dtype(position) if dtype else None)
+
+    def update() -> None:
+        token = _already_summed.set(True)
+        try:
+            apply([_over_replicas(gradient, replicas) for gradient in ready])
+        finally:
+            _already_summed.reset(token)
+
+    ready = [accumulate(position, gradient) for position, gradient in enumerate(gradients)]
+    if micro_batches == 1:
+        update()
+    else:
+        on_update(micro_batches, update)
+
+
+def summed_already() -> bool:
+    """Whether the gradients that an optimizer is applying now are those of all replicas."""
+    return _already_summed.get()
+
+
+def _over_replicas(gradient: Any, replicas: int) -> Any:
+    if gradient is None or replicas == 1:
+        return gradient
+    return cross_replica_sum(tf.convert_to_tensor(gradient))

@@ -1,0 +1,146 @@
+"""One entry of the executable cache: a file with an XLA executable, and what it was compiled from.
+
+    ipu_tf compiled 2 sha256=4f... length=1234 (emulated IPU: no popef, no IPU can run it)
+    {"arguments": ["float32[5]"], "jax": "0.10.2", "jaxlib": "0.10.2", "program": "9c...", ...}
+    <the executable, as XLA serializes it>
+
+The name of an entry is the hash of its second line, and an entry is used only if that line is, to the byte, what the
+program at hand would be compiled from. So an entry that was renamed or exchanged is not used.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import importlib.metadata
+import json
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from ipu_tf.device import environment
+from ipu_tf.device.cache.jax_compilation import Compilation
+from ipu_tf.device.cache.sealed_file import ForeignFile, read_sealed, write_sealed
+
+SUFFIX = ".emulated.poplar_exec"
+"""How the names of entries end: as programs look for them, and saying what they are."""
+_KIND, _VERSION = "compiled", 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Identity:
+    """Everything that an executable depends on.
+
+    Attributes:
+        program: hash of the StableHLO module's text.
+        arguments: dtype and shape of each argument, and whether it is donated.
+        options: hash of XLA's compile options.
+        jax: version.
+        jaxlib: version.
+        backend: platform and version of XLA's backend.
+        devices: number and kind of each device.
+        xla_flags: flags for XLA in the environment.
+        processor: this machine's kind of processor with its instruction sets.
+    """
+
+    program: str
+    arguments: tuple[str, ...]
+    options: str
+    jax: str
+    jaxlib: str
+    backend: str
+    devices: tuple[str, ...]
+    xla_flags: str
+    processor: str
+
+    @functools.cached_property
+    def line(self) -> bytes:
+        """It as a line of JSON."""
+        return json.dumps(dataclasses.asdict(self), sort_keys=True).encode() + b"\n"
+
+    @property
+    def file_name(self) -> str:
+        """The name of the entry."""
+        return hashlib.sha256(self.line).hexdigest() + SUFFIX
+
+
+def identity_of(program: str, lowered: Any, compilation: Compilation, devices: Sequence[Any]) -> Identity:
+    """What an executable depends on.
+
+    Args:
+        program: hash of the StableHLO module's text.
+        lowered: the `jax.stages.Lowered` that it is of.
+        compilation: how JAX would compile it.
+        devices: the JAX devices it runs on.
+    """
+    return Identity(
+        program=program,
+        arguments=tuple(map(_argument_text, jax.tree.leaves(lowered.args_info))),
+        options=hashlib.sha256(compilation.options_bytes).hexdigest(),
+        jax=jax.__version__,
+        jaxlib=importlib.metadata.version("jaxlib"),
+        backend=f"{devices[0].client.platform} {devices[0].client.platform_version}",
+        devices=tuple(f"{device.id}: {device.device_kind}" for device in devices),
+        xla_flags=environment.xla_flags(),
+        processor=_processor(),
+    )
+
+
+def read_entry(path: Path, identity: Identity) -> bytes:
+    """The executable in an entry, as XLA serialized it.
+
+    Raises:
+        OSError: if it cannot be read; FileNotFoundError if there is none.
+        UntrustedFile: if others than this user can write to it.
+        DamagedFile: if it is not as it was written.
+        ForeignFile: if it is no entry, or of another program, machine or version.
+    """
+    payload = read_sealed(path, _KIND, _VERSION, private=True)
+    if payload.startswith(identity.line):
+        return payload[len(identity.line) :]
+    raise ForeignFile(f"'{path}' is an executable of something else: {_difference(payload, identity)}.")
+
+
+def write_entry(path: Path, identity: Identity, code: bytes) -> None:
+    """Writes an entry; one under that name is replaced.
+
+    Raises:
+        OSError: if it cannot be written.
+    """
+    write_sealed(path, _KIND, identity.line + code, _VERSION, private=True)
+
+
+def _difference(payload: bytes, identity: Identity) -> str:
+    """What an entry was compiled from that differs from what is wanted."""
+    try:
+        found = dict(json.loads(payload.partition(b"\n")[0]))
+    except (ValueError, TypeError, RecursionError):
+        return "it does not say of what"
+    wanted = json.loads(identity.line)
+    names = sorted(name for name in wanted if found.get(name) != wanted[name])
+    return "; ".join(f"{name} must be {_short(wanted[name])}, received {_short(found.get(name))}" for name in names)
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _argument_text(argument: Any) -> str:
+    shape = ",".join(map(str, argument.shape))
+    return f"{argument.dtype}[{shape}]{' donated' if argument.donated else ''}"
+
+
+@functools.cache
+def _processor() -> str:
+    """The machine's kind of processor with its instruction sets."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return f"{platform.machine()} {platform.processor()} {platform.node()}"
+    told = [line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part"))]
+    return f"{platform.machine()} {hashlib.sha256(repr(sorted(set(told))).encode()).hexdigest()}"

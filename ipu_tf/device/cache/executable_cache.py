@@ -1,0 +1,126 @@
+"""Compiled code kept on disk: what one process compiled, the next ones load.
+
+    function ──trace──► StableHLO ──hash──► <folder>/<hash>.emulated.poplar_exec ──► loaded
+                            └─ no such entry, or a bad one ──► compiled, and the entry written anew
+
+An entry is keyed by the program as StableHLO (which has the shapes in it), what is donated, the versions of JAX and
+jaxlib, the backend with its devices, XLA's compile options and flags, and the features of this machine's processor; see
+`cache_entry`. Entries hold machine code: whoever can write to the folder can run code in the processes that read it, as
+with any executable. So a folder is refused that others can write to, and so is an entry.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from ipu_tf.device.cache import cache_folder
+from ipu_tf.device.cache.cached_compilation import compile_cached
+from ipu_tf.device.memory.host_memory import compiler_options
+
+_now: Path | None = None
+
+
+def use(directory: str) -> None:
+    """Says where compiled code is kept from now on; an empty name: nowhere.
+
+    Raises:
+        CacheFolderError: if it is no folder, or cannot be made.
+        UntrustedFile: if others than this user can write to it.
+    """
+    global _now
+    wanted = Path(directory) if directory else None
+    if wanted == _now:
+        return
+    if wanted is not None:
+        cache_folder.prepare(wanted)
+    _now = wanted
+
+
+def directory() -> Path | None:
+    """Where compiled code is kept; None for nowhere."""
+    return _now
+
+
+def jitted(function: Callable[..., Any]) -> Any:
+    """`jax.jit(function)`, whose compiled code comes from the cache if there is one."""
+    return (
+        CachedFunction(function, (), _now)
+        if _now is not None
+        else jax.jit(function, compiler_options=compiler_options())
+    )
+
+
+class CachedFunction:
+    """A function compiled for each kind of arguments it meets, or loaded from the cache: `jax.jit` with a memory.
+
+    Args:
+        function: traceable by JAX, of positional arguments.
+        donate: which arguments give up their buffers.
+        directory: where compiled code is kept.
+        devices: the JAX devices it runs on; by default the first.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], donate: tuple[int, ...], directory: Path, devices: tuple[Any, ...] = ()
+    ) -> None:
+        self._directory = directory
+        self._devices = devices or tuple(jax.local_devices()[:1])
+        self._function = function
+        self._donate = donate
+        self._lock = threading.Lock()
+        self._ready: dict[Any, tuple[Any, Any]] = {}
+        self._compiled = False
+
+    def __call__(self, *arguments: Any) -> Any:
+        """The function's results."""
+        compiled, structure = self._ready_for(arguments)
+        return jax.tree.unflatten(structure, compiled(*jax.tree.leaves(arguments)))
+
+    def prepare(self, *arguments: Any) -> Any:
+        """Compiles or loads it for such arguments without running it; gives shapes and dtypes of the results."""
+        compiled, structure = self._ready_for(arguments)
+        return jax.tree.unflatten(structure, [jax.ShapeDtypeStruct(o.shape, o.dtype) for o in compiled.out_info])
+
+    def take_compiled(self) -> bool:
+        """Whether anything had to be compiled since this was last asked."""
+        compiled, self._compiled = self._compiled, False
+        return compiled
+
+    def _ready_for(self, arguments: tuple[Any, ...]) -> tuple[Any, Any]:
+        leaves, tree = jax.tree.flatten(arguments)
+        key = (tree, tuple(map(_kind_of, leaves)))
+        ready = self._ready.get(key)
+        if ready is None:
+            with self._lock:
+                if key not in self._ready:
+                    self._ready[key] = self._made_ready(arguments, tree)
+                ready = self._ready[key]
+        return ready
+
+    def _made_ready(self, arguments: tuple[Any, ...], tree: Any) -> tuple[Any, Any]:
+        """The executable, which takes and gives leaves, so that names of queues are no part of its key."""
+        structure: list[Any] = []
+
+        def run(*leaves: Any) -> list[Any]:
+            results, tree_of_results = jax.tree.flatten(self._function(*jax.tree.unflatten(tree, leaves)))
+            structure.append(tree_of_results)
+            return results
+
+        numbers = iter(range(len(jax.tree.leaves(arguments))))
+        donated = [[next(numbers) for _ in jax.tree.leaves(argument)] for argument in arguments]
+        given_up = tuple(number for index in self._donate for number in donated[index])
+        # Without our compiler options: XLA cannot serialize a program whose intermediate results are in several blocks.
+        lowered = jax.jit(run, donate_argnums=given_up).lower(*jax.tree.leaves(arguments))
+        compiled, loaded = compile_cached(lowered, self._directory, self._devices)
+        self._compiled |= not loaded
+        return compiled, structure[-1]
+
+
+def _kind_of(leaf: Any) -> Any:
+    """What compiled code for one argument depends on."""
+    return jax.typeof(leaf), getattr(leaf, "sharding", None) if jax.device_count() > 1 else None

@@ -1,0 +1,115 @@
+"""Convolutions as the emulated device computes them: fast inside of loops on the CPU too.
+
+XLA:CPU runs a convolution inside of a `while` loop 10 to 50 times slower than outside, unless it is written
+in one particular form. The device's programs live in loops, so every convolution is brought into a canonical
+form, and for its shape the cheapest of several ways to compute it is chosen (`convolution_plans`).
+On other backends the backend's own convolution is used unchanged.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+
+import jax
+import numpy as np
+from jax import lax
+
+from ipu_tf.device.convolution.canonical import canonicalize
+from ipu_tf.device.convolution.library import library_convolution
+from ipu_tf.device.convolution.plans import explain, solve
+from ipu_tf.device.convolution.problem import CanonicalConvolution, ConvLayout
+
+__all__ = ["CanonicalConvolution", "ConvLayout", "canonicalize", "convolution", "explain"]
+
+
+def convolution(
+    lhs: jax.Array,
+    rhs: jax.Array,
+    *,
+    window_strides: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    lhs_dilation: Sequence[int],
+    rhs_dilation: Sequence[int],
+    window_reversal: Sequence[bool],
+    dimension_numbers: ConvLayout,
+    feature_group_count: int = 1,
+    batch_group_count: int = 1,
+    precision: lax.PrecisionLike = None,
+    preferred_element_type: object = None,
+    platform: str | None = None,
+) -> jax.Array:
+    """`stablehlo.convolution`: of any rank, element type, stride, padding, dilation, reversal and grouping.
+
+    Args:
+        lhs: the input.
+        rhs: the kernel, of the input's element type.
+        window_strides: steps of the window, one for each spatial axis.
+        padding: zeros before and after each spatial axis; negative ones crop.
+        lhs_dilation: distances of the input's elements, 1 for none between them.
+        rhs_dilation: distances of the window's elements.
+        window_reversal: for each spatial axis, whether the kernel is reversed along it.
+        dimension_numbers: which axis of input, kernel and result is which.
+        feature_group_count: groups of features convolved separately.
+        batch_group_count: groups of batch rows convolved separately.
+        precision: as in `jax.lax`.
+        preferred_element_type: the result's element type; by default the operands'.
+        platform: where it will run, such as "cpu" or "gpu"; by default JAX's default backend.
+
+    Returns:
+        The result, its axes as `dimension_numbers` says.
+
+    Raises:
+        ValueError: shapes, types, layout and window do not belong together.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> convolution(jnp.ones((1, 4, 1)), jnp.ones((2, 1, 1)), window_strides=(1,), padding=((0, 0),),
+        ...     lhs_dilation=(1,), rhs_dilation=(1,), window_reversal=(False,),
+        ...     dimension_numbers=ConvLayout.canonical(1)).ravel()
+        Array([2., 2., 2.], dtype=float32)
+    """
+    layout = dimension_numbers
+    if lhs.dtype != rhs.dtype:
+        raise ValueError(
+            f"the operands of a convolution must have one element type; received {lhs.dtype} and "
+            f"{rhs.dtype}. Convert one of them."
+        )
+    problem = canonicalize(
+        lhs.shape,
+        rhs.shape,
+        lhs.dtype,
+        window_strides=window_strides,
+        padding=padding,
+        lhs_dilation=lhs_dilation,
+        rhs_dilation=rhs_dilation,
+        dimension_numbers=layout,
+        feature_group_count=feature_group_count,
+        batch_group_count=batch_group_count,
+        precision=precision,
+        preferred_element_type=preferred_element_type,
+    )
+    reversed_axes = [axis for axis, flag in zip(layout.kernel_spatial, window_reversal, strict=True) if flag]
+    rhs = lax.rev(rhs, reversed_axes) if reversed_axes else rhs
+    if (platform or jax.default_backend()) != "cpu":
+        return library_convolution(lhs, rhs, problem, layout)
+    result = _solved(problem)(lhs.transpose(layout.input), rhs.transpose(layout.kernel))
+    return result.transpose(np.argsort(layout.output))
+
+
+@functools.lru_cache(maxsize=4096)
+def _solved(problem: CanonicalConvolution) -> Callable[[jax.Array, jax.Array], jax.Array]:
+    """`solve` for one problem. Replicas that share a device compute it one after the other, each by the best plan:
+    JAX would make one grouped convolution of them, which the CPU is many times slower at."""
+
+    @jax.custom_batching.custom_vmap
+    def solved(lhs: jax.Array, rhs: jax.Array) -> jax.Array:
+        return solve(lhs, rhs, problem)
+
+    @solved.def_vmap
+    def _(size: int, batched: Sequence[bool], lhs: jax.Array, rhs: jax.Array) -> tuple[jax.Array, bool]:
+        pairs = zip((lhs, rhs), batched, strict=True)
+        operands = tuple(x if has else jax.numpy.broadcast_to(x, (size, *x.shape)) for x, has in pairs)
+        return lax.map(lambda pair: solve(pair[0], pair[1], problem), operands), True
+
+    return solved

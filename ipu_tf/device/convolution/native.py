@@ -1,0 +1,55 @@
+"""Convolutions as oneDNN computes them, on all cores."""
+
+from __future__ import annotations
+
+import jax
+
+from ipu_tf.device.convolution import onednn
+from ipu_tf.device.convolution.plan import CALL, Best, Plan, Solve, arithmetic, traffic
+from ipu_tf.device.convolution.problem import CanonicalConvolution
+
+#: Flops in a microsecond on two cores; where each feature is convolved by itself.
+RATE, DEPTHWISE_RATE = 330e3, 90e3
+#: Microseconds to prepare a call.
+PREPARE = 15.0
+#: Features that are computed together.
+WIDTH = 16
+#: The largest extent of a window for which there is a fast kernel.
+MOST_EXTENT = 25
+
+
+def _applies(problem: CanonicalConvolution) -> bool:
+    simple = problem.is_plain and problem.batch_groups == 1 and not problem.leading_contraction
+    single = problem.dtype == problem.out_dtype == "float32"
+    return simple and single and 1 <= problem.rank <= 3 and max(problem.window) <= MOST_EXTENT and _overlaps(problem)
+
+
+def _overlaps(problem: CanonicalConvolution) -> bool:
+    """Whether every window sees something of the input."""
+    reaches = ((w - 1) * d for w, d in zip(problem.window, problem.window_dilation, strict=True))
+    return all(max(padding) <= reach for padding, reach in zip(problem.padding, reaches, strict=True))
+
+
+def _cost(problem: CanonicalConvolution, best: Best) -> float:
+    moved = traffic(problem.bytes_of(*problem.output_shape)) / 2
+    depthwise = problem.feature_groups == problem.in_features > 1
+    if depthwise:
+        return CALL + PREPARE + arithmetic(problem.products, DEPTHWISE_RATE) + moved
+    wide = -(-problem.out_features // problem.feature_groups // WIDTH) * WIDTH * problem.feature_groups
+    products = problem.products * wide // problem.out_features
+    return CALL + PREPARE + arithmetic(products, RATE) + moved
+
+
+def _emit(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:
+    return onednn.convolution(lhs, rhs, problem)
+
+
+ONEDNN = Plan(
+    "onednn",
+    "oneDNN's kernels, compiled into XLA, run on all cores, where XLA's own convolution runs on one",
+    _applies,
+    _cost,
+    _emit,
+    native=True,
+)
+PLANS = (ONEDNN,)

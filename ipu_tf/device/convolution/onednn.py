@@ -1,0 +1,131 @@
+"""oneDNN's convolution and matrix product, which XLA:CPU has compiled in and does not use by itself.
+
+XLA's own convolution is a product on one core; oneDNN's runs on all of them, for groups of features too. XLA takes
+custom calls of these names, whose configurations are the messages `OneDnnConvolutionConfig` and `OneDnnMatMulConfig` of
+its `xla/service/cpu/onednn_config.proto` as JSON. That is no promise of JAX's: a configuration which the compiled code
+does not understand ends the process. So it is used only with the versions of jaxlib that
+`tests/ipu_tf/device/convolution/test_onednn.py` was run with, on the platform where they have it.
+
+XLA cannot write programs with such calls to disk. Where they are kept there, or exported, there are no such calls.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import functools
+import importlib.metadata
+import json
+import platform
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from ipu_tf.device.cache import executable_cache
+from ipu_tf.device.convolution.problem import CanonicalConvolution, ConvLayout
+
+KNOWN = ("0.10.0", "0.10.1", "0.10.2")
+"""The versions of jaxlib whose custom call is the one described here."""
+TARGET = "__onednn$convolution"
+PRODUCT = "__onednn$matmul"
+_allowed = contextvars.ContextVar("onednn_allowed", default=True)
+
+
+@contextlib.contextmanager
+def without() -> Iterator[None]:
+    """Within it nothing is traced that calls oneDNN, for a file or a cache."""
+    token = _allowed.set(False)
+    try:
+        yield
+    finally:
+        _allowed.reset(token)
+
+
+def portable(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of its own, which JAX has not traced yet, that is traced without calls of oneDNN: to be exported."""
+
+    def traced(*arguments: Any) -> Any:
+        with without():
+            return function(*arguments)
+
+    return traced
+
+
+def usable() -> bool:
+    """Whether what is traced now may call oneDNN."""
+    kept = executable_cache.directory() is not None or jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
+    return _compiled_in() and _allowed.get() and not kept
+
+
+def convolution(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution) -> jax.Array:
+    """The convolution of canonical operands.
+
+    Args:
+        lhs: of shape `problem.input_shape`, float32.
+        rhs: of shape `problem.kernel_shape`, float32.
+        problem: what to compute; neither groups of the batch nor dilated or cropped inputs, one to three spatial axes.
+
+    Returns:
+        An array of shape `problem.output_shape`.
+    """
+    return _call(TARGET, problem.output_shape, {"onednn_conv_config": _configuration(problem)}, lhs, rhs)
+
+
+def product_of_columns(left: jax.Array, right: jax.Array) -> jax.Array:
+    """`left.T @ right`.
+
+    Args:
+        left: `[k, m]`, float32.
+        right: `[k, n]`, float32.
+    """
+    config = {"transpose_a": True, "transpose_b": False, "fusions": {}, "optimization_config": {}}
+    return _call(PRODUCT, (left.shape[1], right.shape[1]), {"onednn_matmul_config": config}, left, right)
+
+
+def _call(target: str, shape: tuple[int, ...], config: dict[str, Any], *operands: jax.Array) -> jax.Array:
+    # Version 2: the configuration is a plain string, as XLA's own passes would leave it.
+    result = jax.ShapeDtypeStruct(shape, np.float32)
+    call = jax.ffi.ffi_call(target, result, custom_call_api_version=2, legacy_backend_config=json.dumps(config))
+    made: jax.Array = call(*operands)
+    return made
+
+
+@functools.cache
+def _compiled_in() -> bool:
+    on_linux = (platform.system(), platform.machine()) == ("Linux", "x86_64")
+    return on_linux and importlib.metadata.version("jaxlib") in KNOWN
+
+
+def _configuration(problem: CanonicalConvolution) -> dict[str, Any]:
+    layout, rank = ConvLayout.canonical(problem.rank), str(problem.rank + 2)
+    data = {
+        "batch_dim": str(layout.input_batch),
+        "feature_dim": str(layout.input_feature),
+        "spatial_dims": _texts(layout.input_spatial),
+    }
+    kernel = {
+        "input_feature_dim": str(layout.kernel_input_feature),
+        "output_feature_dim": str(layout.kernel_output_feature),
+        "spatial_dims": _texts(layout.kernel_spatial),
+    }
+    window = {
+        "pad_left": _texts([low for low, _ in problem.padding]),
+        "pad_right": _texts([high for _, high in problem.padding]),
+        "strides": _texts(problem.strides),
+        "window_dilations": _texts(problem.window_dilation),
+    }
+    return {
+        "dims": rank,
+        "input": {"dims": rank, "data": data},
+        "kernel": {"dims": rank, "filter": kernel},
+        "output": {"dims": rank, "data": data},
+        "window": window,
+        "feature_groups": str(problem.feature_groups),
+    }
+
+
+def _texts(numbers: Sequence[int]) -> list[str]:
+    """Numbers as JSON has those of 64 bits."""
+    return [str(number) for number in numbers]

@@ -1,0 +1,58 @@
+"""A way to compute some convolutions, and what its parts cost on a CPU.
+
+The figures were measured with JAX 0.10 on two cores of an AMD Zen 5, inside `while` loops. Only their
+ratios matter: they decide between plans. All times are in microseconds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import jax
+
+from ipu_tf.device.convolution.problem import CanonicalConvolution
+
+#: Multiplications and additions in a microsecond, in the library's matrix products and convolutions.
+FLOPS = 200e3
+#: Bytes moved in a microsecond while they stay in the last-level cache, and once they do not.
+CACHED_BYTES = 20e3
+UNCACHED_BYTES = 3.5e3
+#: What stays in the cache while other arrays are there too.
+CACHE = 16e6
+#: Starting one operation.
+CALL = 3.0
+
+Solve = Callable[[jax.Array, jax.Array, CanonicalConvolution], jax.Array]
+Best = Callable[[CanonicalConvolution], float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """One way to compute convolutions.
+
+    Attributes:
+        name: how it is called in explanations.
+        why: when it pays, in a few words.
+        applies: whether a problem can be computed so. It must then be right.
+        cost: an estimate in microseconds, given what the best plan for a smaller problem costs.
+        emit: computes (input, kernel, problem) in canonical order, given how to compute smaller problems.
+        native: whether it calls code that programs kept on disk cannot call.
+    """
+
+    name: str
+    why: str
+    applies: Callable[[CanonicalConvolution], bool]
+    cost: Callable[[CanonicalConvolution, Best], float]
+    emit: Callable[[jax.Array, jax.Array, CanonicalConvolution, Solve], jax.Array]
+    native: bool = False
+
+
+def arithmetic(products: float, rate: float = FLOPS) -> float:
+    """The time of so many multiplications with an addition each."""
+    return CALL + 2 * products / rate
+
+
+def traffic(size: float) -> float:
+    """The time to write or copy an array of `size` bytes."""
+    return CALL + size / (CACHED_BYTES if size <= CACHE else UNCACHED_BYTES)

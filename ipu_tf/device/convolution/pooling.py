@@ -1,0 +1,164 @@
+"""Pooling and its gradients: reductions over windows, axis by axis.
+
+XLA:CPU scatters the gradients of max pooling one element at a time. Here a window's selected element is found
+along the last axis first, then among those found along the axis before it, and so on, and gradients go the
+same way back. A window of k x k elements so costs k + k passes over whole arrays, which are vectorised and cost
+the same inside of loops, whether windows overlap or not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from ipu_tf.device.convolution.pooling_axis import AxisWindows
+
+#: Windows longer than this along one axis are left to the library; the program would be long.
+LONGEST = 32
+
+Select = Literal["GE", "GT", "LE", "LT"]
+_COMPARE: dict[str, Callable[[jax.Array, jax.Array], jax.Array]] = {
+    "GE": lax.ge,
+    "GT": lax.gt,
+    "LE": lax.le,
+    "LT": lax.lt,
+}
+Reducer = Literal["max", "min", "add"]
+_REDUCE: dict[str, Callable[..., jax.Array]] = {"max": lax.max, "min": lax.min, "add": lax.add}
+Pairs = Sequence[tuple[int, int]]
+
+
+def select_and_scatter(
+    operand: jax.Array,
+    source: jax.Array,
+    init: jax.Array,
+    *,
+    window_dimensions: Sequence[int],
+    window_strides: Sequence[int],
+    padding: Pairs,
+    select: Select = "GE",
+) -> jax.Array:
+    """`stablehlo.select_and_scatter` whose scatter is an addition: the gradient of max pooling.
+
+    In each window of `operand` one element is selected, and the window's element of `source` is added to
+    the result there. Of elements that compare equal, "GE" and "LE" select the first in row-major order,
+    "GT" and "LT" the last. Which element of a window with NaNs is selected is not specified. Padding is
+    never selected.
+
+    Args:
+        operand: the array the windows slide over.
+        source: an element for each window, of the operand's type.
+        init: a scalar, what every element of the result starts from.
+        window_dimensions, window_strides, padding: one for each axis.
+        select: the comparison by which an element is kept against a later one.
+
+    Returns:
+        An array of the operand's shape.
+
+    Raises:
+        ValueError: the source's shape is not that of the windows.
+
+    Example:
+        >>> x, ones = jnp.array([3.0, 3.0, 1.0, 2.0]), jnp.ones(2)
+        >>> select_and_scatter(x, ones, jnp.float32(0), window_dimensions=(2,), window_strides=(2,),
+        ...     padding=((0, 0),))
+        Array([1., 0., 0., 1.], dtype=float32)
+    """
+    windows = _windows(operand.shape, window_dimensions, window_strides, padding)
+    counts = tuple(window.count for window in windows)
+    if source.shape != counts:
+        raise ValueError(
+            f"the source must have an element for each window, {counts}; received {source.shape}. Give it the "
+            "shape of the pooled array."
+        )
+    if 0 in counts:
+        return jnp.broadcast_to(init, operand.shape).astype(operand.dtype)
+    axes = [axis for axis, window in enumerate(windows) if not window.is_trivial]
+    found: list[jax.Array] = []
+    best = operand
+    for axis in reversed(axes):
+        best, place = lax.optimization_barrier(windows[axis].select(best, axis, _COMPARE[select]))
+        found.append(place)
+    for axis in axes:
+        source = lax.optimization_barrier(windows[axis].scatter(source, found.pop(), axis))
+    return source + init.astype(source.dtype)
+
+
+def reduce_window(
+    operand: jax.Array,
+    init: jax.Array,
+    reducer: Reducer,
+    *,
+    window_dimensions: Sequence[int],
+    window_strides: Sequence[int],
+    padding: Pairs,
+    base_dilation: Sequence[int] | None = None,
+    window_dilation: Sequence[int] | None = None,
+) -> jax.Array:
+    """`stablehlo.reduce_window` with one of three reducers: max, min or average pooling.
+
+    Sums of float16 and bfloat16 are kept in float32. Windows over a dilated operand, dilated windows and
+    windows longer than `LONGEST` are reduced by the library.
+
+    Args:
+        operand: the array the windows slide over.
+        init: a scalar, what each reduction starts from. Padding is not reduced.
+        reducer: "max", "min" or "add".
+        window_dimensions, window_strides, padding: one for each axis.
+        base_dilation, window_dilation: one for each axis; by default 1.
+
+    Returns:
+        An array with an element for each window.
+
+    Example:
+        >>> reduce_window(jnp.arange(4.0), jnp.float32(0), "add", window_dimensions=(2,),
+        ...     window_strides=(1,), padding=((0, 0),))
+        Array([1., 3., 5.], dtype=float32)
+    """
+    dilated = {1} != {1, *(base_dilation or ()), *(window_dilation or ())}
+    windows = _windows(operand.shape, window_dimensions, window_strides, padding)
+    long = max(window_dimensions, default=1) > LONGEST
+    if dilated or long or _identity(reducer, operand.dtype) is None or 0 in (w.count for w in windows):
+        return lax.reduce_window(
+            operand,
+            init,
+            _REDUCE[reducer],
+            window_dimensions,
+            window_strides,
+            tuple(padding),
+            base_dilation,
+            window_dilation,
+        )
+    return _reduce_by_axis(operand, init, reducer, windows)
+
+
+def _reduce_by_axis(operand: jax.Array, init: jax.Array, reducer: Reducer, windows: Sequence[AxisWindows]) -> jax.Array:
+    combine, identity = _REDUCE[reducer], np.array(_identity(reducer, operand.dtype), operand.dtype)
+    kept = np.float32 if reducer == "add" and operand.dtype in (jnp.float16, jnp.bfloat16) else operand.dtype
+    total = lax.pad(operand, identity, [(w.low, w.high, 0) for w in windows]).astype(kept)
+    for axis in reversed(range(operand.ndim)):
+        if not windows[axis].is_trivial:
+            total = lax.optimization_barrier(windows[axis].reduce(total, axis, combine))
+    return combine(total, jnp.broadcast_to(init.astype(kept), total.shape)).astype(operand.dtype)
+
+
+def _identity(reducer: Reducer, dtype: np.dtype) -> float | int | None:
+    """What changes no other element under the reducer; None for types that are left to the library."""
+    if jnp.issubdtype(dtype, jnp.floating):
+        return {"max": -math.inf, "min": math.inf, "add": 0.0}[reducer]
+    if jnp.issubdtype(dtype, jnp.integer):
+        limits = jnp.iinfo(dtype)
+        return {"max": limits.min, "min": limits.max, "add": 0}[reducer]
+    return None
+
+
+def _windows(shape: Sequence[int], sizes: Sequence[int], strides: Sequence[int], padding: Pairs) -> list[AxisWindows]:
+    """The windows along each axis."""
+    entries = zip(shape, sizes, strides, padding, strict=True)
+    return [AxisWindows(n, size, stride, *edges) for n, size, stride, edges in entries]

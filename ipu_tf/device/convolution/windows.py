@@ -1,0 +1,117 @@
+"""The input as its windows see it: strided slices, one for each tap, and the matrix of all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from ipu_tf.device.convolution.problem import CanonicalConvolution, Pairs
+
+#: Taps above which those along the first axis are written in a loop, for a shorter program.
+MOST_UNROLLED = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Windows:
+    """Windows over padded spatial axes. All tuples have one entry for each axis.
+
+    Attributes:
+        counts: how many windows there are.
+        steps: how far apart neighbouring windows begin.
+        taps: how many elements a window has.
+        dilation: how far apart these are.
+        padding: zeros before and after.
+    """
+
+    counts: tuple[int, ...]
+    steps: tuple[int, ...]
+    taps: tuple[int, ...]
+    dilation: tuple[int, ...]
+    padding: Pairs
+
+    @staticmethod
+    def of(problem: CanonicalConvolution) -> Windows:
+        """A window for each position of the result, a tap for each position of the kernel."""
+        return Windows(problem.output, problem.strides, problem.window, problem.window_dilation, problem.padding)
+
+    @staticmethod
+    def transposed(problem: CanonicalConvolution) -> Windows:
+        """A window for each position of the kernel, a tap for each position of the result."""
+        return Windows(problem.window, problem.window_dilation, problem.output, problem.strides, problem.padding)
+
+    def slices(self, array: jax.Array) -> Iterator[jax.Array]:
+        """For each tap, row-major, what it sees of (batch, *space, features): (batch, *counts, features)."""
+        array = pad_space(array, self.padding)
+        for tap in np.ndindex(*self.taps):
+            start = [t * d for t, d in zip(tap, self.dilation, strict=True)]
+            stop = [b + (c - 1) * s + 1 for b, c, s in zip(start, self.counts, self.steps, strict=True)]
+            yield lax.slice(array, (0, *start, 0), (array.shape[0], *stop, array.shape[-1]), (1, *self.steps, 1))
+
+    def patches(self, array: jax.Array, align: int = 1) -> jax.Array:
+        """(batch, *counts, taps * features): a row for each window, filled up to a multiple of `align`."""
+        columns = list(self._padded().slices(self._pad(array)))
+        width = math.prod(self.taps) * array.shape[-1]
+        if width % align:
+            columns.append(jnp.zeros((*columns[0].shape[:-1], -width % align), array.dtype))
+        return jnp.concatenate(columns, axis=-1) if len(columns) > 1 else columns[0]
+
+    def write_patches(self, array: jax.Array, rows: jax.Array) -> jax.Array:
+        """The same rows without filling, written over `rows`, which has their shape."""
+        array, features = self._pad(array), array.shape[-1]
+        inner = dataclasses.replace(self._padded(), taps=(1, *self.taps[1:]))
+        width, span = math.prod(inner.taps), (self.counts[0] - 1) * self.steps[0] + 1
+
+        def write(tap: int | jax.Array, rows: jax.Array) -> jax.Array:
+            seen = lax.dynamic_slice_in_dim(array, tap * self.dilation[0], span, 1)
+            for number, column in enumerate(inner.slices(seen)):
+                rows = lax.dynamic_update_slice_in_dim(rows, column, (tap * width + number) * features, -1)
+            return rows
+
+        if math.prod(self.taps) > MOST_UNROLLED:
+            return lax.fori_loop(0, self.taps[0], write, rows)
+        return functools.reduce(lambda written, tap: write(tap, written), range(self.taps[0]), rows)
+
+    def _padded(self) -> Windows:
+        """The same windows over an array already padded."""
+        return dataclasses.replace(self, padding=((0, 0),) * len(self.counts))
+
+    def _pad(self, array: jax.Array) -> jax.Array:
+        """The padded array, written out once and not again in each slice."""
+        return lax.optimization_barrier(pad_space(array, self.padding))
+
+
+def examples_first(lhs: jax.Array, rhs: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Both operands of a sum over examples, which are its features, in their order in memory: those first."""
+    return jnp.moveaxis(lhs, (0, -1), (-1, 0)), jnp.moveaxis(rhs, -2, 0)
+
+
+def pad_space(array: jax.Array, padding: Pairs, interior: tuple[int, ...] | None = None) -> jax.Array:
+    """(batch, *space, features) with zeros before, after and between the elements of its space."""
+    between = interior or (0,) * len(padding)
+    config = [(low, high, inside) for (low, high), inside in zip(padding, between, strict=True)]
+    if not any(any(entry) for entry in config):
+        return array
+    return lax.pad(array, np.zeros((), array.dtype), [(0, 0, 0), *config, (0, 0, 0)])
+
+
+def flat(array: jax.Array) -> jax.Array:
+    """All axes but the last as one."""
+    return array.reshape(-1, array.shape[-1])
+
+
+def product(left: jax.Array, right: jax.Array, axes: tuple[int, int], problem: CanonicalConvolution) -> jax.Array:
+    """The matrix product over one axis of each, with the problem's precision, in its accumulator's type."""
+    return lax.dot_general(
+        left,
+        right,
+        (((axes[0],), (axes[1],)), ((), ())),
+        precision=problem.precision,  # type: ignore[arg-type]
+        preferred_element_type=np.dtype(problem.accumulator),
+    )

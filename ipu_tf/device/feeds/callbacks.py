@@ -1,0 +1,109 @@
+"""Feeds reached from inside a running program: for queues used in a loop or branch deeper than a streamed loop.
+
+Ordered callbacks keep the order of elements. Replicas call the host together: what each gives is gathered first, the
+host answers all of them in their order, and each takes its own. An exception in one is kept, since JAX passes on only
+its text, and is raised where the program was run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.experimental import io_callback
+
+from ipu_tf.device.feeds import queues
+from ipu_tf.device.feeds.jax_effects import forget_effects, quiet_callbacks
+from ipu_tf.device.feeds.timeout import next_element
+from ipu_tf.device.program.program import Arrays, Types
+from ipu_tf.device.program.replicas import AXIS
+
+_lock = threading.Lock()
+_failures: list[BaseException] = []
+
+
+def dequeue(name: str, types: Types, replicas: int = 1) -> Arrays:
+    """The next element of an infeed, asked for by the running program."""
+
+    return call_host(lambda: next_element(queues.infeed(name)), types, replicas=replicas)
+
+
+def enqueue(name: str, row: Sequence[jax.Array], replicas: int = 1, given: jax.Array | None = None) -> None:
+    """One row for an outfeed, given by the running program; of several replicas, with an axis of replicas in front.
+
+    Args:
+        name: of the outfeed.
+        row: what this replica gives.
+        replicas: how many replicas give theirs.
+        given: whether there is a row, `bool[]`: it counts if any replica has one. There always is by default.
+    """
+
+    def give(there: np.ndarray, *values: np.ndarray) -> None:
+        queue = queues.outfeed(name)
+        if np.any(there):
+            queue.put(values if queue.last_only else [np.asarray(value)[None] for value in values], 1)
+
+    there = jnp.bool_(True) if given is None else given
+    # JAX takes no ordered call under its map over replicas. The iterations of a loop keep the order.
+    io_callback(give, None, *_of_all([there, *row], replicas), ordered=replicas == 1)
+
+
+def call_host(function: Callable[..., Sequence[Any]], types: Types, *operands: jax.Array, replicas: int = 1) -> Arrays:
+    """The results, of some shapes and dtypes, of a Python function that the running program calls, in its order.
+
+    Args:
+        function: takes one array an operand and gives one an entry of `types`. What it raises ends the program.
+        types: shape and dtype of each result.
+        *operands: what the program gives it.
+        replicas: how many replicas call it, each with values of its own; they have to share a device.
+    """
+
+    def answers(values: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+        if replicas == 1:
+            return tuple(np.asarray(result) for result in function(*values))
+        each = [function(*(value[replica] for value in values)) for replica in range(replicas)]
+        return tuple(np.stack(results) for results in zip(*each, strict=True))
+
+    def call(*values: Any) -> tuple[np.ndarray, ...]:
+        try:
+            return answers(tuple(map(np.asarray, values)))
+        except BaseException as error:
+            with _lock:
+                _failures.append(error)
+            raise
+
+    if replicas == 1:
+        return tuple(io_callback(call, types, *operands, ordered=True))
+    of_all = tuple(jax.ShapeDtypeStruct((replicas, *t.shape), t.dtype) for t in types)
+    results = io_callback(call, of_all, *_of_all(operands, replicas), ordered=False)
+    own = lax.axis_index(AXIS)
+    return tuple(lax.dynamic_index_in_dim(result, own, 0, keepdims=False) for result in results)
+
+
+def _of_all(values: Sequence[jax.Array], replicas: int) -> list[Any]:
+    """Every replica's values, `[replicas, *shape]`, which all of them share."""
+    return [value if replicas == 1 else lax.all_gather(value, AXIS) for value in values]
+
+
+@contextlib.contextmanager
+def failures_raised() -> Iterator[None]:
+    """Raises the exception of a callback that failed in it, in place of JAX's account of it."""
+    with _lock:
+        _failures.clear()
+    try:
+        with quiet_callbacks():
+            yield
+            jax.effects_barrier()
+    except Exception as error:
+        forget_effects()
+        with _lock:
+            failure = _failures.pop() if _failures else None
+        if failure is None:
+            raise
+        raise failure from error

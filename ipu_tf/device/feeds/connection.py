@@ -1,0 +1,158 @@
+"""Whether there is an IPU behind a device: without one, programs are compiled and not run.
+
+                compiles    execution
+ATTACHED           yes      runs
+PRE_COMPILE        yes      gives zeros
+COMPILE_ONLY       yes      is an error
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from ipu_tf.device.errors import DeviceError
+from ipu_tf.device.feeds import queues
+from ipu_tf.device.program.program import LoopPart, Program, StraightPart, Types
+from ipu_tf.device.program.replicas import AXIS
+
+
+class Connection(enum.Enum):
+    """What happens to programs after they are compiled."""
+
+    ATTACHED = "attached"
+    PRE_COMPILE = "pre-compile"
+    COMPILE_ONLY = "compile only"
+
+
+class CompileOnly(DeviceError):
+    """A program was to run on a device that only compiles."""
+
+    def __init__(self, program: str, ordinal: int) -> None:
+        super().__init__(
+            "Trying to run an executable on a device that was configured for compilation only. "
+            f"(The program '{program}' on /device:IPU:{ordinal} was compiled. Set `device_connection.type` to "
+            "ON_DEMAND or ALWAYS to run it, or to PRE_COMPILE for results that are zeros.)"
+        )
+
+
+Listener = Callable[[Program, int], None]
+
+_lock = threading.Lock()
+_now = Connection.ATTACHED
+_listeners: list[Listener] = []
+
+
+def connect(connection: Connection) -> None:
+    """Says what happens to programs from now on."""
+    global _now
+    _now = connection
+
+
+def current() -> Connection:
+    """What happens to programs now."""
+    return _now
+
+
+def attached() -> bool:
+    """Whether programs run."""
+    return _now is Connection.ATTACHED
+
+
+def on_pre_compiled(listener: Listener) -> Callable[[], None]:
+    """Has `listener(program, ordinal)` called for each program that is compiled without a device.
+
+    This is where an artifact is written: the listener gets the program whenever it would have run, so it has to know
+    itself which programs it has seen.
+
+    Returns:
+        A function that takes the listener out again.
+    """
+    with _lock:
+        _listeners.append(listener)
+
+    def remove() -> None:
+        with _lock:
+            if listener in _listeners:
+                _listeners.remove(listener)
+
+    return remove
+
+
+def pre_compiled(program: Program, ordinal: int) -> tuple[np.ndarray, ...]:
+    """What stands for the results of a program that cannot run, on a device that is not `attached`.
+
+    The program is traced as JAX would compile it, so that what cannot be compiled fails here as well.
+
+    Returns:
+        Zeros: new values of state with an axis of replicas in front where there are several, as executions give them.
+
+    Raises:
+        CompileOnly: where programs are only compiled.
+    """
+    types = result_types(program)
+    with _lock:
+        listeners = tuple(_listeners)
+    for listener in listeners:
+        listener(program, ordinal)
+    if _now is Connection.COMPILE_ONLY:
+        raise CompileOnly(program.name, ordinal)
+    _give_rows(program)
+    state = program.aliases if program.replicas > 1 else {}
+    return tuple(
+        np.zeros((program.replicas, *wanted.shape) if index in state else wanted.shape, wanted.dtype)
+        for index, wanted in enumerate(types)
+    )
+
+
+def _give_rows(program: Program) -> None:
+    """Leaves one row of zeros in each outfeed of a program, however many executions there were."""
+    axis = (program.replicas,) if program.replicas > 1 else ()
+    for part in program.parts:
+        for name, row in part.outfeeds.items():
+            queue = queues.outfeed(name)
+            queue.drain()
+            axes = axis if queue.last_only else (1, *axis)
+            queue.put([np.zeros((*axes, *wanted.shape), wanted.dtype) for wanted in row], 1)
+
+
+def result_types(program: Program) -> Types:
+    """The shapes and dtypes of a program's results, those of one replica, found by tracing it."""
+    types = dict(enumerate(program.parameters))
+    hidden = dict(program.hidden)
+    with jax.enable_x64(True):
+        for part in program.parts:
+            types |= (
+                _loop_types(part, types, hidden, program)
+                if isinstance(part, LoopPart)
+                else _straight_types(part, types, hidden, program)
+            )
+    return tuple(types[slot] for slot in program.results)
+
+
+def _straight_types(
+    part: StraightPart, types: Mapping[int, Any], hidden: Mapping[str, Any], program: Program
+) -> dict[int, Any]:
+    live = tuple(types[slot] for slot in part.live_in)
+    outputs, _, _ = _traced(program, part.run, live, dict(hidden), dict(part.infeeds))
+    return dict(zip(part.live_out, outputs, strict=True))
+
+
+def _loop_types(
+    part: LoopPart, types: Mapping[int, Any], hidden: Mapping[str, Any], program: Program
+) -> dict[int, Any]:
+    carry = tuple(types[slot] for slot in part.carry_in)
+    constants = tuple(types[slot] for slot in part.constants)
+    outputs, _, _ = _traced(program, part.step, carry, constants, dict(hidden), dict(part.infeeds))
+    return {slot: wanted for slot, wanted in zip(part.carry_out, outputs, strict=True) if slot is not None}
+
+
+def _traced(program: Program, function: Callable[..., Any], *arguments: Any) -> Any:
+    axes = [(AXIS, program.replicas)] if program.replicas > 1 else None
+    _, types = jax.make_jaxpr(function, axis_env=axes, return_shape=True)(*arguments)
+    return types

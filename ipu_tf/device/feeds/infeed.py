@@ -1,0 +1,123 @@
+"""The host's end of an infeed: a position in a stream of elements that persists over executions."""
+
+from __future__ import annotations
+
+import collections
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+import jax
+import numpy as np
+
+from ipu_tf.device.errors import ElementShapeError, InfeedExhausted
+from ipu_tf.device.feeds.staging import Staged
+from ipu_tf.device.program.program import Types
+
+Element = Sequence[np.ndarray]
+
+
+class Infeed:
+    """A named stream of elements.
+
+    Args:
+        name: unique in the process.
+        types: shape and dtype of each tensor of an element.
+        open_source: gives an iterator over elements from the start of the data.
+
+    Elements are handed out in order, each once; `give_back` returns those that a loop did not use.
+
+    Attributes:
+        replicas: how many replicas the programs have that take elements; None before the first.
+        may_block: whether somebody may have to wait for an element, for good even.
+    """
+
+    may_block = True
+
+    def __init__(self, name: str, types: Types, open_source: Callable[[], Iterator[Element]]) -> None:
+        self.name = name
+        self.types = types
+        self._shapes = tuple(wanted.shape for wanted in types)
+        self.replicas: int | None = None
+        self._open_source = open_source
+        self._lock = threading.RLock()
+        self._returned: collections.deque[Element] = collections.deque()
+        self._source: Iterator[Element] | None = None
+        self._taken = 0
+
+    def restart(self) -> None:
+        """Goes back to the start of the data."""
+        with self._lock:
+            self._returned.clear()
+            self._source = self._open_source()
+            self._taken = 0
+
+    @property
+    def taken(self) -> int:
+        """How many elements were handed out since the start of the data."""
+        return self._taken
+
+    def next(self) -> Element:
+        """The next element.
+
+        Raises:
+            InfeedExhausted: at the end of the data.
+        """
+        with self._lock:
+            if self._source is None:
+                self.restart()
+            assert self._source is not None
+            if self._returned:
+                element = self._returned.popleft()
+            else:
+                try:
+                    element = next(self._source)
+                except StopIteration:
+                    raise InfeedExhausted(self.name, self._taken) from None
+                self._check(element)
+            self._taken += 1
+            return element
+
+    def _check(self, element: Element) -> None:
+        # One comparison for each element: with small elements a step is over in tens of microseconds.
+        shapes = tuple([value.shape for value in element])
+        if shapes != self._shapes:
+            pairs = enumerate(zip(shapes, self._shapes, strict=True))
+            index, (shape, wanted) = next((i, pair) for i, pair in pairs if pair[0] != pair[1])
+            raise ElementShapeError(self.name, self._taken, index, wanted, shape)
+
+    def fill(self, buffers: tuple[np.ndarray, ...], count: int) -> Staged:
+        """Stacks the next elements into `count` rows of staging buffers; fewer, with the error, if the source ends.
+
+        A row holds one element, or one for each replica: `[capacity, replicas, *shape]`.
+        """
+        rows, replicas = self._rows(buffers)
+        for index in range(count * replicas):
+            try:
+                element = self.next()
+            except BaseException as error:  # noqa: B036 - handed on to the thread that runs the program
+                self._return(rows, range(index - index % replicas, index))
+                return Staged(buffers, index // replicas, error)
+            for row, value in zip(rows, element, strict=True):
+                row[index] = value
+        return Staged(buffers, count)
+
+    def give_back(self, staged: Staged, first: int) -> None:
+        """Returns the staged elements from row `first` on, for whoever asks next."""
+        rows, replicas = self._rows(staged.arrays)
+        self._return(rows, range(first * replicas, staged.count * replicas))
+
+    def _rows(self, buffers: tuple[np.ndarray, ...]) -> tuple[list[np.ndarray], int]:
+        """Staging buffers as one row an element, in the same memory; how many replicas they are for."""
+        rows = [_elements_of(buffer, wanted) for buffer, wanted in zip(buffers, self.types, strict=True)]
+        return rows, len(rows[0]) // len(buffers[0]) if len(buffers[0]) else 1
+
+    def _return(self, rows: list[np.ndarray], indices: range) -> None:
+        """Puts elements back in front of the stream."""
+        with self._lock:
+            self._returned.extendleft([np.array(row[index]) for row in rows] for index in reversed(indices))
+            self._taken -= len(indices)
+
+
+def _elements_of(buffer: np.ndarray, wanted: jax.ShapeDtypeStruct) -> np.ndarray:
+    """A staging buffer as one row an element, whatever the number of replicas; shares its memory."""
+    return buffer.reshape(-1, *wanted.shape) if buffer.ndim > len(wanted.shape) + 1 else buffer

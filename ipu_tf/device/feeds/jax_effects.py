@@ -1,0 +1,31 @@
+"""JAX's record of ordered effects, which a failed callback leaves behind poisoned.
+
+With `jax_compilation`, the files of the device that reach beyond JAX's public interface;
+`tests/project/test_private_api.py` watches them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+
+from jax._src import dispatch
+
+_CALLBACK_LOG = "jax._src.callback"
+
+
+@contextlib.contextmanager
+def quiet_callbacks() -> Iterator[None]:
+    """Within it, JAX does not log the traceback of a callback that fails: whoever runs the program raises it."""
+    log = logging.getLogger(_CALLBACK_LOG)
+    was, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = was
+
+
+def forget_effects() -> None:
+    """Drops what JAX remembers of ordered effects, so that a program that failed does not fail the next one too."""
+    dispatch.runtime_tokens.clear()

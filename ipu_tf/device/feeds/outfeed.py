@@ -1,0 +1,84 @@
+"""The host's end of an outfeed: rows that programs produced and nobody has taken yet."""
+
+from __future__ import annotations
+
+import collections
+import threading
+from collections.abc import Callable, Sequence
+
+import jax
+import numpy as np
+
+from ipu_tf.device.program.program import Types
+
+
+class Outfeed:
+    """A named queue of rows.
+
+    Args:
+        name: unique in the process.
+        last_only: keep only the newest row.
+
+    Attributes:
+        replicas: how many replicas the programs have that give rows; None before the first.
+        told: gets each block of rows, `[n, *shape]` arrays, when it is put; None for nobody.
+    """
+
+    def __init__(self, name: str, last_only: bool = False) -> None:
+        self.name = name
+        self.last_only = last_only
+        self.types: Types | None = None
+        self.replicas: int | None = None
+        self.told: Callable[[tuple[np.ndarray, ...]], None] | None = None
+        self._changed = threading.Condition()
+        self._blocks: collections.deque[tuple[np.ndarray, ...]] = collections.deque()
+
+    def put(self, rows: Sequence[jax.Array | np.ndarray], count: int) -> None:
+        """Adds a block of rows.
+
+        Args:
+            rows: one array for each tensor of a row: `[n, *shape]`, of which the first `count` rows count. A
+                `last_only` queue takes one row, without the leading dimension.
+            count: how many rows; 0 adds nothing.
+        """
+        if count == 0:
+            return
+        # A copy: the arrays may share memory with buffers that the device is going to reuse. Sliced on the host: JAX
+        # compiles a slice for each count.
+        block = tuple(np.array(array)[None] if self.last_only else np.asarray(array)[:count].copy() for array in rows)
+        with self._changed:
+            if self.last_only:
+                self._blocks.clear()
+            self._blocks.append(block)
+            self._changed.notify_all()
+        if self.told is not None:
+            self.told(block)
+
+    def __len__(self) -> int:
+        """How many rows wait."""
+        with self._changed:
+            return sum(len(block[0]) if block else 0 for block in self._blocks)
+
+    def drain(self) -> tuple[np.ndarray, ...] | None:
+        """All waiting rows, `[n, *shape]` each, oldest first; None if none was ever waiting now."""
+        with self._changed:
+            blocks = list(self._blocks)
+            self._blocks.clear()
+        if not blocks:
+            return None
+        return tuple(parts[0] if len(parts) == 1 else np.concatenate(parts) for parts in zip(*blocks, strict=True))
+
+    def pop(self) -> tuple[np.ndarray, ...] | None:
+        """The oldest waiting row, or None."""
+        with self._changed:
+            if not self._blocks:
+                return None
+            block = self._blocks.popleft()
+            if len(block[0]) > 1:
+                self._blocks.appendleft(tuple(array[1:] for array in block))
+            return tuple(array[0] for array in block)
+
+    def newest(self) -> tuple[np.ndarray, ...] | None:
+        """The newest row, which stays; None before the first."""
+        with self._changed:
+            return tuple(array[-1] for array in self._blocks[-1]) if self._blocks else None

@@ -1,0 +1,132 @@
+"""The queues of this process, by name: compiled programs name a queue, and find it here when they run."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
+
+from ipu_tf.device.errors import InfeedInUse, InfeedShared, OutfeedShared, UnknownQueue
+from ipu_tf.device.feeds.infeed import Infeed
+from ipu_tf.device.feeds.outfeed import Outfeed
+
+_lock = threading.Lock()
+_infeeds: dict[str, Infeed] = {}
+_outfeeds: dict[str, Outfeed] = {}
+_users: collections.Counter[str] = collections.Counter()
+"""How many running programs use each queue."""
+
+
+def add_infeed(infeed: Infeed) -> None:
+    """Makes an infeed known; a queue of the same name is replaced."""
+    with _lock:
+        _infeeds[infeed.name] = infeed
+
+
+def add_outfeed(outfeed: Outfeed) -> None:
+    """Makes an outfeed known; a queue of the same name is replaced."""
+    with _lock:
+        _outfeeds[outfeed.name] = outfeed
+
+
+def infeed(name: str) -> Infeed:
+    """The infeed of this name.
+
+    Raises:
+        UnknownQueue: if there is none.
+    """
+    with _lock:
+        if name not in _infeeds:
+            raise UnknownQueue("infeed", name)
+        return _infeeds[name]
+
+
+def outfeed(name: str) -> Outfeed:
+    """The outfeed of this name.
+
+    Raises:
+        UnknownQueue: if there is none.
+    """
+    with _lock:
+        if name not in _outfeeds:
+            raise UnknownQueue("outfeed", name)
+        return _outfeeds[name]
+
+
+def remove(name: str) -> bool:
+    """Forgets a queue; gives whether it existed.
+
+    Raises:
+        InfeedInUse: for an infeed of a program that runs.
+    """
+    with _lock:
+        if name in _infeeds and _users[name]:
+            raise InfeedInUse(name)
+        # An empty queue counts too, though it is false as a bool.
+        removed = (_infeeds.pop(name, None), _outfeeds.pop(name, None))
+        return any(queue is not None for queue in removed)
+
+
+def forget_replicas() -> None:
+    """Lets programs with any number of replicas use the queues, as if nothing had used them so far."""
+    with _lock:
+        queues: list[Infeed | Outfeed] = [*_infeeds.values(), *_outfeeds.values()]
+        for queue in queues:
+            queue.replicas = None
+
+
+@contextlib.contextmanager
+def used(names: Sequence[str], replicas: int) -> Iterator[None]:
+    """Within it, a program with so many replicas uses the queues of these names, as far as they exist.
+
+    Raises:
+        InfeedShared, OutfeedShared: if a program with another number of replicas used one of them before.
+    """
+    with _lock:
+        _check_replicas(names, replicas)
+        _users.update(names)
+    try:
+        yield
+    finally:
+        with _lock:
+            _users.subtract(names)
+
+
+def _check_replicas(names: Sequence[str], replicas: int) -> None:
+    """Checks how many replicas used some queues before; from now on it is `replicas`."""
+    infeeds = [_infeeds[name] for name in names if name in _infeeds]
+    outfeeds = [_outfeeds[name] for name in names if name in _outfeeds]
+    for source in infeeds:
+        if source.replicas not in (None, replicas):
+            raise InfeedShared(source.name, source.replicas, replicas)
+    for sink in outfeeds:
+        if sink.replicas not in (None, replicas):
+            raise OutfeedShared(sink.name, sink.replicas, replicas)
+    queues: list[Infeed | Outfeed] = [*infeeds, *outfeeds]
+    for queue in queues:
+        queue.replicas = replicas
+
+
+_running = threading.Condition()
+_programs = 0
+
+
+@contextlib.contextmanager
+def program_running() -> Iterator[None]:
+    """Within it, one more program is running."""
+    global _programs
+    with _running:
+        _programs += 1
+    try:
+        yield
+    finally:
+        with _running:
+            _programs -= 1
+            _running.notify_all()
+
+
+def wait_for_programs() -> None:
+    """Returns when no program is running."""
+    with _running:
+        _running.wait_for(lambda: _programs == 0)

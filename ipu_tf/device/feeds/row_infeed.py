@@ -1,0 +1,116 @@
+"""An infeed whose elements are rows of arrays in host memory: a whole chunk of them is gathered at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from ipu_tf.device.errors import InfeedExhausted
+from ipu_tf.device.feeds import synthetic
+from ipu_tf.device.feeds.infeed import Element, Infeed
+from ipu_tf.device.feeds.staging import Staged
+from ipu_tf.device.program.program import Types
+
+
+class RowOrder:
+    """Which rows make up which batch.
+
+    Args:
+        blocks: gives the indices of rows, in order, in vectors of any length.
+        batch: rows of a batch. Rows at the end that do not fill one are left out.
+    """
+
+    def __init__(self, blocks: Iterator[np.ndarray], batch: int) -> None:
+        self._blocks = blocks
+        self._batch = batch
+        self._left = np.empty(0, np.int64)
+
+    def take(self, batches: int) -> np.ndarray:
+        """The rows of the next batches, `[n, batch]`; n is smaller than asked for where the data ends."""
+        wanted = batches * self._batch
+        parts, have = [self._left], len(self._left)
+        while have < wanted:
+            block = next(self._blocks, None)
+            if block is None:
+                break
+            parts.append(block)
+            have += len(block)
+        rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        whole = min(wanted, have - have % self._batch)
+        self._left = rows[whole:]
+        return rows[:whole].reshape(-1, self._batch)
+
+    def put_back(self, batches: np.ndarray) -> None:
+        """Has these batches, `[n, batch]`, come next."""
+        self._left = np.concatenate([batches.reshape(-1), self._left])
+
+
+def batch_of(array: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Rows of an array, to be read only: where they lie next to each other in order, they are not copied.
+
+    >>> array = np.arange(5)
+    >>> batch_of(array, np.array([1, 2, 3])).base is array, batch_of(array, np.array([3, 1])).tolist()
+    (True, [3, 1])
+    """
+    first, size = int(rows[0]), len(rows)
+    return array[first : first + size] if np.array_equal(rows, np.arange(first, first + size)) else array[rows]
+
+
+class RowInfeed(Infeed):
+    """A named stream of batches of rows.
+
+    Args:
+        name: unique in the process.
+        types: shape and dtype of each tensor of an element, `[batch, ...]`.
+        arrays: one array for each, `[samples, ...]`, of that dtype.
+        order: which rows come when.
+        check: called before elements are taken; may raise.
+
+    >>> import jax
+    >>> order = RowOrder(iter([np.array([3, 1, 0]), np.array([2])]), batch=2)
+    >>> types = (jax.ShapeDtypeStruct((2,), np.float32),)
+    >>> infeed = RowInfeed("rows", types, (np.float32([0, 10, 20, 30]),), order, lambda: None)
+    >>> infeed.next()[0].tolist(), infeed.next()[0].tolist()
+    ([30.0, 10.0], [0.0, 20.0])
+    """
+
+    may_block = False
+
+    def __init__(
+        self, name: str, types: Types, arrays: Sequence[np.ndarray], order: RowOrder, check: Callable[[], None]
+    ) -> None:
+        super().__init__(name, types, self._one_by_one)
+        self._source = self._one_by_one()
+        self._arrays = arrays
+        self._order = order
+        self._check_first = check
+
+    def fill(self, buffers: tuple[np.ndarray, ...], count: int) -> Staged:
+        """As `Infeed.fill`, with one gathering of rows for each array."""
+        with self._lock:
+            if self._returned or synthetic.current().feeds:
+                return super().fill(buffers, count)
+            rows, replicas = self._rows(buffers)
+            try:
+                chosen = self._taken_rows(count * replicas)
+            except BaseException as error:  # noqa: B036 - handed on to the thread that runs the program
+                return Staged(buffers, 0, error)
+            steps = len(chosen) // replicas
+            whole = steps * replicas
+            self._order.put_back(chosen[whole:])
+            for row, array in zip(rows, self._arrays, strict=True):
+                out = row[:whole].reshape(-1, *array.shape[1:])
+                # Indices are those of samples; with mode="raise" numpy would fill a buffer of its own first.
+                np.take(array, chosen[:whole].reshape(-1), axis=0, out=out, mode="clip")
+            self._taken += whole
+            return Staged(buffers, steps, None if steps == count else InfeedExhausted(self.name, self._taken))
+
+    def _taken_rows(self, batches: int) -> np.ndarray:
+        self._check_first()
+        return self._order.take(batches)
+
+    def _one_by_one(self) -> Iterator[Element]:
+        while len(rows := self._taken_rows(1)):
+            element = tuple(batch_of(array, rows[0]) for array in self._arrays)
+            yield synthetic.infeed_element(element) if synthetic.current().feeds else element

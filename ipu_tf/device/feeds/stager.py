@@ -1,0 +1,104 @@
+"""Fills staging buffers from infeeds, in a thread of its own while the device is busy."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from types import TracebackType
+
+import numpy as np
+
+from ipu_tf.device.errors import InfeedStarved
+from ipu_tf.device.feeds import queues
+from ipu_tf.device.feeds.staging import Staged, stage_buffers
+from ipu_tf.device.feeds.timeout import Reading
+from ipu_tf.device.program.program import LoopPart
+from ipu_tf.device.program.replicas import Replicas
+
+
+@dataclasses.dataclass(frozen=True)
+class StagedChunk:
+    """What a chunk of a loop runs on.
+
+    Attributes:
+        staged: the elements of each infeed.
+        count: iterations that every infeed has an element for.
+        error: what ended an infeed early, if one did.
+    """
+
+    staged: dict[str, Staged]
+    count: int
+    error: BaseException | None
+
+
+class Stager:
+    """Stages chunks for one execution of a loop. A context manager: what it staged ahead goes back at its end.
+
+    It gives up on an infeed from which nothing comes: that chunk is empty and has an `InfeedStarved` as its error.
+
+    Args:
+        part: the loop.
+        capacity: most iterations of a chunk; the buffers may have room for more.
+        buffers: two sets of staging buffers to use in turn, from `make_buffers`.
+    """
+
+    def __init__(self, part: LoopPart, capacity: int, buffers: list[dict[str, tuple[np.ndarray, ...]]]) -> None:
+        self._infeeds = {name: queues.infeed(name) for name in part.infeeds}
+        self._capacity = capacity
+        self._buffers = buffers
+        self._turn = 0
+        self._reading: Reading[StagedChunk] | None = None
+
+    @staticmethod
+    def make_buffers(part: LoopPart, capacity: int, replicas: Replicas) -> list[dict[str, tuple[np.ndarray, ...]]]:
+        """Two sets of staging buffers for a loop."""
+        return [{name: stage_buffers(t, capacity, replicas) for name, t in part.infeeds.items()} for _ in range(2)]
+
+    def __enter__(self) -> Stager:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._reading is not None and not isinstance(error, KeyboardInterrupt):
+            with contextlib.suppress(InfeedStarved):
+                self._return(self._reading.result(), 0)
+
+    def take(self, count: int) -> StagedChunk:
+        """A chunk of at most `count` iterations: the one staged ahead if there is one, else staged now."""
+        if self._reading is None and not any(infeed.may_block for infeed in self._infeeds.values()):
+            return self._stage(count)
+        reading, self._reading = self._reading or self._started(count), None
+        try:
+            return reading.result()
+        except InfeedStarved as error:
+            # Should an element come after all, it is written where nobody looks: further executions use the list.
+            self._buffers[:] = [{n: tuple(map(np.empty_like, a)) for n, a in each.items()} for each in self._buffers]
+            return StagedChunk({name: Staged(a, 0) for name, a in self._buffers[0].items()}, 0, error)
+
+    def stage_ahead(self, count: int) -> None:
+        """Starts to stage the next chunk while the device runs the present one."""
+        if count > 0 and self._infeeds:
+            self._reading = self._started(count)
+
+    def give_back(self, chunk: StagedChunk, used: int) -> None:
+        """Returns the elements of iterations that the loop did not run."""
+        if used < chunk.count:
+            self._return(chunk, used)
+
+    def _started(self, count: int) -> Reading[StagedChunk]:
+        return Reading(list(self._infeeds.values()), self._stage, count)
+
+    def _stage(self, count: int) -> StagedChunk:
+        count = min(count, self._capacity)
+        buffers = self._buffers[self._turn]
+        self._turn = 1 - self._turn
+        staged = {name: infeed.fill(buffers[name], count) for name, infeed in self._infeeds.items()}
+        common = min((s.count for s in staged.values()), default=count)
+        for name, s in staged.items():
+            if s.count > common:
+                self._infeeds[name].give_back(s, common)
+        error = next((s.error for s in staged.values() if s.error is not None), None)
+        return StagedChunk({n: dataclasses.replace(s, count=common) for n, s in staged.items()}, common, error)
+
+    def _return(self, chunk: StagedChunk, first: int) -> None:
+        for name, staged in chunk.staged.items():
+            self._infeeds[name].give_back(staged, first)

@@ -1,0 +1,165 @@
+"""Synthetic data: what the device works on where no data comes from the host, and none goes back.
+
+TF_POPLAR_FLAGS asks for it, by category. The surface reads the flags and says here what holds now.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import jax
+import numpy as np
+
+from ipu_tf.device.program.program import Program
+
+Initializer = int | Literal["uniform", "normal"]
+
+_SEED = 5489  # any fixed number: synthetic data is the same in every process
+
+
+class Category(enum.Enum):
+    """A kind of data that moves between host and device."""
+
+    SEED = "seed"
+    INFEED = "infeed"
+    OUTFEED = "outfeed"
+    HOST_EMBEDDING = "hostembedding"
+    PARAMETERS = "parameters"
+
+
+@dataclasses.dataclass(frozen=True)
+class SyntheticData:
+    """What data is synthetic.
+
+    Attributes:
+        categories: for which kinds of data.
+        initializer: what synthetic tensors hold: a whole number everywhere, or random numbers, `uniform` over all
+            values of an integer and all positive values of a floating-point number, or `normal`, which gives whole
+            numbers the value 1.
+        null_feed: whether infeeds give zeros.
+    """
+
+    categories: frozenset[Category] = frozenset()
+    initializer: Initializer = 0
+    null_feed: bool = False
+
+    def uses(self, category: Category) -> bool:
+        """Whether data of this kind is synthetic."""
+        return category in self.categories
+
+    @property
+    def feeds(self) -> bool:
+        """Whether infeeds give the device something else than their data."""
+        return self.null_feed or self.uses(Category.INFEED)
+
+
+_NOTHING = SyntheticData()
+_now = _NOTHING
+
+
+def use(data: SyntheticData) -> None:
+    """Says what data is synthetic from now on."""
+    global _now
+    _now = data
+
+
+def current() -> SyntheticData:
+    """What data is synthetic now."""
+    return _now
+
+
+def uses(category: Category) -> bool:
+    """Whether data of this kind is synthetic now."""
+    return _now.uses(category)
+
+
+def infeed_elements(types: Sequence[jax.ShapeDtypeStruct], data: SyntheticData) -> Iterator[tuple[np.ndarray, ...]]:
+    """The elements of a synthetic infeed: always the same, without end."""
+    element = _element(tuple(types), data)
+    while True:
+        yield element
+
+
+def infeed_element(instead_of: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+    """The element that stands for one of an infeed's own, where infeeds are synthetic now."""
+    return _element(tuple(jax.ShapeDtypeStruct(array.shape, array.dtype) for array in instead_of), _now)
+
+
+@functools.lru_cache(maxsize=8)
+def _element(types: tuple[jax.ShapeDtypeStruct, ...], data: SyntheticData) -> tuple[np.ndarray, ...]:
+    return arrays(types, data.initializer if data.uses(Category.INFEED) else 0)
+
+
+def seed() -> np.ndarray | None:
+    """The seed of every execution, `uint32[2]`; None where seeds come from the host."""
+    if not _now.uses(Category.SEED):
+        return None
+    return arrays([jax.ShapeDtypeStruct((2,), np.dtype(np.uint32))], _now.initializer)[0]
+
+
+def parameters(given: Sequence[Any], program: Program) -> tuple[Any, ...]:
+    """The synthetic parameters of an execution; those that steer it are the host's."""
+    data = program.parameters[program.controls :]
+    return (*given[: program.controls], *arrays(data, _now.initializer))
+
+
+def results(computed: Sequence[Any], given: Sequence[Any], aliases: Mapping[int, int]) -> tuple[Any, ...]:
+    """The results that reach the host of an execution with synthetic parameters: none of those it computed.
+
+    Args:
+        computed: the execution's results.
+        given: the parameters that the host gave.
+        aliases: result index -> parameter index, where a result is the new value of a piece of state.
+
+    Returns:
+        Zeros, and for a piece of state what the host gave.
+    """
+    return tuple(
+        given[aliases[index]] if index in aliases else np.zeros(result.shape, result.dtype)
+        for index, result in enumerate(computed)
+    )
+
+
+def arrays(types: Sequence[jax.ShapeDtypeStruct], initializer: Initializer) -> tuple[np.ndarray, ...]:
+    """Arrays of the given shapes and dtypes, the same in every process.
+
+    Example:
+        >>> arrays([jax.ShapeDtypeStruct((2,), np.dtype(np.int32))], 7)[0].tolist()
+        [7, 7]
+    """
+    generator = np.random.default_rng(_SEED)
+    return tuple(_array(wanted, initializer, generator) for wanted in types)
+
+
+def _array(wanted: jax.ShapeDtypeStruct, initializer: Initializer, generator: np.random.Generator) -> np.ndarray:
+    shape, dtype = wanted.shape, np.dtype(wanted.dtype)
+    whole = dtype.kind in "iub"
+    if initializer == "normal":
+        return np.ones(shape, dtype) if whole else generator.standard_normal(shape).astype(dtype)
+    if initializer == "uniform":
+        return _uniform(shape, dtype, generator)
+    # As in C, a number that the dtype does not have wraps around.
+    return np.full(shape, initializer != 0 if dtype.kind == "b" else _wrapped(initializer, dtype), dtype)
+
+
+def _wrapped(number: int, dtype: np.dtype) -> int:
+    if dtype.kind not in "iu":
+        return number
+    bits = 8 * dtype.itemsize
+    number %= 1 << bits
+    return number - (1 << bits) if dtype.kind == "i" and number >= 1 << (bits - 1) else number
+
+
+def _uniform(shape: tuple[int, ...], dtype: np.dtype, generator: np.random.Generator) -> np.ndarray:
+    if dtype.kind == "b":
+        return generator.integers(0, 2, shape).astype(dtype)
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        return generator.integers(limits.min, limits.max, shape, dtype=dtype, endpoint=True)
+    floats = jax.numpy.finfo(dtype)
+    low, high = float(floats.tiny), float(floats.max)
+    return (low + generator.random(shape) * (high - low)).astype(dtype)

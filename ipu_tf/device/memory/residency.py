@@ -1,0 +1,203 @@
+"""Variables stay on the device between executions, and come back to the host when it wants them.
+
+    host variable --acquire--> device buffer --execution--> new buffer (dirty) --flush--> host variable
+
+Before an execution each variable's host memory is asked whether it changed since the last exchange; if it did, the
+host wins and the value is uploaded, otherwise the device's buffer is used as it is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+
+from ipu_tf.device.counters import COUNTERS
+from ipu_tf.device.feeds.staging import aligned_empty
+from ipu_tf.device.program.replicas import Replicas
+
+ONE = Replicas()
+"""A program without replicas."""
+
+
+Snapshot = tuple[np.ndarray, Any]
+"""A variable's present value as a view without a copy, and an object that keeps that memory from being reused.
+
+As long as the object lives, a write to the variable must show as a view at another address.
+"""
+
+
+class HostVariable(Protocol):
+    """The host's side of a variable. Those of one `Residency` are of one class: asking all at once costs less."""
+
+    @staticmethod
+    def snapshots(variables: Sequence[Any]) -> Sequence[Snapshot]:
+        """A snapshot of each variable."""
+        ...
+
+    @staticmethod
+    def write_all(variables: Sequence[Any], values: Sequence[np.ndarray]) -> None:
+        """Replaces the value of each variable. The arrays may be kept: they are not changed afterwards."""
+        ...
+
+
+@dataclasses.dataclass
+class _Resident:
+    variable: weakref.ref[Any]
+    buffer: jax.Array
+    replicas: Replicas
+    address: int
+    anchor: Any
+    dirty: bool = False
+
+
+class Residency:
+    """The device-side buffers of host variables. The process has one, `RESIDENCY`."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._residents: dict[int, _Resident] = {}
+
+    def acquire_all(
+        self, variables: Sequence[HostVariable], replicas: Replicas = ONE, homes: Sequence[Replicas | None] = ()
+    ) -> list[jax.Array]:
+        """The variables' buffers on the device, uploaded where the host changed them.
+
+        With several replicas each has a leading axis of replicas: each keeps a value of its own. A program with another
+        number of replicas than the last starts them all from replica 0.
+
+        Args:
+            variables: the variables.
+            replicas: of the program that wants them.
+            homes: for each variable the replicas on the JAX devices to have it on; None for those that the program
+                runs on otherwise. Empty for None everywhere.
+        """
+        with self._lock:
+            where = frozenset(replicas.where())
+            rows = zip(variables, homes or [None] * len(variables), _snapshots(variables), strict=True)
+            return [self._acquire(variable, replicas, home, where, seen) for variable, home, seen in rows]
+
+    def _acquire(
+        self, variable: HostVariable, replicas: Replicas, home: Replicas | None, where: frozenset[Any], seen: Snapshot
+    ) -> jax.Array:
+        """One variable's buffer.
+
+        Args:
+            variable: the variable.
+            replicas: of the program.
+            home: as for `acquire_all`.
+            where: the JAX devices that the program runs on otherwise.
+            seen: a snapshot of the variable taken just now.
+        """
+        resident = self._residents.get(id(variable))
+        if resident is not None and resident.address == _address(seen) and not resident.buffer.is_deleted():
+            if resident.replicas is replicas or resident.replicas == replicas:
+                if resident.buffer.devices() != (frozenset(home.where()) if home else where):
+                    resident.buffer = _moved(resident.buffer, home or replicas)
+                return resident.buffer
+            self.flush([variable])
+            (seen,) = _snapshots([variable])
+        with jax.enable_x64(True):
+            view, place = seen[0], home or replicas
+            one = replicas.count == 1
+            buffer = place.place(_own_copy(view), 0) if one else place.spread(view, view.shape)
+        COUNTERS.count_upload()
+        reference = self._reference(variable)
+        self._residents[id(variable)] = _Resident(reference, buffer, replicas, _address(seen), seen[1])
+        return buffer
+
+    def commit(self, variable: HostVariable, buffer: jax.Array) -> None:
+        """Keeps the variable's new value, which an execution produced. After `flush` the host sees replica 0's."""
+        with self._lock:
+            resident = self._residents[id(variable)]
+            resident.buffer, resident.dirty = buffer, True
+
+    def flush(self, variables: Iterable[HostVariable] | None = None) -> None:
+        """Writes new values back to the host: of these variables, or of all.
+
+        Variables whose buffers an execution has taken over, which is still under way, keep the host's value till then.
+        """
+        with self._lock:
+            wanted = self._residents if variables is None else map(id, variables)
+            dirty = [pair for pair in map(self._dirty, list(wanted)) if pair is not None]
+            # A value that the host wrote while the device's was not read back yet is the newer one.
+            seen = _snapshots([variable for _, variable in dirty])
+            older = [pair for pair, now in zip(dirty, seen, strict=True) if pair[0].address == _address(now)]
+            self._write([resident for resident, _ in older], [variable for _, variable in older])
+            for resident, _ in dirty:
+                resident.dirty = False
+
+    def _dirty(self, key: int) -> tuple[_Resident, HostVariable] | None:
+        """A variable, if it has a new value on the device."""
+        resident = self._residents.get(key)
+        variable = resident.variable() if resident is not None else None
+        if resident is None or variable is None or not resident.dirty or resident.buffer.is_deleted():
+            return None
+        return resident, variable
+
+    @staticmethod
+    def _write(residents: Sequence[_Resident], variables: Sequence[HostVariable]) -> None:
+        if not variables:
+            return
+        values = [np.array(resident.replicas.first(resident.buffer)) for resident in residents]
+        type(variables[0]).write_all(variables, values)
+        for resident, seen in zip(residents, _snapshots(variables), strict=True):
+            resident.address, resident.anchor = _address(seen), seen[1]
+
+    def forget(self, variables: Iterable[HostVariable] | None = None) -> None:
+        """Drops buffers, of these variables or of all, with whatever the host has not seen."""
+        with self._lock:
+            if variables is None:
+                self._residents.clear()
+                return
+            for variable in variables:
+                self._residents.pop(id(variable), None)
+
+    def recover(self, variables: Iterable[HostVariable]) -> None:
+        """After an execution that failed: keeps the variables' values if all are still there, else drops them all.
+
+        Dropping all of them leaves the host's values, which belong together.
+        """
+        with self._lock:
+            variables = list(variables)
+            residents = [self._residents[id(v)] for v in variables if id(v) in self._residents]
+            if any(resident.buffer.is_deleted() for resident in residents):
+                self.forget(variables)
+            else:
+                self.flush(variables)
+
+    def __len__(self) -> int:
+        """How many variables have a buffer on the device."""
+        return len(self._residents)
+
+    def _reference(self, variable: HostVariable) -> weakref.ref[Any]:
+        key = id(variable)
+        return weakref.ref(variable, lambda _: self._residents.pop(key, None))
+
+
+def _snapshots(variables: Sequence[HostVariable]) -> Sequence[Snapshot]:
+    return type(variables[0]).snapshots(variables) if variables else ()
+
+
+def _address(seen: Snapshot) -> int:
+    return seen[0].ctypes.data
+
+
+def _moved(buffer: jax.Array, replicas: Replicas) -> jax.Array:
+    """A buffer on the devices that replicas run on."""
+    return dataclasses.replace(replicas, devices=replicas.where()).place(buffer, 0)
+
+
+def _own_copy(view: np.ndarray) -> np.ndarray:
+    """A copy that the device may take over: the host's memory is never donated."""
+    copy = aligned_empty(view.shape, view.dtype)
+    copy[...] = view
+    return copy
+
+
+RESIDENCY = Residency()

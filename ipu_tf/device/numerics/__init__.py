@@ -1,0 +1,1 @@
+"""Arithmetic as an IPU has it: half precision, stochastic rounding, random bits, floating-point exceptions."""

@@ -1,0 +1,7 @@
+"""What the device runs, as frozen data: programs and their parts, pipeline stages, replicas.
+
+    Program = parts in order: StraightPart | LoopPart (streams feeds; may be a pipeline of stages)
+
+Enters: from `lowering`, functions of JAX arrays with their shapes. Leaves: to `device.run`.
+Start with `program`.
+"""

@@ -1,0 +1,167 @@
+"""What the device runs: a program as frozen data. Front ends make programs; `Executable` runs them.
+
+A program works on numbered slots. Its parameters fill the first ones; each part reads some slots and fills others;
+its results are slots too. Hidden state, such as the seed of stateful random ops, travels beside the slots.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+if TYPE_CHECKING:
+    from ipu_tf.device.program.stage_program import StageProgram
+
+Types = tuple[jax.ShapeDtypeStruct, ...]
+Arrays = tuple[jax.Array, ...]
+Hidden = dict[str, jax.Array]
+Rows = dict[str, Arrays]
+"""One element for each queue, by the queue's name."""
+
+
+def bytes_of(types: Types) -> int:
+    """Bytes of arrays of these types."""
+    return sum(math.prod(each.shape) * np.dtype(each.dtype).itemsize for each in types)
+
+
+@dataclasses.dataclass(frozen=True)
+class StraightPart:
+    """Runs once.
+
+    Attributes:
+        run: `(live, hidden, elements) -> (live_out, hidden, rows)`, traceable by JAX.
+        live_in: slots it reads, in the order `run` wants them.
+        live_out: slots it fills, in the order `run` gives them.
+        infeeds: element types of the infeeds it takes one element from.
+        outfeeds: row types of the outfeeds it gives one row to.
+    """
+
+    run: Callable[[Arrays, Hidden, Rows], tuple[Arrays, Hidden, Rows]]
+    live_in: tuple[int, ...]
+    live_out: tuple[int, ...]
+    infeeds: Mapping[str, Types] = dataclasses.field(default_factory=dict)
+    outfeeds: Mapping[str, Types] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class LoopPart:
+    """A loop whose infeeds are staged in chunks by the host.
+
+    Attributes:
+        step: `(carry, constants, hidden, elements) -> (carry, hidden, rows)`, traceable by JAX.
+        goes_on: `(carry, constants) -> bool array`, the loop's condition, traceable by JAX.
+        trip_count: from the initial carry to the number of iterations; None for a data-dependent loop.
+        carry_in: slots of the initial carried values; a slot may occur twice.
+        constants: slots of values the loop reads but does not carry.
+        carry_out: slots for the final carried values; None for one that nobody reads.
+        infeeds: element types of the infeeds it takes one element from in each iteration.
+        outfeeds: row types of the outfeeds it gives one row to in each iteration.
+        sometimes: outfeeds that not every iteration gives a row to; `step` gives for each a flag, then the row.
+        mini_batches: numbers of mini-batches that gradients are accumulated over; each has to divide the number of
+            iterations.
+        most_steps: most iterations of a chunk, and so of the rows that outfeeds get at a time; None for as many as fit.
+        lengths_vary: whether executions of one iteration and of several share one compiled function.
+        stages: the loop cut into the stages of its pipeline; why it cannot be, if so; None for a loop of no pipeline.
+    """
+
+    step: Callable[[Arrays, Arrays, Hidden, Rows], tuple[Arrays, Hidden, Rows]]
+    goes_on: Callable[[Arrays, Arrays], jax.Array]
+    trip_count: Callable[[Sequence[Any]], int] | None
+    carry_in: tuple[int, ...]
+    constants: tuple[int, ...]
+    carry_out: tuple[int | None, ...]
+    infeeds: Mapping[str, Types] = dataclasses.field(default_factory=dict)
+    outfeeds: Mapping[str, Types] = dataclasses.field(default_factory=dict)
+    sometimes: frozenset[str] = frozenset()
+    mini_batches: tuple[int, ...] = ()
+    most_steps: int | None = None
+    lengths_vary: bool = False
+    stages: StageProgram | str | None = None
+
+    @functools.cached_property
+    def row_bytes(self) -> int:
+        """Bytes that one iteration takes from, and gives to, queues."""
+        return sum(map(bytes_of, (*self.infeeds.values(), *self.outfeeds.values())))
+
+    @property
+    def live_in(self) -> tuple[int, ...]:
+        """Every slot the loop reads."""
+        return tuple(dict.fromkeys(self.carry_in + self.constants))
+
+    @property
+    def live_out(self) -> tuple[int, ...]:
+        """Every slot the loop fills."""
+        return tuple(slot for slot in self.carry_out if slot is not None)
+
+
+Part = StraightPart | LoopPart
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A program for the device.
+
+    Attributes:
+        name: for errors and reports.
+        parameters: shape and dtype of every parameter; parameter i is slot i.
+        parts: what to run, in order.
+        results: slots of the results.
+        aliases: result index -> parameter index, where a result is the new value of a piece of state. The buffers
+            of such parameters are given up to the execution (donated).
+        hidden: the pieces of hidden state it threads through its control flow; see `ipu_tf.device.memory.hidden_state`.
+        replicas: how many replicas it was built for. Shapes here are those of one replica.
+        controls: how many parameters, the first ones, steer the execution and are no data of the user's.
+        uses_callbacks: whether the running program calls back to the host for feeds; such programs donate nothing,
+            so that state survives an infeed that fails.
+        called_back: the queues that it reaches by such calls.
+        checked: the operations that are checked for floating-point exceptions, by TensorFlow's names for them; see
+            `ipu_tf.device.numerics.exceptions`. Programs with such donate nothing, so that state survives an exception.
+    """
+
+    name: str
+    parameters: Types
+    parts: tuple[Part, ...]
+    results: tuple[int, ...]
+    aliases: Mapping[int, int]
+    hidden: Mapping[str, jax.ShapeDtypeStruct] = dataclasses.field(default_factory=dict)
+    replicas: int = 1
+    controls: int = 0
+    uses_callbacks: bool = False
+    called_back: tuple[str, ...] = ()
+    checked: tuple[str, ...] = ()
+
+    @property
+    def infeeds(self) -> tuple[str, ...]:
+        """Names of the staged infeeds."""
+        return tuple(dict.fromkeys(name for part in self.parts for name in part.infeeds))
+
+    @property
+    def outfeeds(self) -> tuple[str, ...]:
+        """Names of the staged outfeeds."""
+        return tuple(dict.fromkeys(name for part in self.parts for name in part.outfeeds))
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """Names of all the queues it uses."""
+        return tuple(dict.fromkeys((*self.infeeds, *self.outfeeds, *self.called_back)))
+
+    def dying_slots(self, index: int) -> frozenset[int]:
+        """Slots that part `index` is the last to read and whose buffers it may therefore take over."""
+        return self._dying[index]
+
+    @functools.cached_property
+    def _dying(self) -> tuple[frozenset[int], ...]:
+        return tuple(self._dying_slots(index) for index in range(len(self.parts)))
+
+    def _dying_slots(self, index: int) -> frozenset[int]:
+        if self.uses_callbacks or self.checked:
+            return frozenset()
+        later = {slot for part in self.parts[index + 1 :] for slot in part.live_in} | set(self.results)
+        kept = later | (set(range(len(self.parameters))) - set(self.aliases.values()))
+        return frozenset(self.parts[index].live_in) - kept

@@ -1,0 +1,75 @@
+"""The arrays of one execution, and who may take over their buffers."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ipu_tf.device.program.program import Arrays, LoopPart, Program
+
+
+class Slots:
+    """The slots of one execution of a program.
+
+    Args:
+        program: the program.
+        parameters: its parameters, which fill the first slots.
+    """
+
+    def __init__(self, program: Program, parameters: Sequence[Any]) -> None:
+        self._program = program
+        self._arrays: dict[int, Any] = dict(enumerate(parameters))
+
+    def results(self) -> Arrays:
+        """The program's results."""
+        arrays = [self._arrays[slot] for slot in self._program.results]
+        return tuple([array if isinstance(array, jax.Array) else jnp.asarray(array) for array in arrays])
+
+    def read(self, slots: Sequence[int]) -> tuple[Any, ...]:
+        """The arrays in some slots."""
+        return tuple(self._arrays[slot] for slot in slots)
+
+    def fill(self, slots: Sequence[int | None], arrays: Sequence[Any]) -> None:
+        """Puts arrays into slots; None drops one."""
+        self._arrays.update((s, a) for s, a in zip(slots, arrays, strict=True) if s is not None)
+
+    def take(self, index: int) -> tuple[dict[int, Any], dict[int, Any]]:
+        """The arrays that part `index` reads: those whose buffers it takes over, and those it must leave."""
+        dying = self._program.dying_slots(index)
+        live = {slot: self._arrays[slot] for slot in self._program.parts[index].live_in}
+        alone = self._alone()
+        taken = {slot: array for slot, array in live.items() if slot in dying and slot in alone}
+        for slot in taken:
+            del self._arrays[slot]
+        return taken, {slot: array for slot, array in live.items() if slot not in taken}
+
+    def take_carry(self, index: int, part: LoopPart, replaced: Collection[int] | None = None) -> Arrays:
+        """The initial carry of a loop as buffers of its own: taken over where possible, else copied.
+
+        Args:
+            index: which part.
+            part: that part.
+            replaced: positions in the carry that need buffers of their own; all by default.
+        """
+        dying = self._program.dying_slots(index) - set(part.constants)
+        alone, uses = self._alone(), collections.Counter(part.carry_in)
+        carry: list[jax.Array] = []
+        for position, slot in enumerate(part.carry_in):
+            array = self._arrays[slot]
+            if replaced is not None and position not in replaced:
+                carry.append(array)
+                continue
+            # A number of numpy's gets its buffer in the call, sooner than here.
+            own = isinstance(array, np.generic) or (slot in dying and slot in alone and uses[slot] == 1)
+            carry.append(array if own else jnp.array(array, copy=True))
+        return tuple(carry)
+
+    def _alone(self) -> set[int]:
+        """The slots whose JAX array no other slot holds as well."""
+        holders = collections.Counter(map(id, self._arrays.values()))
+        return {s for s, array in self._arrays.items() if isinstance(array, jax.Array) and holders[id(array)] == 1}

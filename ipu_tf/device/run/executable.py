@@ -1,0 +1,197 @@
+"""Runs programs: compiles each part once, feeds it, and counts what ran."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from ipu_tf.device.cache import executable_cache
+from ipu_tf.device.counters import COUNTERS
+from ipu_tf.device.feeds import callbacks, connection, queues, synthetic
+from ipu_tf.device.feeds.timeout import next_element
+from ipu_tf.device.files import artifacts
+from ipu_tf.device.memory import hidden_state as hidden
+from ipu_tf.device.memory.host_memory import compiler_options, keep_freed_memory
+from ipu_tf.device.numerics.exceptions import EXCEPTIONS, check_exceptions
+from ipu_tf.device.program.program import Arrays, Hidden, Program, StraightPart
+from ipu_tf.device.program.replicas import Replicas, replicas
+from ipu_tf.device.program.slots import Slots
+from ipu_tf.device.run import pre_compile
+from ipu_tf.device.run.loop_run import LoopRun
+from ipu_tf.device.run.pipeline_engine import PipelineRun
+from ipu_tf.device.run.pipeline_placement import parameter_homes, stage_places, together
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What an execution gave.
+
+    Attributes:
+        results: the program's results, on the device. After an error: those of the last complete iteration. New values
+            of state have a leading axis of replicas where there are several; other results are those of replica 0.
+        steps: loop iterations that ran.
+        error: what ended the execution early, or None.
+    """
+
+    results: Arrays
+    steps: int
+    error: BaseException | None = None
+
+
+class Executable:
+    """A program made ready to run; compiled parts are kept for further executions.
+
+    Args:
+        program: the program.
+        ordinal: the `/device:IPU:<ordinal>` it runs on, whose seed it draws from.
+    """
+
+    def __init__(self, program: Program, ordinal: int = 0) -> None:
+        keep_freed_memory()
+        self.program = program
+        self.ordinal = ordinal
+        self.replicas: Replicas = replicas(program.replicas, together=program.uses_callbacks)
+        self._kept: dict[Any, Any] = {}
+        self._saved: set[Path] = set()
+        self._cached: list[executable_cache.CachedFunction] = []
+        self._lock = threading.Lock()
+        self._shapes_seen: set[tuple[int, ...]] = set()
+
+    def run(self, parameters: Sequence[Any]) -> Outcome:
+        """Executes the program.
+
+        Args:
+            parameters: one array for each parameter, of its shape and dtype, which every replica starts from; or one
+                with a leading axis of replicas. JAX arrays among those that `program.aliases` names are given up.
+
+        Raises:
+            UnknownQueue: a queue that the program uses was deleted.
+            InfeedShared, OutfeedShared: a program with another number of replicas uses such a queue too.
+            CompileOnly: the device only compiles.
+        """
+        with self._lock, queues.program_running(), jax.enable_x64(True):
+            artifacts.save(self.program, self._saved)
+            if not connection.attached():
+                pre_compile.fill_cache(self, parameters)
+                return Outcome(self._placed(connection.pre_compiled(self.program, self.ordinal)), 0)
+            if not synthetic.uses(synthetic.Category.PARAMETERS):
+                return self._run_heard(parameters)
+            return self._run_synthetic(parameters)
+
+    def _run_synthetic(self, parameters: Sequence[Any]) -> Outcome:
+        """Runs on parameters that do not come from the host; nothing of the results goes back there."""
+        outcome = self._run_heard(synthetic.parameters(parameters, self.program))
+        given = [self.replicas.spread(p, t.shape) for p, t in zip(parameters, self.program.parameters, strict=True)]
+        results = synthetic.results(outcome.results, given, self.program.aliases)
+        return dataclasses.replace(outcome, results=self._placed(results))
+
+    def _placed(self, results: Sequence[Any]) -> Arrays:
+        """Results that the device did not compute, where those would be that it did."""
+        several = self.program.aliases if self.replicas.count > 1 else {}
+        return tuple(self.replicas.place(r, 0) if i in several else jax.device_put(r) for i, r in enumerate(results))
+
+    def _run_heard(self, parameters: Sequence[Any]) -> Outcome:
+        with queues.used(self.program.queues, self.replicas.count):
+            if not self.program.uses_callbacks:
+                return self._run(parameters)
+            with callbacks.failures_raised():
+                return self._run(parameters)
+
+    def _run(self, parameters: Sequence[Any]) -> Outcome:
+        slots = Slots(self.program, self._spread(parameters))
+        state = hidden.initial(self.program.hidden, self.ordinal, self.replicas)
+        steps, error, capacities = 0, None, []
+        for index, part in enumerate(self.program.parts):
+            if isinstance(part, StraightPart):
+                state = self._run_straight(index, part, slots, state)
+                continue
+            places = stage_places(part, self.program)
+            if places:
+                loop: LoopRun | PipelineRun = PipelineRun(self, index, part, slots, state, places)
+            else:
+                loop = LoopRun(self, index, part, slots, state)
+            state, ran, stop = loop.run(stopped=error is not None)
+            error = error or stop
+            steps += ran
+            capacities.append(loop.capacity)
+        if EXCEPTIONS in state:
+            check_exceptions(np.asarray(state[EXCEPTIONS]), self.program.checked)
+        aliases = self.program.aliases
+        results = tuple(r if i in aliases else self.replicas.first(r) for i, r in enumerate(slots.results()))
+        jax.block_until_ready(results)
+        self._count(tuple(capacities), steps)
+        return Outcome(results, steps, error)
+
+    def _spread(self, parameters: Sequence[Any]) -> Sequence[Any]:
+        """Parameters on every replica, each where it lives."""
+        if self.replicas.count == 1:
+            return parameters
+        wanted = zip(parameters, self.program.parameters, self.homes(), strict=True)
+        return [(home or self.replicas).spread(p, t.shape) for p, t, home in wanted]
+
+    def _run_straight(self, index: int, part: StraightPart, slots: Slots, state: Hidden) -> Hidden:
+        elements = {name: self._element(name) for name in part.infeeds}
+        taken, kept = together(slots.take(index), self.replicas)
+        outputs, state, rows = self.straight_function(index, part)(taken, kept, state, elements)
+        slots.fill(part.live_out, outputs)
+        for name, row in rows.items():
+            queue = queues.outfeed(name)
+            queue.put(row if queue.last_only else [np.asarray(array)[None] for array in row], 1)
+        return state
+
+    def homes(self) -> tuple[Replicas | None, ...]:
+        """For each parameter the replicas on the JAX devices that it lives on; None for those of the whole program."""
+        if not connection.attached():
+            return (None,) * len(self.program.parameters)
+        return parameter_homes(self.program)
+
+    def straight_function(self, index: int, part: StraightPart) -> Any:
+        """The compiled function of a part that runs once: `(taken, kept, hidden, elements)`."""
+        axes = hidden.replica_axes(self.program.hidden)
+        over = self.replicas.over
+        return self.compiled(index, lambda: over(_straight_function(part), (0, 0, axes, 0), (0, axes, 0)), donate=(0,))
+
+    def _element(self, name: str) -> Arrays:
+        """The next element of an infeed on the device: one for each replica."""
+        if self.replicas.count == 1:
+            return tuple(jax.device_put(array) for array in next_element(queues.infeed(name)))
+        elements = [next_element(queues.infeed(name)) for _ in range(self.replicas.count)]
+        return tuple(self.replicas.place(np.stack(arrays), 0) for arrays in zip(*elements, strict=True))
+
+    def compiled(self, key: Any, make: Callable[[], Any], donate: tuple[int, ...]) -> Any:
+        """The compiled function kept under `key`, made on first use."""
+        return self.kept(key, lambda: self._function(make(), donate))
+
+    def _function(self, function: Callable[..., Any], donate: tuple[int, ...]) -> Any:
+        directory = executable_cache.directory()
+        if directory is None or self.program.uses_callbacks:  # callbacks are addresses in this process
+            return jax.jit(function, donate_argnums=donate, compiler_options=compiler_options())
+        self._cached.append(executable_cache.CachedFunction(function, donate, directory, self.replicas.devices))
+        return self._cached[-1]
+
+    def kept(self, key: Any, make: Callable[[], Any]) -> Any:
+        """Something that further executions use again, such as staging buffers."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        return self._kept[key]
+
+    def _count(self, capacities: tuple[int, ...], steps: int) -> None:
+        if capacities not in self._shapes_seen:
+            self._shapes_seen.add(capacities)
+            compiled = [function.take_compiled() for function in self._cached]
+            COUNTERS.count_program(loaded=bool(compiled) and not any(compiled))
+        COUNTERS.count_execution(steps if capacities else 1, self.replicas.count)
+
+
+def _straight_function(part: StraightPart) -> Any:
+    def run(taken: dict[int, Any], kept: dict[int, Any], hidden: Hidden, elements: Any) -> Any:
+        values = {**taken, **kept}
+        return part.run(tuple(values[slot] for slot in part.live_in), hidden, elements)
+
+    return run

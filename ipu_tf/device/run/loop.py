@@ -1,0 +1,119 @@
+"""A streamed loop: the device runs a chunk of iterations over staged elements while the host stages the next.
+
+    host     stage 0 | stage 1 | stage 2 | ...
+    device           | chunk 0 | chunk 1 | chunk 2 ...
+
+One executable serves every chunk of a loop: how many iterations a chunk runs is an argument, not a constant, so
+compile time does not grow with the length of the loop, and neither does memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from ipu_tf.device.memory.hidden_state import ITERATION, replica_axes
+from ipu_tf.device.program.program import Arrays, Hidden, LoopPart, Program, Rows, Types
+from ipu_tf.device.program.replicas import Replicas, only_one
+
+
+class Buffer(NamedTuple):
+    """Rows that a chunk has given to an outfeed.
+
+    Attributes:
+        rows: `[capacity, *shape]` for each tensor of a row; the newest row alone where only that is kept.
+        given: how many rows were given.
+    """
+
+    rows: Arrays
+    given: jax.Array
+
+
+def replicated_chunk_function(
+    program: Program, part: LoopPart, last_only: frozenset[str], capacity: int, replicas: Replicas
+) -> Any:
+    """As `chunk_function`, for all replicas: arrays have their axis of replicas in front, staged elements and rows
+    after that of iterations."""
+    run = chunk_function(part, last_only, capacity, replicas.count > 1)
+    axes = replica_axes(program.hidden)
+    rows = {name: 0 if name in last_only else 1 for name in part.outfeeds}
+    return replicas.over(run, (0, 0, axes, 1, None), (0, axes, rows, None, None, None))
+
+
+def chunk_function(part: LoopPart, last_only: frozenset[str], capacity: int, replicated: bool = False) -> Any:
+    """The function that runs up to `capacity` iterations of a loop.
+
+    Args:
+        part: the loop.
+        last_only: outfeeds of which only the newest row is kept.
+        capacity: length of the staged arrays and of the outfeeds' buffers.
+        replicated: whether it runs as one of several replicas, which go on as long as any of them does.
+
+    Returns:
+        `run(carry, constants, hidden, staged, count)`, to be compiled with the carry donated. It gives the final
+        carry, hidden state, outfeed buffers and how many rows each holds, the number of iterations run, and whether the
+        loop would go on.
+    """
+
+    def run(
+        carry: Arrays, constants: Arrays, hidden: Hidden, staged: Mapping[str, Arrays], count: Any
+    ) -> tuple[Arrays, Hidden, Rows, dict[str, jax.Array], jax.Array, jax.Array]:
+        counted = part.trip_count is not None
+
+        def goes_on(carry: Arrays) -> jax.Array:
+            more = jnp.reshape(part.goes_on(carry, constants), ())
+            return only_one(more) if replicated else more
+
+        def condition(state: Any) -> jax.Array:
+            index, carry = state[0], state[1]
+            more = index < count
+            return more if counted else more & goes_on(carry)
+
+        def body(state: Any) -> Any:
+            index, carry, hidden, buffers = state
+            elements = {name: tuple(_row(a, index) for a in arrays) for name, arrays in staged.items()}
+            carry, hidden, rows = part.step(carry, constants, hidden, elements)
+            if ITERATION in hidden:
+                hidden = {**hidden, ITERATION: hidden[ITERATION] + 1}
+            stored = {name: store(name, buffers[name], rows[name], index) for name in buffers}
+            return index + 1, carry, hidden, stored
+
+        def store(name: str, buffer: Buffer, row: Arrays, index: jax.Array) -> Buffer:
+            """A queue's buffer after one more iteration."""
+            given: jax.Array | bool = True
+            if name in part.sometimes:
+                given, *rest = row
+                given, row = only_one(given) if replicated else given, tuple(rest)
+            at = buffer.given if name in part.sometimes else index
+            if name in last_only:
+                rows = tuple(jnp.where(given, new, old) for new, old in zip(row, buffer.rows, strict=True))
+            else:
+                rows = _put(buffer.rows, row, at)  # a row that was not given is overwritten by the next
+            return Buffer(rows, buffer.given + jnp.asarray(given, jnp.int32))
+
+        start = (jnp.int32(0), carry, hidden, _buffers(part, last_only, capacity))
+        index, carry, hidden, buffers = lax.while_loop(condition, body, start)
+        rows = {name: buffer.rows for name, buffer in buffers.items()}
+        counts = {name: buffer.given for name, buffer in buffers.items()}
+        return carry, hidden, rows, counts, index, goes_on(carry)
+
+    return run
+
+
+def _buffers(part: LoopPart, last_only: frozenset[str], capacity: int) -> dict[str, Buffer]:
+    def empty(name: str, types: Types) -> Arrays:
+        return tuple(jnp.zeros(t.shape if name in last_only else (capacity, *t.shape), t.dtype) for t in types)
+
+    return {name: Buffer(empty(name, types), jnp.int32(0)) for name, types in part.outfeeds.items()}
+
+
+def _row(array: jax.Array, index: jax.Array) -> jax.Array:
+    return lax.dynamic_index_in_dim(array, index, 0, keepdims=False)
+
+
+def _put(buffers: Arrays, rows: Arrays, index: jax.Array) -> Arrays:
+    return tuple(lax.dynamic_update_index_in_dim(b, r, index, 0) for b, r in zip(buffers, rows, strict=True))

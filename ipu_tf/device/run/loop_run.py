@@ -1,0 +1,120 @@
+"""One execution of one streamed loop, chunk by chunk."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ipu_tf.device.errors import MiniBatchesError
+from ipu_tf.device.feeds import queues
+from ipu_tf.device.feeds.stager import StagedChunk, Stager
+from ipu_tf.device.feeds.staging import chunk_capacity
+from ipu_tf.device.memory.hidden_state import ITERATION
+from ipu_tf.device.program.program import Arrays, Hidden, LoopPart
+from ipu_tf.device.program.slots import Slots
+from ipu_tf.device.run.loop import replicated_chunk_function
+from ipu_tf.device.run.pipeline_placement import together
+
+if TYPE_CHECKING:
+    from ipu_tf.device.run.executable import Executable
+
+
+class LoopRun:
+    """Runs part `index` of an executable's program.
+
+    Args:
+        executable: keeps the compiled chunk function and the staging buffers.
+        index: which part.
+        part: that part.
+        slots: the execution's arrays.
+        hidden: its hidden state.
+
+    Attributes:
+        capacity: iterations that one chunk has room for.
+    """
+
+    def __init__(self, executable: Executable, index: int, part: LoopPart, slots: Slots, hidden: Hidden) -> None:
+        self._part = part
+        self._slots = slots
+        self._hidden = {**hidden, ITERATION: jnp.int32(0)} if ITERATION in hidden else hidden
+        self._replicas = executable.replicas
+        first = [self._replicas.first(array) for array in slots.read(part.carry_in)] if part.trip_count else []
+        self._wanted = part.trip_count(first) if part.trip_count else None
+        _check_mini_batches(part, self._wanted)
+        # A loop of single steps computes by the same function as one of varying lengths: to the same bits.
+        shared = part.lengths_vary or part.most_steps is not None
+        self.capacity = chunk_capacity(part.row_bytes, self._wanted, self._replicas.count, shared)
+        self._most = min(self.capacity, part.most_steps or self.capacity)
+        self._outfeeds = {name: queues.outfeed(name) for name in part.outfeeds}
+        last_only = frozenset(name for name, queue in self._outfeeds.items() if queue.last_only)
+        self._chunk = executable.compiled(
+            (index, self.capacity, last_only),
+            lambda: replicated_chunk_function(executable.program, part, last_only, self.capacity, self._replicas),
+            donate=(0, 2),
+        )
+        self._buffers = executable.kept(
+            ("staging", index, self.capacity), lambda: Stager.make_buffers(part, self.capacity, self._replicas)
+        )
+        carry, constants = slots.take_carry(index, part), slots.read(part.constants)
+        if any(isinstance(each, LoopPart) and each.stages is not None for each in executable.program.parts):
+            carry, constants = together((carry, constants), self._replicas)  # a pipeline may have left them elsewhere
+        self._carry: Arrays = carry
+        self._constants: Arrays = constants
+
+    def run(self, stopped: bool = False) -> tuple[Hidden, int, BaseException | None]:
+        """Runs the loop to its end, or none of it where an earlier loop was `stopped` by an error.
+
+        Returns:
+            The hidden state, the number of iterations run, and what ended the loop early, or None.
+        """
+        done, error = 0, None
+        with Stager(self._part, self._most, self._buffers) as stager:
+            while True:
+                left = 0 if stopped else self._left(done)
+                chunk = stager.take(left)
+                if self._wanted is not None and chunk.error is None:
+                    stager.stage_ahead(left - chunk.count)
+                ran, goes_on = self._run_chunk(chunk)
+                stager.give_back(chunk, ran)
+                done += ran
+                if stopped or not (goes_on if self._wanted is None else done < self._wanted):
+                    break
+                if chunk.error is not None and ran == chunk.count:
+                    error = chunk.error
+                    break
+        self._slots.fill(self._part.carry_out, self._carry)
+        return self._hidden, done, error
+
+    def prepare(self) -> Arrays:
+        """Has the chunk function compiled without running it; gives shapes and dtypes of the final carry."""
+        arrays = {name: tuple(self._replicas.place(a, 1) for a in row) for name, row in self._buffers[0].items()}
+        carry: Arrays = self._chunk.prepare(self._carry, self._constants, self._hidden, arrays, np.int32(0))[0]
+        return carry
+
+    def _left(self, done: int) -> int:
+        return self._most if self._wanted is None else self._wanted - done
+
+    def _run_chunk(self, chunk: StagedChunk) -> tuple[int, bool]:
+        """Runs one chunk and hands out its rows; gives the iterations it ran and whether the loop would go on."""
+        # Without replicas JAX takes the host's memory as it is, in the call.
+        arrays: dict[str, tuple[Any, ...]] = {name: staged.arrays for name, staged in chunk.staged.items()}
+        if self._replicas.count > 1:
+            place = self._replicas.place
+            arrays = {name: tuple(place(a, 1) for a in each) for name, each in arrays.items()}
+        self._carry, self._hidden, rows, counts, index, goes_on = self._chunk(
+            self._carry, self._constants, self._hidden, arrays, np.int32(chunk.count)
+        )
+        # The staging buffers may be filled again only once the device has read them: the first of these waits for it.
+        # `np.asarray` takes a fifth of the time that `int` or `jax.device_get` take.
+        ran, more = int(np.asarray(index)), bool(np.asarray(goes_on))
+        for name, queue in self._outfeeds.items():
+            queue.put(rows[name], int(np.asarray(counts[name])))
+        return ran, more
+
+
+def _check_mini_batches(part: LoopPart, iterations: int | None) -> None:
+    for count in part.mini_batches:
+        if iterations is None or iterations % count:
+            raise MiniBatchesError(count, iterations)

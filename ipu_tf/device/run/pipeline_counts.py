@@ -1,0 +1,126 @@
+"""What pipelines did on several JAX devices: the proof that their schedules were followed."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from ipu_tf.device.run.pipeline_clock import Measured, PipelineClock
+from ipu_tf.device.schedule.timetable import Task, TaskKind, Timetable
+
+
+@dataclasses.dataclass(frozen=True)
+class PipelineCounts:
+    """What the last run of a pipeline did, on the JAX devices that stand for its IPUs.
+
+    Attributes:
+        timetable: the timetable that its last pass followed; None if there was none.
+        passes: how many times it went through a timetable: updates in training.
+        order: the tasks of the last pass, in the order in which they were given to the devices.
+        executions: how many executables each device ran of each kind, by device and kind; where replicas are on N IPUs
+            each, IPU i of replica r is device r N + i.
+        stash_peaks: for each stage the most micro-batches whose activations it kept at once; 0 in inference. This and
+            all bytes are those of one replica.
+        stash_bytes: for each stage the most bytes that these took, those computed again for a backward pass included.
+        weights: for each stage the bytes of the variables that live on its device alone.
+        measured: the tasks of the last pass with the times they took, where `run_on_devices` asked for them.
+    """
+
+    timetable: Timetable | None
+    passes: int
+    order: tuple[Task, ...]
+    executions: Mapping[tuple[int, TaskKind], int]
+    stash_peaks: tuple[int, ...]
+    stash_bytes: tuple[int, ...]
+    weights: tuple[int, ...]
+    measured: tuple[Measured, ...] = ()
+
+
+class PipelineRecorder:
+    """Writes down what a run does.
+
+    Args:
+        mapping: the device of each stage.
+        measure: whether to measure the times of tasks.
+        replicas: how many replicas do each task, at the same time.
+
+    Attributes:
+        weights: see `PipelineCounts`.
+    """
+
+    def __init__(self, mapping: tuple[int, ...], measure: bool = False, replicas: int = 1) -> None:
+        self._measure = measure
+        self._replicas = replicas
+        self._clock: PipelineClock | None = None
+        self._timetable: Timetable | None = None
+        self._mapping = mapping
+        self._passes = 0
+        self._order: list[Task] = []
+        self._executions: Counter[tuple[int, TaskKind]] = Counter()
+        self._peaks = [0] * len(mapping)
+        self._bytes = [0] * len(mapping)
+        self.weights: tuple[int, ...] = (0,) * len(mapping)
+
+    def start_pass(self, timetable: Timetable) -> None:
+        """One more pass through a timetable begins."""
+        self.stop_clock()
+        if self._measure:
+            self._clock = PipelineClock(max(self._mapping) + 1)
+        self._passes += 1
+        self._timetable = timetable
+        self._order = []
+
+    def task(self, task: Task) -> None:
+        """A task was given to its device."""
+        self._order.append(task)
+
+    def execution(self, task: Task, done: Any) -> None:
+        """An executable was given to the device of a task's stage; `done` is there when it is finished."""
+        device = self._mapping[task.stage]
+        ipus = max(self._mapping) + 1
+        self._executions.update((replica * ipus + device, task.kind) for replica in range(self._replicas))
+        if self._clock is not None:
+            self._clock.given(task, device, done)
+
+    def stop_clock(self) -> tuple[Measured, ...]:
+        """The times of the tasks of the pass so far; nothing more of it is measured."""
+        clock, self._clock = self._clock, None
+        return clock.stop() if clock is not None else ()
+
+    def stashed(self, stage: int, micro_batches: int, size: int) -> None:
+        """What a stage keeps now."""
+        self._peaks[stage] = max(self._peaks[stage], micro_batches)
+        self._bytes[stage] = max(self._bytes[stage], size)
+
+    def counts(self) -> PipelineCounts:
+        """All of it."""
+        return PipelineCounts(
+            timetable=self._timetable,
+            passes=self._passes,
+            order=tuple(self._order),
+            executions=dict(self._executions),
+            stash_peaks=tuple(self._peaks),
+            stash_bytes=tuple(self._bytes),
+            weights=self.weights,
+            measured=self.stop_clock(),
+        )
+
+
+_lock = threading.Lock()
+_last: PipelineCounts | None = None
+
+
+def record(counts: PipelineCounts) -> None:
+    """Keeps what the newest run did."""
+    global _last
+    with _lock:
+        _last = counts
+
+
+def pipeline_counts() -> PipelineCounts | None:
+    """What the last pipeline that ran on several JAX devices did; None if none did in this process."""
+    with _lock:
+        return _last

@@ -1,0 +1,293 @@
+"""Runs a pipeline stage by stage on JAX devices of its own, in the order of its schedule's timetable.
+
+    timetable   F0 on IPU 0 │ F1 on IPU 0, F0 on IPU 1 │ ...
+    host        gives each task to its device and goes on: devices work at the same time, each task as soon as what it
+                takes has arrived
+
+The host never waits for a task, except that it stays at most some tasks ahead of the devices, and for rows of outfeeds
+one pass after they were made.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ipu_tf.device.feeds import queues
+from ipu_tf.device.memory.hidden_state import SEED
+from ipu_tf.device.program.program import Arrays, Hidden, LoopPart
+from ipu_tf.device.program.replicas import Replicas
+from ipu_tf.device.program.slots import Slots
+from ipu_tf.device.program.stage_program import StageProgram, StageSegment, UpdateStep
+from ipu_tf.device.run.pipeline_counts import PipelineRecorder, record
+from ipu_tf.device.run.pipeline_elements import PipelineElements
+from ipu_tf.device.run.pipeline_functions import StageFunctions
+from ipu_tf.device.run.pipeline_passes import passes
+from ipu_tf.device.run.pipeline_placement import measures_times, together
+from ipu_tf.device.run.pipeline_plan import routes
+from ipu_tf.device.run.pipeline_state import PipelineState
+from ipu_tf.device.schedule.timetable import Task, TaskKind, Timetable
+
+if TYPE_CHECKING:
+    from ipu_tf.device.run.executable import Executable
+
+_AHEAD = 4
+"""How many passes of a micro-batch through the pipeline the host may be ahead of the devices."""
+
+
+class PipelineRun:
+    """Runs part `index` of an executable's program, a pipeline, once.
+
+    Args:
+        executable: keeps what is compiled.
+        index: which part.
+        part: that part; its `stages` are a `StageProgram`.
+        slots: the execution's arrays.
+        hidden: its hidden state.
+        places: for each IPU of a replica the JAX devices that it is, one for each replica.
+
+    Attributes:
+        capacity: how many micro-batches go through the timetable at a time.
+
+    Raises:
+        MiniBatchesError: for a number of micro-batches that makes no whole number of updates.
+    """
+
+    def __init__(
+        self,
+        executable: Executable,
+        index: int,
+        part: LoopPart,
+        slots: Slots,
+        hidden: Hidden,
+        places: tuple[Replicas, ...],
+    ) -> None:
+        assert isinstance(part.stages, StageProgram) and part.trip_count is not None
+        self._part, self._program, self._slots = part, part.stages, slots
+        self._home, self._replicas = executable.replicas, executable.replicas.count
+        self._total = part.trip_count([self._home.first(array) for array in slots.read(part.carry_in)])
+        self._passes = passes(self._program, self._total)
+        self.capacity = self._passes[0].micro_batches if self._passes else 0
+        self._places = tuple(places[where] for where in self._program.mapping)
+        self._routes = executable.kept(("routes", index), lambda: routes(self._program))
+        donate = not (executable.program.uses_callbacks or executable.program.checked)
+        self._functions: StageFunctions = executable.kept(
+            ("stages", index), lambda: StageFunctions(self._program, self._places, donate=donate)
+        )
+        self._recorder = PipelineRecorder(self._program.mapping, measures_times(), self._replicas)
+        self._hidden = hidden
+        self._state = PipelineState(self._program, self._places, hidden)
+        own = {place for place, value in enumerate(self._program.carried) if value in self._program.homes}
+        self._carry = slots.take_carry(index, part, own)
+        self._place(self._carry, slots.read(part.constants))
+        self._source = PipelineElements(part.infeeds, self._replicas)
+        self._outfeeds = {name: queues.outfeed(name) for name in part.outfeeds}
+        self._rows: list[tuple[str, Arrays]] = []
+        self._older_rows: list[tuple[str, Arrays]] = []
+        self._running: collections.deque[jax.Array] = collections.deque()
+        self._limit = self._last = 0
+        self._error: BaseException | None = None
+
+    def run(self, stopped: bool = False) -> tuple[Hidden, int, BaseException | None]:
+        """Runs the pipeline to its end, or none of it where an earlier loop was `stopped` by an error.
+
+        Returns:
+            The hidden state, the number of micro-batches run, and what ended the run early, or None. Micro-batches that
+            had started by then are finished.
+        """
+        done = 0
+        try:
+            for plan in () if stopped else self._passes:
+                if self._error is None:
+                    self._pass(plan)
+                    done += self._limit
+            self._hand_out(self._older_rows)
+            self._hand_out(self._rows)
+            self._wait(0)
+        except BaseException:
+            self._settle()
+            self._recorder.stop_clock()
+            raise
+        self._finish()
+        return self._hidden_after(), done, self._error
+
+    def _hidden_after(self) -> Hidden:
+        """The hidden state for what the program does next, where that runs."""
+        if SEED not in self._hidden:
+            return self._hidden
+        return {**self._hidden, SEED: together((self._state.seed,), self._home)[0]}
+
+    def _place(self, carry: Arrays, constants: Arrays) -> None:
+        """Puts every value with the stages that read it."""
+        given = dict(zip(self._program.outer, constants, strict=True))
+        given |= dict(zip(self._program.carried, carry, strict=True))
+        for value, array in given.items():
+            home = self._program.homes.get(value)
+            for stage in self._routes.readers.get(value, ()) if home is None else (home,):
+                self._state.values[value, self._on(stage)] = self._put(array, stage)
+
+    def _on(self, stage: int) -> int:
+        """The device of a stage, by its number."""
+        return self._program.mapping[stage]
+
+    def _put(self, array: Any, stage: int) -> jax.Array:
+        return self._places[stage].place(array, 0)
+
+    def _pass(self, plan: Timetable) -> None:
+        """One pass through a timetable: an update's worth of micro-batches."""
+        self._recorder.start_pass(plan)
+        self._limit = self._last = plan.micro_batches
+        updated = False
+        for task in plan.order():
+            if task.kind is TaskKind.UPDATE:
+                if self._error is None:
+                    self._recorder.task(task)
+                    updated = updated or self._update()
+            elif task.micro_batch is not None and task.micro_batch < self._limit:
+                self._segment(task, task.micro_batch)
+        if not self._program.training and self._program.updates and self._error is None:
+            self._update()  # sums of an outfeed's rows: inference has no task for them
+        self._state.forget_micro_batches()
+        self._hand_out(self._older_rows)
+        self._older_rows, self._rows = self._rows, []
+
+    def _segment(self, task: Task, micro_batch: int) -> None:
+        """One stage's pass of one micro-batch."""
+        index, device = self._routes.segment[task.kind, task.stage], self._on(task.stage)
+        segment, state = self._program.segments[index], self._state
+        elements = self._elements(segment, micro_batch)
+        if elements is None:
+            return
+        if task.stage == 0 and task.kind is TaskKind.FORWARD:
+            state.seeds[micro_batch] = self._seeds()
+        seeds = tuple(self._put(state.seeds[micro_batch][draw], task.stage) for draw in segment.draws)
+        outputs, states, hidden, rows, done = self._functions.segments[index](
+            tuple(state.values[value, device] for value in segment.states),
+            state.hidden[index],
+            state.tokens[task.stage],
+            tuple(state.values[value, device] for value in segment.constants),
+            state.take(segment, micro_batch),
+            seeds,
+            elements,
+        )
+        state.values.update({(v, device): a for v, a in zip(segment.states, states, strict=True)})
+        state.hidden[index] = hidden
+        self._deliver(index, segment, micro_batch, outputs)
+        self._rows.extend(rows.items())
+        if self._part.most_steps is not None:
+            self._hand_out(self._rows)
+        self._recorder.task(task)
+        self._recorder.execution(task, done)
+        if self._program.training:
+            self._recorder.stashed(task.stage, *state.stashed(task.stage))
+        state.release(segment, micro_batch)
+        self._running.append(done)
+        self._wait(_AHEAD * len(self._program.segments))
+
+    def _elements(self, segment: StageSegment, micro_batch: int) -> dict[str, Arrays] | None:
+        """The elements that a pass takes from infeeds; None where one has ended, with the run."""
+        try:
+            taken = self._source.take(segment.infeeds)
+        except BaseException as error:  # noqa: B036 - handed on when what had started is finished
+            self._error, self._limit = error, micro_batch
+            return None
+        return {name: tuple(self._put(a, segment.stage) for a in arrays) for name, arrays in taken.items()}
+
+    def _seeds(self) -> Arrays:
+        """Where a micro-batch's random draws start, each; the same as in one loop."""
+        if not self._program.draws:
+            return ()
+        self._state.seed, seeds = self._functions.seeds(self._state.seed)
+        return seeds
+
+    def _deliver(self, index: int, segment: StageSegment, micro_batch: int, outputs: Arrays) -> None:
+        """Sends what a pass made to the stages that take it."""
+        state = self._state
+        if segment.kind is TaskKind.RECOMPUTE:
+            state.repeated[segment.stage][micro_batch] = dict(zip(segment.outputs, outputs, strict=True))
+            return
+        for value, array, stages in zip(segment.outputs, outputs, self._routes.receivers[index], strict=True):
+            for stage in stages:
+                state.inbox[stage][micro_batch][value] = self._put(array, stage)
+            if value in self._routes.for_update and micro_batch == self._last - 1:
+                state.values[value, self._on(segment.stage)] = array
+        if segment.kind is TaskKind.FORWARD and self._program.training:
+            inbox = state.inbox[segment.stage][micro_batch]
+            kept = self._routes.kept[segment.stage]
+            state.stash[segment.stage][micro_batch] = {v: inbox.pop(v) for v in list(inbox) if v in kept}
+
+    def _update(self) -> bool:
+        """All stages' updates, in one go."""
+        state = self._state
+        made: dict[int, tuple[jax.Array, int]] = {}
+        for step, function in zip(self._program.updates, self._functions.updates, strict=True):
+            given = {value: self._for_update(value, step, made) for value in step.inputs}
+            taken = {value: given.pop(value) for value in step.taken}
+            outputs, rows, done = function(taken, given, state.tokens[step.stage])
+            made.update({value: (array, step.stage) for value, array in zip(step.outputs, outputs, strict=True)})
+            self._rows.extend(rows.items())
+            self._recorder.execution(Task(TaskKind.UPDATE, step.stage), done)
+            self._running.append(done)
+        given_away: set[int] = set()
+        for weight, value in self._program.written.items():
+            array, _ = made[value]
+            home = self._program.homes[weight]
+            own = jnp.array(array, copy=True) if value in given_away else array
+            state.values[weight, self._on(home)] = self._put(own, home)
+            given_away.add(value)
+        return True
+
+    def _for_update(self, value: int, step: UpdateStep, made: dict[int, tuple[jax.Array, int]]) -> jax.Array:
+        """A value where an update step runs."""
+        if value in made:
+            array = made[value][0]
+        elif value in self._program.accumulators:
+            index, key = self._program.accumulators[value]
+            array = self._state.hidden[index][key]
+        else:
+            array = self._state.found(value, self._on(step.stage))
+        return self._put(array, step.stage)
+
+    def _hand_out(self, rows: list[tuple[str, Arrays]]) -> None:
+        """Gives rows to their outfeeds, in order."""
+        by_queue: dict[str, list[Arrays]] = {}
+        for name, row in rows:
+            by_queue.setdefault(name, []).append(row)
+        rows.clear()
+        for name, block in by_queue.items():
+            queue = self._outfeeds[name]
+            tensors = zip(*block, strict=True)
+            queue.put(
+                block[-1] if queue.last_only else [np.stack([np.asarray(a) for a in t]) for t in tensors], len(block)
+            )
+
+    def _wait(self, ahead: int) -> None:
+        """Waits until no more than some tasks are left to do."""
+        while len(self._running) > ahead:
+            self._running.popleft().block_until_ready()
+
+    def _settle(self) -> None:
+        """After an error: waits for what devices still do, so that the next run starts from quiet devices."""
+        while self._running:
+            # Tasks after the one that failed fail with it; its error is on its way already.
+            with contextlib.suppress(Exception):
+                self._running.popleft().block_until_ready()
+
+    def _finish(self) -> None:
+        """Hands on what the loop carried, and writes down what was done."""
+        state, homes = self._state, self._program.homes
+        carry = [
+            state.values[value, self._on(homes[value])] if value in homes else given
+            for value, given in zip(self._program.carried, self._carry, strict=True)
+        ]
+        self._slots.fill(self._part.carry_out, carry)
+        sizes = [0] * self._program.stages
+        for value, stage in homes.items():
+            sizes[stage] += state.values[value, self._on(stage)].nbytes // self._replicas
+        self._recorder.weights = tuple(sizes)
+        record(self._recorder.counts())

@@ -1,0 +1,128 @@
+"""The rules that a schedule sets: when micro-batches start, how many there may be, what it does not go with."""
+
+from __future__ import annotations
+
+from ipu_tf.device.errors import DeviceError
+from ipu_tf.device.schedule.pipeline_shape import ALL_DEVICES, PipelineShape, StageDevices
+from ipu_tf.device.schedule.timetable import Recomputation, Schedule
+
+_OTHER_NAMES = (
+    "This number might be called `gradient_accumulation_count`, `gradient_accumulation_steps_per_replica` or "
+    "`steps_per_execution` depending on the API used."
+)
+_UNSUPPORTED_RECOMPUTATION = {
+    (Schedule.SEQUENTIAL, Recomputation.THEN_BACKPROPAGATE): "RecomputeThenBackpropagate",
+    (Schedule.INTERLEAVED, Recomputation.WITH_BACKPROPAGATE): "RecomputeAndBackpropagateInterleaved",
+}
+
+
+class MicroBatchCountError(DeviceError, ValueError):
+    """A pipeline was asked for a number of micro-batches that its schedule does not allow."""
+
+
+class ScheduleError(DeviceError, NotImplementedError):
+    """A schedule cannot be had together with something else that was asked for."""
+
+
+def default_recomputation(schedule: Schedule) -> Recomputation:
+    """What Graphcore's `RecomputationMode.Auto` stands for, where recomputation is allowed."""
+    if schedule is Schedule.SEQUENTIAL:
+        return Recomputation.WITH_BACKPROPAGATE
+    return Recomputation.THEN_BACKPROPAGATE
+
+
+def supports_recomputation(schedule: Schedule, recomputation: Recomputation) -> bool:
+    """Whether activations can be recomputed in this way under a schedule."""
+    return (schedule, recomputation) not in _UNSUPPORTED_RECOMPUTATION
+
+
+def start_offsets(schedule: Schedule, shape: PipelineShape) -> tuple[int, ...]:
+    """The ticks at which micro-batches start within one period of the pipeline.
+
+    A grouped schedule starts one every tick, a sequential one only the first. An interleaved one starts one wherever it
+    never meets an earlier one on a device: every second tick in training with a device for each stage.
+
+    Returns:
+        Ascending ticks from 0 to less than `shape.period`, the first of them 0.
+
+    Example:
+        >>> start_offsets(Schedule.INTERLEAVED, PipelineShape(3))
+        (0, 2, 4)
+    """
+    if schedule is Schedule.GROUPED:
+        return tuple(range(shape.period))
+    if schedule is Schedule.SEQUENTIAL:
+        return (0,)
+    passes = [_own_device(where) for where in shape.mapping]
+    return _disjoint_rotations(passes + passes[::-1] if shape.training else passes)
+
+
+def _own_device(where: StageDevices) -> int:
+    """The device that counts as a stage's own when stages must not meet: parallel stages are on no single one."""
+    return where if isinstance(where, int) else ALL_DEVICES
+
+
+def _disjoint_rotations(passes: list[int]) -> tuple[int, ...]:
+    """The rotations of a cycle of devices that pairwise differ at every tick, found greedily from 0 on."""
+    period = len(passes)
+    chosen = [0]
+    for offset in range(1, period):
+        if all(
+            passes[(t + offset) % period] != passes[(t + other) % period] for other in chosen for t in range(period)
+        ):
+            chosen.append(offset)
+    return tuple(chosen)
+
+
+def overlap_length(schedule: Schedule, shape: PipelineShape) -> int:
+    """How many micro-batches are under way at once: the number of micro-batches must be a multiple of it.
+
+    For N stages: N in inference and 2 N in training if grouped; N if interleaved with a device for each stage, and
+    fewer in inference with stages that share devices; 1 if sequential.
+    """
+    return len(start_offsets(schedule, shape))
+
+
+def check_micro_batches(count: int, overlap: int, io_tiles: bool = False) -> None:
+    """Refuses a number of micro-batches that a schedule cannot run.
+
+    Args:
+        count: the number of micro-batches of an execution.
+        overlap: how many are under way at once, see `overlap_length`.
+        io_tiles: whether a grouped schedule overlaps input and output with computation: then any number from the
+            overlap plus 2 on is allowed.
+
+    Raises:
+        MicroBatchCountError: the number is too small, or not a multiple of the overlap.
+    """
+    if not io_tiles and count % overlap:
+        raise MicroBatchCountError(
+            f"The number of iterations of the pipeline must be a multiple of {overlap}, but it is {count}. "
+            + _OTHER_NAMES
+        )
+    least = overlap + 2 if io_tiles else overlap
+    if count < least:
+        raise MicroBatchCountError(
+            f"The number of iterations of the pipeline must be at least {least}, but it is {count}. {_OTHER_NAMES}"
+        )
+
+
+def check_schedule(schedule: Schedule, shape: PipelineShape) -> None:
+    """Refuses a shape that the schedule has no room for.
+
+    Raises:
+        ScheduleError: an interleaved schedule is to train with several stages on one device, or the schedule does not
+            go with the way of recomputing: `THEN_BACKPROPAGATE` needs ticks that a sequential schedule does not have,
+            and `WITH_BACKPROPAGATE` does not go with an interleaved one.
+    """
+    if schedule is Schedule.INTERLEAVED and shape.training and len(set(shape.mapping)) < shape.stages:
+        raise ScheduleError(
+            "The pipelining schedule 'Interleaved' does not currently support multiple pipeline stages on the same "
+            "device for training graphs. Please use a different pipeline schedule."
+        )
+    name = _UNSUPPORTED_RECOMPUTATION.get((schedule, shape.recomputation))
+    if name is not None:
+        raise ScheduleError(
+            f"The pipelining schedule '{schedule.name.capitalize()}' does not support the recomputation mode '{name}'. "
+            "Use RecomputationMode.Auto, which takes one that the schedule supports."
+        )

@@ -1,0 +1,91 @@
+"""Which StableHLO ops compute floating-point numbers, and which only move, choose or compare them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipu_tf.lowering.importer.rules.regions import combiner
+from ipu_tf.lowering.stablehlo.hidden_state import ACCUMULATE
+from ipu_tf.lowering.stablehlo.module import custom_call_target
+
+CONVERT = "stablehlo.convert"
+_SIMPLE = (
+    "add subtract multiply divide remainder power atan2 cbrt sqrt rsqrt cosine sine tan tanh exponential "
+    "exponential_minus_one log log_plus_one logistic"
+)
+_SPECIAL = (
+    "acos acosh asin asinh atan atanh cosh sinh tan erf erfc erf_inv bessel_i1e digamma lgamma polygamma square zeta"
+)
+ELEMENTWISE = frozenset(
+    [CONVERT]
+    + [f"stablehlo.{name}" for name in _SIMPLE.split()]
+    + [f"{dialect}.{name}" for dialect in ("chlo", "mhlo") for name in _SPECIAL.split()]
+)
+"""Arithmetic ops, each element of whose result depends on one element of each operand."""
+_PRODUCTS = ("stablehlo.dot", "stablehlo.dot_general", "stablehlo.convolution")
+_NORMS = tuple(f"stablehlo.batch_norm_{kind}" for kind in ("training", "inference", "grad"))
+_MARKERS = (ACCUMULATE, "ipu.all_reduce", "ipu.reduce_scatter")
+_SCALAR_REGIONS = {
+    f"stablehlo.{name}": region
+    for name, region in (("reduce", 0), ("reduce_window", 0), ("scatter", 0), ("select_and_scatter", 1), ("sort", 0))
+} | {"stablehlo.map": 0}
+_FLOATS = ("f16", "f32", "bf16", "f64")
+_COMBINED = ("stablehlo.add", "stablehlo.multiply")
+
+
+def is_arithmetic(operation: Any) -> bool:
+    """Whether an operation computes numbers that were not there before."""
+    name = operation.name
+    if name in ELEMENTWISE or name in _PRODUCTS or name in _NORMS:
+        return True
+    if name in _SCALAR_REGIONS:
+        return region_kind(operation) in _COMBINED
+    return name == "stablehlo.custom_call" and custom_call_target(operation) in _MARKERS
+
+
+def region_kind(operation: Any) -> str:
+    """What the scalar region of a reduction, scatter, sort or map does: an op such as `stablehlo.add`, or "other".
+
+    Empty for an operation without one, loops and branches among them.
+    """
+    index = _SCALAR_REGIONS.get(operation.name)
+    return "" if index is None else combiner(operation.regions[index].blocks[0]) or "other"
+
+
+def is_ordering(operation: Any) -> bool:
+    """Whether an operation compares by less or greater, which NaN is neither."""
+    if operation.name != "stablehlo.compare":
+        return False
+    return str(operation.attributes["comparison_direction"]).rstrip(">").split()[-1] in ("LT", "LE", "GT", "GE")
+
+
+def keeps_operands(name: str) -> bool:
+    """Whether an op is best given float16 operands for a float32 result: hardware has such products."""
+    return name in _PRODUCTS
+
+
+def gives_half(operation: Any) -> bool:
+    """Whether an operation computes float16 numbers, rather than passing them on."""
+    return is_arithmetic(operation) and any(_is_of(value, "f16") for value in operation.results)
+
+
+def takes_half(operation: Any) -> bool:
+    """Whether an operation converts float16 to int32."""
+    if operation.name != CONVERT:
+        return False
+    return _is_of(operation.operands[0], "f16") and _is_of(operation.results[0], "i32")
+
+
+def is_checked(operation: Any) -> bool:
+    """Whether exceptions are looked for in an operation: it computes with floating-point numbers, or orders them."""
+    if is_ordering(operation):
+        return _is_of(operation.operands[0], *_FLOATS)
+    if not is_arithmetic(operation) or (operation.name == CONVERT and _is_of(operation.results[0], "i1")):
+        return False
+    return any(_is_of(value, *_FLOATS) for value in (*operation.operands, *operation.results))
+
+
+def _is_of(value: Any, *elements: str) -> bool:
+    """Whether a value, or one in it if it is a tuple, has one of some element types, as StableHLO writes these."""
+    text = str(value.type)
+    return "complex" not in text and any(f"x{name}>" in text or f"<{name}>" in text for name in elements)

@@ -1,0 +1,48 @@
+"""Where infeed and outfeed markers lead while a part of a program is traced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+
+from ipu_tf.device.feeds import callbacks
+from ipu_tf.device.program.program import Rows
+
+
+class PartFeeds:
+    """Takes elements that the host staged, collects rows, and calls back to the host for every other queue.
+
+    Args:
+        elements: one element for each staged infeed.
+        outfeeds: names of the staged outfeeds.
+        replicas: how many replicas the program is traced for.
+
+    Attributes:
+        rows: the rows that were given to staged outfeeds so far.
+    """
+
+    def __init__(self, elements: Rows, outfeeds: Sequence[str], replicas: int = 1) -> None:
+        self._elements = dict(elements)
+        self._outfeeds = frozenset(outfeeds)
+        self._replicas = replicas
+        self.rows: Rows = {}
+
+    def dequeue(self, queue: str, types: Sequence[jax.ShapeDtypeStruct]) -> list[jax.Array]:
+        """The next element of an infeed."""
+        if queue in self._elements:
+            return list(self._elements.pop(queue))
+        return list(callbacks.dequeue(queue, tuple(types), self._replicas))
+
+    def enqueue(self, queue: str, values: Sequence[jax.Array], given: jax.Array | None = None) -> None:
+        """One more row for an outfeed.
+
+        Args:
+            queue: its name.
+            values: the row.
+            given: whether there is a row, `bool[]`; there always is by default. For outfeeds that are not staged.
+        """
+        if queue in self._outfeeds:
+            self.rows[queue] = tuple(values)
+        else:
+            callbacks.enqueue(queue, values, self._replicas, given)

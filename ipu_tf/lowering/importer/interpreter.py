@@ -1,0 +1,100 @@
+"""Walks a StableHLO module and traces it into JAX, rule by rule."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import jax
+
+from ipu_tf.lowering.importer.rules import RULES
+from ipu_tf.lowering.stablehlo.module import Module
+from ipu_tf.lowering.stablehlo.op import Op
+
+TERMINATORS = ("func.return", "stablehlo.return", "mhlo.return")
+
+
+class Feeds(Protocol):
+    """Where the infeed and outfeed markers of a program lead while it is traced."""
+
+    def dequeue(self, queue: str, types: Sequence[jax.ShapeDtypeStruct]) -> list[jax.Array]:
+        """The next element of an infeed."""
+        ...
+
+    def enqueue(self, queue: str, values: Sequence[jax.Array]) -> None:
+        """One more row for an outfeed."""
+        ...
+
+
+class Interpreter:
+    """Traces blocks of one module; an `Importer` for the rules.
+
+    Args:
+        module: the module.
+        feeds: what infeed and outfeed markers do.
+        hidden: state that the program threads through its control flow without naming it, e.g. the `seed` of
+            stateful random ops. Rules read and replace its entries.
+        replicas: how many replicas the program is traced for.
+    """
+
+    def __init__(
+        self, module: Module, feeds: Feeds, hidden: dict[str, jax.Array] | None = None, replicas: int = 1
+    ) -> None:
+        self.module = module
+        self.feeds = feeds
+        self.hidden: dict[str, jax.Array] = dict(hidden or {})
+        self.replicas = replicas
+        self.arithmetic = module.arithmetic
+        self._values: dict[Any, Any] = {}
+
+    def run_block(self, block: Any, arguments: Sequence[Any]) -> list[Any]:
+        """The results of a block, traced with these arguments; sees the values of enclosing blocks."""
+        self.bind(block.arguments, arguments)
+        for operation in block.operations:
+            operation = operation.operation
+            if operation.name in TERMINATORS:
+                return self.read(operation.operands)
+            self.run_operation(operation)
+        raise ValueError(f"A block of `{self.module.name}` does not return.")
+
+    def run_function(self, name: str, arguments: Sequence[Any]) -> list[Any]:
+        """The results of a function of the module, by its name."""
+        return self.run_block(self.module.functions[name], arguments)
+
+    def run_operation(self, operation: Any) -> None:
+        """Traces one operation and keeps its results."""
+        rule, op, operands = RULES[operation.name], Op(operation), self.read(operation.operands)
+        if self.arithmetic is None:
+            results = rule(self, op, *operands)
+        else:
+            results = self.arithmetic.run(self, rule, op, operands)
+        if not isinstance(results, (list, tuple)):
+            results = (results,)
+        self.bind(operation.results, results)
+
+    def bind(self, names: Sequence[Any], values: Sequence[Any]) -> None:
+        """Gives values to SSA names."""
+        self._values.update(zip(names, values, strict=True))
+
+    def read(self, names: Sequence[Any]) -> list[Any]:
+        """The values of SSA names."""
+        return [self._values[name] for name in names]
+
+    @contextlib.contextmanager
+    def plain(self) -> Iterator[None]:
+        """Within it, operations compute as JAX does, whatever the module's arithmetic: in the regions of reductions."""
+        outer, self.arithmetic = self.arithmetic, None
+        try:
+            yield
+        finally:
+            self.arithmetic = outer
+
+    @contextlib.contextmanager
+    def branch(self, hidden: dict[str, jax.Array]) -> Iterator[dict[str, jax.Array]]:
+        """Within it, hidden state starts as given; the dictionary it yields holds it at the end."""
+        outer, self.hidden = self.hidden, dict(hidden)
+        try:
+            yield self.hidden
+        finally:
+            self.hidden = outer

@@ -1,0 +1,128 @@
+"""Sums of products over the iterations of a loop, as one product after it.
+
+The gradient of a recurrent layer's weights is a sum over time that its backward loop carries:
+
+    total = total + transposed(left[t]) x right[t]    for each t      (a small product, and the total read and written)
+    total = total + transposed(left) x right          after the loop  (one product, of what all iterations had)
+
+Kept for the second form are the operands, so it is taken where they are not large, and smaller than the totals are that
+would be read and written. An iteration that a loop leaves out adds nothing: its operands stay zero.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from ipu_tf.lowering.importer.rules.products import is_matrix_product, only_used_here, sum_of_matrix_products
+from ipu_tf.lowering.stablehlo.op import Op, array_type
+
+#: Bytes of the operands that are kept for one loop, at most.
+MOST_BYTES = 32 * 2**20
+
+
+@dataclasses.dataclass(frozen=True)
+class Deferred:
+    """One carried value that a loop adds a product to, and does nothing else with.
+
+    Attributes:
+        place: its index among the loop's operands.
+        product: the `stablehlo.dot_general`.
+    """
+
+    place: int
+    product: Any
+
+    @property
+    def operands(self) -> tuple[Any, Any]:
+        """Both operands of the product, as SSA names."""
+        left, right = self.product.operands
+        return left, right
+
+
+@dataclasses.dataclass(frozen=True)
+class DeferredProducts:
+    """Those of a loop.
+
+    Attributes:
+        trips: how many iterations the loop has, at most.
+        each: the carried values.
+    """
+
+    trips: int
+    each: tuple[Deferred, ...]
+
+    @property
+    def names(self) -> tuple[Any, ...]:
+        """The SSA names of all operands, each once."""
+        return tuple(dict.fromkeys(name for one in self.each for name in one.operands))
+
+    def room(self) -> tuple[jax.Array, ...]:
+        """Where the operands of all iterations go: `[trips, *shape]` of each, zeros."""
+        types = (array_type(str(name.type)) for name in self.names)
+        return tuple(jnp.zeros((self.trips, *each.shape), each.dtype) for each in types)
+
+    def kept(self, room: Sequence[jax.Array], values: Sequence[jax.Array], trip: jax.Array) -> tuple[jax.Array, ...]:
+        """The room with an iteration's operands in it."""
+        pairs = zip(room, values, strict=True)
+        return tuple(lax.dynamic_update_index_in_dim(array, value, trip, 0) for array, value in pairs)
+
+    def unchanged(self, given: Sequence[Any], results: Sequence[Any]) -> list[Any]:
+        """An iteration's results, of which the sums are carried on as they were given."""
+        places = {one.place for one in self.each}
+        return [given[place] if place in places else result for place, result in enumerate(results)]
+
+    def totals(self, starts: Sequence[Any], room: Sequence[jax.Array]) -> list[Any]:
+        """The loop's results: those that it carried as they were given, with the sums of the products added."""
+        arrays, results = dict(zip(self.names, room, strict=True)), list(starts)
+        for one in self.each:
+            left, right = (arrays[name] for name in one.operands)
+            results[one.place] = starts[one.place] + sum_of_matrix_products(Op(one.product), left, right)
+        return results
+
+
+def deferred_products(loop: Any, trips: int | None) -> DeferredProducts | None:
+    """The products of a `stablehlo.while` that can be computed after it; None if there are none.
+
+    Args:
+        loop: the operation.
+        trips: how many iterations it has at most; None if that is not known.
+    """
+    if trips is None or trips < 2:
+        return None
+    body = loop.regions[1].blocks[0]
+    returned = body.operations[len(body.operations) - 1].operands
+    found = tuple(d for d in (_deferred(body, returned, place) for place in range(len(returned))) if d is not None)
+    products = DeferredProducts(trips, found)
+    return products if found and trips * sum(_bytes(name) for name in products.names) <= MOST_BYTES else None
+
+
+def _deferred(body: Any, returned: Any, place: int) -> Deferred | None:
+    """What a carried value is a sum of, if that is all that the body does with it."""
+    total = body.arguments[place]
+    added = only_used_here(returned[place])
+    if added is None or added.name != "stablehlo.add" or len(list(total.uses)) != 1 or added.operation.block != body:
+        return None
+    terms = [term for term in added.operands if term != total]
+    product = only_used_here(terms[0]) if len(terms) == 1 else None
+    return Deferred(place, product) if product is not None and _worth_it(product, body) else None
+
+
+def _worth_it(product: Any, body: Any) -> bool:
+    """Whether it is a matrix product of the body, whose operands are not much larger than the total."""
+    if product.operation.block != body or not is_matrix_product(Op(product)):
+        return False
+    left, right = (math.prod(array_type(str(name.type)).shape) for name in product.operands)
+    return left + right <= 2 * math.prod(Op(product).result.shape)
+
+
+def _bytes(name: Any) -> int:
+    each = array_type(str(name.type))
+    return math.prod(each.shape) * np.dtype(each.dtype).itemsize

@@ -1,0 +1,133 @@
+"""Ops that work element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from ipu_tf.lowering.importer.rules.registry import Importer, rule
+from ipu_tf.lowering.importer.rules.total_order import to_ordered_bits
+from ipu_tf.lowering.stablehlo.op import Op
+
+_SAME_AS_LAX: dict[str, Callable[..., Any]] = {
+    "abs": lax.abs,
+    "add": lax.add,
+    "and": lax.bitwise_and,
+    "atan2": lax.atan2,
+    "cbrt": lax.cbrt,
+    "ceil": lax.ceil,
+    "clamp": lax.clamp,
+    "complex": lax.complex,
+    "cosine": lax.cos,
+    "count_leading_zeros": lax.clz,
+    "divide": lax.div,
+    "exponential": lax.exp,
+    "exponential_minus_one": lax.expm1,
+    "floor": lax.floor,
+    "imag": lax.imag,
+    "is_finite": lax.is_finite,
+    "log": lax.log,
+    "log_plus_one": lax.log1p,
+    "logistic": lax.logistic,
+    "maximum": lax.max,
+    "minimum": lax.min,
+    "multiply": lax.mul,
+    "negate": lax.neg,
+    "not": lax.bitwise_not,
+    "or": lax.bitwise_or,
+    "popcnt": lax.population_count,
+    "real": lax.real,
+    "remainder": lax.rem,
+    "round_nearest_afz": lambda x: lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO),
+    "round_nearest_even": lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN),
+    "rsqrt": lax.rsqrt,
+    "shift_left": lax.shift_left,
+    "shift_right_arithmetic": lax.shift_right_arithmetic,
+    "shift_right_logical": lax.shift_right_logical,
+    "sign": lax.sign,
+    "sine": lax.sin,
+    "sqrt": lax.sqrt,
+    "subtract": lax.sub,
+    "tan": lax.tan,
+    "tanh": lax.tanh,
+    "xor": lax.bitwise_xor,
+}
+
+
+def _register(name: str, function: Callable[..., Any]) -> None:
+    @rule(f"stablehlo.{name}")
+    def elementwise(importer: Importer, op: Op, *operands: jax.Array) -> jax.Array:
+        return function(*operands)
+
+
+for _name, _function in _SAME_AS_LAX.items():
+    _register(_name, _function)
+
+_SMALL_UNSIGNED = (np.dtype(np.uint8), np.dtype(np.uint16))
+_COMPARISONS = {"EQ": lax.eq, "NE": lax.ne, "LT": lax.lt, "LE": lax.le, "GT": lax.gt, "GE": lax.ge}
+
+
+@rule("stablehlo.compare")
+def _compare(importer: Importer, op: Op, left: jax.Array, right: jax.Array) -> jax.Array:
+    if op.has("compare_type") and op.word("compare_type") == "TOTALORDER":
+        left, right = to_ordered_bits(left), to_ordered_bits(right)
+    return _COMPARISONS[op.word("comparison_direction")](left, right)
+
+
+@rule("stablehlo.select")
+def _select(importer: Importer, op: Op, which: jax.Array, if_true: jax.Array, if_false: jax.Array) -> jax.Array:
+    return lax.select(which, if_true, if_false)
+
+
+@rule("stablehlo.convert")
+def _convert(importer: Importer, op: Op, operand: jax.Array) -> jax.Array:
+    wanted = op.result.dtype
+    if operand.dtype == wanted:
+        return operand
+    if wanted in _SMALL_UNSIGNED and jnp.issubdtype(operand.dtype, jnp.floating):
+        # As on an IPU and in TensorFlow on the CPU, -1.0 becomes 255: of the whole number, the lowest bits are kept.
+        operand = lax.convert_element_type(operand, np.int32)
+    return lax.convert_element_type(operand, wanted)
+
+
+@rule("stablehlo.bitcast_convert")
+def _bitcast_convert(importer: Importer, op: Op, operand: jax.Array) -> jax.Array:
+    wanted = op.result.dtype
+    return operand if operand.dtype == wanted else lax.bitcast_convert_type(operand, wanted)
+
+
+@rule("stablehlo.reduce_precision")
+def _reduce_precision(importer: Importer, op: Op, operand: jax.Array) -> jax.Array:
+    return lax.reduce_precision(operand, op.integer("exponent_bits"), op.integer("mantissa_bits"))
+
+
+@rule("stablehlo.power")
+def _power(importer: Importer, op: Op, base: jax.Array, exponent: jax.Array) -> jax.Array:
+    return _integer_power(base, exponent) if jnp.issubdtype(base.dtype, jnp.integer) else lax.pow(base, exponent)
+
+
+_PowerState = tuple[jax.Array, jax.Array, jax.Array]
+"""The result so far, the base squared so far, the bits of the exponent left."""
+
+
+def _integer_power(base: jax.Array, exponent: jax.Array) -> jax.Array:
+    """By repeated squaring. A negative exponent leaves 1 and -1, up to sign, and makes anything else 0."""
+    one, zero = lax.full_like(base, 1), lax.full_like(base, 0)
+    signed = jnp.issubdtype(base.dtype, jnp.signedinteger)
+
+    def step(state: _PowerState) -> _PowerState:
+        result, square, left = state
+        odd = lax.ne(lax.bitwise_and(left, one), zero)
+        return lax.select(odd, result * square, result), square * square, lax.shift_right_logical(left, one)
+
+    start = (one, jnp.asarray(base), lax.abs(exponent) if signed else jnp.asarray(exponent))
+    result, _, _ = lax.while_loop(lambda state: jnp.any(state[2] != 0), step, start)
+    if not signed:
+        return result
+    invertible = lax.eq(lax.abs(base), one)
+    return lax.select(lax.bitwise_or(lax.ge(exponent, zero), invertible), result, zero)

@@ -1,0 +1,29 @@
+"""Markers of the feeds: `ipu.infeed` and `ipu.outfeed`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ipu_tf.lowering.importer.rules.registry import custom_call_rule
+from ipu_tf.lowering.stablehlo.hidden_state import ROW
+from ipu_tf.lowering.stablehlo.module import INFEED, OUTFEED, feed_name
+from ipu_tf.lowering.stablehlo.op import Op
+
+
+@custom_call_rule(INFEED)
+def _infeed(importer: Any, op: Op) -> list[jax.Array]:
+    return importer.feeds.dequeue(feed_name(op.operation), op.results)
+
+
+@custom_call_rule(OUTFEED)
+def _outfeed(importer: Any, op: Op, *values: jax.Array) -> np.ndarray:
+    queue = feed_name(op.operation)
+    if ROW + str(queue) in importer.hidden:
+        importer.hidden[ROW + str(queue)] = (jnp.bool_(True), *map(jnp.asarray, values))
+    else:
+        importer.feeds.enqueue(queue, values)
+    return np.zeros((), np.int32)

@@ -1,0 +1,65 @@
+"""Calls from a running program to the host: host tables and printing. They happen in the order of the program."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from ipu_tf.device.feeds import callbacks
+from ipu_tf.device.memory.host_tables import host_table
+from ipu_tf.lowering.importer.rules.registry import custom_call_rule
+from ipu_tf.lowering.stablehlo.module import configuration
+from ipu_tf.lowering.stablehlo.op import Op
+from ipu_tf.lowering.tensorflow.host_calls import HOST_APPLY, HOST_LOOKUP, HOST_UPDATE, PRINT
+
+# Ordered callbacks keep the order that the tokens gave to the program's text.
+_TOKEN = np.zeros((), np.int32)
+
+
+@custom_call_rule(HOST_LOOKUP)
+def _host_lookup(importer: Any, op: Op, indices: jax.Array, token: jax.Array) -> list[jax.Array]:
+    name = configuration(op.operation)["table"]
+    return _call(importer, op, lambda i: [host_table(name).lookup(i), _TOKEN], [indices])
+
+
+@custom_call_rule(HOST_UPDATE)
+def _host_update(importer: Any, op: Op, indices: jax.Array, changes: jax.Array, token: jax.Array) -> list[jax.Array]:
+    name = configuration(op.operation)["table"]
+
+    def update(*values: np.ndarray) -> list[np.ndarray]:
+        host_table(name).update(*values)
+        return [_TOKEN]
+
+    return _call(importer, op, update, [indices, changes])
+
+
+@custom_call_rule(HOST_APPLY)
+def _host_apply(importer: Any, op: Op, token: jax.Array) -> list[jax.Array]:
+    name = configuration(op.operation)["table"]
+
+    def apply() -> list[np.ndarray]:
+        host_table(name).apply()
+        return [_TOKEN]
+
+    return _call(importer, op, apply, [])
+
+
+@custom_call_rule(PRINT)
+def _print(importer: Any, op: Op, value: jax.Array, token: jax.Array) -> list[jax.Array]:
+    name = configuration(op.operation)["name"] or op.origin
+
+    def write(array: np.ndarray) -> list[np.ndarray]:
+        print(f"{name}: {np.array2string(array, threshold=sys.maxsize)}", file=sys.stderr, flush=True)
+        return [_TOKEN]
+
+    return _call(importer, op, write, [value])
+
+
+def _call(
+    importer: Any, op: Op, function: Callable[..., list[np.ndarray]], operands: list[jax.Array]
+) -> list[jax.Array]:
+    return list(callbacks.call_host(function, tuple(op.results), *operands, replicas=importer.replicas))

@@ -1,0 +1,84 @@
+"""Reductions over whole dimensions, and regions mapped over arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import numpy as np
+from jax import lax
+
+from ipu_tf.lowering.importer.rules.products import summed_product
+from ipu_tf.lowering.importer.rules.regions import combiner, on_arrays, on_scalars
+from ipu_tf.lowering.importer.rules.registry import RULES, Importer, rule
+from ipu_tf.lowering.stablehlo.op import Op
+
+_FAST: dict[str | None, Callable[..., jax.Array]] = {
+    "stablehlo.add": lax.reduce_sum,
+    "stablehlo.multiply": lax.reduce_prod,
+    "stablehlo.maximum": lax.reduce_max,
+    "stablehlo.minimum": lax.reduce_min,
+    "stablehlo.and": lax.reduce_and,
+    "stablehlo.or": lax.reduce_or,
+    "stablehlo.xor": lax.reduce_xor,
+}
+
+
+@rule("stablehlo.reduce")
+def _reduce(importer: Importer, op: Op, *values: jax.Array) -> list[jax.Array]:
+    count = len(values) // 2
+    operands, starts, dimensions = values[:count], values[count:], op.integers("dimensions")
+    name = combiner(op.regions[0]) if count == 1 else None
+    if name in _FAST:
+        reduced = summed_product(importer, op) if name == "stablehlo.add" else None
+        if reduced is None:
+            reduced = _FAST[name](operands[0], dimensions)
+        return [_with_start(importer, op, str(name), reduced, starts[0])]
+    return list(lax.reduce(operands, starts, _pairwise(importer, op), dimensions))
+
+
+def _pairwise(importer: Importer, op: Op) -> Callable[..., tuple[jax.Array, ...]]:
+    region = on_scalars(importer, op.regions[0])
+    return lambda accumulated, values: tuple(region(*accumulated, *values))
+
+
+def _with_start(importer: Importer, op: Op, name: str, reduced: jax.Array, start: jax.Array) -> jax.Array:
+    """The reduction with its initial value, where that is not the one which changes nothing."""
+    if isinstance(start, np.ndarray) and start == identity(name, start.dtype):
+        return reduced
+    return RULES[name](importer, op, reduced, lax.broadcast(start, reduced.shape))
+
+
+def identity(name: str, dtype: np.dtype) -> np.generic:
+    """The value that an op such as `stablehlo.add` combines with any other without a change.
+
+    Raises:
+        KeyError: if `name` is not one of add, multiply, maximum, minimum, and, or, xor.
+    """
+    if name in ("stablehlo.maximum", "stablehlo.minimum"):
+        return _least(dtype) if name == "stablehlo.maximum" else _greatest(dtype)
+    whole = np.array(-1).astype(dtype)[()]
+    return {
+        "stablehlo.add": dtype.type(0),
+        "stablehlo.multiply": dtype.type(1),
+        "stablehlo.and": whole,
+        "stablehlo.or": dtype.type(0),
+        "stablehlo.xor": dtype.type(0),
+    }[name]
+
+
+def _least(dtype: np.dtype) -> np.generic:
+    if dtype == np.bool_:
+        return np.False_
+    return dtype.type(jax.numpy.iinfo(dtype).min if jax.numpy.issubdtype(dtype, np.integer) else -np.inf)
+
+
+def _greatest(dtype: np.dtype) -> np.generic:
+    if dtype == np.bool_:
+        return np.True_
+    return dtype.type(jax.numpy.iinfo(dtype).max if jax.numpy.issubdtype(dtype, np.integer) else np.inf)
+
+
+@rule("stablehlo.map")
+def _map(importer: Importer, op: Op, *operands: jax.Array) -> list[jax.Array]:
+    return on_arrays(importer, op.regions[0])(*operands)

@@ -1,0 +1,54 @@
+"""What the region of a reduction, scatter, sort or map computes, and how to run it on whole arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax import lax
+
+from ipu_tf.lowering.importer.rules.registry import Importer
+
+SECOND = "second"
+"""What `combiner` gives for a region that returns its second argument: the update replaces what was there."""
+
+
+def combiner(block: Any) -> str | None:
+    """The one op that a region of two arguments applies to them, e.g. `stablehlo.add`, or `SECOND`.
+
+    None stands for a region that does anything else, or takes the arguments of an op that is not commutative
+    in the other order.
+    """
+    operations = [operation.operation for operation in block.operations]
+    arguments = list(block.arguments)
+    if len(arguments) != 2:
+        return None
+    returned = list(operations[-1].operands)
+    if len(operations) == 1:
+        return SECOND if returned == arguments[1:] else None
+    first = operations[0]
+    if len(operations) != 2 or returned != list(first.results) or len(first.operands) != 2:
+        return None
+    operands = list(first.operands)
+    return first.name if operands in (arguments, arguments[::-1]) and first.name in COMMUTATIVE else None
+
+
+COMMUTATIVE = frozenset(f"stablehlo.{name}" for name in ("add", "multiply", "maximum", "minimum", "and", "or", "xor"))
+"""Ops whose operands may change places, and that `combiner` therefore names."""
+
+
+def on_scalars(importer: Importer, block: Any) -> Callable[..., list[jax.Array]]:
+    """A region as a function of as many scalars as it has arguments."""
+    return lambda *scalars: importer.run_block(block, scalars)
+
+
+def on_arrays(importer: Importer, block: Any) -> Callable[..., list[jax.Array]]:
+    """A region of scalars as a function of arrays of one common shape, applied element by element."""
+
+    def apply(*arrays: jax.Array) -> list[jax.Array]:
+        flat = [lax.reshape(array, (array.size,)) for array in arrays]
+        results = jax.vmap(on_scalars(importer, block))(*flat)
+        return [lax.reshape(result, arrays[0].shape) for result in results]
+
+    return apply

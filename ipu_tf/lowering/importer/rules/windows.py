@@ -1,0 +1,66 @@
+"""Reductions over sliding windows, and the gradients of pooling."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import jax
+from jax import lax
+
+from ipu_tf.device.convolution import pooling
+from ipu_tf.lowering.importer.rules.regions import combiner, on_scalars
+from ipu_tf.lowering.importer.rules.registry import Importer, rule
+from ipu_tf.lowering.stablehlo.op import Op
+
+_REDUCERS: dict[str | None, pooling.Reducer] = {
+    "stablehlo.add": "add",
+    "stablehlo.maximum": "max",
+    "stablehlo.minimum": "min",
+}
+
+
+@rule("stablehlo.reduce_window")
+def _reduce_window(importer: Importer, op: Op, *values: jax.Array) -> list[jax.Array]:
+    count = len(values) // 2
+    operands, starts = values[:count], values[count:]
+    ones = (1,) * operands[0].ndim
+    window: dict[str, Any] = {
+        **_window(op, operands[0].ndim),
+        "base_dilation": op.integers("base_dilations") or ones,
+        "window_dilation": op.integers("window_dilations") or ones,
+    }
+    reducer = _REDUCERS.get(combiner(op.regions[0])) if count == 1 else None
+    if reducer is not None:
+        return [pooling.reduce_window(operands[0], starts[0], reducer, **window)]
+    region = on_scalars(importer, op.regions[0])
+    return list(lax.reduce_window(operands, starts, lambda a, b: tuple(region(*a, *b)), **window))
+
+
+@rule("stablehlo.select_and_scatter")
+def _select_and_scatter(
+    importer: Importer, op: Op, operand: jax.Array, source: jax.Array, start: jax.Array
+) -> jax.Array:
+    select, scatter = op.regions
+    if combiner(scatter) != "stablehlo.add":
+        raise NotImplementedError("a select_and_scatter that does other than add what it scatters")
+    window = _window(op, operand.ndim)
+    return pooling.select_and_scatter(operand, source, start, select=_selection(select), **window)
+
+
+def _window(op: Op, rank: int) -> dict[str, Any]:
+    return {
+        "window_dimensions": op.integers("window_dimensions") or (1,) * rank,
+        "window_strides": op.integers("window_strides") or (1,) * rank,
+        "padding": op.pairs("padding") or ((0, 0),) * rank,
+    }
+
+
+def _selection(block: Any) -> pooling.Select:
+    """The comparison by which a region keeps its first argument, an element before its second."""
+    first = Op(block.operations[0].operation)
+    is_compare = first.name == "stablehlo.compare" and len(block.operations) == 2
+    if is_compare and list(first.operation.operands) == list(block.arguments):
+        for select in get_args(pooling.Select):
+            if select == first.word("comparison_direction"):
+                return select
+    raise NotImplementedError(f"a select_and_scatter that selects by anything but {pooling.Select}")

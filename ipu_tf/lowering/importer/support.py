@@ -1,0 +1,51 @@
+"""Checks a whole module before anything runs, so that all unsupported ops come in one error."""
+
+from __future__ import annotations
+
+import collections
+from typing import Any
+
+from ipu_tf.lowering.importer.interpreter import TERMINATORS
+from ipu_tf.lowering.importer.rules import CUSTOM_CALLS, RULES
+from ipu_tf.lowering.stablehlo.errors import UnsupportedOp, UnsupportedOpsError
+from ipu_tf.lowering.stablehlo.module import Module, custom_call_target, walk
+from ipu_tf.lowering.stablehlo.op import Op
+
+NO_RULE = "there is no rule for it"
+UNKNOWN_SHAPE = "the shape of its result depends on values, and the device needs fixed shapes"
+
+
+def check_supported(module: Module) -> None:
+    """Looks up a rule for every op of a module, and checks that no shape depends on values.
+
+    Raises:
+        UnsupportedOpsError: listing every op that cannot be imported, with the places of the model it came from.
+    """
+    found: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
+    for operation in walk(module.main, module.functions):
+        unsupported = _missing(operation) or _of_unknown_shape(operation)
+        if unsupported:
+            found[unsupported].append(Op(operation).origin)
+    if found:
+        ops = [UnsupportedOp(name, reason, tuple(dict.fromkeys(o))) for (name, reason), o in found.items()]
+        raise UnsupportedOpsError(module.name, tuple(sorted(ops, key=lambda op: op.name)))
+
+
+def _missing(operation: Any) -> tuple[str, str] | None:
+    target = custom_call_target(operation)
+    if target:
+        return None if target in CUSTOM_CALLS else (f"{operation.name} @{target}", NO_RULE)
+    if operation.name in RULES or operation.name in TERMINATORS:
+        return None
+    return operation.name, NO_RULE
+
+
+def _of_unknown_shape(operation: Any) -> tuple[str, str] | None:
+    """An op that makes a tensor of unknown shape; those that only pass it on are not named."""
+    made = any(_unknown(value) for value in operation.results)
+    passed_on = any(_unknown(value) for value in operation.operands)
+    return (operation.name, UNKNOWN_SHAPE) if made and not passed_on else None
+
+
+def _unknown(value: Any) -> bool:
+    return "?" in str(value.type)

@@ -1,0 +1,156 @@
+"""A training step written in JAX as a program that runs it in a loop: one element in, the state changed, one row out.
+
+for each step:   state, row = step(state, element)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ipu_tf.device.memory.hidden_state import ITERATION, ITERATION_TYPE
+from ipu_tf.device.program.program import Arrays, Hidden, LoopPart, Program, Rows, Types
+from ipu_tf.device.program.replicas import AXIS
+from ipu_tf.lowering.jax.jax_updates import UpdateRule, Updates, as_before
+from ipu_tf.lowering.jax.jaxpr_plans import planned
+
+STEPS = jax.ShapeDtypeStruct((), np.dtype(np.int32))
+
+
+Step = Callable[[Any, Any, Any, Updates], tuple[Any, Any]]
+"""`(carried, constants, element, updates) -> (row, carried)`, trees of arrays, traceable by JAX."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TracedStep:
+    """A step traced for one structure of state and elements.
+
+    Attributes:
+        program: what the device runs. Its first parameter is the number of steps, an int32 scalar; the leaves of the
+            carried state and of the constants follow. Its results are those of the new carried state.
+        rows: shape and dtype of each leaf of a row.
+        row_tree: the structure of a row.
+        dtypes: all dtypes there are in the step.
+    """
+
+    program: Program
+    rows: Types
+    row_tree: Any
+    dtypes: frozenset[Any]
+
+
+def traced_step(
+    step: Step,
+    carried: Any,
+    constants: Any,
+    element: Any,
+    rule: UpdateRule,
+    infeed: str,
+    outfeed: str,
+    most_steps: int | None = None,
+    lengths_vary: bool = False,
+) -> TracedStep:
+    """Traces a step, in JAX's own precision whatever the device's.
+
+    Args:
+        step: the step.
+        carried: the state that it changes, as `jax.ShapeDtypeStruct`s or arrays.
+        constants: the state that it only reads.
+        element: an element.
+        rule: how gradients make updates.
+        infeed: name of the queue that elements come from.
+        outfeed: name of the queue that rows go to.
+        most_steps: most steps that run before their rows reach the queue; None for as many as fit.
+        lengths_vary: whether runs of one step and of several share one compiled function.
+
+    Raises:
+        ValueError: if the step gives another state than it takes.
+    """
+    trees = (carried, constants, element)
+
+    def whole(iteration: Any, accumulators: Any, carried: Any, constants: Any, element: Any) -> Any:
+        updates = Updates(rule, iteration, accumulators)
+        row, after = step(carried, constants, element, updates)
+        return as_before(after, carried), updates.accumulators, row
+
+    axes = [(AXIS, rule.replicas)] if rule.replicas > 1 else None
+    with jax.enable_x64(False):
+        trace = jax.make_jaxpr(whole, axis_env=axes, return_shape=True)
+        function, (_, _, row) = trace(ITERATION_TYPE, list(rule.accumulators), *trees)
+    state, fixed, elements = (tuple(map(_type, jax.tree.leaves(tree))) for tree in trees)
+    rows = tuple(map(_type, jax.tree.leaves(row)))
+    loop = _loop_part(planned(function), rule, len(state), len(fixed), {infeed: elements}, {outfeed: rows})
+    loop = dataclasses.replace(loop, most_steps=most_steps, lengths_vary=lengths_vary)
+    program = Program(
+        name="jax step",
+        parameters=(STEPS, *state, *fixed),
+        parts=(loop,),
+        results=tuple(slot for slot in loop.carry_out if slot is not None),
+        aliases={place: place + 1 for place in range(len(state))},
+        hidden=_hidden(rule),
+        replicas=rule.replicas,
+        controls=1,
+    )
+    return TracedStep(program, rows, jax.tree.structure(row), frozenset(_dtypes(function.jaxpr)))
+
+
+def _loop_part(
+    function: Callable[..., list[Any]],
+    rule: UpdateRule,
+    state: int,
+    fixed: int,
+    infeeds: dict[str, Types],
+    outfeeds: dict[str, Types],
+) -> LoopPart:
+    [infeed], [outfeed] = infeeds, outfeeds
+    keys = _accumulator_keys(rule)
+
+    def step(carry: Arrays, constants: Arrays, hidden: Hidden, elements: Rows) -> tuple[Arrays, Hidden, Rows]:
+        iteration = hidden.get(ITERATION, jnp.int32(0))
+        given = [iteration, *(hidden[key] for key in keys), *carry[1:], *constants, *elements.get(infeed, ())]
+        with jax.enable_x64(False):
+            results = function(*given)
+        accumulated = dict(zip(keys, results[state : state + len(keys)], strict=True))
+        row = tuple(results[state + len(keys) :])
+        return (carry[0], *results[:state]), {**hidden, **accumulated}, {outfeed: row}
+
+    first_free = 1 + state + fixed
+    return LoopPart(
+        step=step,
+        goes_on=lambda carry, constants: jnp.bool_(True),
+        trip_count=lambda carry: int(carry[0]),
+        carry_in=tuple(range(1 + state)),
+        constants=tuple(range(1 + state, first_free)),
+        carry_out=(None, *range(first_free, first_free + state)),
+        infeeds={name: types for name, types in infeeds.items() if types},
+        outfeeds=outfeeds,
+        mini_batches=(rule.micro_batches,) if rule.micro_batches > 1 else (),
+    )
+
+
+def _accumulator_keys(rule: UpdateRule) -> list[str]:
+    return [f"accumulator {place}" for place in range(len(rule.accumulators))]
+
+
+def _hidden(rule: UpdateRule) -> dict[str, jax.ShapeDtypeStruct]:
+    if rule.micro_batches == 1:
+        return {}
+    return {ITERATION: ITERATION_TYPE, **dict(zip(_accumulator_keys(rule), rule.accumulators, strict=True))}
+
+
+def _type(leaf: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(tuple(leaf.shape), leaf.dtype)
+
+
+def _dtypes(graph: Any) -> set[Any]:
+    """The dtypes of all values of a traced function, those of functions within it too."""
+    found = {variable.aval.dtype for eqn in graph.eqns for variable in eqn.outvars if hasattr(variable.aval, "dtype")}
+    for eqn in graph.eqns:
+        for inner in jax.extend.core.jaxprs_in_params(eqn.params):
+            found |= _dtypes(inner)
+    return found

@@ -1,0 +1,104 @@
+"""Updates of a state from gradients, within a loop of steps written in JAX.
+
+iteration      0      1      2      3      4     ...      with 3 micro-batches an update
+accumulator    g0     +g1    +g2    g3     +g4
+update                       *                            of all replicas' accumulators
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from ipu_tf.device.program.collectives import all_reduce
+from ipu_tf.device.program.program import Types
+
+
+@dataclasses.dataclass(frozen=True)
+class UpdateRule:
+    """How the gradients of a loop's iterations make updates.
+
+    Attributes:
+        micro_batches: iterations to an update.
+        reduction: how their gradients are combined: "SUM", "MEAN" or "RUNNING_MEAN". Those of replicas are summed.
+        accumulators: shape and dtype of what each gradient is accumulated in; empty for one iteration to an update.
+        replicas: how many replicas there are.
+    """
+
+    micro_batches: int = 1
+    reduction: str = "SUM"
+    accumulators: Types = ()
+    replicas: int = 1
+
+
+class Updates:
+    """What one iteration's step hands its gradients to.
+
+    Args:
+        rule: how they make updates.
+        iteration: which iteration it is, `int32[]`.
+        accumulators: what was accumulated so far; those after this iteration when `apply` was called.
+    """
+
+    def __init__(self, rule: UpdateRule, iteration: Any, accumulators: Sequence[Any]) -> None:
+        self._rule = rule
+        self._number = iteration % rule.micro_batches
+        self.accumulators = list(accumulators)
+
+    def apply(self, gradients: Sequence[Any], update: Callable[[list[Any]], Any], unchanged: Any) -> Any:
+        """Updates a state in the last iteration of each group.
+
+        Args:
+            gradients: of this iteration on this replica.
+            update: gives the new state, from the gradients of all iterations of the group and all replicas.
+            unchanged: the state as it is: arrays in the structure of what `update` gives.
+
+        Returns:
+            The state, new or as it was.
+        """
+
+        def complete(values: Sequence[Any]) -> Any:
+            summed = [all_reduce(value, "ADD", self._rule.replicas) for value in values]
+            return as_before(update(summed), unchanged)
+
+        if self._rule.micro_batches == 1:
+            return complete(gradients)
+        self.accumulators = [self._added(*pair) for pair in zip(self.accumulators, gradients, strict=True)]
+        due = self._number == self._rule.micro_batches - 1
+        return lax.cond(due, lambda values: complete(values), lambda values: unchanged, self.accumulators)
+
+    def _added(self, before: jax.Array, gradient: Any) -> jax.Array:
+        """An accumulator after one more gradient; each group starts it anew."""
+        value = jnp.asarray(gradient, before.dtype)
+        # A number of micro-batches is exact in float32, not in half precision.
+        position = jnp.asarray(self._number, jnp.float32)
+        if self._rule.reduction == "MEAN":
+            value = value * jnp.asarray(1.0 / self._rule.micro_batches, value.dtype)
+        if self._rule.reduction == "RUNNING_MEAN":
+            share = 1 / (position + 1)
+            before = before * jnp.asarray(position * share, before.dtype)
+            value = value * jnp.asarray(share, value.dtype)
+        return jnp.where(self._number == 0, value, before + value)
+
+
+def as_before(after: Any, before: Any) -> Any:
+    """New values of a state, in the dtypes that it has.
+
+    Raises:
+        ValueError: if they have other shapes, or there are not as many.
+    """
+    wanted, found = str(jax.tree.structure(before)), str(jax.tree.structure(after))
+    if found != wanted:
+        raise ValueError(f"Expected a state of {wanted}. Received: {found}.")
+
+    def same(new: Any, old: Any) -> Any:
+        if jnp.shape(new) != jnp.shape(old):
+            raise ValueError(f"The state has an array of shape {jnp.shape(old)}. Received for it: {jnp.shape(new)}.")
+        return jnp.asarray(new, old.dtype)
+
+    return jax.tree.map(same, after, before)

@@ -1,0 +1,125 @@
+"""A traced JAX function, its convolutions and poolings computed by the device's plans, as those of TensorFlow are.
+
+XLA:CPU is many times slower at them inside of a loop; see `ipu_tf.device.convolution.convolve`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend import core
+from jax.extend.core import primitives
+
+from ipu_tf.device.convolution.convolve import ConvLayout, convolution
+from ipu_tf.device.convolution.pooling import Reducer, reduce_window, select_and_scatter
+
+Rule = Callable[..., jax.Array]
+
+#: Calls that are taken apart if there is something to plan in them, and where they keep what they call.
+_CALLS = {
+    primitives.jit_p: "jaxpr",
+    primitives.closed_call_p: "call_jaxpr",
+    primitives.custom_jvp_call_p: "call_jaxpr",
+    primitives.custom_vjp_call_p: "call_jaxpr",
+}
+
+
+def planned(function: core.ClosedJaxpr) -> Callable[..., list[Any]]:
+    """The traced function as one of flat arrays that can be traced again.
+
+    What is inside of loops and branches of the function's own stays as JAX computes it.
+    """
+    if not _plannable(function):
+        return core.jaxpr_as_fun(function)
+    return lambda *arguments: _evaluate(function, arguments)
+
+
+def _plannable(function: core.ClosedJaxpr) -> bool:
+    return any(eqn.primitive in _RULES or _called(eqn) is not None for eqn in function.jaxpr.eqns)
+
+
+def _called(eqn: Any) -> core.ClosedJaxpr | None:
+    """What a call of a function calls, where there is something to plan in it."""
+    called = eqn.params.get(_CALLS.get(eqn.primitive))
+    return called if called is not None and _plannable(called) else None
+
+
+def _evaluate(function: core.ClosedJaxpr, arguments: Any) -> list[Any]:
+    graph = function.jaxpr
+    values: dict[Any, Any] = dict(zip((*graph.constvars, *graph.invars), (*function.consts, *arguments), strict=True))
+
+    def read(atom: Any) -> Any:
+        return atom.val if isinstance(atom, core.Literal) else values[atom]
+
+    for eqn in graph.eqns:
+        results = _run(eqn, [read(atom) for atom in eqn.invars])
+        values.update(zip(eqn.outvars, results, strict=True))
+    return [read(atom) for atom in graph.outvars]
+
+
+def _run(eqn: Any, operands: list[Any]) -> list[Any]:
+    rule = _RULES.get(eqn.primitive)
+    if rule is not None:
+        return [rule(*map(jnp.asarray, operands), **eqn.params)]
+    called = _called(eqn)
+    if called is not None:
+        return _evaluate(called, operands)
+    with eqn.ctx.manager:
+        results = eqn.primitive.bind(*operands, **eqn.primitive.get_bind_params(eqn.params))
+    return list(results) if eqn.primitive.multiple_results else [results]
+
+
+def _convolution(lhs: jax.Array, rhs: jax.Array, *, dimension_numbers: Any, **parameters: Any) -> jax.Array:
+    given, kernel, result = dimension_numbers.lhs_spec, dimension_numbers.rhs_spec, dimension_numbers.out_spec
+    parameters.pop("out_sharding", None)
+    return convolution(
+        lhs,
+        rhs,
+        window_reversal=(False,) * (lhs.ndim - 2),
+        dimension_numbers=ConvLayout(
+            input_batch=given[0],
+            input_feature=given[1],
+            input_spatial=tuple(given[2:]),
+            kernel_output_feature=kernel[0],
+            kernel_input_feature=kernel[1],
+            kernel_spatial=tuple(kernel[2:]),
+            output_batch=result[0],
+            output_feature=result[1],
+            output_spatial=tuple(result[2:]),
+        ),
+        **parameters,
+    )
+
+
+def _reduction(reducer: Reducer) -> Rule:
+    def rule(operand: jax.Array, **parameters: Any) -> jax.Array:
+        parameters.pop("out_sharding", None)
+        return reduce_window(operand, _start(reducer, operand.dtype), reducer, **parameters)
+
+    return rule
+
+
+def _start(reducer: Reducer, dtype: Any) -> jax.Array:
+    """What the reduction starts from: it changes no element."""
+    if reducer == "add":
+        return jnp.zeros((), dtype)
+    floating = jnp.issubdtype(dtype, jnp.floating)
+    limits = (-jnp.inf, jnp.inf) if floating else (jnp.iinfo(dtype).min, jnp.iinfo(dtype).max)
+    return jnp.asarray(limits[reducer == "min"], dtype)
+
+
+def _scatter(source: jax.Array, operand: jax.Array, *, select_prim: Any, **parameters: Any) -> jax.Array:
+    select: Any = {primitives.ge_p: "GE", primitives.gt_p: "GT", primitives.le_p: "LE", primitives.lt_p: "LT"}
+    return select_and_scatter(operand, source, jnp.zeros((), source.dtype), select=select[select_prim], **parameters)
+
+
+_RULES: dict[Any, Rule] = {
+    primitives.conv_general_dilated_p: _convolution,
+    primitives.reduce_window_max_p: _reduction("max"),
+    primitives.reduce_window_min_p: _reduction("min"),
+    primitives.reduce_window_sum_p: _reduction("add"),
+    primitives.select_and_scatter_add_p: _scatter,
+}

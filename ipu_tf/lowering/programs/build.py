@@ -1,0 +1,186 @@
+"""From a StableHLO module to a device `Program`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ipu_tf.device.program.program import Arrays, Hidden, LoopPart, Part, Program, Rows, StraightPart, Types
+from ipu_tf.lowering.importer.feeds import PartFeeds
+from ipu_tf.lowering.importer.half_precision import checked_origins, with_numerics
+from ipu_tf.lowering.importer.interpreter import Interpreter
+from ipu_tf.lowering.importer.numerics import Numerics
+from ipu_tf.lowering.importer.support import check_supported
+from ipu_tf.lowering.stablehlo.accumulation_rules import check_inside_loops, own_mini_batches
+from ipu_tf.lowering.stablehlo.hidden_state import ROW, hidden_types
+from ipu_tf.lowering.stablehlo.module import INFEED, OUTFEED, Module, custom_call_target, feed_name, walk
+from ipu_tf.lowering.stablehlo.op import Op, array_type
+from ipu_tf.lowering.stablehlo.partition import Bind, LoopStep, StraightSteps, partition
+from ipu_tf.lowering.stablehlo.trip_count import trip_count
+from ipu_tf.lowering.stages.stage_loops import loop_stages
+from ipu_tf.lowering.tensorflow.host_calls import calls_host
+
+
+def build_program(module: Module, replicas: int = 1, numerics: Numerics = Numerics()) -> Program:  # noqa: B008
+    """The program that a module describes, for this number of replicas, computing as `numerics` says.
+
+    Raises:
+        UnsupportedOpsError: listing every op that the importer has no rule for. Nothing was run.
+    """
+    check_supported(module)
+    module = with_numerics(module, numerics, replicas)
+    pieces = partition(module)
+    names = _Numbering(module, pieces.same)
+    operations = list(walk(module.main, module.functions))
+    feeds = {name for name in map(feed_name, operations) if name}
+    _check_enqueues(operations)
+    check_inside_loops(module)
+    staged = {name for piece in pieces.parts for name in piece.feeds}
+    return Program(
+        name=module.name,
+        parameters=module.parameters,
+        parts=tuple(_part(module, piece, names, replicas) for piece in pieces.parts),
+        results=names.slots(pieces.results),
+        aliases=module.aliases,
+        hidden=hidden_types(module),
+        replicas=replicas,
+        uses_callbacks=bool(feeds - staged) or calls_host(operations),
+        called_back=tuple(sorted(feeds - staged)),
+        checked=checked_origins(module),
+    )
+
+
+def program_function(
+    module: Module, replicas: int = 1
+) -> Callable[[Sequence[Any], Hidden], tuple[list[jax.Array], Hidden]]:
+    """A module without feeds as one function for JAX to trace: `(parameters, hidden) -> (results, hidden)`.
+
+    Raises:
+        UnsupportedOpsError: listing every op that the importer has no rule for.
+    """
+    check_supported(module)
+
+    def function(parameters: Sequence[Any], hidden: Hidden) -> tuple[list[jax.Array], Hidden]:
+        interpreter = Interpreter(module, PartFeeds({}, (), replicas), hidden, replicas)
+        return [jnp.asarray(v) for v in interpreter.run_function("main", parameters)], interpreter.hidden
+
+    return function
+
+
+def _check_enqueues(operations: Sequence[Any]) -> None:
+    enqueued = [feed_name(operation) for operation in operations if custom_call_target(operation) == OUTFEED]
+    if len(set(enqueued)) < len(enqueued):
+        raise ValueError("An outfeed can only be enqueued once.")
+
+
+class _Numbering:
+    """Slot numbers for SSA names; the parameters come first. A copy has the slot of what it is a copy of."""
+
+    def __init__(self, module: Module, same: Mapping[Any, Any]) -> None:
+        self._same = same
+        self._count: Iterator[int] = itertools.count()
+        self._slots: dict[Any, int] = {}
+        self.slots(module.main.arguments)
+
+    def slots(self, names: Sequence[Any]) -> tuple[int, ...]:
+        """The slots of some names."""
+        own = [self._same.get(name, name) for name in names]
+        return tuple(self._slots[n] if n in self._slots else self._slots.setdefault(n, next(self._count)) for n in own)
+
+
+def _part(module: Module, piece: StraightSteps | LoopStep, names: _Numbering, replicas: int) -> Part:
+    if isinstance(piece, LoopStep):
+        return _loop_part(module, piece, names, replicas)
+    infeeds, outfeeds = _queues(module, [s.operation for s in piece.steps if not isinstance(s, Bind)], piece.feeds)
+
+    def run(live: Arrays, hidden: Hidden, elements: Rows) -> tuple[Arrays, Hidden, Rows]:
+        feeds = PartFeeds(elements, tuple(outfeeds), replicas)
+        interpreter = Interpreter(module, feeds, hidden, replicas)
+        interpreter.bind(piece.live_in, live)
+        for step in piece.steps:
+            if isinstance(step, Bind):
+                interpreter.bind(step.targets, interpreter.read(step.sources))
+            else:
+                interpreter.run_operation(step.operation)
+        outputs = tuple(jnp.asarray(value) for value in interpreter.read(piece.live_out))
+        return outputs, interpreter.hidden, feeds.rows
+
+    return StraightPart(run, names.slots(piece.live_in), names.slots(piece.live_out), infeeds, outfeeds)
+
+
+def _loop_part(module: Module, piece: LoopStep, names: _Numbering, replicas: int) -> LoopPart:
+    loop = piece.operation
+    condition, body = (region.blocks[0] for region in loop.regions)
+    infeeds, outfeeds = _queues(module, list(_inside(module, body)), piece.feeds)
+    initial = tuple(loop.operands)
+    constants = tuple(name for name in piece.live_in if name not in set(initial) or _read_inside(module, loop, name))
+
+    def interpreter(feeds: PartFeeds, hidden: Hidden, values: Arrays) -> Interpreter:
+        made = Interpreter(module, feeds, hidden, replicas)
+        made.bind(constants, values)
+        return made
+
+    def step(carry: Arrays, values: Arrays, hidden: Hidden, elements: Rows) -> tuple[Arrays, Hidden, Rows]:
+        feeds = PartFeeds(elements, tuple(outfeeds), replicas)
+        running = interpreter(feeds, hidden | no_rows(), values)
+        outputs = tuple(jnp.asarray(value) for value in running.run_block(body, carry))
+        rows: dict[str, Any] = {name: running.hidden.pop(ROW + name) for name in piece.sometimes}
+        return outputs, running.hidden, feeds.rows | rows
+
+    def goes_on(carry: Arrays, values: Arrays) -> jax.Array:
+        (more,) = interpreter(PartFeeds({}, (), replicas), {}, values).run_block(condition, carry)
+        return jnp.reshape(more, ())
+
+    def no_rows() -> dict[str, Any]:
+        """What an iteration has given to the queues that it uses in branches, before it starts: nothing."""
+        zeros = {name: tuple(jnp.zeros(t.shape, t.dtype) for t in outfeeds[name]) for name in piece.sometimes}
+        return {ROW + name: (jnp.bool_(False), *row) for name, row in zeros.items()}
+
+    read_later = set(piece.live_out)
+    return LoopPart(
+        step=step,
+        goes_on=goes_on,
+        trip_count=trip_count(module, loop),
+        carry_in=names.slots(initial),
+        constants=names.slots(constants),
+        carry_out=tuple(names.slots([name])[0] if name in read_later else None for name in loop.results),
+        infeeds=infeeds,
+        outfeeds=outfeeds,
+        mini_batches=own_mini_batches(module, loop),
+        sometimes=piece.sometimes,
+        stages=loop_stages(module, loop, constants, replicas),
+    )
+
+
+def _read_inside(module: Module, loop: Any, name: Any) -> bool:
+    return any(
+        name in list(operation.operands)
+        for region in loop.regions
+        for block in region.blocks
+        for operation in walk(block, module.functions)
+    )
+
+
+def _inside(module: Module, block: Any) -> Iterator[Any]:
+    yield from walk(block, module.functions)
+
+
+def _queues(
+    module: Module, operations: Sequence[Any], staged: frozenset[str]
+) -> tuple[dict[str, Types], dict[str, Types]]:
+    """Element types of the staged infeeds and row types of the staged outfeeds among some operations."""
+    infeeds: dict[str, Types] = {}
+    outfeeds: dict[str, Types] = {}
+    for operation in operations:
+        name = feed_name(operation)
+        if name is None or name not in staged:
+            continue
+        if custom_call_target(operation) == INFEED:
+            infeeds[name] = tuple(Op(operation).results)
+        else:
+            outfeeds[name] = tuple(array_type(str(value.type)) for value in operation.operands)
+    return infeeds, outfeeds

@@ -1,0 +1,71 @@
+"""What a lowered function captured: variables, which live on the device, and tensors, which never change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import tensorflow as tf
+
+from ipu_tf.device.memory.residency import RESIDENCY
+from ipu_tf.device.program.replicas import Replicas
+from ipu_tf.lowering.tensorflow import tf_values
+from ipu_tf.lowering.tensorflow.trace import Lowered
+from ipu_tf.lowering.tensorflow.variables import TensorFlowVariable, host_variable
+
+
+class Captures:
+    """The captures of a lowered function.
+
+    Args:
+        lowered: the function.
+
+    Attributes:
+        variables: the variables among them.
+    """
+
+    def __init__(self, lowered: Lowered) -> None:
+        self._values: list[TensorFlowVariable | np.ndarray] = [
+            host_variable(capture) if isinstance(capture, tf.Variable) else tf_values.tensor_memory(capture)
+            for capture in lowered.captures
+        ]
+        self.variables = [value for value in self._values if isinstance(value, TensorFlowVariable)]
+        self._places = [place for place, value in enumerate(self._values) if isinstance(value, TensorFlowVariable)]
+        first = len(lowered.inputs)
+        self._written = {result: parameter - first for result, parameter in lowered.module.aliases.items()}
+
+    def acquire(self, replicas: Replicas, homes: Sequence[Replicas | None] = ()) -> list[Any]:
+        """Their values on the device, one for each capture, in order; variables as `RESIDENCY.acquire_all` gives them.
+
+        Args:
+            replicas: of the program.
+            homes: for each parameter of the program where it lives, as `Executable.homes` has it; the captures are the
+                last.
+        """
+        where = list(homes)[len(homes) - len(self._values) :] if homes else [None] * len(self._values)
+        buffers = RESIDENCY.acquire_all(self.variables, replicas, [where[place] for place in self._places])
+        values: list[Any] = list(self._values)
+        for place, buffer in zip(self._places, buffers, strict=True):
+            values[place] = buffer
+        return values
+
+    def commit(self, results: Mapping[int, jax.Array] | Sequence[jax.Array]) -> None:
+        """Keeps the new values of the variables that the function changes.
+
+        Args:
+            results: new values by the index of the result of the lowered module that they are.
+        """
+        for result, position in self._written.items():
+            variable = self._values[position]
+            assert isinstance(variable, TensorFlowVariable)
+            RESIDENCY.commit(variable, results[result])
+
+    def flush(self) -> None:
+        """Brings new values back to the host."""
+        RESIDENCY.flush(self.variables)
+
+    def recover(self) -> None:
+        """After a failed execution: the host has the newest values that are left."""
+        RESIDENCY.recover(self.variables)

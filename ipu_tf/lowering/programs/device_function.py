@@ -1,0 +1,69 @@
+"""A TensorFlow function that runs on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ipu_tf.device.errors import DeviceError
+from ipu_tf.device.run.executable import Executable
+from ipu_tf.lowering.programs.build import build_program
+from ipu_tf.lowering.programs.captures import Captures
+from ipu_tf.lowering.programs.host_errors import as_promised
+from ipu_tf.lowering.programs.target import Target
+from ipu_tf.lowering.tensorflow import tf_values
+from ipu_tf.lowering.tensorflow.trace import Lowered, lower
+
+
+class DeviceFunction:
+    """A concrete function, lowered and ready to run on the device any number of times.
+
+    Args:
+        function: a concrete function; its inputs must have fixed shapes.
+        target: where it runs.
+
+    Raises:
+        LoweringError: TensorFlow cannot lower the function.
+        UnsupportedOpsError: the device cannot run some of its ops.
+    """
+
+    def __init__(self, function: Any, target: Target) -> None:
+        self._function = function  # keeps the captured variables alive
+        self.lowered: Lowered = lower(function)
+        try:
+            self.executable = Executable(
+                build_program(self.lowered.module, target.replicas, target.numerics), target.ordinal
+            )
+        except DeviceError as error:
+            raise as_promised(error) from error.__cause__
+        self._captures = Captures(self.lowered)
+
+    def __call__(self, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Runs it; the function's variables have their new values afterwards.
+
+        Args:
+            inputs: one tensor for each of the function's tensor inputs.
+
+        Returns:
+            The function's tensor outputs, flat, in order.
+
+        Raises:
+            Exception: what an infeed raised. Variables then hold the values of the last complete iteration.
+        """
+        values = [tf_values.tensor_memory(tensor) for tensor in inputs]
+        try:
+            outcome = self.executable.run(
+                [*values, *self._captures.acquire(self.executable.replicas, self.executable.homes())]
+            )
+        except BaseException as error:
+            self._captures.recover()
+            raise as_promised(error) from error.__cause__
+        self._captures.commit(outcome.results)
+        self._captures.flush()
+        if outcome.error is not None:
+            raise as_promised(outcome.error)
+        with tf_values.eager_mode():
+            return [tf.convert_to_tensor(np.array(array)) for array in outcome.results[: self.lowered.outputs]]

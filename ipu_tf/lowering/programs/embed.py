@@ -1,0 +1,186 @@
+"""A program on the device as an op of a TensorFlow graph: for TF1 sessions, and inside a `tf.function`.
+
+    graph:   inputs, values of the variables ──► host op ──► outputs, new values ──► assignments
+                                                   │
+                                             runs on the device
+
+The variables are the session's: they are read before and written after each run, in the graph.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ipu_tf.device.errors import DeviceError
+from ipu_tf.device.run.executable import Executable
+from ipu_tf.lowering.programs.build import build_program
+from ipu_tf.lowering.programs.host_errors import as_promised
+from ipu_tf.lowering.programs.replica_states import ReplicaStates
+from ipu_tf.lowering.programs.target import Target
+from ipu_tf.lowering.tensorflow import tf_private, tf_values
+from ipu_tf.lowering.tensorflow.graph_pruning import pruned
+from ipu_tf.lowering.tensorflow.host_op import host_op
+from ipu_tf.lowering.tensorflow.shards import shard_count_of
+from ipu_tf.lowering.tensorflow.trace import Lowered, lower
+
+_READS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape")
+
+
+@dataclasses.dataclass(frozen=True)
+class Embedded:
+    """What a program became in the graph.
+
+    Attributes:
+        outputs: the computation's tensors.
+        operation: runs the program and writes its variables.
+    """
+
+    outputs: list[tf.Tensor]
+    operation: tf.Operation
+
+
+def embed(
+    computation: Callable[..., Sequence[tf.Tensor]],
+    inputs: Sequence[tf.Tensor],
+    name: str,
+    before: Callable[[int], Target],
+) -> Embedded:
+    """Traces a computation and adds it to the current graph as a program on the device.
+
+    Args:
+        computation: takes one tensor an input and gives tensors. What it captures of the graph becomes input too.
+        inputs: tensors of the current graph.
+        name: for the op.
+        before: called when the program runs, before anything else, with the number of shards it uses: checks that it
+            may run, and says where.
+    """
+    specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in inputs]
+    graph = tf_private.trace_in_graph(name, computation, specs)
+    tf_values.order_first_reads(graph)
+    captured = list(zip(graph.external_captures, graph.internal_captures, strict=True))
+    handles = [pair for pair in captured if pair[0].dtype == tf.resource]
+    values = [pair for pair in captured if pair[0].dtype != tf.resource]
+    program = GraphProgram(graph, [inner for _, inner in values], [inner for _, inner in handles], before)
+    with tf.device("/device:CPU:0"):
+        states = [tf_values.read_handle(outer, tf_values.handle_spec(inner)) for outer, inner in handles]
+        op = host_op(program.run, [*inputs, *(outer for outer, _ in values), *states], program.outputs, name)
+        count = len(op.results) - len(program.written)
+        updates = [
+            tf_values.assign_handle(handles[index][0], value)
+            for index, value in zip(program.written, op.results[count:], strict=True)
+        ]
+        with tf.control_dependencies([op.operation, *updates]):
+            outputs = [tf.identity(result) for result in op.results[:count]]
+            return Embedded(outputs, tf.no_op(name=f"{name}_run"))
+
+
+class GraphProgram:
+    """The program behind one host op, lowered on first use for the shapes that come."""
+
+    def __init__(
+        self,
+        graph: Any,
+        values: Sequence[tf.Tensor],
+        handles: Sequence[tf.Tensor],
+        before: Callable[[int], Target],
+    ) -> None:
+        self._inputs = [tensor for tensor in graph.inputs if tensor.dtype != tf.resource]
+        self._handles = list(handles)
+        self._graph = graph  # with it, TensorFlow would forget the functions that it calls
+        self._before = before
+        self._lock = threading.Lock()
+        self._ready: dict[Any, _Ready] = {}
+        self.written = [index for index, handle in enumerate(self._handles) if _written(graph, handle)]
+        self._names = [tensor.name for tensor in graph.outputs]
+        targets = {tensor.op.name for tensor in graph.outputs} | {op.name for op in graph.control_outputs}
+        given = {tensor.op.name for tensor in [*self._inputs, *self._handles]}
+        only_used = tf_private.runs_only_what_is_used(graph)
+        self._graph_def = pruned(graph.as_graph_def(), targets, given, only_used)
+        tf_private.define_functions(self, self._graph_def.library.function)
+        self.outputs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in graph.outputs]
+        self._shards = shard_count_of(graph)
+        self._outputs = len(self.outputs)
+        self.outputs += [tf_values.handle_spec(self._handles[index]) for index in self.written]
+
+    def target(self) -> Target:
+        """Where the program runs; raises if it may not."""
+        return self._before(self._shards)
+
+    def run(self, *values: np.ndarray) -> list[np.ndarray]:
+        """Runs the program on the values of its inputs, captured tensors and variables."""
+        target = self.target()
+        inputs, states = values[: len(self._inputs)], values[len(self._inputs) :]
+        key = (target, *((value.shape, value.dtype) for value in values))
+        with self._lock:
+            if key not in self._ready:
+                try:
+                    self._ready[key] = self._made_ready(inputs, states, target)
+                except DeviceError as error:
+                    raise as_promised(error) from error.__cause__
+        return self._ready[key].run(inputs, states, self._outputs, self.written)
+
+    def _made_ready(self, inputs: Sequence[np.ndarray], states: Sequence[np.ndarray], target: Target) -> _Ready:
+        lowered, order = self.lowered(inputs, states)
+        program = build_program(lowered.module, target.replicas, target.numerics)
+        return _Ready(lowered, Executable(program, target.ordinal), order, ReplicaStates())
+
+    def lowered(self, inputs: Sequence[np.ndarray], states: Sequence[np.ndarray]) -> tuple[Lowered, list[int]]:
+        """The program for inputs and states such as these, and for each capture of it which state that is."""
+        with tf_values.eager_mode():
+            variables = [tf.Variable(value, dtype=value.dtype) for value in states]
+            specs = [tf.TensorSpec(value.shape, value.dtype) for value in inputs]
+            function = tf.function(lambda *tensors: self._rebuilt(tensors, variables), autograph=False)
+            lowered = lower(tf_private.concrete_function(function, *specs), variables)
+        order = [next(i for i, v in enumerate(variables) if v is capture) for capture in lowered.captures]
+        return lowered, order
+
+    def _rebuilt(self, tensors: Sequence[tf.Tensor], variables: Sequence[tf.Variable]) -> list[tf.Tensor]:
+        """The traced computation again, in the graph being built now, over stand-ins for its variables."""
+        fed = dict(zip((t.name for t in self._inputs), tensors, strict=True))
+        fed.update(zip((t.name for t in self._handles), (v.handle for v in variables), strict=True))
+        used = {text for node in self._graph_def.node for text in node.input}
+        fed = {name: tensor for name, tensor in fed.items() if name.removesuffix(":0") in used}
+        return tf_private.import_graph(self._graph_def, fed, self._names)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Ready:
+    """A lowered program.
+
+    Attributes:
+        order: for each capture of the lowered function, which state it is.
+        replica_states: what each replica had of the states after the last run.
+    """
+
+    lowered: Lowered
+    executable: Executable
+    order: list[int]
+    replica_states: ReplicaStates
+
+    def run(
+        self, inputs: Sequence[np.ndarray], states: Sequence[np.ndarray], outputs: int, written: Sequence[int]
+    ) -> list[np.ndarray]:
+        """The outputs, then the values of the `written` states."""
+        try:
+            own = self.replica_states
+            outcome = self.executable.run([*inputs, *(own.resumed(index, states[index]) for index in self.order)])
+        except DeviceError as error:
+            raise as_promised(error) from error.__cause__
+        if outcome.error is not None:
+            raise as_promised(outcome.error)
+        after = dict(enumerate(states))
+        for result, parameter in self.lowered.module.aliases.items():
+            index = self.order[parameter - len(inputs)]
+            after[index] = own.kept(index, outcome.results[result], self.executable.replicas)
+        return [np.array(array) for array in outcome.results[:outputs]] + [after[index] for index in written]
+
+
+def _written(graph: Any, handle: tf.Tensor) -> bool:
+    """Whether a program may change a variable: something other than a read uses it."""
+    return any(consumer.type not in _READS for consumer in handle.consumers())

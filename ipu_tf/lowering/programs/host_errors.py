@@ -1,0 +1,46 @@
+"""Errors of the device as the TensorFlow errors that Graphcore's interface promises."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from ipu_tf.device.errors import (
+    InfeedExhausted,
+    InfeedInUse,
+    InfeedShared,
+    InfeedStarved,
+    MiniBatchesError,
+    NoTrainingLoop,
+    OutfeedShared,
+    ReplicaGroupError,
+    UnknownQueue,
+)
+from ipu_tf.device.feeds.connection import CompileOnly
+from ipu_tf.device.memory.host_tables import HostTableExists, UnknownHostTable
+from ipu_tf.device.numerics.exceptions import ExceptedState
+
+
+def as_promised(error: BaseException) -> BaseException:
+    """The TensorFlow error that stands for a device error; any other exception as it is."""
+    if isinstance(error, InfeedExhausted):
+        return tf.errors.OutOfRangeError(None, None, str(error))
+    if isinstance(error, InfeedStarved):
+        return tf.errors.DeadlineExceededError(None, None, str(error))
+    if isinstance(error, UnknownQueue) and error.kind == "infeed":
+        return tf.errors.FailedPreconditionError(
+            None,
+            None,
+            "Trying to access an infeed dataset iterator which has not been created. Did you initialize the "
+            f"infeed_queue '{error.name}' ?",
+        )
+    if isinstance(error, (CompileOnly, ReplicaGroupError)):
+        return tf.errors.InvalidArgumentError(None, None, str(error))
+    if isinstance(error, ExceptedState):
+        return tf.errors.InternalError(None, None, str(error))
+    if isinstance(error, UnknownQueue):
+        return tf.errors.NotFoundError(None, None, str(error))
+    if isinstance(error, (MiniBatchesError, NoTrainingLoop)):
+        return tf.errors.FailedPreconditionError(None, None, str(error))
+    if isinstance(error, (HostTableExists, UnknownHostTable, InfeedInUse, InfeedShared, OutfeedShared)):
+        return tf.errors.FailedPreconditionError(None, None, str(error))
+    return error

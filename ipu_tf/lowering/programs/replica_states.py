@@ -1,0 +1,35 @@
+"""What the replicas of a program in a graph keep between runs, while the session's variables hold replica 0's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from ipu_tf.device.program.replicas import Replicas
+
+
+class ReplicaStates:
+    """The states of one program's replicas after its last run.
+
+    The session owns its variables: if one has another value than replica 0 left in it, the session changed it, and all
+    replicas start from that.
+    """
+
+    def __init__(self) -> None:
+        self._left: dict[int, tuple[np.ndarray, jax.Array]] = {}
+
+    def resumed(self, index: int, value: np.ndarray) -> Any:
+        """State `index` for the next run: of each replica its own, if the session still has what replica 0 left."""
+        if index not in self._left:
+            return value
+        left, buffer = self._left.pop(index)
+        return buffer if np.array_equal(left, value, equal_nan=left.dtype.kind == "f") else value
+
+    def kept(self, index: int, buffer: jax.Array, replicas: Replicas) -> np.ndarray:
+        """Replica 0's new value of state `index`; the others' are kept here."""
+        value = np.asarray(replicas.first(buffer))
+        if replicas.count > 1:
+            self._left[index] = (value, buffer)
+        return value

@@ -1,0 +1,51 @@
+"""A function with its variables frozen, as one that stock TensorFlow can save and run without this project."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import tensorflow as tf
+
+from ipu_tf.lowering.programs.build import program_function
+from ipu_tf.lowering.programs.exported_function import exported_function
+from ipu_tf.lowering.tensorflow import tf_private, tf_values
+from ipu_tf.lowering.tensorflow.trace import lower
+
+
+def served_step(step: Callable[..., Any], signature: Sequence[tf.TensorSpec]) -> Callable[..., list[tf.Tensor]]:
+    """The function for inputs of this signature; gives its tensors flat, in a list.
+
+    Where the function uses ops that only the device knows, it becomes one op that holds the device's StableHLO, which
+    TensorFlow's own XLA compiles.
+
+    Args:
+        step: takes tensors and gives tensors.
+        signature: what it takes.
+
+    Raises:
+        LoweringError: if it uses ops that only the device knows beside ops that the device has not.
+    """
+    function = tf.function(step, input_signature=list(signature))
+    concrete = function.get_concrete_function()
+    if tf_private.has_custom_calls(concrete):
+        return _compiled(concrete)
+    frozen = tf_private.frozen(concrete)
+
+    def call(*inputs: tf.Tensor) -> list[tf.Tensor]:
+        return list(tf.nest.flatten(frozen(*inputs)))
+
+    return call
+
+
+def _compiled(concrete: Any) -> Callable[..., list[tf.Tensor]]:
+    """The function as one op with its StableHLO."""
+    lowered = lower(concrete)
+    with jax.enable_x64(True):
+        held = [tf_values.tensor_memory(tf.convert_to_tensor(capture)) for capture in lowered.captures]
+        function = program_function(lowered.module)
+        return exported_function(
+            lambda *inputs: function([*inputs, *held], {})[0][: lowered.outputs],
+            lowered.module.parameters[: len(lowered.inputs)],
+        )

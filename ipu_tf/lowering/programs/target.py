@@ -1,0 +1,22 @@
+"""Where a program runs."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ipu_tf.lowering.importer.numerics import Numerics
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """The device of a program.
+
+    Attributes:
+        ordinal: of the `/device:IPU:<ordinal>`.
+        replicas: how many copies of the program run on it.
+        numerics: how the device computes with floating-point numbers.
+    """
+
+    ordinal: int = 0
+    replicas: int = 1
+    numerics: Numerics = Numerics()

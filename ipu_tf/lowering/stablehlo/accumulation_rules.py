@@ -1,0 +1,71 @@
+"""Where gradients may be accumulated: in a loop whose number of iterations the number of mini-batches divides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from ipu_tf.device.errors import MiniBatchesError, NoTrainingLoop
+from ipu_tf.lowering.stablehlo.hidden_state import ACCUMULATE, UPDATE_DUE, mini_batches
+from ipu_tf.lowering.stablehlo.module import Module, callee, custom_call_target
+from ipu_tf.lowering.stablehlo.trip_count import trip_count
+
+_BRANCHES = ("stablehlo.case", "stablehlo.if")
+
+
+def own_operations(module: Module, block: Any, branches: bool = True) -> Iterator[Any]:
+    """A block's operations and those of the functions it calls, and of its branches, but not of loops in it."""
+    for operation in block.operations:
+        operation = operation.operation
+        yield operation
+        if operation.name == "func.call":
+            yield from own_operations(module, module.functions[callee(operation)], branches)
+        elif branches and operation.name in _BRANCHES:
+            for region in operation.regions:
+                yield from own_operations(module, region.blocks[0], branches)
+
+
+def own_mini_batches(module: Module, loop: Any) -> tuple[int, ...]:
+    """The numbers of mini-batches that a `while` accumulates over in its own iterations."""
+    return mini_batches(own_operations(module, loop.regions[1].blocks[0]))
+
+
+def accumulates(module: Module, loop: Any) -> bool:
+    """Whether a `while` accumulates gradients over its own iterations."""
+    return any(_accumulation(o) for o in own_operations(module, loop.regions[1].blocks[0]))
+
+
+def check_accumulation(module: Module, loop: Any, operands: Sequence[Any]) -> None:
+    """Checks a loop that the host does not run, while it is traced.
+
+    Raises:
+        MiniBatchesError: if its number of iterations is no multiple of its mini-batches, or is not known.
+    """
+    counts = own_mini_batches(module, loop)
+    if not counts:
+        return
+    trips = trip_count(module, loop)
+    known = trips is not None and not any(
+        isinstance(value, jax.core.Tracer) for value in operands if np.ndim(value) == 0
+    )
+    iterations = trips(operands) if trips is not None and known else None
+    for count in counts:
+        if iterations is None or iterations % count:
+            raise MiniBatchesError(count, iterations)
+
+
+def check_inside_loops(module: Module) -> None:
+    """Checks that a program accumulates gradients only in loops.
+
+    Raises:
+        NoTrainingLoop: if it does so outside of any.
+    """
+    if any(_accumulation(operation) for operation in own_operations(module, module.main)):
+        raise NoTrainingLoop
+
+
+def _accumulation(operation: Any) -> bool:
+    return custom_call_target(operation) in (ACCUMULATE, UPDATE_DUE)

@@ -1,0 +1,76 @@
+"""Which hidden state a module needs: the seed of random ops, loop counters, accumulators, delay lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax
+
+from ipu_tf.device.memory.hidden_state import ITERATION, ITERATION_TYPE, SEED, SEED_TYPE
+from ipu_tf.lowering.stablehlo.module import Module, configuration, custom_call_target, feed_name, walk
+from ipu_tf.lowering.stablehlo.op import Op
+
+ACCUMULATE = "ipu.accumulate"
+ITERATION_COUNTER = "ipu.iteration"
+UPDATE_DUE = "ipu.update_due"
+FIFO = "ipu.fifo"
+
+ROW = "row of "
+"""Before the name of an outfeed: the row, if any, that this iteration gave to it in a branch."""
+
+Types = dict[str, jax.ShapeDtypeStruct]
+
+
+def hidden_types(module: Module) -> Types:
+    """Every piece of hidden state that a module's program uses."""
+    return types_in(walk(module.main, module.functions), module)
+
+
+def types_in(operations: Iterable[Any], module: Module) -> Types:
+    """The pieces of hidden state that some operations of a module use."""
+    arithmetic = module.arithmetic
+    found: Types = {}
+    for operation in operations:
+        if operation.name == "stablehlo.rng":
+            found[SEED] = SEED_TYPE
+        else:
+            needs = _NEEDS.get(custom_call_target(operation))
+            found |= needs(operation) if needs else {}
+        if arithmetic is not None:
+            found |= arithmetic.hidden_types(operation)
+    return found
+
+
+def keys_used(module: Module, operation: Any) -> frozenset[str]:
+    """The pieces of hidden state that the regions of a loop or branch use."""
+    inner = [o for region in operation.regions for block in region.blocks for o in walk(block, module.functions)]
+    rows = {ROW + name for name in map(feed_name, inner) if name}
+    return frozenset(rows | types_in(inner, module).keys())
+
+
+def mini_batches(operations: Iterable[Any]) -> tuple[int, ...]:
+    """The numbers of mini-batches, where they are constants, that gradients are accumulated over."""
+    counts = [configuration(o).get("count") for o in operations if custom_call_target(o) in (ACCUMULATE, UPDATE_DUE)]
+    return tuple(sorted({count for count in counts if count}))
+
+
+def _accumulator(operation: Any) -> Types:
+    return {configuration(operation)["key"]: Op(operation).result, ITERATION: ITERATION_TYPE}
+
+
+def _delay_line(operation: Any) -> Types:
+    settings, value = configuration(operation), Op(operation).result
+    return {settings["key"]: jax.ShapeDtypeStruct((settings["depth"], *value.shape), value.dtype)}
+
+
+def _counter(operation: Any) -> Types:
+    return {ITERATION: ITERATION_TYPE}
+
+
+_NEEDS: dict[str, Callable[[Any], Types]] = {
+    ACCUMULATE: _accumulator,
+    UPDATE_DUE: _counter,
+    ITERATION_COUNTER: _counter,
+    FIFO: _delay_line,
+}

@@ -1,0 +1,126 @@
+"""A parsed StableHLO module: its functions, its state aliases, and which feeds and hidden state it uses."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from ipu_tf.lowering.jax.jax_private import ir, parse_module
+from ipu_tf.lowering.stablehlo.op import array_type
+
+if TYPE_CHECKING:
+    from ipu_tf.lowering.importer.half_precision import Arithmetic
+
+INFEED = "ipu.infeed"
+OUTFEED = "ipu.outfeed"
+
+
+@dataclasses.dataclass(frozen=True)
+class Module:
+    """One program as TensorFlow lowered it.
+
+    Attributes:
+        name: TensorFlow's name of the traced function.
+        functions: the entry block of every function by symbol name; the program itself is `main`.
+        parameters: shape and dtype of each parameter of `main`.
+        results: shape and dtype of each result of `main`.
+        aliases: result index -> parameter index, where a result is the new value of a variable.
+        arithmetic: how it computes with floating-point numbers; None for as JAX does.
+        norm_group: over how many consecutive replicas a batch normalisation takes the statistics of training.
+        rounding_overrides: gives, by TensorFlow's name, the ops that round stochastically, or do not, whatever is
+            configured.
+    """
+
+    name: str
+    functions: dict[str, Any]
+    parameters: tuple[jax.ShapeDtypeStruct, ...]
+    results: tuple[jax.ShapeDtypeStruct, ...]
+    aliases: dict[int, int]
+    mlir: Any
+    arithmetic: Arithmetic | None = None
+    norm_group: int = 1
+    rounding_overrides: Callable[[], Mapping[str, bool]] = dict
+
+    @property
+    def main(self) -> Any:
+        """The block of the program itself."""
+        return self.functions["main"]
+
+
+def parse(text_or_bytecode: str | bytes) -> Module:
+    """The module in StableHLO text or MLIR bytecode."""
+    mlir = parse_module(text_or_bytecode)
+    functions = {
+        ir.StringAttr(function.attributes["sym_name"]).value: function.regions[0].blocks[0]
+        for function in mlir.body.operations
+    }
+    main = functions["main"]
+    returned = main.operations[len(main.operations) - 1].operands
+    return Module(
+        name=_symbol(mlir),
+        functions=functions,
+        parameters=tuple(array_type(str(argument.type)) for argument in main.arguments),
+        results=tuple(array_type(str(value.type)) for value in returned),
+        aliases=_aliases(mlir),
+        mlir=mlir,
+    )
+
+
+def walk(block: Any, functions: dict[str, Any]) -> Iterator[Any]:
+    """Every operation in a block, in the regions of its operations, and in the functions they call."""
+    for operation in block.operations:
+        yield operation.operation
+        for region in operation.operation.regions:
+            for inner in region.blocks:
+                yield from walk(inner, functions)
+        if operation.operation.name == "func.call":
+            yield from walk(functions[callee(operation.operation)], functions)
+
+
+def callee(operation: Any) -> str:
+    """The name of the function that a `func.call` calls."""
+    return ir.FlatSymbolRefAttr(operation.attributes["callee"]).value
+
+
+def custom_call_target(operation: Any) -> str:
+    """The target of a custom call, or an empty string for any other op."""
+    if operation.name != "stablehlo.custom_call":
+        return ""
+    return ir.StringAttr(operation.attributes["call_target_name"]).value
+
+
+def configuration(operation: Any) -> dict[str, Any]:
+    """The JSON that a marker of this project carries."""
+    return json.loads(ir.StringAttr(operation.attributes["backend_config"]).value or "{}")
+
+
+def feed_name(operation: Any) -> str | None:
+    """The queue that an infeed or outfeed marker names, or None for any other op."""
+    if custom_call_target(operation) not in (INFEED, OUTFEED):
+        return None
+    return configuration(operation)["queue"]
+
+
+def _symbol(mlir: Any) -> str:
+    attributes = mlir.operation.attributes
+    name = ir.StringAttr(attributes["sym_name"]).value if "sym_name" in attributes else "program"
+    return re.sub(r"^a_inference_|__\.?\d*$", "", name)
+
+
+def _aliases(mlir: Any) -> dict[int, int]:
+    """`mhlo.input_output_alias` says which result is the new value of which parameter."""
+    attributes = mlir.operation.attributes
+    if "mhlo.input_output_alias" not in attributes:
+        return {}
+    found = {}
+    for entry in ir.ArrayAttr(attributes["mhlo.input_output_alias"]):
+        entry = ir.DictAttr(entry)
+        alias = ir.DictAttr(entry["alias"])
+        output = [int(index) for index in ir.DenseI64ArrayAttr(entry["output_index"])]
+        found[output[0] if output else 0] = ir.IntegerAttr(alias["parameter_number"]).value
+    return found

@@ -1,0 +1,268 @@
+"""Cuts a program into parts at the loops that use feeds.
+
+    main:   a = f(x)           straight part
+            while ...:         streamed loop: the host stages the infeed's elements in bounded chunks while the
+                infeed             device runs the loop over the chunk before
+                outfeed
+            return g(a)        straight part
+
+A loop is streamed where a queue is used straight in its body (once an iteration). A queue used deeper, in a loop
+or branch inside the loop, is reached from the running program by an ordered callback instead: slower, same order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ipu_tf.lowering.stablehlo.accumulation_rules import accumulates, own_operations
+from ipu_tf.lowering.stablehlo.hidden_state import ACCUMULATE
+from ipu_tf.lowering.stablehlo.module import INFEED, OUTFEED, Module, callee, custom_call_target, feed_name, walk
+
+_COPIES = ("stablehlo.reshape", "stablehlo.convert", "mhlo.copy")
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """Runs one operation."""
+
+    operation: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Bind:
+    """Gives values to other names: the arguments or results of a call that was opened up."""
+
+    targets: tuple[Any, ...]
+    sources: tuple[Any, ...]
+
+
+Step = Run | Bind
+
+
+@dataclasses.dataclass(frozen=True)
+class StraightSteps:
+    """Steps without a streamed loop.
+
+    Attributes:
+        steps: what to run, in order.
+        feeds: queues used here, outside of any loop or branch.
+        live_in: names of earlier parts (or parameters) that are read here or passed on.
+        live_out: names that later parts, or the program's results, read.
+    """
+
+    steps: tuple[Step, ...]
+    feeds: frozenset[str]
+    live_in: tuple[Any, ...] = ()
+    live_out: tuple[Any, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class LoopStep:
+    """One streamed loop.
+
+    Attributes:
+        operation: the `stablehlo.while`.
+        feeds: the queues that are staged; others that the loop uses are reached by callback.
+        sometimes: those of them that are outfeeds used in a branch, which not every iteration takes.
+        live_in: names the loop reads, its initial values among them.
+        live_out: names that later parts read.
+    """
+
+    operation: Any
+    feeds: frozenset[str]
+    sometimes: frozenset[str] = frozenset()
+    live_in: tuple[Any, ...] = ()
+    live_out: tuple[Any, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Partition:
+    """The parts of a program in order, and the names of its results.
+
+    Attributes:
+        parts: its parts.
+        results: names of its results.
+        same: names of copies, and what they are copies of. Nothing copies them.
+    """
+
+    parts: tuple[StraightSteps | LoopStep, ...]
+    results: tuple[Any, ...]
+    same: Mapping[Any, Any]
+
+
+def partition(module: Module) -> Partition:
+    """The parts of a module's program."""
+    steps = list(_flatten(module, module.main))
+    *steps, last = steps
+    assert isinstance(last, Bind)
+    parts = [_part(module, group) for group in _groups(module, steps)]
+    # Between loops values stay where they are, each stage's of a pipeline on its own device.
+    same = _copies(steps) if any(isinstance(part, LoopStep) for part in parts) else {}
+    return Partition(_with_liveness(module, parts, last.sources, same), last.sources, same)
+
+
+def gives_what_it_takes(operation: Any) -> bool:
+    """Whether an operation changes nothing about its only operand."""
+    if operation.name not in _COPIES or len(operation.results) != 1:
+        return False
+    return str(operation.operands[0].type) == str(operation.results[0].type)
+
+
+def _copies(steps: Sequence[Step]) -> dict[Any, Any]:
+    same: dict[Any, Any] = {}
+    for step in steps:
+        for target, source in _passed_on(step):
+            same[target] = same.get(source, source)
+    return same
+
+
+def _passed_on(step: Step) -> list[tuple[Any, Any]]:
+    """The names that a step only gives values to that have another name already, with that."""
+    if isinstance(step, Bind):
+        return list(zip(step.targets, step.sources, strict=True))
+    copies = gives_what_it_takes(step.operation)
+    return [(step.operation.results[0], step.operation.operands[0])] if copies else []
+
+
+def _flatten(module: Module, block: Any, results: Sequence[Any] = ()) -> Iterator[Step]:
+    """A block's operations, with calls opened up where feeds are used inside them."""
+    for operation in block.operations:
+        operation = operation.operation
+        if operation.name == "func.return":
+            yield Bind(tuple(results), tuple(operation.operands))
+        elif operation.name == "func.call" and _to_open(module, operation):
+            inner = module.functions[callee(operation)]
+            yield Bind(tuple(inner.arguments), tuple(operation.operands))
+            yield from _flatten(module, inner, tuple(operation.results))
+        else:
+            yield Run(operation)
+
+
+def _groups(module: Module, steps: list[Step]) -> Iterator[list[Step]]:
+    group: list[Step] = []
+    for step in steps:
+        if isinstance(step, Run) and step.operation.name == "stablehlo.while" and _streamed(module, step.operation):
+            yield from ([group] if group else [])
+            yield [step]
+            group = []
+        else:
+            group.append(step)
+    yield from ([group] if group else [])
+
+
+def _part(module: Module, group: list[Step]) -> StraightSteps | LoopStep:
+    first = group[0]
+    if isinstance(first, Run) and first.operation.name == "stablehlo.while":
+        loop = first.operation
+        if _streamed(module, loop):
+            always, sometimes = _direct(module, loop), _in_branches(module, loop)
+            return LoopStep(loop, frozenset(always | sometimes), frozenset(sometimes))
+    used = {feed_name(step.operation) for step in group if isinstance(step, Run)} - {None}
+    return StraightSteps(tuple(group), frozenset(name for name in used if name))
+
+
+def _to_open(module: Module, call: Any) -> bool:
+    """Whether a function that is called has something for the host to do."""
+    inner = walk(module.functions[callee(call)], module.functions)
+    return any(custom_call_target(operation) in (INFEED, OUTFEED, ACCUMULATE) for operation in inner)
+
+
+def _all_feeds(module: Module, operation: Any) -> set[str]:
+    """Every queue used in an operation, however deep."""
+    found = {feed_name(operation)}
+    for region in operation.regions:
+        for block in region.blocks:
+            found |= {feed_name(inner) for inner in walk(block, module.functions)}
+    if operation.name == "func.call":
+        found |= {feed_name(inner) for inner in walk(module.functions[callee(operation)], module.functions)}
+    return {name for name in found if name}
+
+
+def _direct(module: Module, loop: Any) -> set[str]:
+    """Queues used in the loop's body itself, once an iteration, and nowhere deeper."""
+    uses = list(own_operations(module, loop.regions[1].blocks[0], branches=False))
+    names = [name for name in map(feed_name, uses) if name]
+    deeper: set[str] = set()
+    for operation in uses:
+        if operation.regions:
+            deeper |= _all_feeds(module, operation)
+    return {name for name in names if names.count(name) == 1} - deeper
+
+
+def _in_branches(module: Module, loop: Any) -> set[str]:
+    """Outfeeds used once in the loop's body, in a branch of it."""
+    body = loop.regions[1].blocks[0]
+    everywhere = [feed_name(operation) for operation in walk(body, module.functions)]
+    straight = {feed_name(operation) for operation in own_operations(module, body, branches=False)}
+    own = [o for o in own_operations(module, body) if custom_call_target(o) == OUTFEED]
+    return {name for name in map(feed_name, own) if name and name not in straight and everywhere.count(name) == 1}
+
+
+def _streamed(module: Module, loop: Any) -> bool:
+    """Whether the host runs a loop chunk by chunk: it uses feeds, or has to be checked before it runs."""
+    return bool(_direct(module, loop) or _in_branches(module, loop)) or accumulates(module, loop)
+
+
+def _with_liveness(
+    module: Module, parts: list[StraightSteps | LoopStep], results: Sequence[Any], same: Mapping[Any, Any]
+) -> tuple[StraightSteps | LoopStep, ...]:
+    """Fills in what each part takes from those before it and leaves for those after it."""
+    needed: dict[Any, None] = dict.fromkeys(same.get(name, name) for name in results)
+    filled: list[StraightSteps | LoopStep] = []
+    for part in reversed(parts):
+        defined = _definitions(part)
+        live_out = tuple(name for name in needed if name in defined)
+        if same and isinstance(part, StraightSteps):
+            part = dataclasses.replace(part, steps=_without_idle_copies(part.steps, live_out))
+        needed = {name: None for name in needed if name not in defined}
+        live_in = tuple(dict.fromkeys(name for name in _reads(module, part) if name not in defined))
+        needed.update(dict.fromkeys(same.get(name, name) for name in live_in))
+        if part.steps if isinstance(part, StraightSteps) else True:
+            filled.append(dataclasses.replace(part, live_in=live_in, live_out=live_out))
+    return tuple(reversed(filled))
+
+
+def _without_idle_copies(steps: Sequence[Step], live_out: Sequence[Any]) -> tuple[Step, ...]:
+    """Steps without those that only copy what none of the others reads by its new name."""
+    wanted, kept = set(live_out), []
+    for step in reversed(steps):
+        pairs = _passed_on(step)
+        used = [(target, source) for target, source in pairs if target in wanted]
+        if isinstance(step, Bind):
+            step = Bind(tuple(target for target, _ in used), tuple(source for _, source in used))
+        if used or not pairs and not isinstance(step, Bind):
+            kept.append(step)
+            wanted.update(step.sources if isinstance(step, Bind) else names_read(step.operation))
+    return tuple(reversed(kept))
+
+
+def _definitions(part: StraightSteps | LoopStep) -> set[Any]:
+    if isinstance(part, LoopStep):
+        return set(part.operation.results)
+    return {
+        name for step in part.steps for name in (step.targets if isinstance(step, Bind) else step.operation.results)
+    }
+
+
+def _reads(module: Module, part: StraightSteps | LoopStep) -> list[Any]:
+    if isinstance(part, LoopStep):
+        return names_read(part.operation)
+    names: list[Any] = []
+    for step in part.steps:
+        names += step.sources if isinstance(step, Bind) else names_read(step.operation)
+    return names
+
+
+def names_read(operation: Any) -> list[Any]:
+    """Outer names that an operation and its regions read."""
+    names = list(operation.operands)
+    own: set[Any] = set()
+    for region in operation.regions:
+        for block in region.blocks:
+            own |= set(block.arguments)
+            for inner in block.operations:
+                names += names_read(inner.operation)
+                own |= set(inner.operation.results)
+    return [name for name in names if name not in own]

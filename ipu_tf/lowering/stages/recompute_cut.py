@@ -1,0 +1,124 @@
+"""What a stage computes again for its backward pass, and what it keeps for that.
+
+    forward      inputs ─► a ─► b ─► c ─► outputs          keeps nothing but what `again` starts from
+    again        inputs ─► a ─► b ─► c                     just before the backward pass, which takes a, b, c
+
+Kept are the values at which the way back from what the backward pass takes ends: what came from other stages or the
+infeed, what is marked as a checkpoint, and what cannot be computed twice, such as the state of a moving average. Random
+draws can: they start from the same seeds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+
+from ipu_tf.device.memory.hidden_state import SEED
+from ipu_tf.lowering.stablehlo.hidden_state import types_in
+from ipu_tf.lowering.stablehlo.module import Module, custom_call_target
+from ipu_tf.lowering.stages.flat_step import Node
+from ipu_tf.lowering.stages.stage_places import StageCut
+from ipu_tf.lowering.stages.stage_rules import EFFECTS, inside
+
+
+@dataclasses.dataclass(frozen=True)
+class Repeated:
+    """The part of a forward pass that is computed again.
+
+    Attributes:
+        places: the nodes, by their places in `StageCut.live`, in order.
+        constants: values they read that no micro-batch makes.
+        kept: values of the micro-batch that they start from, or that the backward pass takes as they are.
+        outputs: what they give the backward pass.
+    """
+
+    places: tuple[int, ...]
+    constants: tuple[int, ...]
+    kept: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+def repeated(
+    module: Module,
+    cut: StageCut,
+    aliases: Mapping[int, int],
+    checkpoints: frozenset[int],
+    stage: int,
+    wanted: Iterable[int],
+) -> Repeated:
+    """What a stage computes again.
+
+    Args:
+        module: where the step is.
+        cut: the step, cut.
+        aliases: what each marker passes on.
+        checkpoints: values that are to be kept.
+        stage: the stage.
+        wanted: what its backward pass takes of its forward pass.
+    """
+    return _Walk(module, cut, aliases, checkpoints, stage).back_from(wanted)
+
+
+class _Walk:
+    """Follows values back to what they are computed from."""
+
+    def __init__(
+        self, module: Module, cut: StageCut, aliases: Mapping[int, int], checkpoints: frozenset[int], stage: int
+    ) -> None:
+        self._module, self._cut, self._aliases = module, cut, aliases
+        self._checkpoints, self._level = checkpoints, stage
+        self._maker = {value: place for place, node in enumerate(cut.live) for value in node.results}
+        self._places: set[int] = set()
+        self._constants: dict[int, None] = {}
+        self._kept: dict[int, None] = {}
+        self._seen: set[int] = set()
+
+    def back_from(self, wanted: Iterable[int]) -> Repeated:
+        """What has to be computed, and kept, to have some values."""
+        wanted = list(wanted)
+        waiting = list(wanted)
+        while waiting:
+            value = waiting.pop()
+            if value not in self._seen:
+                self._seen.add(value)
+                waiting += self._before(value)
+        outputs = tuple(value for value in wanted if value not in self._kept)
+        return Repeated(tuple(sorted(self._places)), tuple(self._constants), tuple(self._kept), outputs)
+
+    def _before(self, value: int) -> list[int]:
+        """The values that one is computed from; none if it is kept, or does not change."""
+        place = self._maker.get(value)
+        level = self._cut.made_at.get(value)
+        if level is None and place is None:
+            self._constants[value] = None
+        elif place is None or (level is not None and (level != self._level or not self._may_repeat(place, value))):
+            self._kept[value] = None
+        else:
+            self._places.add(place)
+            return [found for operand in self._cut.live[place].operands for found in self._operand(place, operand)]
+        return []
+
+    def _operand(self, place: int, operand: int) -> list[int]:
+        """What a node reads; a value that another stage computed for it is kept, though it has no level."""
+        value = followed(self._aliases, operand)
+        if (place, operand) not in self._cut.sent:
+            return [value]
+        self._kept[value] = None
+        return []
+
+    def _may_repeat(self, place: int, value: int) -> bool:
+        return value not in self._checkpoints and is_pure(self._module, self._cut.live[place])
+
+
+def followed(aliases: Mapping[int, int], value: int) -> int:
+    """What a value is called where markers only pass it on."""
+    while value in aliases:
+        value = aliases[value]
+    return value
+
+
+def is_pure(module: Module, node: Node) -> bool:
+    """Whether a node gives the same each time it runs with the same operands and seed, and does nothing else."""
+    if custom_call_target(node.operation) in EFFECTS:
+        return False
+    return not types_in(inside(module, node), module).keys() - {SEED}

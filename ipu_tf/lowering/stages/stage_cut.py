@@ -1,0 +1,262 @@
+"""Which stage of a pipeline computes what: found from the markers between stages by following the data.
+
+Levels count the segments that a micro-batch passes: with N stages F(s) is level s and B(s) is level 2 N - 1 - s. An
+operation's level is the highest of its operands'; a marker after stage b starts level F(b + 1), or on a gradient B(b).
+
+What depends on no micro-batch has no level: such operations are computed wherever they are wanted. Weights among their
+operands anchor them to the weights' stage: what is wanted elsewhere is computed there and sent, and an operation of a
+backward pass that reads another stage's weights moves to that stage's backward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ipu_tf.lowering.stablehlo.accumulation_rules import own_operations
+from ipu_tf.lowering.stablehlo.hidden_state import ACCUMULATE, FIFO
+from ipu_tf.lowering.stablehlo.module import INFEED, OUTFEED, Module, custom_call_target
+from ipu_tf.lowering.stablehlo.stage_marks import Mark, mark_of
+from ipu_tf.lowering.stages.flat_step import FlatStep, Node, UncuttableError
+from ipu_tf.lowering.stages.stage_places import StageCut, StepShape, stage_of
+from ipu_tf.lowering.stages.stage_rules import EFFECTS, check_cuttable, origin
+
+_NONE, _UPDATE = -1, -2
+
+
+def pipeline_of(module: Module, block: Any) -> Mark | None:
+    """The pipeline whose markers are in a block itself; None if there are none.
+
+    Raises:
+        UncuttableError: for the markers of several pipelines.
+    """
+    marks = {mark.pipeline() for mark in map(mark_of, own_operations(module, block)) if mark}
+    if len(marks) > 1:
+        raise UncuttableError("one loop runs several pipelines")
+    return marks.pop() if marks else None
+
+
+def cut(module: Module, step: FlatStep, shape: StepShape, mark: Mark) -> StageCut:
+    """Cuts a step.
+
+    Raises:
+        UncuttableError: saying what stands against it.
+    """
+    return _Cutter(module, step, shape, mark).cut()
+
+
+class _Cutter:
+    """Everything that is known of one step while it is cut."""
+
+    def __init__(self, module: Module, step: FlatStep, shape: StepShape, mark: Mark) -> None:
+        self.module, self.step, self.shape, self.mark = module, step, shape, mark
+        self.states, self.weights = _written(step, shape)
+        self.live = _live(step, shape, self.states, self.weights)
+        self.base: dict[int, int] = {}
+        self.level: dict[int, int] = {}
+        self.made_at: dict[int, int] = {}
+        self.sent: dict[tuple[int, int], int] = {}
+        self.anchors: dict[int, frozenset[int]] = {}
+
+    def cut(self) -> StageCut:
+        check_cuttable(self.module, self.step, self.live, self.mark)
+        self._find_base_levels()
+        reach = self._reach()
+        self.homes = self._homes(reach)
+        self._place(reach)
+        draws, total = self._draws()
+        return StageCut(
+            mark=self.mark,
+            live=self.live,
+            level=self.level,
+            made_at=self.made_at,
+            sent=self.sent,
+            homes=self.homes,
+            states=self.states,
+            weights=self.weights,
+            draws=draws,
+            total_draws=total,
+        )
+
+    def _find_base_levels(self) -> None:
+        """Levels by the data alone."""
+        for values in self.shape.elements.values():
+            self.base.update(dict.fromkeys(values, 0))
+        for node in self.live:
+            if not node.on_update:
+                self.base.update(dict.fromkeys(node.results, self._base(node)))
+
+    def _base(self, node: Node) -> int:
+        highest = max((self.base.get(value, _NONE) for value in node.operands), default=_NONE)
+        if custom_call_target(node.operation) == INFEED:
+            return 0
+        mark = mark_of(node.operation)
+        return highest if mark is None else max(highest, self._marked_level(mark))
+
+    def _marked_level(self, mark: Mark) -> int:
+        """The level that a marker starts. The loss belongs to the last stage's forward pass."""
+        if mark.backward:
+            return 2 * mark.stages - 1 - mark.stage
+        return min(mark.stage + 1, mark.stages - 1)
+
+    def _reach(self) -> dict[int, set[int]]:
+        """For each value without a level the levels at which it is first wanted; `_UPDATE` for the update."""
+        reach: dict[int, set[int]] = {}
+        for node in reversed(self.live):
+            if node.on_update:
+                wanted = {_UPDATE}
+            elif self.base[node.results[0]] != _NONE:
+                wanted = {self._takes_at(node)}
+            else:
+                wanted = set().union(*(reach.get(result, set()) for result in node.results))
+            for value in node.operands:
+                if self.base.get(value, _NONE) == _NONE:
+                    reach.setdefault(value, set()).update(wanted)
+        return reach
+
+    def _takes_at(self, node: Node) -> int:
+        """The level at which a node takes its operands: a marker on the way forward, at the end of a stage."""
+        level, mark = self.base[node.results[0]], mark_of(node.operation)
+        return level if mark is None or mark.backward else min(level, mark.stage)
+
+    def _homes(self, reach: Mapping[int, set[int]]) -> dict[int, int]:
+        """The stage of every state and weight that a micro-batch uses."""
+        homes = {}
+        for value in (*self.states, *self.weights):
+            wanted = reach.get(value, set()) - {_UPDATE}
+            if wanted:
+                homes[value] = stage_of(self.mark, min(wanted))
+            elif value in self.states:
+                homes[value] = 0
+        return homes
+
+    def _place(self, reach: Mapping[int, set[int]]) -> None:
+        for values in self.shape.elements.values():
+            self.made_at.update(dict.fromkeys(values, 0))
+        for value in self.states:
+            self.made_at[value] = min(reach.get(value, set()) - {_UPDATE}, default=0)
+        self.anchors.update({value: frozenset({self.homes[value]}) for value in self.weights if value in self.homes})
+        for place, node in enumerate(self.live):
+            if node.on_update:
+                continue
+            level = self._level(place, node, reach)
+            if level is None:
+                anchors = frozenset().union(*(self.anchors.get(value, frozenset()) for value in node.operands))
+                self.anchors.update(dict.fromkeys(node.results, anchors))
+            else:
+                self.level[place] = level
+                self.made_at.update(dict.fromkeys(node.results, level))
+
+    def _level(self, place: int, node: Node, reach: Mapping[int, set[int]]) -> int | None:
+        """The level of a node, all its operands being placed; None for one that is computed wherever wanted."""
+        level = max((self.made_at[value] for value in node.operands if value in self.made_at), default=_NONE)
+        mark = mark_of(node.operation)
+        if mark is not None:
+            return self._at_mark(place, node, mark, level)
+        if custom_call_target(node.operation) == INFEED:
+            return 0
+        anchored = {value: self.anchors.get(value, frozenset()) for value in node.operands}
+        stages = frozenset().union(*anchored.values())
+        if level == _NONE and self._pinned(node):
+            wanted = set().union(*(reach.get(result, set()) for result in node.results)) - {_UPDATE}
+            last = self.mark.stages - 1 if custom_call_target(node.operation) == OUTFEED else 0
+            level = min(wanted, default=last)
+        if level == _NONE:
+            if len({self._device(stage) for stage in stages}) <= 1:
+                return None
+            level = max(stages)
+        own = self._device(stage_of(self.mark, level))
+        foreign = {stage for stage in stages if self._device(stage) != own}
+        if not foreign:
+            return level
+        if level >= self.mark.stages:
+            later = self._backward_on({self._device(stage) for stage in foreign}, level)
+            if later is not None:
+                return later
+        elif max(stages) > level:
+            level = max(stages)  # what the weights of a later stage go into belongs to that stage
+            foreign = {stage for stage in stages if self._device(stage) != self._device(level)}
+        for value, anchors in anchored.items():
+            if anchors & foreign:
+                self._send(place, value, min(anchors & foreign), level)
+        return level
+
+    def _at_mark(self, place: int, node: Node, mark: Mark, level: int) -> int:
+        starts = self._marked_level(mark)
+        if level > starts:
+            raise UncuttableError(
+                f"what stage {mark.stage} hands on depends on a later pass: on {self._pass(level)} (stages share a "
+                f"variable, or hand tensors past each other; `{origin(node)}`)"
+            )
+        [value] = node.operands
+        anchors = self.anchors.get(value, frozenset())
+        if anchors:
+            self._send(place, value, min(anchors), starts)
+        return starts
+
+    def _send(self, place: int, value: int, stage: int, level: int) -> None:
+        if value in self.weights:
+            raise UncuttableError(
+                f"a variable of {self._type(value)} is used by stage {stage} on device {self._device(stage)} and by "
+                f"{self._pass(level)} on device {self._device(stage_of(self.mark, level))}"
+            )
+        if self._device(stage) != self._device(stage_of(self.mark, level)):
+            self.sent[place, value] = stage
+
+    def _backward_on(self, devices: set[int], level: int) -> int | None:
+        """The first backward pass from a level on that is on the only one of these devices."""
+        for later in range(level, 2 * self.mark.stages):
+            if devices == {self._device(stage_of(self.mark, later))}:
+                return later
+        return None
+
+    def _pinned(self, node: Node) -> bool:
+        """Whether a node has to run once a micro-batch, in one place."""
+        target = custom_call_target(node.operation)
+        return target in EFFECTS or target in (ACCUMULATE, FIFO) or node.operation.name == "stablehlo.rng"
+
+    def _draws(self) -> tuple[dict[int, int], int]:
+        # Nodes that nothing depends on draw too where the program is one loop.
+        drawing = [n.results for n in self.step.nodes if n.operation.name == "stablehlo.rng" and not n.on_update]
+        places = {results: number for number, results in enumerate(drawing)}
+        draws = {p: places[node.results] for p, node in enumerate(self.live) if node.results in places}
+        return draws, len(drawing)
+
+    def _device(self, stage: int) -> int:
+        return int(self.mark.mapping[stage])
+
+    def _pass(self, level: int) -> str:
+        kind = "forward" if level < self.mark.stages else "backward"
+        return f"the {kind} pass of stage {stage_of(self.mark, level)}"
+
+    def _type(self, value: int) -> str:
+        kind = self.step.types[value]
+        return f"shape {kind.shape} and dtype {np.dtype(kind.dtype).name}" if kind is not None else "unknown shape"
+
+
+def _written(step: FlatStep, shape: StepShape) -> tuple[dict[int, int], dict[int, int]]:
+    """The states and the weights of a step, and what each becomes."""
+    states, weights = {}, {}
+    for value, position in shape.carried.items():
+        plain, updated = step.results[position], step.updated[position]
+        if plain != value and updated != plain:
+            raise UncuttableError("a variable is changed both by every micro-batch and by the update")
+        if plain != value:
+            states[value] = plain
+        elif updated != value:
+            weights[value] = updated
+    return states, weights
+
+
+def _live(step: FlatStep, shape: StepShape, states: Mapping[int, int], weights: Mapping[int, int]) -> tuple[Node, ...]:
+    """The nodes that variables, rows or the host depend on."""
+    rows = (step.results[position] for positions in shape.rows.values() for position in positions)
+    wanted = {*states.values(), *weights.values(), *rows}
+    found = []
+    for node in reversed(step.nodes):
+        if custom_call_target(node.operation) in EFFECTS or wanted & set(node.results):
+            wanted.update(node.operands)
+            found.append(node)
+    return tuple(reversed(found))

@@ -1,0 +1,62 @@
+"""Where everything of a pipeline's step belongs, as data: what its values stand for, and the stage of each."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from ipu_tf.lowering.stablehlo.stage_marks import Mark
+from ipu_tf.lowering.stages.flat_step import Node
+
+
+@dataclasses.dataclass(frozen=True)
+class StepShape:
+    """What the values of a step stand for.
+
+    Attributes:
+        carried: from an argument's value to the position of the result that it becomes.
+        elements: the values that an infeed's element gives, by the infeed's name.
+        rows: positions of the results that make an outfeed's row, by its name.
+    """
+
+    carried: Mapping[int, int]
+    elements: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    rows: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class StageCut:
+    """Where everything of a step belongs.
+
+    Attributes:
+        mark: the pipeline.
+        live: the nodes that anything depends on, in order.
+        level: of each node that has one, by the node's place in `live`; the others are computed wherever wanted.
+        made_at: the level at which each value of a micro-batch is made.
+        sent: operands (place in `live`, value) that are made elsewhere though they have no level, and the level there.
+        homes: the stage of each variable or state that has one.
+        states: values that go from micro-batch to micro-batch, and what they become.
+        weights: variables that only the update changes, and what they become.
+        draws: the place among the random draws of a micro-batch of each node that makes one, by its place in `live`.
+        total_draws: how many draws a micro-batch makes.
+    """
+
+    mark: Mark
+    live: tuple[Node, ...]
+    level: Mapping[int, int]
+    made_at: Mapping[int, int]
+    sent: Mapping[tuple[int, int], int]
+    homes: Mapping[int, int]
+    states: Mapping[int, int]
+    weights: Mapping[int, int]
+    draws: Mapping[int, int]
+    total_draws: int
+
+    def stage_of(self, level: int) -> int:
+        """The stage of a level."""
+        return stage_of(self.mark, level)
+
+
+def stage_of(mark: Mark, level: int) -> int:
+    """The stage whose pass a level is."""
+    return level if level < mark.stages else 2 * mark.stages - 1 - level

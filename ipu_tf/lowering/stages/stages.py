@@ -1,0 +1,314 @@
+"""From a loop with markers between stages to a `StageProgram`: functions for JAX, one for each pass of each stage."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+
+from ipu_tf.device.memory.hidden_state import SEED
+from ipu_tf.device.program.program import Arrays, Hidden, Rows, Types
+from ipu_tf.device.program.stage_program import StageProgram, StageSegment, UpdateStep
+from ipu_tf.device.schedule.timetable import Recomputation, TaskKind
+from ipu_tf.lowering.importer.feeds import PartFeeds
+from ipu_tf.lowering.importer.interpreter import Interpreter
+from ipu_tf.lowering.stablehlo.hidden_state import ACCUMULATE, types_in
+from ipu_tf.lowering.stablehlo.module import INFEED, OUTFEED, Module, configuration, custom_call_target, feed_name
+from ipu_tf.lowering.stablehlo.op import Op, array_type
+from ipu_tf.lowering.stablehlo.stage_marks import CHECKPOINT, Mark, mark_of
+from ipu_tf.lowering.stages.flat_step import FlatStep, Node, UncuttableError
+from ipu_tf.lowering.stages.recompute_cut import followed, repeated
+from ipu_tf.lowering.stages.stage_cut import cut
+from ipu_tf.lowering.stages.stage_places import StageCut, StepShape
+from ipu_tf.lowering.stages.update_cut import UpdatePiece, cut_update
+
+
+def stage_program(
+    module: Module,
+    step: FlatStep,
+    shape: StepShape,
+    mark: Mark,
+    carried: Sequence[int | None],
+    outer: Sequence[int | None],
+    replicas: int = 1,
+) -> StageProgram:
+    """A pipeline's loop, cut into stages.
+
+    Args:
+        module: where the loop is.
+        step: an iteration of it.
+        shape: what its values stand for.
+        mark: the pipeline, as the markers have it.
+        carried: for each value that the loop carries its number in the step; None for one that the step has not.
+        outer: the same for the other values that the loop reads.
+        replicas: how many replicas the program runs as.
+
+    Raises:
+        UncuttableError: saying what stands against it.
+    """
+    if any(not isinstance(where, int) or where < 0 for where in mark.mapping):
+        raise UncuttableError(f"a stage is on several devices (the mapping is {mark.mapping})")
+    return _Builder(module, step, shape, cut(module, step, shape, mark), replicas).build(carried, outer)
+
+
+@dataclasses.dataclass
+class _Pass:
+    """One segment while it is gathered: the pass of a level, or the repetition of one."""
+
+    level: int
+    again: bool = False
+    nodes: dict[int, None] = dataclasses.field(default_factory=dict)
+    constants: dict[int, None] = dataclasses.field(default_factory=dict)
+    inputs: dict[int, None] = dataclasses.field(default_factory=dict)
+    outputs: dict[int, None] = dataclasses.field(default_factory=dict)
+
+
+class _Builder:
+    """Everything that is known of one step while its program is built."""
+
+    def __init__(self, module: Module, step: FlatStep, shape: StepShape, cut: StageCut, replicas: int) -> None:
+        self._module, self._step, self._shape, self._cut, self._replicas = module, step, shape, cut, replicas
+        self._maker = {value: place for place, node in enumerate(cut.live) for value in node.results}
+        self._alias, self._checkpoints = self._aliases()
+        self._passes = [_Pass(level) for level in range(cut.mark.stages * (2 if cut.mark.training else 1))]
+        self._update = cut_update(step, cut)
+        self._rows = self._row_levels()
+
+    def build(self, carried: Sequence[int | None], outer: Sequence[int | None]) -> StageProgram:
+        for each in self._passes:
+            self._gather(each)
+        accumulators = self._accumulators()
+        for value in {v for piece in self._update.pieces for v in map(self._behind, piece.inputs)} - set(accumulators):
+            if value in self._cut.made_at:
+                self._passes[self._cut.made_at[value]].outputs[value] = None
+        mark = self._cut.mark
+        recomputation = Recomputation[mark.recomputation] if mark.training else Recomputation.NONE
+        stages = range(mark.stages - 1 if recomputation is not Recomputation.NONE else 0)
+        passes = [*self._passes, *[self._repeated(stage) for stage in stages]]
+        return StageProgram(
+            mapping=mark.mapping,
+            schedule=mark.schedule,
+            training=mark.training,
+            count=mark.count,
+            segments=tuple(self._segment(each) for each in passes),
+            updates=tuple(self._update_step(i, piece) for i, piece in enumerate(self._update.pieces)),
+            carried=tuple(_UNKNOWN if value is None else value for value in carried),
+            outer=tuple(_UNKNOWN if value is None else value for value in outer),
+            homes=self._update.homes,
+            written={weight: self._behind(value) for weight, value in self._cut.weights.items()},
+            accumulators=accumulators,
+            draws=self._cut.total_draws,
+            recomputation=recomputation,
+        )
+
+    def _aliases(self) -> tuple[dict[int, int], frozenset[int]]:
+        """What each marker passes on, and checkpoints; a marker that has it computed for the purpose stays as it is."""
+        found, checkpoints = {}, []
+        for place, node in enumerate(self._cut.live):
+            is_checkpoint = custom_call_target(node.operation) == CHECKPOINT
+            if is_checkpoint or (mark_of(node.operation) and (place, node.operands[0]) not in self._cut.sent):
+                found[node.results[0]] = node.operands[0]
+                checkpoints += [node.operands[0]] if is_checkpoint else []
+        return found, frozenset(followed(found, value) for value in checkpoints)
+
+    def _behind(self, value: int) -> int:
+        return followed(self._alias, value)
+
+    def _row_levels(self) -> dict[str, int]:
+        """The pass that gives the row of each outfeed that results stand for."""
+        last = self._cut.mark.stages - 1
+        values = {name: [self._step.results[p] for p in places] for name, places in self._shape.rows.items()}
+        return {name: max((self._cut.made_at.get(v, last) for v in of), default=last) for name, of in values.items()}
+
+    def _row(self, queue: str) -> list[int]:
+        return [self._behind(self._step.results[position]) for position in self._shape.rows[queue]]
+
+    def _states(self, level: int) -> list[int]:
+        return [value for value in self._cut.states if self._cut.made_at[value] == level]
+
+    def _gather(self, each: _Pass) -> None:
+        """Finds what a pass computes and reads, and asks the passes before it for it."""
+        for place, node in enumerate(self._cut.live):
+            if self._cut.level.get(place) == each.level and node.results[0] not in self._alias:
+                self._add(each, place)
+        for state in self._states(each.level):
+            self._want(each, self._cut.states[state])
+        for queue, level in self._rows.items():
+            for value in self._row(queue) if level == each.level else ():
+                self._want(each, value)
+
+    def _add(self, each: _Pass, place: int) -> None:
+        for value in self._cut.live[place].operands:
+            if (place, value) in self._cut.sent:
+                self._take(each, self._behind(value), self._cut.sent[place, value])
+            else:
+                self._want(each, value)
+        each.nodes[place] = None
+
+    def _want(self, each: _Pass, value: int) -> None:
+        value = self._behind(value)
+        made = self._cut.made_at.get(value)
+        if made is not None:
+            self._take(each, value, made)
+        elif value not in self._maker:
+            each.constants[value] = None
+        elif self._maker[value] not in each.nodes:
+            self._add(each, self._maker[value])
+
+    def _take(self, each: _Pass, value: int, made: int) -> None:
+        if made > each.level:
+            raise UncuttableError(
+                "a micro-batch changes a variable in a later pass than the one that reads it "
+                f"({self._cut.stage_of(each.level)} and {self._cut.stage_of(made)} are the stages)"
+            )
+        if made == each.level:
+            return
+        each.inputs[value] = None
+        before = self._passes[made]
+        before.outputs[value] = None
+        if value not in self._cut.made_at:
+            self._add_alone(before, value)
+
+    def _add_alone(self, each: _Pass, value: int) -> None:
+        """A value of no level, computed in a pass to be sent from there."""
+        if value in self._maker and self._maker[value] not in each.nodes:
+            self._add(each, self._maker[value])
+
+    def _repeated(self, stage: int) -> _Pass:
+        """The repetition of a stage's forward pass, which then gives others only what these take of it."""
+        first, back = self._passes[stage], self._passes[2 * self._cut.mark.stages - 1 - stage]
+        wanted = [value for value in back.inputs if value in first.outputs]
+        again = repeated(self._module, self._cut, self._alias, self._checkpoints, stage, wanted)
+        others = {value for each in self._passes if each is not back for value in each.inputs}
+        others |= {self._behind(value) for piece in self._update.pieces for value in piece.inputs}
+        for value in again.outputs:
+            if value not in others:
+                del first.outputs[value]
+        first.outputs.update((value, None) for value in again.kept if value not in first.inputs)
+        return _Pass(
+            level=stage,
+            again=True,
+            nodes=dict.fromkeys(again.places),
+            constants=dict.fromkeys(again.constants),
+            inputs=dict.fromkeys(again.kept),
+            outputs=dict.fromkeys(again.outputs),
+        )
+
+    def _accumulators(self) -> dict[int, tuple[int, str]]:
+        """Gradients that the update reads where they are added up."""
+        wanted = {self._behind(value) for piece in self._update.pieces for value in piece.inputs}
+        found = {}
+        for place, node in enumerate(self._cut.live):
+            if custom_call_target(node.operation) == ACCUMULATE and wanted & set(node.results):
+                found[node.results[0]] = (self._cut.level[place], configuration(node.operation)["key"])
+        return found
+
+    def _segment(self, each: _Pass) -> StageSegment:
+        nodes = [self._cut.live[place] for place in each.nodes]
+        states = [] if each.again else self._states(each.level)
+        inputs, outputs, constants = tuple(each.inputs), tuple(each.outputs), tuple(each.constants)
+        infeeds, outfeeds = _queues(nodes)
+        elements = self._shape.elements if each.level == 0 and not each.again else {}
+        infeeds |= {name: self._types(values) for name, values in elements.items()}
+        rows = [name for name, level in self._rows.items() if level == each.level and not each.again]
+        outfeeds |= {name: self._types(self._row(name)) for name in rows}
+        hidden = types_in((node.operation for node in nodes), self._module)
+        hidden.pop(SEED, None)
+        draws = [self._cut.draws[place] for place in each.nodes if place in self._cut.draws]
+        new_states = [self._behind(self._cut.states[state]) for state in states]
+
+        def run(
+            before: Arrays, hidden: Hidden, given: Arrays, received: Arrays, seeds: Arrays, taken: Rows
+        ) -> tuple[Arrays, Arrays, Hidden, Rows]:
+            values = dict(zip([*states, *constants, *inputs], [*before, *given, *received], strict=True))
+            for name, numbers in elements.items():
+                values.update(zip(numbers, taken[name], strict=True))
+            own = {name: taken[name] for name in infeeds if name not in elements}
+            feeds = PartFeeds(own, tuple(outfeeds), self._replicas)
+            hidden = self._run(nodes, values, feeds, hidden, seeds)
+            given_rows = {name: _arrays(values[v] for v in self._row(name)) for name in rows}
+            return (
+                _arrays(values[value] for value in outputs),
+                _arrays(values[value] for value in new_states),
+                hidden,
+                {**feeds.rows, **given_rows},
+            )
+
+        return StageSegment(
+            kind=self._kind(each),
+            stage=self._cut.stage_of(each.level),
+            run=run,
+            constants=constants,
+            inputs=inputs,
+            outputs=outputs,
+            states=tuple(states),
+            hidden=hidden,
+            draws=tuple(draws),
+            infeeds=infeeds,
+            outfeeds=outfeeds,
+        )
+
+    def _kind(self, each: _Pass) -> TaskKind:
+        if each.again:
+            return TaskKind.RECOMPUTE
+        return TaskKind.FORWARD if each.level < self._cut.mark.stages else TaskKind.BACKWARD
+
+    def _update_step(self, index: int, piece: UpdatePiece) -> UpdateStep:
+        later = {self._behind(value) for each in self._update.pieces[index + 1 :] for value in each.inputs}
+        inputs = tuple(dict.fromkeys(map(self._behind, piece.inputs)))
+        outputs = tuple(dict.fromkeys(map(self._behind, piece.outputs)))
+        replaced = {
+            weight
+            for weight, value in self._cut.weights.items()
+            if self._update.homes[weight] == piece.stage and self._behind(value) in outputs
+        }
+        _, outfeeds = _queues(piece.nodes)
+
+        def run(taken: Mapping[int, Any], kept: Mapping[int, Any]) -> tuple[Arrays, Rows]:
+            feeds = PartFeeds({}, tuple(outfeeds), self._replicas)
+            values = {**taken, **kept}
+            self._run(piece.nodes, values, feeds, {}, ())
+            # A copy: what an update passes on as it is may be an accumulator, whose memory is used again.
+            return tuple(jnp.copy(values[v]) if v in inputs else jnp.asarray(values[v]) for v in outputs), feeds.rows
+
+        return UpdateStep(piece.stage, run, inputs, frozenset(replaced & set(inputs)) - later, outputs, outfeeds)
+
+    def _run(
+        self, nodes: Sequence[Node], values: dict[int, Any], feeds: PartFeeds, hidden: Hidden, seeds: Arrays
+    ) -> Hidden:
+        """Traces some nodes; `values` gets what they give."""
+        interpreter = Interpreter(self._module, feeds, hidden, self._replicas)
+        left = iter(seeds)
+        for node in nodes:
+            interpreter.bind(node.names, [values[self._behind(value)] for value in node.operands])
+            if node.operation.name == "stablehlo.rng":
+                interpreter.hidden[SEED] = next(left)
+            interpreter.run_operation(node.operation)
+            values.update(zip(node.results, interpreter.read(node.operation.results), strict=True))
+        interpreter.hidden.pop(SEED, None)
+        return interpreter.hidden
+
+    def _types(self, values: Iterable[int]) -> Types:
+        return tuple(kind for kind in (self._step.types[value] for value in values) if kind is not None)
+
+
+_UNKNOWN = -1
+
+
+def _queues(nodes: Sequence[Node]) -> tuple[dict[str, Types], dict[str, Types]]:
+    """Element types of the infeeds and row types of the outfeeds that some nodes use."""
+    infeeds: dict[str, Types] = {}
+    outfeeds: dict[str, Types] = {}
+    for node in nodes:
+        name = feed_name(node.operation) or ""
+        if custom_call_target(node.operation) == INFEED:
+            infeeds[name] = tuple(Op(node.operation).results)
+        elif custom_call_target(node.operation) == OUTFEED:
+            outfeeds[name] = tuple(array_type(str(value.type)) for value in node.operation.operands)
+    return infeeds, outfeeds
+
+
+def _arrays(values: Iterable[Any]) -> Arrays:
+    return tuple(jnp.asarray(value) for value in values)

@@ -1,0 +1,90 @@
+"""Elements of a `tf.data.Dataset` as numpy arrays, whether it was made eagerly or in a TF1 graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ipu_tf.lowering.tensorflow import tf_private, tf_values
+from ipu_tf.lowering.tensorflow.graph_pruning import pruned
+
+
+def flat_specs(dataset: tf.data.Dataset) -> list[Any]:
+    """The specs of an element's tensors, in the order of `tf.nest.flatten`."""
+    return tf.nest.flatten(dataset.element_spec)
+
+
+def eager_elements(dataset: tf.data.Dataset) -> Callable[[], Iterator[tuple[np.ndarray, ...]]]:
+    """Opens an eager dataset from its start, any number of times."""
+
+    def open_source() -> Iterator[tuple[np.ndarray, ...]]:
+        with tf_values.eager_mode():
+            iterator = tf_values.stock_iterator(dataset)
+        return _elements(iterator)
+
+    return open_source
+
+
+def _elements(iterator: Any) -> Iterator[tuple[np.ndarray, ...]]:
+    read = tf_values.element_reader(iterator) or (lambda: _next_element(iterator))
+    while True:
+        try:
+            element = read()
+        except StopIteration:
+            return
+        yield element
+
+
+def _next_element(iterator: Any) -> tuple[np.ndarray, ...]:
+    with tf_values.eager_mode():
+        element = next(iterator)
+    return tuple(tf_values.tensor_memory(tensor) for tensor in tf.nest.flatten(element))
+
+
+class GraphDataset:
+    """A dataset made in a TF1 graph, copied out of it so that it can be read without a session.
+
+    Args:
+        dataset: the dataset; placeholders it depends on become `inputs`, to be fed when it is opened.
+
+    Attributes:
+        inputs: the graph's tensors that have to be given to `open`.
+    """
+
+    def __init__(self, dataset: tf.data.Dataset) -> None:
+        variant = tf.data.experimental.to_variant(dataset)
+        graph = variant.graph
+        names = tf_private.ancestors(variant.op)
+        self.inputs = [op.outputs[0] for op in names if op.type in ("Placeholder", "VarHandleOp", "VariableV2")]
+        for tensor in self.inputs:
+            if tensor.op.type != "Placeholder":
+                raise NotImplementedError(
+                    f"An infeed's dataset may depend on placeholders and constants. Received: one that depends on the "
+                    f"variable '{tensor.op.name}'. Make the dataset from its value instead."
+                )
+        self._graph_def = pruned(graph.as_graph_def(), [variant.op.name], {tensor.op.name for tensor in self.inputs})
+        self._variant = variant.name
+        self._element_spec = dataset.element_spec
+
+    def open(self, *values: np.ndarray) -> Callable[[], Iterator[tuple[np.ndarray, ...]]]:
+        """Opens the dataset with the values of its inputs."""
+
+        def open_source() -> Iterator[tuple[np.ndarray, ...]]:
+            with tf_values.eager_mode():
+                dataset = tf.data.experimental.from_variant(self._rebuilt(values), self._element_spec)
+                iterator = tf_values.stock_iterator(dataset)
+            return _elements(iterator)
+
+        return open_source
+
+    def _rebuilt(self, values: tuple[np.ndarray, ...]) -> tf.Tensor:
+        names = [tensor.name for tensor in self.inputs]
+
+        def variant() -> tf.Tensor:
+            fed = {name: tf.convert_to_tensor(value) for name, value in zip(names, values, strict=True)}
+            return tf_private.import_graph(self._graph_def, fed, [self._variant])[0]
+
+        return tf.compat.v1.wrap_function(variant, [])()

@@ -1,0 +1,81 @@
+"""Python run by an op of a TensorFlow graph: how a session or a `tf.function` reaches the device."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from ipu_tf.lowering.tensorflow import tf_hooks
+
+_failures: dict[int, BaseException] = {}
+_numbers = itertools.count()
+_MOST_KEPT = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class HostOp:
+    """An op that runs Python.
+
+    Attributes:
+        operation: the op; running it runs the Python function once.
+        results: its results.
+    """
+
+    operation: tf.Operation
+    results: list[tf.Tensor]
+
+
+def host_op(
+    function: Callable[..., Sequence[np.ndarray] | None],
+    inputs: Sequence[tf.Tensor],
+    outputs: Sequence[tf.TensorSpec],
+    name: str,
+) -> HostOp:
+    """Adds an op to the current graph that calls `function` with its inputs' values when it runs.
+
+    Args:
+        function: takes one array an input and gives one array an output, of the dtypes in `outputs`; None where there
+            are no outputs.
+        inputs: tensors of the current graph.
+        outputs: what the results are; shapes may be partly known.
+        name: the op's name.
+
+    Raises:
+        When it runs: what the function raised, out of `Session.run`; out of a `tf.function` as TensorFlow words it.
+    """
+    tf_hooks.hook_sessions(_original)
+
+    def call(*values: np.ndarray) -> list[np.ndarray]:
+        try:
+            return [np.asarray(result) for result in function(*values) or ()] or [np.zeros((), np.int32)]
+        except Exception as error:
+            raise RuntimeError(f"{error} {_remembered(error)}") from error
+
+    # The op wants a result to be of use; one that has none gives a dummy.
+    dtypes = [spec.dtype for spec in outputs] or [tf.int32]
+    with tf.device("/device:CPU:0"):
+        results = tf.numpy_function(call, list(inputs), dtypes, stateful=True, name=name)
+    results = list(results) if isinstance(results, (list, tuple)) else [results]
+    operation = results[0].op
+    for result, spec in zip(results, outputs, strict=False):
+        result.set_shape(spec.shape)
+    return HostOp(operation, results[: len(outputs)])
+
+
+def _remembered(error: BaseException) -> str:
+    """Keeps an exception, and gives the words by which `_original` finds it again."""
+    number = next(_numbers)
+    _failures[number] = error
+    _failures.pop(number - _MOST_KEPT, None)
+    return f"(ipu_tf error {number})"
+
+
+def _original(error: BaseException) -> BaseException | None:
+    """The exception behind TensorFlow's account of it, once."""
+    found = re.search(r"\(ipu_tf error (\d+)\)", str(error))
+    return _failures.pop(int(found.group(1)), None) if found else None

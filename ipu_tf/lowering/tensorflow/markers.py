@@ -1,0 +1,85 @@
+"""Markers: ops that mean something only to the device. TensorFlow carries them through to StableHLO unopened.
+
+TensorFlow has no CPU kernel for them, so a program that strays onto the CPU fails there instead of going on in
+silence.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_tf.lowering.stablehlo.module import INFEED, OUTFEED
+from ipu_tf.lowering.tensorflow import tf_private
+
+_DONE = tf.TensorSpec([], tf.int32)
+
+
+def dequeue_marker(queue: str, specs: Sequence[tf.TensorSpec]) -> list[tf.Tensor]:
+    """The next element of an infeed: one tensor for each spec. It is taken whether or not the program uses it."""
+    with _on_its_own():
+        tensors = list(tf_private.custom_call(INFEED, (), specs, json.dumps({"queue": queue}), side_effect=True))
+    _used(tensors[0])
+    return tensors
+
+
+def enqueue_marker(queue: str, tensors: Sequence[tf.Tensor]) -> tf.Operation:
+    """Gives a row to an outfeed, whether or not the program uses the operation."""
+    tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
+    with _on_its_own():
+        [done] = tf_private.custom_call(OUTFEED, tensors, [_DONE], json.dumps({"queue": queue}), side_effect=True)
+    return _used(done)
+
+
+def marker(
+    target: str, inputs: Sequence[tf.Tensor], specs: Sequence[tf.TensorSpec], **attributes: Any
+) -> list[tf.Tensor]:
+    """An op that only the device knows: `stablehlo.custom_call @target`, given its meaning by a `custom_call_rule`.
+
+    It has no gradient of its own (wrap it in `tf.custom_gradient`), and is dropped where nothing uses its results.
+
+    Args:
+        target: e.g. `ipu.all_gather`.
+        inputs: tensors it reads.
+        specs: static shape and dtype of each result.
+        attributes: whatever JSON can hold; the rule reads it with `op.configuration()`.
+    """
+    return list(tf_private.custom_call(target, tuple(inputs), list(specs), json.dumps(attributes), side_effect=False))
+
+
+def effect_marker(
+    target: str, inputs: Sequence[tf.Tensor], specs: Sequence[tf.TensorSpec], **attributes: Any
+) -> list[tf.Tensor]:
+    """As `marker`, but it happens whether or not the program uses its results; it needs at least one result.
+
+    Each is on its own, also among others with the same inputs and attributes.
+    """
+    configuration = json.dumps(attributes)
+    with _on_its_own():
+        tensors = list(tf_private.custom_call(target, tuple(inputs), list(specs), configuration, side_effect=True))
+    _used(tensors[0])
+    return tensors
+
+
+@contextlib.contextmanager
+def _on_its_own() -> Iterator[None]:
+    """Within it, ops wait for a stateful op of their own.
+
+    TensorFlow takes markers for stateless and would make one of two that are alike, also where it inlines two calls of
+    one function. They are not alike if they wait for different ops, and stateful ops stay as many as they are.
+    """
+    with tf.control_dependencies([tf.raw_ops.Assert(condition=True, data=[0])]):
+        yield
+
+
+def _used(result: tf.Tensor) -> tf.Operation:
+    """A stateful op that uses a marker's result.
+
+    TensorFlow takes the marker itself for stateless and would drop it where nothing uses it. An assertion is stateful,
+    and compiles to nothing. It has to use a result: control edges are lost where TensorFlow inlines a function.
+    """
+    return tf.raw_ops.Assert(condition=True, data=[result])

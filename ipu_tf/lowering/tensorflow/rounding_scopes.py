@@ -1,0 +1,41 @@
+"""Which ops of a TensorFlow graph lie in a `scopes.stochastic_rounding`.
+
+Most ops carry that down to StableHLO themselves; those that TensorFlow lowers by MLIR (`tf.exp`, `tf.nn.softmax`) keep
+only their names, by which they are found here.
+"""
+
+from __future__ import annotations
+
+import collections
+import itertools
+from typing import Any
+
+from ipu_tf.lowering.tensorflow import tf_private
+
+_ATTRIBUTE = "_XlaFrontendAttributes"
+OVERRIDE = "STOCHASTIC_ROUNDING"
+"""The name of the wish among an op's frontend attributes."""
+OVERRIDES = {"THREESTATE_ON": True, "THREESTATE_OFF": False}
+"""What is wished; anything else is no wish."""
+
+
+def rounding_overrides(graph: Any) -> dict[str, bool]:
+    """Whether ops round stochastically, by name, of those that lie in a scope which says so.
+
+    A name that functions of the graph use for several ops, with different wishes, is left out.
+
+    Args:
+        graph: a `tf.Graph`.
+    """
+    definition = graph.as_graph_def()
+    wishes: dict[str, set[bool | None]] = collections.defaultdict(set)
+    functions = (function.node_def for function in definition.library.function)
+    for node in itertools.chain(definition.node, *functions):
+        wishes[node.name].add(_wish(node))
+    return {name: wish for name, [wish, *others] in wishes.items() if wish is not None and not others}
+
+
+def _wish(node: Any) -> bool | None:
+    if _ATTRIBUTE not in node.attr:
+        return None
+    return OVERRIDES.get(tf_private.string_map(node.attr[_ATTRIBUTE].s).get(OVERRIDE, ""))

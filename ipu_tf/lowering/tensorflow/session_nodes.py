@@ -1,0 +1,149 @@
+"""The ops that a session's run needs, as `clustering` sees them: where each belongs, and what it waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import tensorflow as tf
+
+from ipu_tf.lowering.tensorflow import tf_private, tf_values
+from ipu_tf.lowering.tensorflow.clustering import Node
+
+#: Ops of the host wherever they are placed: they hold or feed what lives there, or are Python.
+OF_THE_HOST = frozenset(
+    {
+        "EagerPyFunc",
+        "IsVariableInitialized",
+        "Placeholder",
+        "PlaceholderWithDefault",
+        "PyFunc",
+        "PyFuncStateless",
+        "VarHandleOp",
+        "VarIsInitializedOp",
+        "VariableV2",
+    }
+)
+#: Ops that move data and compute nothing.
+MOVING = frozenset({"AssignVariableOp", "Const", "Identity", "IdentityN", "NoOp", "ReadVariableOp", "StopGradient"})
+#: What may be done to a reference variable, whose value is on the host.
+_OF_REFERENCES = frozenset({"Assign", "Identity", "IsVariableInitialized", "SaveV2", "Save"})
+_CALLS = frozenset(
+    {"Case", "If", "PartitionedCall", "StatefulPartitionedCall", "StatelessIf", "StatelessWhile", "While"}
+)
+_MARKER = "XlaCustomCallV2"
+_HANDED_ON = ("Enter", "Identity", "Merge", "NextIteration", "Switch")
+
+
+def ordinal_of(operation: tf.Operation) -> int | None:
+    """The ordinal of the IPU that an op is placed on; None for an op of another device.
+
+    An op that nobody placed goes where the variables are that it uses; a call of a function does not.
+    """
+    devices = [placed_on(operation)]
+    if not devices[0] and operation.type not in _CALLS:
+        devices = [_maker(tensor).device for tensor in operation.inputs if tensor.dtype == tf.resource]
+    device = next(filter(is_ipu, devices), None)
+    return None if device is None else int(tf.DeviceSpec.from_string(device).device_index or 0)
+
+
+def placed_on(operation: tf.Operation) -> str:
+    """The device that an op is placed on; an empty string if nobody placed it.
+
+    An op that only the device knows goes to the first IPU: TensorFlow places an op where there is a kernel for it.
+    """
+    return operation.device or ("/device:IPU:0" if operation.type == _MARKER else "")
+
+
+def is_ipu(device: str) -> bool:
+    """Whether a device, as TensorFlow spells it, is an IPU."""
+    return "IPU" in device and tf.DeviceSpec.from_string(device).device_type == "IPU"
+
+
+def needed(
+    fetches: Sequence[tf.Tensor], targets: Sequence[tf.Operation], fed: Collection[str]
+) -> dict[str, tf.Operation]:
+    """The ops that have to run for some tensors and ops, by name, in the order in which they were made.
+
+    Args:
+        fetches: the tensors.
+        targets: the ops.
+        fed: names of tensors that are given; what only they need does not run.
+    """
+    found: dict[str, tf.Operation] = {}
+    waiting = [*targets, *(tensor.op for tensor in fetches if tensor.name not in fed)]
+    while waiting:
+        operation = waiting.pop()
+        if operation.name not in found:
+            found[operation.name] = operation
+            waiting += [tensor.op for tensor in operation.inputs if tensor.name not in fed]
+            waiting += operation.control_inputs
+    return dict(sorted(found.items(), key=lambda item: tf_private.creation_number(item[1])))
+
+
+def node(operation: tf.Operation, fed: Collection[str]) -> Node:
+    """An op as clustering sees it.
+
+    Raises:
+        ValueError: for a reference variable that an op on an IPU would change.
+    """
+    before = dict.fromkeys(tensor.op.name for tensor in operation.inputs if tensor.name not in fed)
+    before.update((control.name, None) for control in operation.control_inputs)
+    ordinal = ordinal_of(operation)
+    on_host = ordinal is not None and _on_host(operation)
+    return Node(
+        before=tuple(before),
+        ordinal=None if on_host else ordinal,
+        free=not (on_host or placed_on(operation)),
+        computes=operation.type not in MOVING,
+        initialises=_initialises(operation),
+        group=tf_private.control_flow_group(operation),
+    )
+
+
+def computes_on_ipu(operation: tf.Operation) -> bool:
+    """Whether an op is placed on an IPU by itself, and does work there."""
+    return is_ipu(operation.device) and operation.type not in MOVING and not _on_host(operation)
+
+
+def is_constant(operation: tf.Operation) -> bool:
+    """Whether an op can be made again wherever its value is needed."""
+    return operation.type == "Const" and not operation.control_inputs
+
+
+def _on_host(operation: tf.Operation) -> bool:
+    if is_constant(operation) or operation.type in OF_THE_HOST:
+        return True
+    if any(tf_values.is_reference(tensor) for tensor in operation.inputs):
+        if operation.type not in _OF_REFERENCES:
+            raise ValueError(
+                f"`{operation.name}` ({operation.type}) is placed on {operation.device} and changes a reference "
+                "variable. The device only knows resource variables: make it with use_resource=True, or call "
+                "tf.compat.v1.enable_resource_variables()."
+            )
+        return True
+    tensors = (*operation.inputs, *operation.outputs)
+    if any(tensor.dtype == tf.string for tensor in tensors):
+        return True
+    # Lists of tensors are the device's, datasets and their iterators are not.
+    return any(map(_is_opaque, tensors)) and not tf_private.compiles(operation.type)
+
+
+def _is_opaque(tensor: tf.Tensor) -> bool:
+    """Whether a tensor holds something other than numbers, and is no variable."""
+    if tensor.dtype == tf.resource:
+        return _maker(tensor).type != "VarHandleOp"
+    return bool(tensor.dtype == tf.variant)
+
+
+def _maker(handle: tf.Tensor) -> tf.Operation:
+    """The op that a resource comes from, out of loops and branches of TensorFlow 1's kind."""
+    while handle.op.type in _HANDED_ON and handle.op.inputs:
+        handle = handle.op.inputs[0]
+    return handle.op
+
+
+def _initialises(operation: tf.Operation) -> bool:
+    """Whether an op is the one that TensorFlow makes for a variable's first value."""
+    if operation.type not in ("Assign", "AssignVariableOp"):
+        return False
+    return operation.name == f"{operation.inputs[0].op.name}/Assign"

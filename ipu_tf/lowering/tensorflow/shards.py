@@ -1,0 +1,51 @@
+"""Which IPU of a device an op was put on: an attribute of the op that lowering passes over.
+
+The emulated device computes on one place whatever the shards are; how many a program uses decides how many replicas
+of it fit on a device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_tf.lowering.tensorflow import tf_private
+
+SHARD_ATTRIBUTE = "_ipu_shard"
+
+
+def shard_value(shards: Iterable[int]) -> Any:
+    """Shards as the value of an op's attribute."""
+    return tf.compat.v1.AttrValue(list=tf.compat.v1.AttrValue.ListValue(i=list(shards)))
+
+
+def shards_in(value: Any) -> list[int]:
+    """The shards that an attribute's value holds."""
+    return list(value.list.i)
+
+
+def shards_of(operation: tf.Operation) -> list[int] | None:
+    """The shards an op was put on; None where none was asked for."""
+    attributes = operation.node_def.attr
+    return shards_in(attributes[SHARD_ATTRIBUTE]) if SHARD_ATTRIBUTE in attributes else None
+
+
+def put_on_shards(operation: tf.Operation, shards: Iterable[int]) -> None:
+    """Puts an op on shards."""
+    tf_private.set_attribute(operation, SHARD_ATTRIBUTE, shard_value(shards))
+
+
+def shard_count_of(graph: tf.Graph) -> int:
+    """How many IPUs a traced program uses: its highest shard and one; 1 where no shard was asked for.
+
+    Args:
+        graph: the program's graph; the functions that it calls, loops and branches count.
+    """
+    return 1 + max((shard for shards in _all_shards(graph.as_graph_def()) for shard in shards), default=0)
+
+
+def _all_shards(graph_def: Any) -> Iterator[list[int]]:
+    nodes = [*graph_def.node, *(node for function in graph_def.library.function for node in function.node_def)]
+    return (shards_in(node.attr[SHARD_ATTRIBUTE]) for node in nodes if SHARD_ATTRIBUTE in node.attr)

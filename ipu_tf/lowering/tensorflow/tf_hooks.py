@@ -1,0 +1,311 @@
+"""Hooks: where the project changes what TensorFlow itself does, beyond its public interface.
+
+If TensorFlow moves one of these, `tests/project/test_private_api.py` names it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python import pywrap_tfe as _pywrap_tfe
+from tensorflow.python.client import session as _session
+from tensorflow.python.compiler.xla import xla as _xla
+from tensorflow.python.data.ops import dataset_ops as _dataset_ops
+from tensorflow.python.eager import backprop as _backprop
+from tensorflow.python.eager import context as _context
+from tensorflow.python.eager import core as _core
+from tensorflow.python.eager import execute as _execute
+from tensorflow.python.eager.polymorphic_function import atomic_function as _atomic_function
+from tensorflow.python.ops import control_flow_util as _control_flow_util
+from tensorflow.python.ops import gen_candidate_sampling_ops as _gen_candidate_sampling_ops
+
+from ipu_tf.lowering.tensorflow.tf_private import scope_attribute
+from ipu_tf.lowering.tensorflow.tf_values import current_device
+
+_local = threading.local()
+
+
+#: From a device, an op's type, its inputs and its attributes (names and values in turn) to its outputs.
+RunEagerOp = Callable[[str, str, Sequence[tf.Tensor], Sequence[Any]], Sequence[tf.Tensor] | None]
+
+
+@contextlib.contextmanager
+def dataset_iterators(make: Callable[[tf.data.Dataset], Any] | None) -> Iterator[None]:
+    """Within it, in this thread, `iter(dataset)` is what `make` gives; None means TensorFlow's own iterator."""
+    _install_iterator_hook()
+    outer = getattr(_local, "make_iterator", None)
+    _local.make_iterator = make
+    try:
+        yield
+    finally:
+        _local.make_iterator = outer
+
+
+def _install_iterator_hook() -> None:
+    stock = _dataset_ops.DatasetV2.__iter__
+    if getattr(stock, "_ipu_tf_hook", False):
+        return
+
+    def hooked(self: Any) -> Any:
+        make = getattr(_local, "make_iterator", None)
+        return make(self) if make is not None else stock(self)
+
+    hooked._ipu_tf_hook = True  # type: ignore[attr-defined]
+    _dataset_ops.DatasetV2.__iter__ = hooked
+
+
+def hook_sessions(original: Callable[[BaseException], BaseException | None]) -> None:
+    """Makes `Session.run` raise the exception of a Python function in the graph itself, where `original` knows it."""
+    stock = _session.BaseSession.run
+    if getattr(stock, "_ipu_tf_hook", False):
+        return
+
+    @functools.wraps(stock)
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return stock(self, *args, **kwargs)
+        except tf.errors.OpError as error:
+            known = original(error)
+            if known is None:
+                raise
+            raise known from error
+
+    run._ipu_tf_hook = True  # type: ignore[attr-defined]
+    _session.BaseSession.run = run
+
+
+def hook_gradient_tapes(attribute: str, within: Callable[[Any], Any]) -> None:
+    """Makes gradient tapes compute the gradients of an op within a context manager that depends on the op.
+
+    Args:
+        attribute: only ops of graphs that are made where `attribute_scope` has set this attribute are concerned.
+        within: from the attribute's value to the context manager. It stays in force; a second call changes nothing.
+    """
+    if getattr(_execute.record_gradient, "_ipu_tf_hook", False):
+        return
+    stock_record = _execute.record_gradient
+
+    def record(op_name: str, inputs: Any, attrs: Any, *rest: Any) -> Any:
+        value = None if _context.executing_eagerly() else scope_attribute(attribute)
+        if value is not None:
+            attrs = (*(attrs or ()), attribute, value)
+        return stock_record(op_name, inputs, attrs, *rest)
+
+    def gradient(op_name: str, attrs: Any, *rest: Any) -> Any:
+        if not attrs or attrs[-2:-1] != (attribute,):
+            return _backprop._gradient_function(op_name, attrs, *rest)
+        with within(attrs[-1]):
+            return _backprop._gradient_function(op_name, attrs[:-2], *rest)
+
+    record._ipu_tf_hook = True  # type: ignore[attr-defined]
+    _execute.record_gradient = record
+    _pywrap_tfe.TFE_Py_RegisterGradientFunction(gradient)
+
+
+#: From what a session is to run (tensors to fetch, ops, names of fed tensors) to what it runs instead, or to None.
+RewriteRun = Callable[
+    [Any, Sequence[tf.Tensor], Sequence[tf.Operation], frozenset[str]],
+    tuple[Sequence[tf.Tensor], Sequence[tf.Operation]] | None,
+]
+
+
+def hook_session_runs(rewrite: RewriteRun) -> None:
+    """Makes sessions run what `rewrite` says, and place on the host what is left on devices that TensorFlow has not.
+
+    `rewrite` is called with the session, which knows by `wants_strict_placement` what its maker asked for. A second
+    call changes nothing.
+    """
+    cls = _session.BaseSession
+    if getattr(cls._do_run, "_ipu_tf_hook", False):
+        return
+    stock_init, stock_run = cls.__init__, cls._do_run
+    stock_callable, stock_from_options = cls.make_callable, cls._make_callable_from_options
+
+    @functools.wraps(stock_init)
+    def init(self: Any, target: Any = "", graph: Any = None, config: Any = None) -> None:
+        config = _context.context().config if config is None else config
+        if isinstance(config, tf.compat.v1.ConfigProto):
+            self._ipu_tf_strict = not config.allow_soft_placement
+            config = tf.compat.v1.ConfigProto.FromString(config.SerializeToString())
+            config.allow_soft_placement = True
+            # What became a program has perhaps no kernel for the host.
+            config.graph_options.place_pruned_graph = True
+        stock_init(self, target, graph, config)
+
+    @functools.wraps(stock_run)
+    def do_run(
+        self: Any, handle: Any, target_list: Any, fetch_list: Any, feed_dict: Any, options: Any, run_metadata: Any
+    ) -> Any:
+        fed = frozenset(reference.deref().name for reference in feed_dict)
+        found = rewrite(self, fetch_list, target_list, fed)
+        if found is not None:
+            _check_whole_run(handle is None, "partial_run")
+            fetch_list, target_list = found
+        return stock_run(self, handle, list(target_list), list(fetch_list), feed_dict, options, run_metadata)
+
+    @functools.wraps(stock_callable)
+    def make_callable(self: Any, fetches: Any, feed_list: Any = None, accept_options: bool = False) -> Any:
+        # With a list of feeds, even an empty one, TensorFlow's callable goes through `run`.
+        return stock_callable(self, fetches, [] if feed_list is None else feed_list, accept_options)
+
+    @functools.wraps(stock_from_options)
+    def make_callable_from_options(self: Any, options: Any) -> Any:
+        fetches = [self.graph.get_tensor_by_name(name) for name in options.fetch]
+        targets = [self.graph.get_operation_by_name(name) for name in options.target]
+        found = rewrite(self, fetches, targets, frozenset(options.feed))
+        _check_whole_run(found is None, "_make_callable_from_options")
+        return stock_from_options(self, options)
+
+    do_run._ipu_tf_hook = True  # type: ignore[attr-defined]
+    cls.__init__, cls._do_run = init, do_run
+    cls.make_callable, cls._make_callable_from_options = make_callable, make_callable_from_options
+
+
+def wants_strict_placement(session: Any) -> bool:
+    """Whether the maker of a session wants an error where a device that an op is placed on does not exist."""
+    return bool(getattr(session, "_ipu_tf_strict", False))
+
+
+def _check_whole_run(whole: bool, name: str) -> None:
+    if not whole:
+        raise NotImplementedError(
+            f"Session.{name} would run ops that are placed on an IPU. They run as one program: use Session.run."
+        )
+
+
+def hook_eager_devices(
+    is_ours: Callable[[str], bool], computes_there: Callable[[tf.Operation], bool], run: RunEagerOp
+) -> None:
+    """Lets eager ops that are asked to run on one of our devices run there. A second call changes nothing.
+
+    TensorFlow would run them on the host in silence. A function with ops placed there is an error.
+
+    Args:
+        is_ours: whether a device is one of ours, by its name.
+        computes_there: whether an op is placed on such a device and does more than move data.
+        run: runs an op; gives its outputs, or None for what is the host's.
+    """
+    cls, function = _context._EagerDeviceContext, _atomic_function.AtomicFunction
+    if getattr(cls.__enter__, "_ipu_tf_hook", False):
+        return
+    stock_enter, stock_exit, stock_call = cls.__enter__, cls.__exit__, function.call_flat
+
+    def enter(self: Any) -> None:
+        stock_enter(self)
+        if _follow_device(self._ctx, is_ours):
+            _hook_eager_ops(is_ours, run)
+
+    def leave(self: Any, *error: Any) -> None:
+        stock_exit(self, *error)
+        _follow_device(self._ctx, is_ours)
+
+    @functools.wraps(stock_call)
+    def call_flat(self: Any, *args: Any) -> Any:
+        if _context.executing_eagerly():
+            _check_places(self, computes_there)
+        return stock_call(self, *args)
+
+    enter._ipu_tf_hook = True  # type: ignore[attr-defined]
+    cls.__enter__, cls.__exit__, function.call_flat = enter, leave, call_flat
+
+
+def _follow_device(context: Any, is_ours: Callable[[str], bool]) -> bool:
+    """Whether this is one of our devices. Numbers become tensors there on the host, as soft placement allows."""
+    ours = bool(context.device_name) and is_ours(context.device_name)
+    before = getattr(_local, "soft_placement", None)
+    if ours and before is None:
+        _local.soft_placement = context.soft_device_placement
+        context.soft_device_placement = True
+    elif not ours and before is not None:
+        context.soft_device_placement = before
+        _local.soft_placement = None
+    return ours
+
+
+def _hook_eager_ops(is_ours: Callable[[str], bool], run: RunEagerOp) -> None:
+    """Hands the eager ops of our devices to `run`. Programs that never enter such a device are not slowed by it."""
+    if getattr(_pywrap_tfe.TFE_Py_Execute, "_ipu_tf_hook", False):
+        return
+    stock_fast, stock_execute = _pywrap_tfe.TFE_Py_FastPathExecute, _pywrap_tfe.TFE_Py_Execute
+
+    def fast(context: Any, *args: Any) -> Any:
+        if context.device_name and is_ours(context.device_name):
+            # TensorFlow then prepares the op in Python and comes to `execute`.
+            raise _core._FallbackException("this device's ops do not take the fast path")
+        return stock_fast(context, *args)
+
+    def execute(handle: Any, device: str, op_name: Any, inputs: Any, attrs: Any, *rest: Any) -> Any:
+        if device and is_ours(device):
+            outputs = run(device, tf.compat.as_str(op_name), inputs, attrs or ())
+            if outputs is not None:
+                return outputs
+        return stock_execute(handle, device, op_name, inputs, attrs, *rest)
+
+    execute._ipu_tf_hook = True  # type: ignore[attr-defined]
+    _pywrap_tfe.TFE_Py_FastPathExecute, _pywrap_tfe.TFE_Py_Execute = fast, execute
+
+
+def _check_places(function: Any, computes_there: Callable[[tf.Operation], bool]) -> None:
+    """Refuses a function that the host is about to run although ops in it are placed on one of our devices."""
+    place = getattr(function, "_ipu_tf_place", None)
+    if place is None:
+        operations = function.graph.get_operations()
+        place = next((f"{o.name} on {o.device}" for o in operations if o.device and computes_there(o)), "")
+        function._ipu_tf_place = place
+    if place:
+        raise tf.errors.InvalidArgumentError(
+            None,
+            None,
+            f"The function `{function.name.decode()}` places ops on an IPU ({place}), and it is called as a function "
+            "of the host. Run it on the device: by IPUStrategy.run, or by ipu_compiler.compile within it.",
+        )
+
+
+def hook_control_flow(is_ours: Callable[[str], bool]) -> None:
+    """Makes loops and branches on one of our devices such as can be lowered, also where TensorFlow 1's are asked for.
+
+    A second call changes nothing.
+
+    Args:
+        is_ours: whether a device is one of ours, by its name.
+    """
+    stock = _control_flow_util.EnableControlFlowV2
+    if getattr(stock, "_ipu_tf_hook", False):
+        return
+
+    @functools.wraps(stock)
+    def enabled(graph: Any) -> bool:
+        return bool(stock(graph)) or is_ours(current_device())
+
+    enabled._ipu_tf_hook = True  # type: ignore[attr-defined]
+    _control_flow_util.EnableControlFlowV2 = enabled
+
+
+def hook_xla_compile(replace: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Replaces `xla.compile` under each of its names by what `replace` makes of TensorFlow's own."""
+    stock = _xla.compile
+    if getattr(stock, "_ipu_tf_hook", False):
+        return
+    compile = functools.wraps(stock)(replace(stock))
+    compile._ipu_tf_hook = True  # type: ignore[attr-defined]
+    for module in (_xla, tf.xla.experimental, tf.compat.v1.xla.experimental, tf.compat.v2.xla.experimental):
+        module.compile = compile
+
+
+def hook_candidate_samplers(replace: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Replaces the raw ops behind TensorFlow's samplers of classes. A second call changes nothing.
+
+    Args:
+        replace: from a sampler's name and TensorFlow's own raw op to what stands in its place.
+    """
+    for name in ("uniform_candidate_sampler", "log_uniform_candidate_sampler"):
+        stock = getattr(_gen_candidate_sampling_ops, name)
+        if not getattr(stock, "_ipu_tf_hook", False):
+            sampler = functools.wraps(stock)(replace(name, stock))
+            sampler._ipu_tf_hook = True  # type: ignore[attr-defined]
+            setattr(_gen_candidate_sampling_ops, name, sampler)

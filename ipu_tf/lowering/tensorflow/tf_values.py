@@ -1,0 +1,241 @@
+"""Values, variables and iterators of TensorFlow, read and written beyond its public interface.
+
+If TensorFlow moves one of these, `tests/project/test_private_api.py` names it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python import pywrap_tfe as _pywrap_tfe
+from tensorflow.python.data.ops import iterator_ops as _iterator_ops
+from tensorflow.python.distribute import device_util as _device_util
+from tensorflow.python.eager import context as _context
+from tensorflow.python.eager import core as _core
+from tensorflow.python.framework import constant_op as _constant_op
+from tensorflow.python.framework import ops as _ops
+from tensorflow.python.ops import handle_data_util as _handle_data_util
+from tensorflow.python.ops import resource_variable_ops as _resource_variable_ops
+
+from ipu_tf.device.feeds.iterator_destruction import let_go_elsewhere
+
+
+def tensor_memory(tensor: tf.Tensor) -> np.ndarray:
+    """A host tensor's memory as an array, without a copy."""
+    array = tensor._numpy()
+    if isinstance(array, np.ndarray):
+        return array
+    # TensorFlow copies scalars; their memory is reached through the buffer protocol, which has no bfloat16.
+    if tensor.dtype == tf.bfloat16:
+        with eager_mode():
+            return np.asarray(memoryview(tf.bitcast(tensor, tf.uint16))).view(tf.bfloat16.as_numpy_dtype)
+    return np.asarray(memoryview(tensor))
+
+
+@contextlib.contextmanager
+def eager_mode() -> Iterator[None]:
+    """Within it, TensorFlow executes eagerly on the host, whatever the program has switched off or asked for."""
+    with _context.eager_mode(), tf.device("/device:CPU:0"):
+        yield
+
+
+def stock_iterator(dataset: tf.data.Dataset, tuned: bool = True) -> Any:
+    """TensorFlow's own iterator over a dataset, also where `iter(dataset)` means something else.
+
+    Args:
+        dataset: what to iterate over.
+        tuned: whether TensorFlow tunes it, as it does by default: then nobody waits for the end of the iterator.
+    """
+    iterator = _iterator_ops.OwnedIterator(dataset)
+    if tuned:
+        end_elsewhere(iterator)
+    return iterator
+
+
+def end_elsewhere(iterator: Any) -> None:
+    """Has TensorFlow's part of an iterator over a dataset end in a thread that nobody waits for; others as they are."""
+    if isinstance(iterator, _iterator_ops.OwnedIterator):
+        let_go_elsewhere(iterator, iterator._iterator_resource)
+
+
+_HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
+
+
+def element_reader(iterator: Any) -> Callable[[], tuple[np.ndarray, ...]] | None:
+    """Reads the elements of TensorFlow's own eager iterator as arrays in host memory, without the cost of `next`.
+
+    `next` makes a structure and asks for types and shapes each time, which takes longer than the read itself. The
+    reader gives the tensors in the order of `tf.nest.flatten`, optionals left out, in any thread, whatever mode or
+    device is chosen there; it raises `StopIteration` at the end.
+
+    Returns:
+        The reader, or None for other iterators, and for elements that consist of more than tensors.
+    """
+    if type(iterator) is not _iterator_ops.OwnedIterator:
+        return None
+    specs = tf.nest.flatten(iterator.element_spec)
+    if not all(isinstance(spec, (tf.TensorSpec, tf.OptionalSpec)) for spec in specs):
+        return None
+    kept = [place for place, spec in enumerate(specs) if isinstance(spec, tf.TensorSpec)]
+    types = tuple(dtype.as_datatype_enum for dtype in iterator._flat_output_types)
+    shapes = tuple(None if shape.rank is None else tuple(shape) for shape in iterator._flat_output_shapes)
+    attributes = ("output_types", types, "output_shapes", shapes)
+    inputs, count = [iterator._iterator_resource], len(types)
+    execute, handle = _pywrap_tfe.TFE_Py_Execute, _context.context()._handle
+
+    def read() -> tuple[np.ndarray, ...]:
+        try:
+            tensors = execute(handle, _HOST, "IteratorGetNext", inputs, attributes, count)
+        except tf.errors.OutOfRangeError:
+            raise StopIteration from None
+        except _core._NotOkStatusException as error:
+            converted = _core._status_to_exception(error)
+            if isinstance(converted, tf.errors.OutOfRangeError):
+                raise StopIteration from None
+            raise converted from None
+        return tuple([tensor_memory(tensors[place]) for place in kept])
+
+    return read
+
+
+def type_number(dtype: tf.DType) -> int:
+    """TensorFlow's number for the dtype of a variable's value."""
+    number: int = dtype.base_dtype.as_datatype_enum
+    return number
+
+
+def read_variables(variables: Sequence[tuple[tf.Tensor, int]]) -> Sequence[tf.Tensor]:
+    """The values of eager variables, in one op; no copies. In any thread, whatever mode or device is chosen there.
+
+    Args:
+        variables: the handle of each, and the `type_number` of its dtype.
+    """
+    if not variables:
+        return []
+    handles, types = [handle for handle, _ in variables], tuple([number for _, number in variables])
+    attributes, context = ("N", len(types), "dtypes", types), _context.context()._handle
+    try:
+        tensors: Sequence[tf.Tensor] = _pywrap_tfe.TFE_Py_Execute(
+            context, _HOST, "_ReadVariablesOp", handles, attributes, len(types)
+        )
+    except _core._NotOkStatusException as error:
+        raise _core._status_to_exception(error) from None
+    return tensors
+
+
+def host_tensor(array: np.ndarray) -> tf.Tensor:
+    """An eager tensor of an array that nobody changes any more, whose memory it may keep."""
+    return _constant_op.convert_to_eager_tensor(array, _context.context())
+
+
+def write_variables(variables: Sequence[tf.Variable], values: Sequence[np.ndarray]) -> None:
+    """Assigns to eager variables. In any thread, whatever mode or device is chosen there."""
+    with eager_mode():
+        for variable, value in zip(variables, values, strict=True):
+            # `Variable.assign` reads the variable as well, for a result.
+            tf.raw_ops.AssignVariableOp(resource=variable.handle, value=host_tensor(value))
+
+
+def executing_eagerly() -> bool:
+    """Whether ops run at once here, rather than being added to a graph."""
+    return _context.executing_eagerly()
+
+
+def current_device() -> str:
+    """The device asked for here, as TensorFlow spells it; an empty string if none was."""
+    return _device_util.current()
+
+
+def handle_spec(handle: tf.Tensor) -> tf.TensorSpec:
+    """Shape and dtype of the variable behind a resource handle of a graph."""
+    data = _handle_data_util.get_resource_handle_data(handle).shape_and_type[0]
+    return tf.TensorSpec(tf.TensorShape(data.shape), tf.as_dtype(data.dtype))
+
+
+def read_handle(handle: tf.Tensor, spec: tf.TensorSpec) -> tf.Tensor:
+    """The value of the variable of this shape and dtype behind a resource handle."""
+    value = tf.raw_ops.ReadVariableOp(resource=handle, dtype=spec.dtype)
+    value.set_shape(spec.shape)
+    return value
+
+
+_READ_FIRST = "_ipu_read_first"
+
+
+def is_variable_itself(value: Any) -> bool:
+    """Whether something is a variable, and not what an assignment gives: a variable to be read after it."""
+    return isinstance(value, tf.Variable) and not isinstance(value, _resource_variable_ops._UnreadVariable)
+
+
+def read_first(variable: tf.Variable) -> tf.Tensor:
+    """A variable's value before the function graph being built changes it, wherever in it this is called."""
+    with tf.control_dependencies(None):
+        value = read_handle(variable.handle, tf.TensorSpec(variable.shape, variable.dtype))
+    value.op._set_attr(_READ_FIRST, tf.compat.v1.AttrValue(b=True))
+    return value
+
+
+def order_first_reads(graph: Any) -> None:
+    """Puts the reads by `read_first` before every change of their variables, once a function graph is complete."""
+    for read in [operation for operation in graph.get_operations() if _READ_FIRST in operation.node_def.attr]:
+        read._remove_all_control_inputs()
+        changes = [consumer for consumer in read.inputs[0].consumers() if consumer.type != read.type]
+        for change in changes:
+            change._add_control_input(read)
+
+
+def assign_handle(handle: tf.Tensor, value: tf.Tensor) -> tf.Operation:
+    """Assigns to the variable behind a resource handle."""
+    return tf.raw_ops.AssignVariableOp(resource=handle, value=value)
+
+
+def variable_of(handle: tf.Tensor) -> tf.Variable | None:
+    """The variable behind an eager resource handle, by a new object for it; None for other resources."""
+    data = handle._handle_data
+    if data is None or not data.is_set or len(data.shape_and_type) != 1:
+        return None
+    kind = data.shape_and_type[0]
+    return _resource_variable_ops.BaseResourceVariable(
+        trainable=False,
+        shape=tf.TensorShape(kind.shape),
+        dtype=tf.as_dtype(kind.dtype),
+        handle=handle,
+        handle_name="captured",
+        unique_id=f"captured_{id(handle)}",
+    )
+
+
+def dataset_variant(dataset: tf.data.Dataset) -> tf.Tensor:
+    """The tensor that stands for a dataset in a graph."""
+    return dataset._variant_tensor
+
+
+def create_optimizer_variables(optimizer: Any, variables: Sequence[Any]) -> None:
+    """Makes an optimizer's variables now, where they cannot be made later: inside a branch.
+
+    Args:
+        optimizer: a v1 one, or a Keras one of any generation.
+        variables: what it is going to train.
+    """
+    inner = getattr(optimizer, "_opt", None)
+    if inner is not None:
+        create_optimizer_variables(inner, variables)
+    elif isinstance(optimizer, tf.compat.v1.train.Optimizer):
+        with _ops.init_scope():
+            optimizer._create_slots(variables)
+        optimizer._prepare()
+    elif hasattr(optimizer, "_create_all_weights"):
+        with _ops.init_scope():
+            optimizer._create_all_weights(variables)
+    elif not optimizer.built:
+        with _ops.init_scope():
+            optimizer.build(variables)
+
+
+def is_reference(tensor: tf.Tensor) -> bool:
+    """Whether a tensor stands for the memory of a variable that is no resource."""
+    return bool(tensor.dtype._is_ref_dtype)

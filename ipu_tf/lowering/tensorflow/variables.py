@@ -1,0 +1,43 @@
+"""The host's side of TensorFlow variables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from ipu_tf.device.memory.residency import Snapshot
+from ipu_tf.lowering.tensorflow import tf_values
+
+
+class TensorFlowVariable:
+    """A `tf.Variable` as the device sees it. One object for each variable: see `host_variable`."""
+
+    def __init__(self, variable: tf.Variable) -> None:
+        self.variable = variable
+        self._typed_handle = (variable.handle, tf_values.type_number(variable.dtype))
+
+    @staticmethod
+    def snapshots(variables: Sequence[TensorFlowVariable]) -> list[Snapshot]:
+        """Their present values without copies, in one read, and the tensors that own the memory.
+
+        While a tensor lives, TensorFlow writes to its variable by giving that other memory.
+        """
+        tensors = tf_values.read_variables([each._typed_handle for each in variables])  # noqa: SLF001 - its own
+        return [(tf_values.tensor_memory(tensor), tensor) for tensor in tensors]
+
+    @staticmethod
+    def write_all(variables: Sequence[TensorFlowVariable], values: Sequence[np.ndarray]) -> None:
+        """Assigns a value to each."""
+        tf_values.write_variables([each.variable for each in variables], values)
+
+
+def host_variable(variable: tf.Variable) -> TensorFlowVariable:
+    """The one `TensorFlowVariable` of a variable, whichever of the objects for the variable is given."""
+    handle = variable.handle
+    found: TensorFlowVariable | None = getattr(handle, "_ipu_tf_host_variable", None)
+    if found is None:
+        found = TensorFlowVariable(variable)
+        handle._ipu_tf_host_variable = found  # noqa: SLF001 - lives as long as the variable
+    return found

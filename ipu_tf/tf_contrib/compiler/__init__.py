@@ -1,7 +1,0 @@
-"""`tf.contrib.compiler`."""
-
-from __future__ import annotations
-
-from ipu_tf.tf_contrib.compiler import xla
-
-__all__ = ["xla"]

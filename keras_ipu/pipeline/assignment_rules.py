@@ -1,0 +1,143 @@
+"""Which pipeline stage assignments a model can have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from keras_ipu.pipeline import stage_assignment
+from keras_ipu.pipeline.graph import ModelKind, kind_of, node_index, post_order
+from keras_ipu.stock.graphs import calls_of
+
+_LAYER: dict[ModelKind, type] = {
+    ModelKind.FUNCTIONAL: stage_assignment.FunctionalLayerPipelineStageAssignment,
+    ModelKind.SEQUENTIAL: stage_assignment.SequentialLayerPipelineStageAssignment,
+    ModelKind.SUBCLASSED: stage_assignment.ModelLayerPipelineStageAssignment,
+}
+_NESTED: dict[ModelKind, type] = {
+    ModelKind.FUNCTIONAL: stage_assignment.FunctionalNestedModelPipelineStageAssignment,
+    ModelKind.SEQUENTIAL: stage_assignment.SequentialNestedModelPipelineStageAssignment,
+    ModelKind.SUBCLASSED: stage_assignment.NestedModelPipelineStageAssignment,
+}
+
+
+def make_assignment(model: Any, layer: Any, node: Any, stage: int | None, nested: Sequence[Any] | None) -> Any:
+    """An assignment of the class that a model's kind wants.
+
+    Args:
+        model: the model.
+        layer: the layer, or the inner model.
+        node: its call; None for a layer of a `Sequential`.
+        stage: the layer's stage.
+        nested: the assignments of an inner model's layers; None for a layer.
+    """
+    kind = kind_of(model)
+    place = () if kind is ModelKind.SEQUENTIAL else (node_index(node),)
+    if nested is not None:
+        return _NESTED[kind](layer, *place, nested)
+    return _LAYER[kind](layer, *place, stage)
+
+
+def check_length(assignments: Any, wanted: int) -> None:
+    """Checks the list itself.
+
+    Raises:
+        ValueError: unless it is a list of the wanted length.
+    """
+    if not isinstance(assignments, list):
+        raise ValueError("`pipeline_stage_assignment` needs to be a list.")
+    if len(assignments) != wanted:
+        raise ValueError(
+            f"The length of the provided `pipeline_stage_assignment` ({len(assignments)}) does not match the number "
+            f"of layers in the graph ({wanted}). Each layer needs to be assigned a pipeline stage (excluding input "
+            "layers)."
+        )
+
+
+def check_graph_assignment(model: Any, assignments: Any, is_nested: Callable[[Any], bool]) -> None:
+    """Checks assignments against a model's graph, those of inner models too.
+
+    Raises:
+        ValueError: if they do not fit it, or a layer has no stage.
+    """
+    nodes = post_order(model)
+    check_length(assignments, len(nodes))
+    for assignment, node in zip(assignments, nodes, strict=True):
+        if is_nested(node.operation):
+            _check_class(model, assignment, node.operation, _NESTED, "nested model")
+            _check_same(assignment.nested_model, node.operation)
+            check_graph_assignment(node.operation, assignment.pipeline_stage_assignments, is_nested)
+        else:
+            _check_class(model, assignment, node.operation, _LAYER, "layer")
+            _check_same(assignment.layer, node.operation)
+            _check_call(assignment, node)
+
+
+def check_sequential_layers(model: Any, assignments: Any) -> None:
+    """Checks assignments of a `Sequential` without inner models, which may not be built.
+
+    Raises:
+        ValueError: unless they are of its layers, and stages start at 0 and go up by at most one.
+    """
+    previous = 0
+    for place, (assignment, layer) in enumerate(zip(assignments, model.layers, strict=True)):
+        stage = assignment.pipeline_stage
+        if stage is None:
+            raise ValueError(f"Layer {assignment.layer.name} has not been assigned a pipeline stage.")
+        if assignment.layer is not layer:
+            raise ValueError(
+                f"The provided assignment at index {place} `pipeline_stage_assignment` is for layer "
+                f"{assignment.layer.name}, but the layer in the Sequential model at index {place} is {layer.name}."
+            )
+        if place == 0 and stage != 0:
+            raise ValueError(
+                "The first layer in a pipelined sequential model needs to be assigned to the 0th pipeline stage, "
+                f"however it was assigned to {stage}."
+            )
+        if stage not in (previous, previous + 1):
+            raise ValueError(
+                f"Layer {layer.name} has been assigned to pipeline stage {stage}, however the previous layer in the "
+                f"Sequential model was assigned to pipeline stage {previous}. A layer in a Sequential model can only "
+                "be assigned to the same pipeline stage as the previous layer or to the next pipeline stage."
+            )
+        previous = stage
+
+
+def _check_class(model: Any, assignment: Any, layer: Any, classes: dict[ModelKind, type], what: str) -> None:
+    wanted = classes[kind_of(model)]
+    if not isinstance(assignment, wanted):
+        raise ValueError(
+            f"The pipeline stage assignment for {what} {layer.name} in {model.name} must be an instance of "
+            f"`{wanted.__name__}`. Instead the assignment was of type {type(assignment).__name__}."
+        )
+
+
+def _check_same(given: Any, wanted: Any) -> None:
+    if given is not wanted:
+        raise ValueError(
+            "The order of `pipeline_stage_assignment` does not match the post-order generated from the graph "
+            f"({given.name} != {wanted.name})."
+        )
+
+
+def _check_call(assignment: Any, node: Any) -> None:
+    layer = assignment.layer
+    index = getattr(assignment, "node_index", None)
+    if assignment.pipeline_stage is None:
+        which = "" if index is None else f" with node_index {index}"
+        raise ValueError(
+            f"Layer {layer.name}{which} has not been assigned a pipeline stage in `pipeline_stage_assignment`."
+        )
+    if index is None:
+        return
+    calls = calls_of(layer)
+    if not 0 <= index < len(calls):
+        raise ValueError(
+            f"Layer {layer.name} has {len(calls)} invocation(s) in the graph, but `pipeline_stage_assignment` "
+            f"contains an assignment for node_index {index}."
+        )
+    if calls[index] is not node:
+        raise ValueError(
+            "The order of `pipeline_stage_assignment` does not match the post-order generated from the graph "
+            f"(mismatched nodes of layer {layer.name})."
+        )

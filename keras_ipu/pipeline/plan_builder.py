@@ -1,0 +1,157 @@
+"""Makes the `StagePlan` of a pipelined model."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import keras
+
+from keras_ipu.pipeline.graph import ModelKind, graph_of, kind_of
+from keras_ipu.pipeline.stage_plan import LayerCall, StagePlan, carried_values, entry_tensors
+from keras_ipu.stock.graphs import graph_nodes, graph_structures, symbolic_arguments
+
+_TRAINING = "training"
+
+
+def build_plan(model: Any, assignments: Sequence[Any], contiguous: bool = True) -> StagePlan:
+    """The pipeline of a model with a graph, for assignments that fit the graph.
+
+    Args:
+        model: the model.
+        assignments: of its layers.
+        contiguous: whether every stage up to the last needs a layer.
+
+    Raises:
+        ValueError: if a call depends on a later stage.
+        RuntimeError: if a stage has no layer.
+    """
+    numbers = itertools.count()
+    symbolic_inputs, _ = graph_structures(graph_of(model))
+    inputs = [next(numbers) for _ in keras.tree.flatten(symbolic_inputs)]
+    calls, outputs = _expand(model, assignments, inputs, numbers, None, None)
+    ordered = sorted(calls, key=lambda call: call.stage)  # stable: the order within a stage stays
+    check_order(ordered, inputs)
+    stages = _stage_count(ordered, contiguous)
+    return StagePlan(model, stages, tuple(ordered), carried_values(ordered, stages, inputs, outputs))
+
+
+def check_order(calls: Sequence[LayerCall], inputs: Sequence[int]) -> None:
+    """Checks that every call's inputs are there when its stage runs.
+
+    Raises:
+        ValueError: if one comes from a later stage.
+    """
+    known = set(inputs)
+    for call in calls:
+        if not known.issuperset(call.inputs.values()):
+            raise ValueError(
+                f"Layer {call.layer.name} in pipeline stage {call.stage} has a dependency from a pipeline stage which "
+                "has not yet been executed. Layers can only use outputs from current or previous pipeline stages."
+            )
+        known.update(call.outputs)
+
+
+def _stage_count(calls: Sequence[LayerCall], contiguous: bool) -> int:
+    used = {call.stage for call in calls}
+    highest = max(used)
+    missing = sorted(set(range(highest + 1)) - used)
+    if missing and contiguous:
+        raise RuntimeError(
+            "All stages in a pipeline must have at lease one layer assigned to them. The highest stage with an "
+            f"assignment is stage {highest}, however the preceeding stages {missing} had no assignments."
+        )
+    return highest + 1
+
+
+def _expand(
+    model: Any,
+    assignments: Sequence[Any],
+    inputs: Sequence[int],
+    numbers: Iterator[int],
+    forced: bool | None,
+    default: bool | None,
+) -> tuple[list[LayerCall], list[int]]:
+    """The calls of a model and of the models in it, and the numbers of its outputs."""
+    graph = graph_of(model)
+    symbolic_inputs, symbolic_outputs = graph_structures(graph)
+    named = dict(zip(map(id, keras.tree.flatten(symbolic_inputs)), inputs, strict=True))
+    calls: list[LayerCall] = []
+    training = _training_of(kind_of(model))
+    for assignment, node in zip(assignments, graph_nodes(graph), strict=True):
+        node_forced, node_default = training(node, forced, default)
+        taken = {id(tensor): named[id(tensor)] for tensor in node.input_tensors}
+        if assignment.is_nested_model:
+            argument = _first_argument(node)
+            inner = [taken[id(tensor)] for tensor in keras.tree.flatten(argument)]
+            fed = inner if _fits(node.operation, argument) else [next(numbers) for _ in inner]
+            more, given = _expand(
+                node.operation, assignment.pipeline_stage_assignments, fed, numbers, node_forced, node_default
+            )
+            if fed is not inner:
+                calls.append(_entry_call(node.operation, argument, inner, fed, min(call.stage for call in more)))
+            calls += more
+        else:
+            given = [next(numbers) for _ in node.outputs]
+            stage = assignment.pipeline_stage
+            trained = (node_forced, node_default)
+            calls.append(LayerCall(node.operation, node.arguments, stage, taken, tuple(given), *trained))
+        named.update(zip(map(id, node.outputs), given, strict=True))
+    return calls, [named[id(tensor)] for tensor in keras.tree.flatten(symbolic_outputs)]
+
+
+def _first_argument(node: Any) -> Any:
+    """The symbolic tensors that an inner model is called with, in their structure."""
+    arguments = node.arguments
+    return arguments.args[0] if arguments.args else next(iter(arguments.kwargs.values()))
+
+
+def _fits(model: Any, argument: Any) -> bool:
+    """Whether a model's call hands these tensors to its layers as they are."""
+    wanted = keras.tree.flatten(graph_structures(graph_of(model))[0])
+    given = keras.tree.flatten(argument)
+    return all(a.dtype == b.dtype and len(a.shape) == len(b.shape) for a, b in zip(wanted, given, strict=True))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Entry:
+    """What a model's call does to its inputs before its layers run."""
+
+    model: Any
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return str(self.model.name)
+
+    def __call__(self, x: Any) -> list[Any]:
+        return entry_tensors(self.model, x)
+
+
+def is_layer_call(call: LayerCall) -> bool:
+    """Whether a call is that of a layer, and not what the call of an inner model does to its inputs."""
+    return not isinstance(call.layer, _Entry)
+
+
+def _entry_call(model: Any, argument: Any, taken: Sequence[int], given: Sequence[int], stage: int) -> LayerCall:
+    tensors = map(id, keras.tree.flatten(argument))
+    named = dict(zip(tensors, taken, strict=True))
+    return LayerCall(_Entry(model), symbolic_arguments(argument), stage, named, tuple(given), None, None)
+
+
+def _training_of(kind: ModelKind) -> Callable[[Any, bool | None, bool | None], tuple[bool | None, bool | None]]:
+    """How a call's own `training` argument and that of the model around it go together."""
+
+    def functional(node: Any, forced: bool | None, default: bool | None) -> tuple[bool | None, bool | None]:
+        # A functional model passes what it is given to every layer, whatever was recorded.
+        own = node.arguments.kwargs.get(_TRAINING)
+        return forced, default if own is None else own
+
+    def subclassed(node: Any, forced: bool | None, default: bool | None) -> tuple[bool | None, bool | None]:
+        # What its `call` passes explicitly stands.
+        own = node.arguments.kwargs.get(_TRAINING)
+        return forced if own is None else own, default
+
+    return subclassed if kind is ModelKind.SUBCLASSED else functional

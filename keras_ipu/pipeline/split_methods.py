@@ -1,0 +1,106 @@
+"""The methods of IPU models that find pipeline stages by what layers cost, and show what stages have and do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ipu_tf.pipeline import split_text
+from keras_ipu.pipeline import assignment_rules
+from keras_ipu.pipeline.plan_builder import build_plan
+from keras_ipu.pipeline.stage_methods import StageMethods, assigned, default_assignments, model_name, nested_assignments
+from keras_ipu.pipeline.stage_report import model_reports, report_text
+from keras_ipu.pipeline.stage_split import one_stage_plan, split_model, timetable_of
+
+
+class SplitMethods:
+    """Methods that every model made in the scope of an `IPUStrategy` has."""
+
+    def split_into_pipeline_stages(
+        self,
+        num_stages: int,
+        pipeline_stage_assignment: list[Any] | None = None,
+        micro_batch_size: int = 32,
+        memory_weight: float = 0.5,
+        print_fn: Callable[[str], Any] | None = print,
+    ) -> None:
+        """Puts every layer of the model on a pipeline stage by what it costs, and says why.
+
+        The cost of a stage is a mean of its floating-point operations and of its bytes: variables, accumulators, and
+        what its layers give as often as the model's schedule keeps it. Of all splits that keep the layers in their
+        order and on the stages that they were given, that is taken whose dearest stage is cheapest.
+
+        Args:
+            num_stages: how many stages there are to be.
+            pipeline_stage_assignment: stages that are given: a list as `get_pipeline_stage_assignment` gives it, in
+                which a `pipeline_stage` of None is to be found, or, for a model without inner models, a list with a
+                stage or None for each layer. By default all are to be found.
+            micro_batch_size: samples in a micro-batch.
+            memory_weight: how much bytes count, from 0 (operations alone) to 1 (bytes alone).
+            print_fn: takes the tables of layers and stages, and the reasons; None for none of it.
+
+        Raises:
+            ValueError: if the assignment does not fit the model's layers; as `SplitError` if there is no such split.
+            RuntimeError: for a model that is not built.
+
+        Example:
+            model.split_into_pipeline_stages(4)
+            model.split_into_pipeline_stages(4, [0, None, None, None, 3, 3])
+        """
+        one_stage_plan(self)
+        assignments = _wanted(self, pipeline_stage_assignment)
+        leaves = nested_assignments(assignments)
+        known = [None] * len(leaves) if pipeline_stage_assignment is None else [each.pipeline_stage for each in leaves]
+        split, stages = split_model(self, known, num_stages, micro_batch_size, memory_weight)
+        for each, stage in zip(leaves, stages, strict=True):
+            each.pipeline_stage = stage
+        StageMethods.set_pipeline_stage_assignment(self, assignments)  # type: ignore[arg-type]
+        if print_fn is not None:
+            print_fn(split_text(split))
+
+    def print_pipeline_stage_report(
+        self,
+        micro_batch_size: int = 32,
+        gradient_accumulation_steps_per_replica: int | None = None,
+        print_fn: Callable[[str], Any] | None = None,
+    ) -> None:
+        """Prints what each pipeline stage has and does in training, estimated: a line for each stage.
+
+        The columns are its IPU, layers, trained parameters, share of the operations, micro-batches stashed at most,
+        forward passes repeated in an update, bytes of its variables, bytes of activations, and both together at their
+        peak. Below comes what the schedule loses by waiting.
+
+        Args:
+            micro_batch_size: samples in a micro-batch.
+            gradient_accumulation_steps_per_replica: micro-batches to an update; by default as the model's options say.
+            print_fn: takes the text; `print` if None.
+
+        Raises:
+            ValueError: for a model that is not pipelined or not built, or a number of micro-batches that its schedule
+                cannot run.
+        """
+        if not assigned(self):
+            raise ValueError(f"Model {model_name(self)} is not pipelined: none of its layers has a pipeline stage.")
+        plan = build_plan(self, assigned(self))
+        timetable = timetable_of(self, plan.stages, gradient_accumulation_steps_per_replica)
+        reports = model_reports(plan, timetable, micro_batch_size)
+        (print_fn or print)(report_text(reports, timetable))
+
+
+def _wanted(model: Any, given: Any) -> list[Any]:
+    """The assignments of a model of which some stages may be given, as objects."""
+    made = default_assignments(model)
+    if given is None:
+        return made
+    assignment_rules.check_length(given, len(made))
+    for place, each in enumerate(given):
+        if each is not None and not isinstance(each, int):
+            made[place] = each
+        elif made[place].is_nested_model:
+            raise ValueError(
+                f"The stages of the inner model {made[place].nested_model.name} cannot be given by one number. Give "
+                "the list of `get_pipeline_stage_assignment()`, with the stages that are known filled in."
+            )
+        else:
+            made[place].pipeline_stage = each
+    return made

@@ -1,0 +1,171 @@
+"""Which pipeline stage each call of a layer of a model is assigned to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+
+from keras_ipu.stock.graphs import calls_of
+
+__all__ = [
+    "FunctionalLayerPipelineStageAssignment",
+    "FunctionalNestedModelPipelineStageAssignment",
+    "ModelLayerPipelineStageAssignment",
+    "NestedModelPipelineStageAssignment",
+    "SequentialLayerPipelineStageAssignment",
+    "SequentialNestedModelPipelineStageAssignment",
+]
+
+
+class SequentialLayerPipelineStageAssignment:
+    """The stage of a layer of a `Sequential`.
+
+    Args:
+        layer: the layer.
+        pipeline_stage: its stage, or None if it has none yet. It may be changed.
+    """
+
+    is_nested_model = False
+
+    def __init__(self, layer: keras.layers.Layer, pipeline_stage: int | None = None) -> None:
+        self._layer = layer
+        self.pipeline_stage = pipeline_stage
+
+    @property
+    def layer(self) -> keras.layers.Layer:
+        """The layer."""
+        return self._layer
+
+    def __str__(self) -> str:
+        return f"Layer: {self.layer.name} is assigned to pipeline stage: {self.pipeline_stage}"
+
+
+class ModelLayerPipelineStageAssignment(SequentialLayerPipelineStageAssignment):
+    """The stage of one call of a layer of a subclassed `Model`.
+
+    Stages that share a layer have to lie on the same IPU.
+
+    Args:
+        layer: the layer.
+        node_index: which of its calls, from 0.
+        pipeline_stage: the call's stage, or None if it has none yet. It may be changed.
+    """
+
+    def __init__(self, layer: keras.layers.Layer, node_index: int, pipeline_stage: int | None = None) -> None:
+        super().__init__(layer, pipeline_stage)
+        self._node_index = node_index
+
+    @property
+    def node_index(self) -> int:
+        """Which of the layer's calls this is, from 0."""
+        return self._node_index
+
+    @property
+    def inbound_layers(self) -> list[Any]:
+        """The layers whose outputs the call takes, `InputLayer`s among them."""
+        return _inbound(self._layer, self._node_index)
+
+    def __str__(self) -> str:
+        return (
+            f"Layer: {self.layer.name} (node index {self.node_index}) is assigned to pipeline stage: "
+            f"{self.pipeline_stage}"
+        )
+
+
+class FunctionalLayerPipelineStageAssignment(ModelLayerPipelineStageAssignment):
+    """The stage of one call of a layer of a functional model.
+
+    Args:
+        layer: the layer.
+        node_index: which of its calls, from 0.
+        pipeline_stage: the call's stage, or None if it has none yet. It may be changed.
+    """
+
+
+class SequentialNestedModelPipelineStageAssignment:
+    """The stages of the layers of a model within a `Sequential`.
+
+    They are apart from the stages that the inner model has by itself, which are only the defaults.
+
+    Args:
+        nested_model: the inner model.
+        pipeline_stage_assignments: those of its layers.
+    """
+
+    is_nested_model = True
+
+    def __init__(self, nested_model: keras.Model, pipeline_stage_assignments: Sequence[Any]) -> None:
+        self._nested_model = nested_model
+        self._assignments = pipeline_stage_assignments
+
+    @property
+    def nested_model(self) -> keras.Model:
+        """The inner model."""
+        return self._nested_model
+
+    @property
+    def pipeline_stage_assignments(self) -> list[Any]:
+        """The assignments of the inner model's layers."""
+        return list(self._assignments)
+
+    def __str__(self) -> str:
+        return f"{self._title()} has the following pipeline stage assignments:" + "".join(
+            f"\n  {each}" for each in self._assignments
+        )
+
+    def _title(self) -> str:
+        return f"Model: {self.nested_model.name}"
+
+
+class NestedModelPipelineStageAssignment(SequentialNestedModelPipelineStageAssignment):
+    """The stages of the layers of a model that is called within a subclassed `Model`.
+
+    They are apart from the stages that the inner model has by itself, which are only the defaults.
+
+    Args:
+        nested_model: the inner model.
+        node_index: which of its calls, from 0.
+        pipeline_stage_assignments: those of its layers, for this call.
+    """
+
+    def __init__(self, nested_model: keras.Model, node_index: int, pipeline_stage_assignments: Sequence[Any]) -> None:
+        super().__init__(nested_model, pipeline_stage_assignments)
+        self._node_index = node_index
+
+    @property
+    def node_index(self) -> int:
+        """Which of the inner model's calls this is, from 0."""
+        return self._node_index
+
+    @property
+    def inbound_layers(self) -> list[Any]:
+        """The layers whose outputs the call takes, `InputLayer`s among them."""
+        return _inbound(self._nested_model, self._node_index)
+
+    def _title(self) -> str:
+        return f"{super()._title()} (node index {self.node_index})"
+
+
+class FunctionalNestedModelPipelineStageAssignment(NestedModelPipelineStageAssignment):
+    """The stages of the layers of a model that is called within a functional model.
+
+    Args:
+        nested_model: the inner model.
+        node_index: which of its calls, from 0.
+        pipeline_stage_assignments: those of its layers, for this call.
+    """
+
+
+def _inbound(layer: Any, node_index: int) -> list[Any]:
+    return [node.operation for node in calls_of(layer)[node_index].parent_nodes]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "PipelineStage":
+        # Imported only now: `keras_ipu.pipeline.graph` asks whether it was imported, to know whether there are stages.
+        from keras_ipu.pipeline.stage import PipelineStage
+
+        return PipelineStage
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,47 @@
+"""Finds the pipeline stages of a subclassed model whose `call` has `PipelineStage` scopes, before it first runs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_ipu.pipeline.run_rules import is_pipelined
+
+_NARROW = {tf.float64: tf.float32, tf.int64: tf.int32, tf.uint64: tf.uint32}
+_DEFAULT_BATCH = 32
+
+
+def discover_stages(stock: Callable[..., Any], model: Any, args: Any, kwargs: Any) -> None:
+    """Traces a model that is not built once with the shapes of its data, if it may have stages that nobody knows of.
+
+    Args:
+        stock: Keras's fit, evaluate or predict.
+        model: the model.
+        args: what it was called with.
+        kwargs: the same, by name.
+    """
+    given = inspect.signature(stock).bind(model, *args, **kwargs).arguments
+    inputs = _inputs(given.get("x"), given.get("batch_size") or _DEFAULT_BATCH)
+    if inputs is not None:
+        is_pipelined(model, inputs)
+
+
+def _inputs(x: Any, batch_size: int) -> Any:
+    """What a model will be called with, as `tf.TensorSpec`s; None for data that only tells once it is made."""
+    if isinstance(x, tf.data.Dataset):
+        return keras.utils.unpack_x_y_sample_weight(x.element_spec)[0]
+    leaves = tf.nest.flatten(x)
+    if not leaves or not all(isinstance(leaf, (np.ndarray, tf.Tensor)) for leaf in leaves):
+        return None
+    return tf.nest.map_structure(lambda leaf: _spec(leaf, batch_size), x)
+
+
+def _spec(leaf: Any, batch_size: int) -> tf.TensorSpec:
+    dtype = tf.as_dtype(leaf.dtype)
+    shape = tuple(leaf.shape[1:]) or (1,)  # Keras gives samples that are numbers a dimension
+    return tf.TensorSpec((batch_size, *shape), _NARROW.get(dtype, dtype))

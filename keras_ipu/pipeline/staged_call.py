@@ -1,0 +1,74 @@
+"""A pipelined model called stage by stage while a step is traced, with seams between the stages.
+
+The numbers are those of the model's own call; the seams are where the step is cut if its stages run on several devices.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from ipu_tf._pipelining.stage_seams import Seams
+from ipu_tf.pipeline import recomputation_of, refuse_devices
+from keras_ipu.options.model_state import options_of
+from keras_ipu.pipeline.graph import ModelKind, kind_of
+from keras_ipu.pipeline.run_rules import stage_plan
+from keras_ipu.pipeline.stage_methods import assigned
+from keras_ipu.pipeline.stage_plan import StagePlan, run_stage
+from keras_ipu.stock import graphs as keras_graphs
+from keras_ipu.stock import models as keras_private
+
+
+@contextlib.contextmanager
+def staged_call(model: Any, micro_batches: int, training: bool) -> Iterator[None]:
+    """Within it, calls of a pipelined model have seams between its stages; other models stay as they are.
+
+    Args:
+        model: the model.
+        micro_batches: steps to a weight update.
+        training: whether the step trains.
+
+    Raises:
+        PipelineDevicesError: if pipelines have to run on several devices, and this one cannot.
+    """
+    if not assigned(model):
+        yield
+        return
+    if kind_of(model) is ModelKind.SUBCLASSED:
+        # Its `call` may do what a plan of its layers' calls does not know of.
+        refuse_devices(f"{model.name} is a subclassed model, whose call is taken as it is")
+        yield
+        return
+    plan = stage_plan(model)
+    seams = _seams(model, plan, micro_batches, training)
+    stock = model.call
+
+    def call(inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
+        if mask is not None:
+            return stock(inputs, training=training, mask=mask)
+        values = plan.start(inputs)
+        with seams.tracing():
+            for stage in range(plan.stages):
+                values = [_after(seams, stage, value) for value in run_stage(plan, stage, values, training)]
+        return plan.finish(values)
+
+    with keras_private.calling(model, call):
+        yield
+
+
+def _seams(model: Any, plan: StagePlan, micro_batches: int, training: bool) -> Seams:
+    options = options_of(model)
+    mapping = options.pipelining_device_mapping or tuple(range(plan.stages))
+    schedule = int(options.pipelining_kwargs.get("pipeline_schedule") or 0)
+    recomputation = recomputation_of(options.pipelining_kwargs.get("recomputation_mode"), schedule, training)
+    count = micro_batches if training else 0
+    return Seams(plan.stages, tuple(mapping), schedule, training, count, recomputation)
+
+
+def _after(seams: Seams, stage: int, value: Any) -> Any:
+    marked = seams.after(stage, value)
+    mask = keras_graphs.mask_of(value)
+    if mask is not None:
+        keras_graphs.give_mask(marked, seams.after(stage, mask))
+    return marked

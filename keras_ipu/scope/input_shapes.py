@@ -1,0 +1,32 @@
+"""`keras.Input(32)` for `keras.Input((32,))`, as the Keras takes it that IPU programs were written for."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import tensorflow as tf
+
+from keras_ipu.stock import hooks as keras_hooks
+from keras_ipu.stock.ownership import on_device
+
+
+def install_input_shapes() -> None:
+    """Lets a whole number be the shape of an `Input`: within an `IPUStrategy`'s scope, and anywhere in programs that
+    import Keras 2's modules. Calling it again changes nothing.
+    """
+    keras_hooks.hook_input_shapes(_shape, _made)
+
+
+def _shape(shape: Any) -> Any:
+    if not isinstance(shape, int):
+        return shape
+    keras_2 = "keras_ipu.legacy" in sys.modules
+    return (shape,) if keras_2 or on_device(tf.distribute.get_strategy()) else shape
+
+
+def _made(layer: Any) -> None:
+    """In Keras 2 an `Input` has the name of its layer."""
+    keras_2 = sys.modules.get("keras_ipu.legacy.keras_2")
+    if keras_2 is not None:
+        keras_2.name_for(layer, layer.output)

@@ -1,0 +1,43 @@
+"""What entering an `IPUStrategy`'s scope does for Keras."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+
+from keras_ipu.scope.model_hooks import install_extensions
+from keras_ipu.stock import hooks as keras_hooks
+
+
+@contextlib.contextmanager
+def keras_scope(strategy: Any) -> Iterator[None]:
+    """Models made within it run on the strategy's device, unless the strategy was told to leave Keras alone.
+
+    Raises:
+        NotImplementedError: if Keras runs on another backend than TensorFlow or JAX.
+    """
+    if strategy.keras_extensions_enabled:
+        keras_hooks.install(_trainer())
+        install_extensions()
+    yield
+
+
+def _trainer() -> keras_hooks.Replacement:
+    """What replaces the trainer of the backend that Keras runs on."""
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        from keras_ipu.training.tensorflow.trainer import TRAINER
+
+        return TRAINER
+    if backend == "jax":
+        from keras_ipu.training.jax.trainer import JAX_TRAINER
+
+        return JAX_TRAINER
+    raise NotImplementedError(
+        "Keras models run on the emulated IPU with Keras's TensorFlow or JAX backend. Received: the "
+        f"{backend} backend. Set KERAS_BACKEND=tensorflow or KERAS_BACKEND=jax before Keras is imported, or make the "
+        "strategy with `enable_keras_extensions=False` to use it without Keras."
+    )

@@ -1,0 +1,102 @@
+"""Arrays as Keras's data, beyond its public interface: what is in them, and in which order it trains on them.
+
+If Keras moves one of these, `tests/project/test_private_api.py` names it.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+from collections.abc import Iterable
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras.src.trainers.data_adapters import array_slicing as _array_slicing
+from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter as _ArrayDataAdapter
+from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter as _TFDatasetAdapter
+
+
+@dataclasses.dataclass(frozen=True)
+class ArrayRows:
+    """Arrays that Keras takes batches from.
+
+    Attributes:
+        arrays: the structure of a batch, of arrays `[samples, ...]` and `None`s.
+        batch: samples of a batch.
+        samples: how many there are.
+        order: Keras's dataset of the indices of the samples of an epoch; None if they come as they are.
+    """
+
+    arrays: Any
+    batch: int
+    samples: int
+    order: tf.data.Dataset | None
+
+    def dataset(self) -> tf.data.Dataset:
+        """What Keras keeps as its dataset; making one of the batches would copy the arrays."""
+        return _no_dataset() if self.order is None else self.order
+
+    def indices(self) -> Iterable[Any]:
+        """The indices of the samples of an epoch, in vectors of any length."""
+        return [np.arange(self.samples)] if self.order is None else self.order
+
+
+@functools.cache
+def _no_dataset() -> tf.data.Dataset:
+    """A dataset that nobody reads; it takes a millisecond to make one."""
+    with tf.init_scope():
+        return tf.data.Dataset.from_tensors(0)
+
+
+def rows_of(adapter: Any) -> ArrayRows | None:
+    """What an adapter of Keras's takes batches from, if that is dense arrays of numbers; else None.
+
+    The order is that of the adapter's own dataset: the same random operations with the same seeds make it, on the
+    indices instead of on what they stand for.
+    """
+    if type(adapter) is not _ArrayDataAdapter:
+        return None
+    arrays = keras.tree.lists_to_tuples(
+        _array_slicing.convert_to_sliceable(adapter._inputs, target_backend="tensorflow")
+    )
+    if not all(leaf is None or _is_dense(leaf) for leaf in tf.nest.flatten(arrays)):
+        return None
+    arrays = tf.nest.map_structure(lambda leaf: None if leaf is None else np.asarray(leaf), arrays)
+    order = _order_of(adapter) if adapter._shuffle else None
+    return ArrayRows(arrays, adapter._batch_size, adapter._num_samples, order)
+
+
+def may_read_ahead(adapter: Any) -> bool:
+    """Whether batches may be read before Keras asks for them: those of arrays and of TensorFlow's datasets."""
+    return type(adapter) in (_ArrayDataAdapter, _TFDatasetAdapter)
+
+
+def _is_dense(leaf: Any) -> bool:
+    if isinstance(leaf, tf.Tensor):
+        return bool(leaf.dtype.is_floating or leaf.dtype.is_integer or leaf.dtype.is_bool)
+    return isinstance(leaf, np.ndarray) and leaf.dtype.kind in "biuf"
+
+
+def _order_of(adapter: Any) -> tf.data.Dataset:
+    samples = adapter._num_samples
+    if adapter._shuffle == "batch":  # which shuffles each batch for itself
+        ordered = copy.copy(adapter)
+        ordered._inputs = np.arange(samples)
+        return ordered.get_tf_dataset().with_options(_plain())
+
+    @tf.autograph.experimental.do_not_convert
+    def shuffled(_: tf.Tensor) -> tf.Tensor:
+        return tf.random.shuffle(tf.range(samples, dtype=tf.int64))
+
+    return tf.data.Dataset.range(1).map(shuffled).with_options(_plain())
+
+
+def _plain() -> tf.data.Options:
+    """There is nothing to tune in a dataset of indices, and an iterator without a thread that does ends at once."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    options.experimental_optimization.apply_default_optimizations = False
+    return options

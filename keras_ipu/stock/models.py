@@ -1,0 +1,189 @@
+"""What the project takes of Keras's models and optimizers beyond the public interface: their values and how they step.
+
+If Keras moves one of these, `tests/project/test_private_api.py` names it.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from keras.src import backend as _backend
+from keras.src.backend.common import global_state
+from keras.src.backend.common.stateless_scope import StatelessScope
+
+_NAME_COUNTS = "object_name_uids"
+
+
+def strategy_of(model: Any) -> Any:
+    """The strategy in whose scope a model was made, or None."""
+    return getattr(model, "_distribute_strategy", None)
+
+
+def compiled_with(model: Any) -> dict[str, Any]:
+    """What a model was last compiled with, by argument, as it was given."""
+    config: dict[str, Any] = model._compile_config.config
+    return config
+
+
+def adopt(optimizer: Any, strategy: Any) -> None:
+    """Makes an optimizer, and the one it may wrap, belong to a strategy, wherever it was made."""
+    while optimizer is not None:
+        optimizer._distribution_strategy = strategy
+        optimizer = getattr(optimizer, "inner_optimizer", None)
+
+
+def scope_of_optimizer(optimizer: Any) -> Any:
+    """The name scope in which Keras builds an optimizer."""
+    return _backend.name_scope(optimizer.name, caller=optimizer)
+
+
+@contextlib.contextmanager
+def applying(optimizer: Any, ours: Callable[..., Any]) -> Iterator[None]:
+    """Within it, `optimizer.apply(gradients, variables)` is `ours(stock, gradients, variables)`.
+
+    An optimizer with an `apply_gradients` of its own has that taken over, so that it too sees what `ours` hands on.
+    """
+    own = _has_own(optimizer, "apply_gradients")
+    name = "apply_gradients" if own else "apply"
+    stock = getattr(optimizer, name)
+
+    def apply(grads: Any, trainable_variables: Any = None) -> Any:
+        return ours(stock, list(grads), trainable_variables)
+
+    def apply_gradients(grads_and_vars: Any, **options: Any) -> Any:
+        grads, variables = zip(*grads_and_vars, strict=True)
+        return ours(lambda new, of: stock(list(zip(new, of, strict=True)), **options), list(grads), variables)
+
+    # Past Keras's own `__setattr__`, which would track it.
+    object.__setattr__(optimizer, name, apply_gradients if own else apply)
+    try:
+        yield
+    finally:
+        object.__delattr__(optimizer, name)
+
+
+def _has_own(optimizer: Any, name: str) -> bool:
+    """Whether a class of the user defines an optimizer's method."""
+    owner = next(kind for kind in type(optimizer).__mro__ if name in vars(kind))
+    return not owner.__module__.startswith(("keras.src.", "keras_ipu."))
+
+
+class ReadFrom(StatelessScope):
+    """Within it, some Keras variables have the values of tensors. Assignments to others take place as ever.
+
+    Args:
+        state_mapping: pairs of a variable and a tensor of its shape and dtype.
+    """
+
+    def add_update(self, update: tuple[Any, Any]) -> None:
+        """Assigns a value to a variable at once: Keras calls it in place of an assignment.
+
+        Args:
+            update: the variable and the value.
+        """
+        variable, value = update
+        assert id(variable) not in self.state_mapping, f"{variable.path} is assigned while it is read from a tensor."
+        variable._direct_assign(value)
+
+
+@contextlib.contextmanager
+def stateless_applying(optimizer: Any, ours: Callable[..., Any]) -> Iterator[None]:
+    """Within it, `optimizer.stateless_apply(...)` is `ours(stock, optimizer_variables, grads, trainable_variables)`."""
+    stock = optimizer.stateless_apply
+
+    def stateless_apply(optimizer_variables: Any, grads: Any, trainable_variables: Any) -> Any:
+        return ours(stock, list(optimizer_variables), list(grads), list(trainable_variables))
+
+    object.__setattr__(optimizer, "stateless_apply", stateless_apply)
+    try:
+        yield
+    finally:
+        object.__delattr__(optimizer, "stateless_apply")
+
+
+@contextlib.contextmanager
+def applying_by_gradients(optimizer: Any, **options: Any) -> Iterator[None]:
+    """Within it, the first `optimizer.apply`, which is what Keras on JAX calls, is made by `apply_gradients`.
+
+    Args:
+        optimizer: a built optimizer.
+        options: arguments of its `apply_gradients` beside gradients and variables.
+    """
+
+    def apply(grads: Any, trainable_variables: Any = None) -> None:
+        object.__delattr__(optimizer, "apply")
+        variables = optimizer._trainable_variables if trainable_variables is None else trainable_variables
+        optimizer.apply_gradients(list(zip(grads, variables, strict=True)), **options)
+
+    object.__setattr__(optimizer, "apply", apply)
+    try:
+        yield
+    finally:
+        if "apply" in vars(optimizer):
+            object.__delattr__(optimizer, "apply")
+
+
+TRAINING_STATE = ("trainable_variables", "non_trainable_variables", "optimizer_variables", "metrics_variables")
+"""The parts of what a training step on JAX takes and gives, in order."""
+
+
+def give_state(model: Any, state: dict[str, Any]) -> None:
+    """Gives the variables of a model on the JAX backend their values back, which a run has taken.
+
+    Args:
+        model: the model.
+        state: lists of arrays by `trainable_variables`, `non_trainable_variables`, `optimizer_variables`,
+            `metrics_variables`, as far as the run took them.
+    """
+    model._jax_state = state
+    model._jax_state_synced = False
+    model.jax_state_sync()
+
+
+def state_of(model: Any, names: Iterable[str]) -> tuple[list[Any], ...]:
+    """What the variables of a model on the JAX backend hold, in lists as `give_state` takes them.
+
+    Args:
+        model: the model.
+        names: of the parts of the state, such as `trainable_variables`.
+    """
+    return tuple([variable.value for variable in _variables(model, name)] for name in names)
+
+
+def _variables(model: Any, name: str) -> Any:
+    return model.optimizer.variables if name == "optimizer_variables" else getattr(model, name)
+
+
+def mark_out_of_date(model: Any) -> None:
+    """Tells Keras that the variables of a model on the JAX backend do not hold the state of its run."""
+    model._jax_state_synced = False
+
+
+@contextlib.contextmanager
+def calling(model: Any, ours: Callable[..., Any]) -> Iterator[None]:
+    """Within it, what `model(...)` calls is `ours(inputs, training=..., mask=...)`."""
+    object.__setattr__(model, "call", ours)
+    try:
+        yield
+    finally:
+        object.__delattr__(model, "call")
+
+
+def training_now() -> bool:
+    """Whether the layer that is being called is called to train."""
+    context = global_state.get_global_attribute("current_call_ctx")
+    return bool(context is not None and context.get_value("training"))
+
+
+@contextlib.contextmanager
+def fresh_names() -> Iterator[None]:
+    """Within it, Keras counts the names it gives to layers from the beginning; afterwards it goes on as before."""
+    before = global_state.get_global_attribute(_NAME_COUNTS)
+    global_state.set_global_attribute(_NAME_COUNTS, collections.defaultdict(int))
+    try:
+        yield
+    finally:
+        global_state.set_global_attribute(_NAME_COUNTS, before)

@@ -1,0 +1,141 @@
+"""Callbacks of every step and every replica, while the device runs: what `set_asynchronous_callbacks(True)` asks for.
+
+    device        step 0 | step 1         | step 2         | ...
+    own thread           | begin, end (0) | begin, end (1) | ...
+    Keras's loop  begin ............. waits for both ............. end      both left out
+
+Keras's own two calls for an execution are left out. What callbacks see of the model's variables is what they were when
+the execution began: the device keeps them until it ends. What callbacks write into variables counts from the next
+execution on; so does `stop_training`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from keras_ipu.options.model_state import options_of
+from keras_ipu.options.options import ReplicatedMetricReductionMethod as Method
+from keras_ipu.pipeline.run_rules import accumulates_outfeed
+from keras_ipu.stock import hooks as keras_hooks
+from keras_ipu.training.common.replicated_logs import reduced_logs
+from keras_ipu.training.common.variable_reads import held_view, show_variables
+
+_KINDS = {"fit": "train", "evaluate": "test", "predict": "predict"}
+
+#: The run of Keras's loop in this thread. Threads that callbacks run in have none, so their calls go through.
+_current: contextvars.ContextVar[AsynchronousRun | None] = contextvars.ContextVar("ipu_async_run", default=None)
+
+
+class AsynchronousRun:
+    """One `fit`, `evaluate` or `predict` whose callbacks are called for every step.
+
+    Args:
+        model: the model.
+        doing: "fit", "evaluate" or "predict".
+        replicas: how many there are: a step has a call for each.
+        reduce: combines the logs of replicas, as `reduced_logs` does.
+
+    Attributes:
+        looked_at: whether callbacks of the execution at hand may look at the model's variables.
+    """
+
+    def __init__(self, model: Any, doing: str, replicas: int, reduce: Callable[..., Any]) -> None:
+        self.model = model
+        self.looked_at = False
+        self._reduce = reduce
+        self._kind = _KINDS[doing]
+        self._replicas = replicas
+        self._method = options_of(model).replicated_metric_reduction
+        self._callbacks: Any = None
+        self._next = 0
+
+    def begin(self, callbacks: Any, step: int) -> None:
+        """An execution begins.
+
+        Args:
+            callbacks: Keras's `CallbackList`.
+            step: its first step, counted for one replica.
+        """
+        self._callbacks = callbacks
+        self._next = step * self._replicas
+        self.looked_at = show_variables(callbacks.callbacks)
+
+    def watch_logs(self, row: Any) -> None:
+        """Calls the callbacks for the logs of one step; with several replicas they have a dimension of replicas."""
+        if self._method is Method.NONE or self._replicas == 1:
+            self._call(row)
+            return
+        reduced = self._reduce(row, self._replicas, self._method)
+        for _ in range(self._replicas):
+            self._call_once(reduced)
+
+    def watch_outputs(self, row: Any) -> None:
+        """Calls the callbacks for the predictions of one step, as `watch_logs` does."""
+        self._call({"outputs": row})
+
+    def _call(self, row: Any) -> None:
+        for replica in range(self._replicas):
+            own = row if self._replicas == 1 else tf.nest.map_structure(lambda array, r=replica: array[r], row)
+            self._call_once(own)
+
+    def _call_once(self, logs: Any) -> None:
+        # The execution may be over by now, for the thread may be late: what callbacks see shall not depend on that.
+        with held_view():
+            getattr(self._callbacks, f"on_{self._kind}_batch_begin")(self._next)
+            getattr(self._callbacks, f"on_{self._kind}_batch_end")(self._next, logs)
+        self._next += 1
+
+
+@contextlib.contextmanager
+def asynchronous(model: Any, doing: str, replicas: int, reduce: Callable[..., Any] = reduced_logs) -> Iterator[None]:
+    """Within it, `current_run()` is the run whose callbacks are asynchronous, if they are.
+
+    Args:
+        model: the model that runs.
+        doing: "fit", "evaluate", "predict", or the name of another method, whose callbacks never are.
+        replicas: how many replicas it runs as.
+        reduce: combines the logs of replicas, as `reduced_logs` does.
+    """
+    wanted = doing in _KINDS and options_of(model).asynchronous_callbacks
+    if doing != "predict" and accumulates_outfeed(model):
+        wanted = False  # there are no logs of single steps
+    if wanted:
+        _install()
+    token = _current.set(AsynchronousRun(model, doing, replicas, reduce) if wanted else None)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def current_run() -> AsynchronousRun | None:
+    """The run under way in this thread if its callbacks are called for every step, else None."""
+    return _current.get()
+
+
+def _install() -> None:
+    for kind in _KINDS.values():
+        for edge, ours in (("begin", _begin), ("end", _end)):
+            keras_hooks.hook(keras.callbacks.CallbackList, f"on_{kind}_batch_{edge}", _is_current, ours)
+
+
+def _is_current(callbacks: Any) -> bool:
+    run = _current.get()
+    # A list that the user made may not know its model; a callback may fit another model, with a list of its own.
+    return run is not None and getattr(callbacks, "model", None) in (None, run.model)
+
+
+def _begin(stock: Callable[..., Any], callbacks: Any, batch: int, logs: Any = None) -> None:
+    run = _current.get()
+    assert run is not None
+    run.begin(callbacks, batch)
+
+
+def _end(stock: Callable[..., Any], callbacks: Any, batch: int, logs: Any = None) -> None:
+    """Every step of the execution had its call already."""

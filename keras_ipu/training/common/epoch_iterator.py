@@ -1,0 +1,223 @@
+"""An epoch of an IPU model: which batches go into which execution.
+
+With R replicas a step takes R batches: replica `r` of step `i` gets batch `R * i + r`. Steps are counted for each
+replica.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ipu_tf._loops.loop_feed import LoopFeed
+from ipu_tf._loops.row_feed import RowFeed
+from ipu_tf._loops.tensor_feed import Feed
+from keras_ipu.stock import hooks as keras_hooks
+from keras_ipu.stock.arrays import ArrayRows, may_read_ahead, rows_of
+from keras_ipu.training.common.data_rules import checked_data, checked_steps, checked_steps_per_execution, tell_cast
+
+
+class ReplicaBatches(tuple):  # noqa: SLOT001 - a tuple in all but name
+    """The batches of one step, one for each replica."""
+
+
+@dataclasses.dataclass(frozen=True)
+class UnreadStep:
+    """Stands for the batches of one step of `predict`, which the device reads when it runs."""
+
+    elements: ElementIterator
+
+
+class Ration:
+    """Holds `predict` to the steps of an execution that is shorter than the model's `steps_per_execution`.
+
+    Keras takes as many batches from the iterator as the model was compiled with, or as there are.
+
+    Args:
+        steps: steps of one execution.
+        wanted: what the model was compiled with.
+    """
+
+    def __init__(self, steps: int, wanted: int) -> None:
+        self._most = steps if steps < wanted else None
+        self._given = 0
+
+    def take(self) -> None:
+        """Counts a step.
+
+        Raises:
+            StopIteration: once after each execution's last.
+        """
+        if self._given == self._most:
+            self._given = 0
+            raise StopIteration
+        self._given += 1
+
+
+class ElementIterator:
+    """The batches of an epoch, and how many steps an execution runs.
+
+    Args:
+        batches: iterates over them.
+        feed: gives them to loops on the device.
+        steps: steps of one execution.
+        replicas: how many batches a step takes.
+        wanted: the model's `steps_per_execution`.
+        first: whether nobody went through this data before: then there has to be something in it.
+        unread: whether to give an `UnreadStep` for each step, not its batches.
+
+    Attributes:
+        left: executions that the epoch has left, with the one at hand; None if nobody knows, or if batches are not to
+            be read before Keras asks for them.
+        waiting: logs or predictions of executions that ran already, ahead of Keras's loop.
+    """
+
+    def __init__(
+        self,
+        batches: Iterator[Any],
+        feed: LoopFeed,
+        steps: int,
+        replicas: int,
+        wanted: int,
+        first: bool = False,
+        unread: bool = False,
+    ) -> None:
+        self._batches = batches
+        self._replicas = replicas
+        self._ration = Ration(steps, wanted)
+        self._first = first
+        self._unread = unread
+        self.steps = steps
+        self.left: int | None = None
+        self.waiting: collections.deque[Any] = collections.deque()
+        self._feed = feed
+
+    @property
+    def feed(self) -> Any:
+        """Gives the batches to loops on the device.
+
+        Raises:
+            ValueError: if there is no batch at all.
+        """
+        with self._not_empty():
+            self._feed.spec()
+        return self._feed
+
+    def __iter__(self) -> ElementIterator:
+        return self
+
+    def __next__(self) -> Any:
+        self._ration.take()
+        if self._unread:
+            return UnreadStep(self)
+        with self._not_empty():
+            step = [next(self._batches) for _ in range(self._replicas)]
+        return step[0] if self._replicas == 1 else ReplicaBatches(step)
+
+    @contextlib.contextmanager
+    def _not_empty(self) -> Iterator[None]:
+        try:
+            yield
+        except StopIteration:
+            if self._first:
+                raise ValueError("Expect x to be a non-empty array or dataset.") from None
+            raise
+        self._first = False
+
+
+class IPUEpochIterator(keras_hooks.StockEpochIterator):
+    """Keras's epoch iterator, after the data was checked against what the device can be fed.
+
+    Args:
+        replicas: how many replicas the model runs as; the other arguments are those of Keras's.
+        predicts: whether it is for `predict`, which is given an `UnreadStep` for each step where batches may be read
+            before Keras asks for them.
+
+    Raises:
+        ValueError: as `data_rules` says.
+    """
+
+    rows_of: Callable[[Any], ArrayRows | None] = staticmethod(rows_of)
+    """Finds the arrays behind Keras's data, if its batches are rows of arrays."""
+
+    steps_per_execution: int
+    steps_per_epoch: int | None
+    _num_batches: int | None
+    _steps_seen: int
+
+    def __init__(self, *args: Any, replicas: int = 1, predicts: bool = False, **kwargs: Any) -> None:
+        checked_data(kwargs.get("x"), kwargs.get("steps_per_epoch"))
+        super().__init__(*args, **kwargs)
+        self._replicas = replicas
+        self._predicts = predicts
+        self._begun = False
+        adapter = self.data_adapter
+        steps = checked_steps(adapter, self.steps_per_epoch, replicas)
+        if self.steps_per_epoch is not None:
+            self.steps_per_epoch = steps
+        self._num_batches = self._per_replica(self._num_batches)
+        self._wanted = int(self.steps_per_execution)
+        self.steps_per_execution = checked_steps_per_execution(steps, int(self.steps_per_execution), replicas)
+
+    @property
+    def data_adapter(self) -> Any:
+        """Keras's view of the data. Where that is arrays, its dataset is not of samples but of their indices."""
+        return self._adapter
+
+    @data_adapter.setter
+    def data_adapter(self, adapter: Any) -> None:
+        rows = self.rows_of(adapter)
+        if rows is not None:
+            adapter.get_tf_dataset = rows.dataset
+        self._adapter, self._rows = adapter, rows
+
+    def reset(self) -> None:
+        """Starts over, at the first batch."""
+        super().reset()
+        self._num_batches = self._per_replica(self._num_batches)
+
+    def _enumerate_iterator(self) -> Iterator[Any]:
+        for begin, end, iterator in super()._enumerate_iterator():
+            iterator.left = self._left(begin)
+            yield begin, end, iterator
+
+    def _left(self, begin: int) -> int | None:
+        """Executions that the epoch has left from this step on; None where the user's own code gives the batches."""
+        if not may_read_ahead(self.data_adapter):
+            return None
+        ends = [] if self.steps_per_epoch is None else [self.steps_per_epoch - begin]
+        if self._num_batches is not None:
+            ends.append(self._num_batches - self._steps_seen + self.steps_per_execution)
+        return min(ends) // self.steps_per_execution if ends else None
+
+    def _per_replica(self, batches: int | None) -> int | None:
+        return batches if batches is None or self._replicas == 1 else batches // self._replicas
+
+    def _get_iterator(self) -> Any:
+        counts = (self.steps_per_execution, self._replicas, self._wanted)
+        unread = self._predicts and may_read_ahead(self.data_adapter)
+        return _Epoch(super()._get_iterator(), self._rows, *counts, self.is_first(), unread)
+
+    def is_first(self) -> bool:
+        """Whether this was not asked before: the data is gone through for the first time."""
+        first, self._begun = not self._begun, True
+        return first
+
+
+class _Epoch:
+    """Iterates over a dataset, or over rows of arrays, from the start."""
+
+    def __init__(self, dataset: Any, rows: ArrayRows | None, *counts: Any) -> None:
+        self._dataset = dataset
+        self._rows = rows
+        self._counts = counts
+
+    def __iter__(self) -> ElementIterator:
+        if self._rows is None:
+            iterator = iter(self._dataset)
+            return ElementIterator(iterator, Feed(iterator, on_cast=tell_cast), *self._counts)
+        feed = RowFeed(self._rows.arrays, self._rows.indices(), self._rows.batch, on_cast=tell_cast)
+        return ElementIterator(feed, feed, *self._counts)

@@ -1,0 +1,57 @@
+"""Recurrent layers on the device read their weights once a call, not once a time step.
+
+Keras's cells read their variables within the loop over time. TensorFlow then takes what it read for new in each step,
+and keeps all of it for the way back: 80 copies of the kernels for 80 steps.
+
+    read in the loop      kernel[0] kernel[1] ... kernel[79]      kept, and read again going back
+    read before it        kernel                                   the same tensor in every step
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from keras_ipu.stock import hooks as keras_hooks
+from keras_ipu.stock import models as keras_private
+
+#: Cells that change none of their weights while they run.
+_STOCK_CELLS = (keras.layers.LSTMCell, keras.layers.GRUCell, keras.layers.SimpleRNNCell, keras.layers.StackedRNNCells)
+
+_tracing: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_tracing_a_step", default=False)
+
+
+@contextlib.contextmanager
+def read_once() -> Iterator[None]:
+    """Within it, recurrent layers read their weights before they loop: while a step is traced for the device."""
+    token = _tracing.set(True)
+    try:
+        yield
+    finally:
+        _tracing.reset(token)
+
+
+def install_read_once() -> None:
+    """Puts it into Keras's recurrent layers, once. It has no effect but within `read_once`."""
+    keras_hooks.hook(keras.layers.RNN, "inner_loop", _applies, _inner_loop)
+
+
+def _applies(layer: Any) -> bool:
+    return _tracing.get() and _is_stock(layer.cell)
+
+
+def _is_stock(cell: Any) -> bool:
+    if type(cell) is keras.layers.StackedRNNCells:
+        return all(map(_is_stock, cell.cells))
+    return type(cell) in _STOCK_CELLS
+
+
+def _inner_loop(stock: Callable[..., Any], layer: Any, *args: Any, **kwargs: Any) -> Any:
+    weights = [(weight, tf.convert_to_tensor(weight.value)) for weight in layer.cell.trainable_variables]
+    with keras_private.ReadFrom(weights):
+        return stock(layer, *args, **kwargs)

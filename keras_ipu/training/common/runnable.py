@@ -1,0 +1,41 @@
+"""What has to hold for an IPU model whatever it does, on every backend of Keras."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from keras_ipu.stock import hooks as keras_hooks
+
+_OVERRIDDEN = (
+    "The function `{function}` for the model {name} has been overridden. This is not supported when using Keras "
+    "within an IPUStrategy. Either remove the override from your model definition or set "
+    "`enable_keras_extensions=False` when creating the IPUStrategy."
+)
+_EAGER = "Keras models cannot run eagerly when using `IPUStrategy`. Set `run_eagerly=False` when calling `compile`."
+
+
+def check_runnable(model: Any) -> None:
+    """Checks a model before it runs.
+
+    Raises:
+        RuntimeError: if it was compiled to run eagerly, or makes its functions itself.
+    """
+    for function in ("make_train_function", "make_test_function", "make_predict_function"):
+        if keras_hooks.overridden(model, function):
+            raise RuntimeError(_OVERRIDDEN.format(function=function, name=model.name))
+    if model.compiled and model.run_eagerly:
+        raise RuntimeError(_EAGER)
+
+
+def compile_arguments(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The keyword arguments of `compile`, with `steps_per_execution` as a number.
+
+    Raises:
+        RuntimeError: if the model is to run eagerly.
+    """
+    if kwargs.get("run_eagerly"):
+        raise RuntimeError(_EAGER)
+    steps = kwargs.get("steps_per_execution")
+    return {**kwargs, "steps_per_execution": int(steps)} if isinstance(steps, (tf.Tensor, tf.Variable)) else kwargs

@@ -1,0 +1,81 @@
+"""How the steps of an IPU model are split: over replicas, micro-batches and the IPUs of a pipeline."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_tf._loops.step_loop import replicas_on
+from keras_ipu.options.model_state import options_of
+from keras_ipu.pipeline.run_rules import shard_count
+from keras_ipu.stock import models as keras_private
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """One way to split steps; models keep one traced step for each.
+
+    Attributes:
+        micro_batches: steps whose gradients make one weight update.
+        reduction: how these gradients are combined: "SUM", "MEAN" or "RUNNING_MEAN".
+        dtype: of the accumulators: None for that of each variable, a dtype, or a function from a variable to a dtype.
+        replicas: copies of the model that run side by side, on batches of their own.
+        shards: IPUs that one replica takes.
+    """
+
+    micro_batches: int = 1
+    reduction: str = "SUM"
+    dtype: Any = None
+    replicas: int = 1
+    shards: int = 1
+
+    @property
+    def whole(self) -> bool:
+        """Whether a step is not split at all."""
+        return self.micro_batches == 1 and self.replicas == 1
+
+    def accumulator_dtype(self, variables: Any, position: int) -> tf.DType | None:
+        """The dtype of the accumulator of the gradient at a position; None for that of the gradient."""
+        dtype = self.dtype(variables[position]) if callable(self.dtype) and variables is not None else self.dtype
+        return None if dtype is None or callable(dtype) else tf.as_dtype(dtype)
+
+
+def split_of(model: Any, micro_batches: int = 1) -> Split:
+    """How a model's steps are split on its device as it is configured now.
+
+    Args:
+        model: the model.
+        micro_batches: steps to a weight update; 1 for what does not train.
+
+    Raises:
+        ValueError: if the device has not as many IPUs as a replica takes, or not a multiple of them.
+    """
+    options = options_of(model)
+    kwargs = {**options.gradient_accumulation_kwargs, **options.pipelining_kwargs}
+    dtype = kwargs.get("dtype", kwargs.get("gradient_accumulation_dtype"))
+    return Split(
+        micro_batches=micro_batches,
+        reduction=options.gradient_accumulation_reduction,
+        dtype=dtype if micro_batches > 1 else None,
+        replicas=replica_count(model),
+        shards=shard_count(model),
+    )
+
+
+def replica_count(model: Any) -> int:
+    """How many replicas of a model run on its device as it is configured now.
+
+    Raises:
+        ValueError: if the device has not as many IPUs as a replica takes, or not a multiple of them.
+    """
+    shards = shard_count(model)
+    try:
+        return replicas_on(keras_private.strategy_of(model).device_ordinal, shards)
+    except tf.errors.InternalError as error:
+        needed = 1 << (shards - 1).bit_length()
+        raise ValueError(
+            f"Current device has {keras_private.strategy_of(model).num_ipus} IPUs attached, however the current model "
+            f"requires a multiple of {needed} IPUs."
+        ) from error

@@ -1,0 +1,156 @@
+"""Callbacks see a model's variables as they are.
+
+While a model trains its variables live on the device. Keras's own progress bar and history only look at the logs; any
+other callback may look at weights, optimizers or metrics, so the host's copies are brought up to date before it runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+
+from ipu_tf._loops.step_loop import flush_variables
+
+_LOGS_ONLY = (
+    keras.callbacks.History,
+    keras.callbacks.ProgbarLogger,
+    keras.callbacks.CSVLogger,
+    keras.callbacks.TerminateOnNaN,
+)
+#: Have hooks for batches, in which they do nothing if they save at the ends of epochs.
+_SAVERS = (keras.callbacks.ModelCheckpoint, keras.callbacks.BackupAndRestore)
+_BATCH_HOOKS = (
+    "on_train_batch_begin",
+    "on_train_batch_end",
+    "on_batch_begin",
+    "on_batch_end",
+    "on_test_batch_begin",
+    "on_test_batch_end",
+    "on_predict_batch_begin",
+    "on_predict_batch_end",
+)
+
+
+#: Whether callbacks run beside an execution, and see variables as they were when it began.
+_held: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_view_held", default=False)
+
+
+class EpochHostView(keras.callbacks.Callback):
+    """Brings variables back to the host wherever a callback that is not called for each batch may look."""
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Before callbacks at the start of an epoch."""
+        flush_variables()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Before callbacks at the end of an epoch."""
+        flush_variables()
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        """Before callbacks at the start of an evaluation."""
+        flush_variables()
+
+    def on_test_end(self, logs: Any = None) -> None:
+        """Before callbacks at the end of an evaluation."""
+        flush_variables()
+
+    def on_train_end(self, logs: Any = None) -> None:
+        """Before callbacks at the end of fit."""
+        flush_variables()
+
+    def on_predict_end(self, logs: Any = None) -> None:
+        """Before callbacks at the end of predict."""
+        flush_variables()
+
+
+class BatchHostView(EpochHostView):
+    """The same before the callbacks of every batch as well."""
+
+    def show(self) -> None:
+        """Brings the host's copies of the model's variables up to date."""
+        flush_variables()
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Before callbacks at the end of a batch of training."""
+        self._show()
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Before callbacks at the end of a batch of an evaluation."""
+        self._show()
+
+    def on_predict_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Before callbacks at the end of a batch of a prediction."""
+        self._show()
+
+    def _show(self) -> None:
+        if not _held.get():
+            self.show()
+
+
+def with_host_view(
+    stock: Callable[..., Any],
+    model: Any,
+    args: Any,
+    kwargs: Any,
+    batch_view: type[BatchHostView] = BatchHostView,
+) -> tuple[Any, Any, bool]:
+    """The arguments of fit, evaluate or predict, with a callback ahead of the user's that shows them the truth.
+
+    A `keras.callbacks.CallbackList` is given that callback itself: fit hands its own to evaluate. Where callbacks look
+    at batches it is a `batch_view`.
+
+    Returns:
+        The positional and the named arguments, and whether any callback but Keras's own is called for batches.
+    """
+    bound = inspect.signature(stock).bind(model, *args, **kwargs)
+    given = bound.arguments.get("callbacks")
+    own_list = given.callbacks if isinstance(given, keras.callbacks.CallbackList) else None
+    callbacks = own_list if own_list is not None else keras.tree.flatten(given) if given else []
+    curious = [callback for callback in callbacks if not isinstance(callback, _LOGS_ONLY)]
+    watched = any(map(looks_at_batches, callbacks))
+    if not curious or any(isinstance(callback, EpochHostView) for callback in callbacks):
+        return args, kwargs, watched
+    view = batch_view() if any(map(looks_at_batches, curious)) else EpochHostView()
+    if own_list is not None:
+        own_list.insert(0, view)
+        return args, kwargs, watched
+    bound.arguments["callbacks"] = [view, *callbacks]
+    return bound.args[1:], bound.kwargs, watched
+
+
+@contextlib.contextmanager
+def held_view() -> Iterator[None]:
+    """Within it, the callbacks of batches see the variables that the host has, whatever the device has done since."""
+    token = _held.set(True)
+    try:
+        yield
+    finally:
+        _held.reset(token)
+
+
+def show_variables(callbacks: list[Any]) -> bool:
+    """Brings the host's copies up to date if any of these callbacks may look at them at batches, and tells whether."""
+    views = [callback for callback in callbacks if isinstance(callback, BatchHostView)]
+    for view in views:
+        view.show()
+    return bool(views)
+
+
+def looks_at_batches(callback: keras.callbacks.Callback) -> bool:
+    """Whether a callback does anything for batches, or may: Keras's own progress bar only shows their logs."""
+    if type(callback) is keras.callbacks.ProgbarLogger:
+        return False
+    if type(callback) in _SAVERS and getattr(callback, "save_freq", None) == "epoch":
+        return False
+    return any(_is_own(callback, name) for name in _BATCH_HOOKS)
+
+
+def _is_own(callback: keras.callbacks.Callback, name: str) -> bool:
+    """Whether a callback has this hook itself: in its class, or, like a `LambdaCallback`, in the object."""
+    hook = getattr(callback, name)
+    return getattr(hook, "__func__", hook) is not getattr(keras.callbacks.Callback, name)

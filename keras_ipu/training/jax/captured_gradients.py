@@ -1,0 +1,97 @@
+"""Gradients that layers captured during a training step on Keras's JAX backend reach the optimizer.
+
+capture(tensors, tag)          an identity, whose backward rule hands on what arrives
+   └► step_capture(optimizer)  keeps it while the step is traced, and hands it to `optimizer.apply_gradients`
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+from jax.extend.core import get_opaque_trace_state
+
+from ipu_tf.eager import backprop
+from ipu_tf.emulation import EmulationError
+from keras_ipu.optimizers.handing_down import takes_captured_grads
+from keras_ipu.stock import models as keras_private
+
+#: What JAX traces while a training step is traced; None where none is.
+_tracing: contextvars.ContextVar[Any] = contextvars.ContextVar("ipu_jax_step_trace", default=None)
+
+
+def capture(tensors: Any, tag: str) -> Any:
+    """Tensors as they are, whose gradients are captured under `tag` by the innermost `GradientCaptureContext`.
+
+    Args:
+        tensors: an array, or a structure of them: one gradient is kept for each.
+        tag: the name to find the gradients by.
+
+    Raises:
+        RuntimeError: when a gradient arrives and there is no context to keep it.
+        EmulationError: when a gradient arrives within a function that JAX traces for itself during `fit`.
+    """
+
+    @jax.custom_vjp
+    def captured(values: Any) -> Any:
+        return values
+
+    def forward(values: Any) -> tuple[Any, None]:
+        return values, None
+
+    def backward(_: None, upstream: Any) -> tuple[Any]:
+        _check_reaches_step(tag)
+        backprop.keep_gradients(tag, jax.tree.leaves(upstream))
+        return (upstream,)
+
+    captured.defvjp(forward, backward)
+    return captured(tensors)
+
+
+def _check_reaches_step(tag: str) -> None:
+    """JAX's values of an inner function mean nothing outside of it."""
+    step = _tracing.get()
+    if step is not None and step != _what_jax_traces():
+        raise EmulationError(
+            f"The gradient captured as {tag!r} arises in a function that JAX traces for itself, a `scan`, `while`, "
+            "`cond`, `jit`, `vmap` or `checkpoint`, and cannot leave it for the optimizer. Capture the gradient of a "
+            "layer outside of it, or give a recurrent layer `unroll=True`."
+        )
+
+
+def _what_jax_traces() -> Any:
+    return get_opaque_trace_state(convention="nnx")
+
+
+Handed = Callable[[Callable[[], Any]], Any]
+"""Calls a function that applies the optimizer, so that the optimizer is handed captured gradients."""
+
+
+@contextlib.contextmanager
+def step_capture(optimizer: Any) -> Iterator[Handed]:
+    """Within it, gradients are captured; it gives what hands them to the optimizer, if that takes them.
+
+    Captured are those of this step on this replica: where gradients are accumulated, those of the last micro-batch
+    reach the optimizer, as on Keras's TensorFlow backend.
+
+    Args:
+        optimizer: the optimizer of the model whose training step is traced.
+    """
+    with backprop.GradientCaptureContext() as context:
+        token = _tracing.set(_what_jax_traces())
+
+        def handed(apply: Callable[[], Any]) -> Any:
+            if not takes_captured_grads(optimizer):
+                return apply()
+            with keras_private.applying_by_gradients(optimizer, captured_grads=context.captured_gradients):
+                return apply()
+
+        try:
+            yield handed
+        finally:
+            _tracing.reset(token)
+            # A context is open until its gradients are asked for.
+            _ = context.captured_gradients

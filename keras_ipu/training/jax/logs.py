@@ -1,0 +1,47 @@
+"""Logs and predictions of an IPU model on Keras's JAX backend, as they come from the device: NumPy arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from keras_ipu.options.options import ReplicatedMetricReductionMethod as Method
+
+
+def reduced_rows(rows: Any, replicas: int, method: Method, averaged: int = 1) -> Any:
+    """The logs to show for an execution: what `replicated_logs.reduced_logs` does, for NumPy arrays.
+
+    Args:
+        rows: a tree of arrays: of the last step, or of all steps with a leading dimension where some are averaged; with
+            several replicas each has a dimension of replicas.
+        replicas: how many there are.
+        method: how the values of replicas are combined.
+        averaged: over how many of the last steps; 1 for the last step alone.
+
+    Example:
+        >>> reduced_rows({"loss": np.float32([1.0, 3.0])}, 2, Method.MEAN)["loss"].item()
+        2.0
+    """
+    if averaged > 1:
+        rows = jax.tree.map(lambda row: _mean(row[-averaged:]), rows)
+    return rows if replicas == 1 else jax.tree.map(lambda row: _combined(row, method), rows)
+
+
+def joined_rows(rows: Any, replicas: int) -> Any:
+    """`[steps, (replicas,) batch, ...]` as one dimension of samples; a scalar a step gives one number for each."""
+    lead = 1 if replicas == 1 else 2
+    return jax.tree.map(lambda array: array.reshape(-1, *array.shape[lead + 1 :]), rows)
+
+
+def _combined(row: np.ndarray, method: Method) -> Any:
+    if method is Method.LIST:
+        return list(row)
+    if method is Method.SUM:
+        return row.sum(0)
+    return _mean(row) if method is Method.MEAN else row[-1]
+
+
+def _mean(row: np.ndarray) -> Any:
+    return row.astype(np.float32).mean(0) if np.issubdtype(row.dtype, np.integer) else row.mean(0)

@@ -1,0 +1,239 @@
+"""Train, test and predict functions of an IPU model: one call is one execution on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from ipu_tf._loops.step_loop import StepLoop
+from ipu_tf._loops.tensor_feed import Feed
+from ipu_tf._training.replication import target
+from ipu_tf._training.weight_update import split_update
+from ipu_tf.emulation import EmulationError
+from keras_ipu.options.effective_batch import tell_effective_batch
+from keras_ipu.options.model_state import options_of
+from keras_ipu.pipeline.graph import build_graph
+from keras_ipu.pipeline.run_rules import accumulates_outfeed, accumulation_steps, is_pipelined
+from keras_ipu.pipeline.schedule_check import check_micro_batch_count
+from keras_ipu.pipeline.staged_call import staged_call
+from keras_ipu.stock import models as keras_private
+from keras_ipu.training.common.async_callbacks import current_run
+from keras_ipu.training.common.data_rules import tell_cast
+from keras_ipu.training.common.epoch_iterator import ElementIterator, ReplicaBatches, UnreadStep
+from keras_ipu.training.common.recurrent_weights import read_once
+from keras_ipu.training.common.replicated_logs import reduced_logs
+from keras_ipu.training.common.run_ahead import AheadLength, steps_left
+from keras_ipu.training.common.update_split import Split, split_of
+
+
+class StepFunction:
+    """Runs a model's train or test step in a loop on the device.
+
+    Args:
+        model: the model.
+        step: its `train_step` or `test_step`.
+        training: whether the step changes weights.
+    """
+
+    def __init__(self, model: Any, step: Callable[[Any], Any], training: bool = False) -> None:
+        self._model = model
+        self._training = training
+        self._loops = _Loops(model, _split_step(model, step) if training else _whole_step(step), training)
+
+    def __call__(self, iterator: Any) -> Any:
+        """Runs one execution, or several that nobody watches: then the next calls only give the logs of theirs.
+
+        Args:
+            iterator: an epoch's `ElementIterator`, or any Python iterator over batches, of which all are used up to
+                `steps_per_execution`.
+
+        Returns:
+            The logs of the last step.
+
+        Raises:
+            StopIteration: if there is no batch left.
+            RuntimeError: if gradient accumulation does not divide the steps of the execution.
+        """
+        if isinstance(iterator, ElementIterator):
+            if iterator.waiting:
+                return iterator.waiting.popleft()
+            steps, feed = iterator.steps, iterator.feed
+        else:
+            steps, feed = self._model.steps_per_execution, Feed(iterator, on_cast=tell_cast)
+        count = accumulation_steps(self._model, steps) if self._training else 1
+        check_micro_batch_count(self._model, count if self._training else steps, self._training)
+        split = split_of(self._model, count)
+        if split.replicas > 1 and not isinstance(iterator, ElementIterator):
+            raise EmulationError(
+                f"A model that runs as {split.replicas} replicas takes {split.replicas} batches a step, one for each. "
+                "Received: one batch. Use `fit`, `evaluate` or `predict`, or a device with fewer IPUs."
+            )
+        run = current_run()
+        method = options_of(self._model).replicated_metric_reduction
+        if steps == 1 and run is None:
+            rows = self._loops.run_ahead(iterator, feed, split)
+            first, *others = (reduced_logs(row, split.replicas, method) for row in rows)
+            if others:
+                iterator.waiting.extend(others)
+            return first
+        averaged = count if self._training and accumulates_outfeed(self._model) else 1
+        loop = self._loops.loop_for(feed, split, all_rows=averaged > 1, stepwise=run is not None)
+        ran = loop.run(feed, steps, run.watch_logs if run else None)
+        if ran.steps == 0:
+            raise StopIteration
+        return reduced_logs(ran.rows, split.replicas, method, averaged)
+
+
+class PredictFunction:
+    """Runs a model's predict step in a loop on the device.
+
+    Args:
+        model: the model.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._loops = _Loops(model, _whole_step(model.predict_step))
+
+    def __call__(self, batches: list[Any]) -> Any:
+        """The predictions for some batches, joined along the batch dimension in the order of the batches.
+
+        Args:
+            batches: for each step one batch, with several replicas a list with one for each replica; or an
+                `UnreadStep`. A single one of these may have the device run further steps that nobody watches: then
+                the next calls only give the predictions of theirs.
+
+        Raises:
+            StopIteration: if there is no batch left.
+            EmulationError: if there is not a batch for each replica.
+        """
+        elements = batches[0].elements if isinstance(batches[0], UnreadStep) else None
+        if elements is not None and elements.waiting:
+            return elements.waiting.popleft()
+        split = split_of(self._model)
+        steps = len(batches)
+        check_micro_batch_count(self._model, steps, False)
+        feed = _feed_of(batches, split.replicas) if elements is None else elements.feed
+        run = current_run()
+        if elements is not None and steps == 1 and run is None:
+            rows = self._loops.run_ahead(elements, feed, split)
+            elements.waiting.extend(_predictions(row, split, several_steps=False) for row in rows)
+            return elements.waiting.popleft()
+        loop = self._loops.loop_for(feed, split, all_rows=True, stepwise=run is not None)
+        ran = loop.run(feed, steps, run.watch_outputs if run else None)
+        if ran.steps == 0:
+            raise StopIteration
+        return _predictions(ran.rows, split, several_steps=True)
+
+
+def _feed_of(batches: list[Any], replicas: int) -> Feed:
+    """Gives the batches of steps, those of each replica in turn."""
+    if replicas > 1:
+        if not all(isinstance(step, ReplicaBatches) for step in batches):
+            raise EmulationError(
+                f"A model that runs as {replicas} replicas predicts {replicas} batches at a time. "
+                "Received: one batch. Use `predict`, or a device with fewer IPUs."
+            )
+        batches = [batch for step in batches for batch in step]
+    return Feed(iter(batches), on_cast=tell_cast)
+
+
+class _Loops:
+    """A step's loops on the device, one for each shape of batch and each way to split the step that it has seen."""
+
+    def __init__(self, model: Any, step: Callable[[Any, Split], Any], training: bool = False) -> None:
+        self._model = model
+        self._training = training
+        self._strategy = keras_private.strategy_of(model)
+        self._step = step
+        self._loops: dict[Any, StepLoop] = {}
+        self._ahead = AheadLength()
+
+    def loop_for(self, feed: Feed, split: Split, all_rows: bool = False, **kind: bool) -> StepLoop:
+        """The loop for the batches that a feed gives; `kind` is what else `StepLoop` is told."""
+        ordinal = self._strategy.device_ordinal
+        key = (feed.spec_name, split, all_rows, tuple(kind.items()), target(ordinal, split.shards))
+        if key not in self._loops:
+            spec = feed.spec()
+            if self._training:
+                shapes = (tuple(each.shape) for each in tf.nest.flatten(spec) if each is not None)
+                tell_effective_batch(self._model.name, shapes, split.micro_batches, split.replicas)
+            if is_pipelined(self._model):
+                build_graph(self._model, _inputs_of(spec))
+
+            def traced(batch: Any) -> Any:
+                staged = staged_call(self._model, split.micro_batches, self._training)
+                with self._strategy.replica_context(), staged, read_once():
+                    return self._step(batch, split)
+
+            self._loops[key] = StepLoop(traced, spec, ordinal, all_rows, split.shards, **kind)
+        return self._loops[key]
+
+    def run_ahead(self, iterator: Any, feed: Feed, split: Split) -> list[Any]:
+        """Runs a step, and maybe some that Keras has not asked for yet; gives what each returned.
+
+        Raises:
+            StopIteration: if there is no batch left.
+        """
+        loop = self.loop_for(feed, split, all_rows=True, lengths_vary=True)
+        with self._ahead.timed(1 if loop.calls_host else steps_left(iterator), loop.row_bytes) as steps:
+            rows = loop.run_each(feed, steps)
+        if not rows:
+            raise StopIteration
+        return rows
+
+
+def _inputs_of(batch: Any) -> Any:
+    """What a model is called with for a batch, as specifications of any batch size."""
+    inputs, *_ = keras.utils.unpack_x_y_sample_weight(batch)
+    return tf.nest.map_structure(lambda spec: tf.TensorSpec([None, *spec.shape[1:]], spec.dtype), inputs)
+
+
+def _whole_step(step: Callable[[Any], Any]) -> Callable[[Any, Split], Any]:
+    return lambda batch, split: step(batch)
+
+
+def _split_step(model: Any, step: Callable[[Any], Any]) -> Callable[[Any, Split], Any]:
+    """A train step whose optimizer sees the gradients of all micro-batches and replicas at once."""
+
+    def run(batch: Any, split: Split) -> Any:
+        if split.whole or model.optimizer is None:
+            return step(batch)
+        with keras_private.applying(model.optimizer, lambda *call: _apply_split(model.optimizer, split, *call)):
+            return step(batch)
+
+    return run
+
+
+def _apply_split(optimizer: Any, split: Split, stock: Callable[..., Any], gradients: list[Any], variables: Any) -> None:
+    if variables is not None:
+        variables = list(variables)
+        if not optimizer.built:
+            with keras_private.scope_of_optimizer(optimizer):
+                optimizer.build(variables)
+    split_update(
+        gradients,
+        lambda complete: stock(complete, variables),
+        split.micro_batches,
+        split.replicas,
+        split.reduction,
+        lambda position: split.accumulator_dtype(variables, position),
+    )
+
+
+def _predictions(rows: Any, split: Split, several_steps: bool) -> Any:
+    """What the predict step returned, for one step or with a dimension of several, as Keras is given it."""
+    lead = int(several_steps) + int(split.replicas > 1)
+    return tf.nest.map_structure(lambda array: _joined(array, lead), rows)
+
+
+def _joined(rows: tf.Tensor, lead: int) -> tf.Tensor:
+    """`[(steps,) (replicas,) batch, ...]` as one dimension of samples; a scalar a step gives one number for each."""
+    if lead == 0 and rows.shape.rank:
+        return rows
+    if rows.shape.rank == lead:
+        return tf.reshape(rows, [-1])
+    return tf.reshape(rows, [-1, *rows.shape[lead + 1 :]])

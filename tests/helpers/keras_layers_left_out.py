@@ -1,0 +1,116 @@
+"""Keras's layers that the table of training steps does not name, and why."""
+
+from collections.abc import Callable
+
+from keras import layers
+
+from ipu_tf.lowering.stablehlo.errors import LoweringError, UnsupportedOpsError
+
+_BASE = "a base class, or what only names an input"
+_HOST = "looks words or numbers up, counts or hashes them on the host before training; nothing of it is trained"
+_OTHER = "runs a model of another framework, or a saved one, which is no Keras layer to compile"
+
+LEFT_OUT_LAYERS: dict[str, str] = {
+    "InputLayer": _BASE,
+    "Layer": _BASE,
+    "Lambda": _BASE,
+    "Wrapper": _BASE,
+    "Pipeline": "a list of other layers",
+    "CategoryEncoding": _HOST,
+    "Discretization": _HOST,
+    "HashedCrossing": _HOST,
+    "Hashing": _HOST,
+    "IntegerLookup": _HOST,
+    "StringLookup": _HOST,
+    "TextVectorization": _HOST,
+    "FlaxLayer": _OTHER,
+    "JaxLayer": _OTHER,
+    "TFSMLayer": _OTHER,
+    "TorchModuleWrapper": _OTHER,
+}
+
+STATELESS_LAYERS: tuple[str, ...] = (
+    "Activation",
+    "ActivityRegularization",
+    "AdaptiveAveragePooling1D",
+    "AdaptiveAveragePooling2D",
+    "AdaptiveAveragePooling3D",
+    "AdaptiveMaxPooling1D",
+    "AdaptiveMaxPooling2D",
+    "AdaptiveMaxPooling3D",
+    "Add",
+    "AutoContrast",
+    "Average",
+    "AveragePooling1D",
+    "AveragePooling2D",
+    "AveragePooling3D",
+    "CenterCrop",
+    "Concatenate",
+    "ContrastLimitedAdaptiveHistogramEqualization",
+    "Cropping1D",
+    "Cropping2D",
+    "Cropping3D",
+    "Dot",
+    "ELU",
+    "Equalization",
+    "Flatten",
+    "GlobalAveragePooling1D",
+    "GlobalAveragePooling2D",
+    "GlobalAveragePooling3D",
+    "GlobalMaxPooling1D",
+    "GlobalMaxPooling2D",
+    "GlobalMaxPooling3D",
+    "Identity",
+    "LeakyReLU",
+    "Masking",
+    "MaxNumBoundingBoxes",
+    "MaxPooling1D",
+    "MaxPooling2D",
+    "MaxPooling3D",
+    "Maximum",
+    "MelSpectrogram",
+    "Minimum",
+    "Multiply",
+    "Permute",
+    "ReLU",
+    "RepeatVector",
+    "Rescaling",
+    "Reshape",
+    "Resizing",
+    "Softmax",
+    "Subtract",
+    "UnitNormalization",
+    "UpSampling1D",
+    "UpSampling2D",
+    "UpSampling3D",
+    "ZeroPadding1D",
+    "ZeroPadding2D",
+    "ZeroPadding3D",
+)
+"""Those without weights and without random numbers; that this is so is tested."""
+
+_WARPS = "ImageProjectiveTransformV3"
+_GAMMA = "StatelessRandomGammaV3"
+
+UNSUPPORTED_LAYERS: dict[str, tuple[Callable[[], layers.Layer], type[Exception], str]] = {
+    "AugMix": (lambda: layers.AugMix(seed=1), UnsupportedOpsError, _WARPS),
+    "CutMix": (lambda: layers.CutMix(seed=1), UnsupportedOpsError, _GAMMA),
+    "MixUp": (lambda: layers.MixUp(seed=1), UnsupportedOpsError, _GAMMA),
+    "RandAugment": (lambda: layers.RandAugment(seed=1), UnsupportedOpsError, _WARPS),
+    "RandomCrop": (
+        lambda: layers.RandomCrop(6, 6, seed=1),
+        UnsupportedOpsError,
+        "shape of its result depends on values",
+    ),
+    "RandomElasticTransform": (
+        lambda: layers.RandomElasticTransform(seed=1),
+        LoweringError,
+        "tf2xla conversion failed",
+    ),
+    "RandomPerspective": (lambda: layers.RandomPerspective(seed=1), UnsupportedOpsError, _WARPS),
+    "RandomRotation": (lambda: layers.RandomRotation(0.3, seed=1), UnsupportedOpsError, _WARPS),
+    "RandomShear": (lambda: layers.RandomShear(0.3, 0.3, seed=1), UnsupportedOpsError, _WARPS),
+    "RandomTranslation": (lambda: layers.RandomTranslation(0.3, 0.3, seed=1), UnsupportedOpsError, _WARPS),
+    "RandomZoom": (lambda: layers.RandomZoom(0.3, seed=1), UnsupportedOpsError, _WARPS),
+}
+"""Augmentations that XLA cannot compile, on stock Keras neither: what makes one, and the error that names why."""

@@ -1,0 +1,42 @@
+"""Names that Keras gives to layers in graphs of TensorFlow 1, under the launcher."""
+
+from __future__ import annotations
+
+import importlib
+
+import keras
+import pytest
+import tensorflow as tf
+
+from ipu_tf._compat.keras_in_graphs import bridge_names
+
+
+@pytest.fixture(autouse=True)
+def bridged(monkeypatch: pytest.MonkeyPatch) -> None:
+    naming = importlib.import_module("keras.src.utils.naming")
+    monkeypatch.setattr(naming, "uniquify", naming.uniquify)  # put back afterwards
+    bridge_names(naming)
+
+
+def test_each_graph_has_names_of_its_own() -> None:
+    def names() -> list[str]:
+        with tf.Graph().as_default():
+            found = [keras.layers.Dense(1).name for _ in range(2)]
+
+            @tf.function(autograph=False)
+            def inside() -> tf.Tensor:
+                found.append(keras.layers.Dense(1).name)
+                return tf.constant(0)
+
+            inside()
+            return [*found, keras.layers.Dense(1).name, keras.layers.Conv2D(1, 1).name]
+
+    assert names() == names() == ["dense", "dense_1", "dense_2", "dense_3", "conv2d"]
+
+
+def test_elsewhere_names_are_counted_as_keras_does() -> None:
+    keras.utils.clear_session()
+    first = keras.layers.Dense(1).name
+    with tf.Graph().as_default():
+        keras.layers.Dense(1)
+    assert [first, keras.layers.Dense(1).name] == ["dense", "dense_1"]

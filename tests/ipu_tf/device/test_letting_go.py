@@ -1,0 +1,135 @@
+"""Nobody waits for the end of an iterator of tf.data."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_tf._loops.tensor_feed import Feed
+from ipu_tf.device.feeds.iterator_destruction import let_go_elsewhere
+
+PATIENCE = 30.0
+
+
+class Owner:
+    """Something that keeps a thing."""
+
+
+class Slow:
+    """A thing whose end takes a while; says where it ended."""
+
+    def __init__(self, ended: list[str], seconds: float = 0.5) -> None:
+        self._ended = ended
+        self._seconds = seconds
+
+    def __del__(self) -> None:
+        time.sleep(self._seconds)
+        self._ended.append(threading.current_thread().name)
+
+
+def eventually(condition: Callable[[], Any]) -> bool:
+    """Whether something comes to be, within some time."""
+    end = time.monotonic() + PATIENCE
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.02)
+    return bool(condition())
+
+
+def test_a_thing_ends_in_another_thread_after_its_owner() -> None:
+    ended: list[str] = []
+    owners = [Owner() for _ in range(3)]
+    for owner in owners:
+        let_go_elsewhere(owner, Slow(ended))
+    time.sleep(0.1)
+    assert not ended
+    begun = time.monotonic()
+    del owner
+    owners.clear()
+    assert time.monotonic() - begun < 0.4
+    assert eventually(lambda: len(ended) == 3)
+    assert set(ended) == {"ipu-letting-go-of-one"}
+
+
+def test_a_thing_that_takes_long_does_not_hold_up_the_next() -> None:
+    slow: list[str] = []
+    quick: list[str] = []
+    owners = [Owner(), Owner()]
+    let_go_elsewhere(owners[0], Slow(slow, seconds=10))
+    let_go_elsewhere(owners[1], Slow(quick, seconds=0))
+    owners.pop(0)
+    owners.clear()
+    assert eventually(lambda: quick)
+    assert not slow
+    assert eventually(lambda: slow)
+
+
+PROGRAM = """
+import sys, time
+from ipu_tf.device.feeds.iterator_destruction import let_go_elsewhere
+
+class Owner: pass
+
+class Slow:
+    def __del__(self):
+        print("ended", flush=True)
+        time.sleep(60)
+
+alive, gone = Owner(), Owner()
+let_go_elsewhere(alive, Slow())
+let_go_elsewhere(gone, Slow())
+del gone
+print("last line", flush=True)
+"""
+
+
+def test_a_process_ends_without_them() -> None:
+    ran = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=40)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "last line\n", "")
+
+
+IN_THE_MIDDLE = """
+import time
+from ipu_tf.device.feeds.iterator_destruction import let_go_elsewhere
+
+class Owner: pass
+
+class Slow:
+    def __del__(self):
+        print("begins to end", flush=True)
+        time.sleep(3)
+        print("ended", flush=True)
+
+owner = Owner()
+let_go_elsewhere(owner, Slow())
+del owner
+time.sleep(2)
+print("last line", flush=True)
+"""
+
+
+def test_a_process_waits_for_what_ends_already() -> None:
+    """Were its thread cut off within TensorFlow, the process would be aborted: "exception not rethrown"."""
+    ran = subprocess.run([sys.executable, "-c", IN_THE_MIDDLE], capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "begins to end\nlast line\nended\n", "")
+
+
+def test_a_feed_does_not_end_its_iterator_itself() -> None:
+    iterator = iter(tf.data.Dataset.range(5).map(lambda x: x + 1, num_parallel_calls=tf.data.AUTOTUNE))
+    handle = weakref.ref(iterator._iterator_resource)
+    feed = Feed(iterator)
+    infeed = feed.infeed_as("data")
+    assert [int(infeed.next()[0]) for _ in range(5)] == [1, 2, 3, 4, 5]
+    ended = weakref.ref(iterator)
+    del iterator, feed, infeed
+    gc.collect()
+    assert ended() is None
+    assert handle() is not None
+    assert eventually(lambda: handle() is None)

@@ -1,0 +1,138 @@
+"""The stand-in for `tf.estimator`: plain estimators on the host, input functions, names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ipu_tf import tf_estimator
+from ipu_tf.emulation import EmulationError
+from tests.helpers import estimator_programs as programs
+
+tf1 = tf.compat.v1
+SETTINGS = tf_estimator.RunConfig(save_summary_steps=1, log_step_count_steps=None)
+
+
+def on_host(features: Any, labels: Any, mode: str) -> Any:
+    """The regression with an optimizer that advances the global step, as plain estimators want it."""
+    if mode != tf_estimator.ModeKeys.TRAIN:
+        return programs.model_fn(features, labels, mode, {})
+    loss = programs.squared_error(labels, features)
+    step = programs.OPTIMIZERS["sgd"]().minimize(loss, global_step=tf1.train.get_global_step())
+    return tf_estimator.EstimatorSpec(mode, loss=loss, train_op=step)
+
+
+def test_a_plain_estimator() -> None:
+    mine = tf_estimator.Estimator(on_host, config=SETTINGS)
+    mine.train(programs.input_fn, steps=3)
+    mine.train(programs.input_fn, max_steps=5)
+    assert mine.get_variable_value("global_step") == 5
+    mine.train(programs.once)
+    assert mine.get_variable_value("global_step") == 13
+    results = mine.evaluate(programs.once)
+    x, y = programs.samples()
+    expected = x @ mine.get_variable_value("linear/w") + mine.get_variable_value("linear/b")
+    assert results["loss"] == pytest.approx(np.square(expected - y).mean(), rel=1e-4)
+    assert results["global_step"] == 13
+    assert mine.evaluate(programs.input_fn, steps=2)["loss"] != results["loss"]
+    found = list(mine.predict(programs.once, predict_keys="y"))
+    np.testing.assert_allclose([item["y"] for item in found], expected, rtol=1e-4, atol=1e-5)
+    losses, _ = programs.plain_training("sgd", 3)
+    np.testing.assert_allclose(programs.logged_losses(mine.model_dir)[:3], losses, rtol=1e-5)
+
+
+def test_a_loss_that_is_no_number_stops_the_training() -> None:
+    def model(features: Any, labels: Any, mode: str) -> Any:
+        loss = tf.reduce_sum(labels) * float("nan")
+        return tf_estimator.EstimatorSpec(mode, loss=loss, train_op=loss)
+
+    with pytest.raises(tf_estimator.NanLossDuringTrainingError):
+        tf_estimator.Estimator(model, config=SETTINGS).train(programs.input_fn, steps=1)
+
+
+def test_operations_on_an_ipu_have_to_be_compiled() -> None:
+    def model(features: Any, labels: Any, mode: str) -> Any:
+        with tf.device("/device:IPU:0"):
+            loss = tf.reduce_sum(labels)
+        return tf_estimator.EstimatorSpec(mode, loss=loss, train_op=loss)
+
+    with pytest.raises(EmulationError, match="on /device:IPU:0 without compiling it.*Use ipu.ipu_estimator"):
+        tf_estimator.Estimator(model, config=SETTINGS).train(programs.input_fn, steps=1)
+
+
+def test_what_is_not_provided_says_so() -> None:
+    mine = tf_estimator.Estimator(on_host)
+    with pytest.raises(EmulationError, match="Estimator.export_saved_model is not provided"):
+        mine.export_saved_model("folder")
+    with pytest.raises(AttributeError, match="tf.estimator.DNNClassifier is not there"):
+        _ = tf_estimator.DNNClassifier
+    assert tf_estimator.LoggingTensorHook is tf1.train.LoggingTensorHook
+
+
+@pytest.mark.parametrize("names", [False, True])
+@pytest.mark.parametrize("batch", [4, 5])
+def test_numpy_input(names: bool, batch: int) -> None:
+    x, y = programs.samples(8)
+    given: Any = {"x": x} if names else x
+    dataset = tf_estimator.inputs.numpy_input_fn(given, y, batch_size=batch, num_epochs=2, shuffle=False)()
+    found = [(item[0]["x"] if names else item[0], item[1]) for item in dataset.as_numpy_iterator()]
+    np.testing.assert_array_equal(np.concatenate([features for features, _ in found]), np.concatenate([x, x]))
+    np.testing.assert_array_equal(np.concatenate([labels for _, labels in found]), np.concatenate([y, y]))
+    assert dataset.element_spec[1].shape.is_fully_defined() == (batch == 4)
+
+
+def test_wrong_numpy_input() -> None:
+    with pytest.raises(ValueError, match="shuffle must be provided and explicitly set as boolean"):
+        tf_estimator.inputs.numpy_input_fn(np.zeros(2), shuffle=None)
+    with pytest.raises(ValueError, match="Length of tensors in x and y is mismatched"):
+        tf_estimator.inputs.numpy_input_fn(np.zeros(2), np.zeros(3), shuffle=True)
+
+
+class Frame(dict[str, np.ndarray]):
+    """What `pandas_input_fn` needs of a frame."""
+
+    columns = ("a", "b")
+
+
+def test_frame_input() -> None:
+    frame = Frame(a=np.arange(3), b=np.ones(3))
+    function = tf_estimator.inputs.pandas_input_fn(frame, Frame(a=np.zeros(3)), batch_size=3, shuffle=False)
+    [(features, labels)] = function().as_numpy_iterator()
+    np.testing.assert_array_equal(features["a"], [0, 1, 2])
+    assert sorted(features) == ["a", "b"] and list(labels) == ["a"]
+
+
+def test_train_and_evaluate() -> None:
+    settings = tf_estimator.RunConfig(save_checkpoints_steps=2, save_summary_steps=1, log_step_count_steps=None)
+    mine = tf_estimator.Estimator(on_host, config=settings)
+    steps: list[int] = []
+
+    def evaluated() -> tf.data.Dataset:
+        steps.append(int(mine.get_variable_value("global_step")))
+        return programs.once()
+
+    training = tf_estimator.TrainSpec(programs.input_fn, max_steps=5)
+    evaluation = tf_estimator.EvalSpec(evaluated, steps=None, throttle_secs=0)
+    results, exported = tf_estimator.train_and_evaluate(mine, training, evaluation)
+    assert steps[-1] == 5
+    assert len(steps) >= 3
+    assert results == mine.evaluate(programs.once)
+    assert exported == []
+    steps.clear()
+    again = tf_estimator.EvalSpec(evaluated, throttle_secs=1000)
+    tf_estimator.train_and_evaluate(mine, tf_estimator.TrainSpec(programs.input_fn, max_steps=9), again)
+    assert steps == [9]
+
+
+@pytest.mark.parametrize("make", [tf_estimator.TrainSpec, tf_estimator.EvalSpec])
+def test_specs_check_their_steps(make: Any) -> None:
+    with pytest.raises(ValueError, match="Must specify .*steps > 0, given: 0"):
+        make(programs.input_fn, 0)
+
+
+def test_exporters_are_refused() -> None:
+    with pytest.raises(EmulationError, match="exporters went with TensorFlow's estimators"):
+        tf_estimator.EvalSpec(programs.input_fn, exporters=["best"])

@@ -1,0 +1,70 @@
+"""Elements of any structure go through the feeds as they are, or are refused with words: never in silence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ipu_tf as ipu
+from tests.helpers.device_counts import device_work
+
+DTYPES = ["float32", "float16", "int32", "uint8", "bool", "int8", "float64", "int64", "complex64", "str"]
+REFUSALS = (tf.errors.OpError, TypeError, ValueError, RuntimeError, NotImplementedError)
+SUPPORTED = {"float32", "float16", "int32", "uint8", "bool", "int8", "complex64"}
+
+
+@st.composite
+def arrays(draw: st.DrawFn) -> np.ndarray:
+    shape = draw(st.lists(st.sampled_from([1, 2, 3, 0] if draw(st.integers(0, 9)) == 0 else [1, 2, 3]), max_size=3))
+    dtype = draw(st.sampled_from(DTYPES if draw(st.integers(0, 4)) == 0 else sorted(SUPPORTED)))
+    return (np.arange(np.prod([3, *shape])) % 5).reshape(3, *shape).astype(dtype)
+
+
+names = st.sampled_from(["x", "y", "label", "a b"])
+structures = st.recursive(
+    arrays(),
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=1, max_size=3).map(tuple), st.dictionaries(names, inner, min_size=1, max_size=3)
+    ),
+    max_leaves=4,
+)
+
+
+@given(structures, st.sampled_from(list(ipu.ipu_outfeed_queue.IPUOutfeedMode)))
+@settings(max_examples=8, deadline=None, derandomize=True)
+def test_any_structure_comes_back_or_is_refused(structure: Any, mode: Any) -> None:
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = 1
+    config.configure_ipu_system()
+    leaves = tf.nest.flatten(structure)
+    fits = all(leaf.dtype.name in SUPPORTED and leaf.size for leaf in leaves)
+    parts = structure.values() if isinstance(structure, dict) else structure
+    nested = not isinstance(structure, np.ndarray) and not all(isinstance(part, np.ndarray) for part in parts)
+    try:
+        with device_work() if fits else tf.name_scope("refused"):
+            rows = sent_through(structure, mode)
+    except REFUSALS as error:
+        assert str(error)
+        assert nested or not fits, error
+        return
+    assert fits, "What the device has not went through."
+    for leaf, row in zip(leaves, tf.nest.flatten(rows), strict=True):
+        wanted = leaf if mode is ipu.ipu_outfeed_queue.IPUOutfeedMode.ALL else leaf[-1]
+        np.testing.assert_array_equal(row, wanted)
+
+
+def sent_through(structure: Any, mode: Any) -> Any:
+    """Three elements through an infeed and an outfeed, in the structure that came out."""
+    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensor_slices(structure))
+    outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue(mode)
+
+    @tf.function(autograph=False)
+    def loop() -> None:
+        ipu.loops.repeat(3, lambda *element, **named: outfeed.enqueue(named or list(element)), [], infeed)
+
+    ipu.ipu_strategy.IPUStrategy().run(loop)
+    return outfeed.dequeue()

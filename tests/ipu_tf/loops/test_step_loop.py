@@ -1,0 +1,35 @@
+"""A TensorFlow step looped on the device: the rows of a run are its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ipu_tf._loops.step_loop import StepLoop
+from ipu_tf._loops.tensor_feed import Feed
+from tests.helpers.device_counts import device_work
+from tests.helpers.some_ipus import ipus
+
+STEPS = 24
+
+
+def elements(good: int) -> Iterator[tf.Tensor]:
+    """0., 1., ... and a source that fails after so many."""
+    for number in range(good):
+        yield tf.constant(float(number))
+    raise OSError("gone")
+
+
+@pytest.mark.parametrize("stepwise", [False, True])
+@pytest.mark.parametrize("good", [0, 1, 9])
+def test_rows_of_a_run_that_failed_are_not_the_next_ones(good: int, stepwise: bool) -> None:
+    with ipus(1), device_work() as work:
+        loop = StepLoop(lambda x: 2 * x, tf.TensorSpec([], tf.float32), all_rows=True, stepwise=stepwise)
+        with pytest.raises(OSError, match="gone"):
+            loop.run(Feed(elements(good)), STEPS)
+        ran = loop.run(Feed(elements(STEPS)), STEPS)
+    assert (ran.steps, work.counts.steps, work.counts.executions) == (STEPS, good + STEPS, 1 + (good > 0))
+    np.testing.assert_array_equal(ran.rows, 2 * np.arange(STEPS))

@@ -1,0 +1,154 @@
+"""Which ops of a graph become programs: on small graphs by hand, and by properties on random ones."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ipu_tf.lowering.tensorflow.clustering import Node, Plan, plan
+
+
+def names(found: Plan) -> list[tuple[int, int, tuple[str, ...]]]:
+    return [(cluster.phase, cluster.ordinal, cluster.names) for cluster in found.clusters]
+
+
+TABLE: dict[str, tuple[dict[str, Node], list[tuple[int, int, tuple[str, ...]]]]] = {
+    "nothing": ({}, []),
+    "only the host": ({"a": Node(()), "b": Node(("a",))}, []),
+    "one op": ({"a": Node((), 0)}, [(0, 0, ("a",))]),
+    "only moves": ({"a": Node((), 0, computes=False)}, []),
+    "moves join": (
+        {"a": Node((), 0, computes=False), "b": Node(("a",), 0), "c": Node((), 0, computes=False)},
+        [(0, 0, ("a", "b", "c"))],
+    ),
+    "the host before does not split": (
+        {"host": Node(()), "a": Node((), 0), "b": Node(("host", "a"), 0)},
+        [(0, 0, ("a", "b"))],
+    ),
+    "the host between splits": (
+        {"a": Node((), 0), "host": Node(("a",)), "b": Node(("host",), 0), "c": Node(("a",), 0)},
+        [(0, 0, ("a", "c")), (1, 0, ("b",))],
+    ),
+    "another device between splits": (
+        {"a": Node((), 0), "b": Node(("a",), 1), "c": Node(("b",), 0)},
+        [(0, 0, ("a",)), (1, 1, ("b",)), (2, 0, ("c",))],
+    ),
+    "devices side by side": ({"a": Node((), 0), "b": Node((), 1)}, [(0, 0, ("a",)), (0, 1, ("b",))]),
+    "initialisers stay": (
+        {"value": Node((), 0), "assign": Node(("value",), 0, initialises=True), "use": Node(("value",), 0)},
+        [(0, 0, ("use",))],
+    ),
+    "a loop is one": (
+        {
+            "enter": Node(("next",), 0, computes=False, group="loop"),
+            "next": Node(("enter",), 0, group="loop"),
+            "unplaced": Node(("enter",), None, free=True, group="loop"),
+            "exit": Node(("enter",), 0),
+        },
+        [(0, 0, ("enter", "next", "unplaced", "exit"))],
+    ),
+    "a loop waits for all of its inputs": (
+        {
+            "a": Node((), 0),
+            "host": Node(("a",)),
+            "early": Node((), 0, group="loop"),
+            "late": Node(("host", "early"), 0, group="loop"),
+        },
+        [(0, 0, ("a",)), (1, 0, ("early", "late"))],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_clusters(name: str) -> None:
+    nodes, wanted = TABLE[name]
+    assert names(plan(nodes)) == wanted
+
+
+def test_what_depends_on_a_program_comes_after_it_and_nothing_else_does() -> None:
+    nodes = {
+        "free": Node(()),
+        "a": Node((), 0),
+        "b": Node(("a", "free")),
+        "c": Node(("b",), 0),
+        "d": Node(("c",)),
+        "e": Node(("free",)),
+    }
+    assert plan(nodes).dependents == {1: ("b",), 2: ("d",)}
+
+
+def test_a_host_loop_that_reads_a_result_is_copied_as_a_whole() -> None:
+    nodes = {"a": Node((), 0), "b": Node((), group="loop"), "c": Node(("a", "b"), group="loop")}
+    assert plan(nodes).dependents == {1: ("b", "c")}
+
+
+def test_a_loop_in_two_places() -> None:
+    nodes = {"a": Node((), 0, group="loop"), "b": Node(("a",), 1, group="loop")}
+    with pytest.raises(
+        ValueError, match="`loop` are placed on different devices: /device:IPU:0 and, `b`, /device:IPU:1"
+    ):
+        plan(nodes)
+
+
+def test_ops_that_wait_for_each_other() -> None:
+    with pytest.raises(ValueError, match="wait for each other, and no loop is around them: a, b"):
+        plan({"a": Node(("b",)), "b": Node(("a",), 0)})
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> dict[str, Node]:
+    """Graphs of up to 14 ops on the host and two IPUs."""
+    count = draw(st.integers(1, 14))
+    nodes = {}
+    for index in range(count):
+        before = draw(st.sets(st.integers(0, index - 1), max_size=3)) if index else set()
+        ordinal = draw(st.sampled_from([None, 0, 0, 1]))
+        nodes[f"op{index}"] = Node(
+            tuple(f"op{i}" for i in sorted(before)),
+            ordinal,
+            computes=draw(st.booleans()),
+            initialises=draw(st.integers(0, 9)) == 0,
+        )
+    return nodes
+
+
+@given(graphs())
+def test_every_op_finds_what_it_waits_for(nodes: dict[str, Node]) -> None:
+    found = plan(nodes)
+    inside = [name for cluster in found.clusters for name in cluster.names]
+    dependents = [name for group in found.dependents.values() for name in group]
+    assert len(set(inside) | set(dependents)) == len(inside) + len(dependents)
+    done = {name for name in nodes if name not in inside and name not in dependents}
+    assert all(before in done for name in done for before in nodes[name].before), "the host does not wait for a program"
+    last = max([c.phase for c in found.clusters] + list(found.dependents), default=-1)
+    for phase in range(last + 1):
+        done |= set(found.dependents.get(phase, ()))
+        assert all(set(nodes[name].before) <= done for name in found.dependents.get(phase, ()))
+        for cluster in (c for c in found.clusters if c.phase == phase):
+            for name in cluster.names:
+                assert set(nodes[name].before) <= done | set(cluster.names)
+        done |= {name for c in found.clusters if c.phase == phase for name in c.names}
+    assert done == set(nodes)
+
+
+@given(graphs())
+def test_what_computes_on_an_ipu_is_in_a_program_of_that_ipu(nodes: dict[str, Node]) -> None:
+    initial: set[str] = set()
+    for name, node in reversed(nodes.items()):
+        if node.initialises or name in initial:
+            initial |= {name, *node.before}
+    homes = {name: cluster.ordinal for cluster in plan(nodes).clusters for name in cluster.names}
+    for name, node in nodes.items():
+        if node.ordinal is not None and node.computes and name not in initial:
+            assert homes[name] == node.ordinal
+        elif node.ordinal is None or name in initial:
+            assert name not in homes
+
+
+@given(graphs())
+def test_without_a_host_op_between_each_ipu_has_one_program(nodes: dict[str, Node]) -> None:
+    single = {
+        n: Node(node.before, 0, node.free, node.computes) for n, node in nodes.items() if node.ordinal is not None
+    }
+    assert len(plan(single).clusters) == int(any(node.computes for node in single.values()))

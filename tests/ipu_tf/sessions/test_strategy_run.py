@@ -1,0 +1,205 @@
+"""`IPUStrategy.run` and the strategy itself, against plain calls of the same functions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import ipu_tf as ipu
+from tests.helpers.device_counts import device_work
+from tests.helpers.one_ipu import strategy  # noqa: F401 - a fixture
+
+Strategy = ipu.ipu_strategy.IPUStrategyV1
+
+
+def test_structures_numbers_and_none(strategy: Strategy) -> None:  # noqa: F811
+    @tf.function
+    def function(pair: dict[str, tf.Tensor], factor: int, bias: tf.Tensor | None = None) -> dict[str, object]:
+        return {"sum": pair["a"] + pair["b"], "scaled": (pair["a"] * factor, None), "bias": bias}
+
+    pair = {"a": tf.constant([1.0, 2.0]), "b": np.float32(3.0)}
+    result = strategy.run(function, args=[pair, 2])
+    stock = function(pair, 2)
+    np.testing.assert_array_equal(result["sum"], stock["sum"])
+    np.testing.assert_array_equal(result["scaled"][0], stock["scaled"][0])
+    assert result["scaled"][1] is None and result["bias"] is None
+
+
+def test_variables_are_read_and_written(strategy: Strategy) -> None:  # noqa: F811
+    counter = tf.Variable(1, dtype=tf.int64)
+    half = tf.Variable([1.0, 2.0], dtype=tf.bfloat16)
+
+    @tf.function
+    def function() -> tf.Tensor:
+        half.assign(half * 2)
+        return counter.assign_add(2)
+
+    assert int(strategy.run(function)) == 3
+    counter.assign(10)
+    assert int(strategy.run(function)) == 12
+    assert int(counter) == 12
+    np.testing.assert_array_equal(tf.cast(half, tf.float32), [4.0, 8.0])
+
+
+def test_a_variable_passed_as_an_argument(strategy: Strategy) -> None:  # noqa: F811
+    variable = tf.Variable(2.0)
+    function = tf.function(lambda v, x: v.assign_add(x))
+    assert float(strategy.run(function, [variable, tf.constant(3.0)])) == 5.0
+    assert float(variable) == 5.0
+
+
+def test_one_compile_for_one_program_and_shape(strategy: Strategy) -> None:  # noqa: F811
+    function = tf.function(lambda x: tf.reduce_sum(x * 2))
+    with device_work() as work:
+        for _ in range(3):
+            strategy.run(function, [tf.ones(4)])
+        strategy.run(function, [tf.ones(5)])
+    assert (work.counts.programs, work.counts.executions) == (2, 4)
+
+
+def test_training_with_an_iterator(strategy: Strategy) -> None:  # noqa: F811
+    """The same loop on the device and on the host gives the same weights."""
+    rng = np.random.default_rng(0)
+    data = tf.data.Dataset.from_tensor_slices(
+        (rng.normal(size=(64, 5)).astype(np.float32), rng.integers(0, 3, 64).astype(np.int32))
+    )
+    batches = data.batch(8, drop_remainder=True).repeat()
+    start = rng.normal(size=(5, 3)).astype(np.float32)
+
+    def train(weights: tf.Variable, features: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, features @ weights)
+            loss = tf.reduce_mean(losses)
+        weights.assign_sub(0.1 * tape.gradient(loss, weights))
+        return loss
+
+    mine, stock = tf.Variable(start), tf.Variable(start)
+    outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+
+    @tf.function(jit_compile=True)
+    def loop(iterator: object, steps: int) -> None:
+        for _ in tf.range(steps):
+            features, labels = next(iterator)  # type: ignore[call-overload]
+            outfeed.enqueue(train(mine, features, labels))
+
+    with strategy.scope():
+        iterator = iter(batches)
+    with device_work() as work:
+        for _ in range(2):
+            strategy.run(loop, args=(iterator, 6))
+    expected = [float(train(stock, *batch)) for batch in batches.take(12)]
+    np.testing.assert_allclose(list(outfeed), expected, rtol=1e-5)
+    np.testing.assert_allclose(mine, stock, rtol=1e-5)
+    assert work.counts.steps == 12
+
+
+def test_stateful_random_ops_follow_the_seed(strategy: Strategy) -> None:  # noqa: F811
+    function = tf.function(lambda: tf.random.normal([1000]))
+
+    def draws() -> list[np.ndarray]:
+        ipu.utils.reset_ipu_seed(7)
+        return [strategy.run(function).numpy() for _ in range(2)]
+
+    (first, second), again = draws(), draws()
+    np.testing.assert_array_equal([first, second], again)
+    assert not np.array_equal(first, second)
+    assert abs(first.mean()) < 0.15 and abs(first.std() - 1) < 0.1
+
+
+def test_eager_functions_are_refused(strategy: Strategy) -> None:  # noqa: F811
+    with pytest.raises(ValueError, match="does not support eager execution"):
+        strategy.run(lambda: tf.constant(1.0))
+
+
+def test_float64_is_refused(strategy: Strategy) -> None:  # noqa: F811
+    with pytest.raises(TypeError, match="Unsupported data type for input: float64"):
+        strategy.run(tf.function(lambda x: x), [tf.constant(1.0, tf.float64)])
+    with pytest.raises(TypeError, match="Unsupported data type for output: float64"):
+        strategy.run(tf.function(lambda: tf.constant(1.0, tf.float64)))
+
+
+def test_unsupported_ops_come_all_at_once(strategy: Strategy) -> None:  # noqa: F811
+    @tf.function
+    def function(x: tf.Tensor) -> tf.Tensor:
+        with tf.name_scope("odd"):
+            y = tf.py_function(lambda v: v, [x], tf.float32)
+        return tf.strings.length(tf.strings.as_string(x)) + tf.cast(tf.size(y), tf.int32)
+
+    before = tf.Variable(1.0)
+    with pytest.raises(NotImplementedError, match="(?s)EagerPyFunc.*odd/.*") as error:
+        strategy.run(function, [tf.constant(1.0)])
+    assert "StringLength" in str(error.value) or "AsString" in str(error.value)
+    assert float(before) == 1.0
+
+
+def test_strings_and_unknown_shapes_are_refused(strategy: Strategy) -> None:  # noqa: F811
+    with pytest.raises(ValueError, match="computes with numbers and booleans.*string"):
+        strategy.run(tf.function(lambda x: 1), [tf.constant("text")])
+
+
+def test_nothing_configured_and_no_such_device() -> None:
+    ipu.config.reset_ipu_configuration()
+    function = tf.function(lambda: tf.constant(1.0))
+    with pytest.raises(tf.errors.FailedPreconditionError, match="No device target has been configured"):
+        ipu.ipu_strategy.IPUStrategy().run(function)
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = 1
+    config.configure_ipu_system()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="/device:IPU:1"):
+        ipu.ipu_strategy.IPUStrategy(ipu_device="/device:IPU:1").run(function)
+    ipu.config.reset_ipu_configuration()
+
+
+def test_dataset_iterators(strategy: Strategy) -> None:  # noqa: F811
+    dataset = tf.data.Dataset.from_tensors(1.0)
+    with strategy.scope(), pytest.raises(RuntimeError, match="can not be accessed in eager mode"):
+        next(iter(dataset))
+    assert float(next(iter(dataset))) == 1.0
+    with ipu.ipu_strategy.IPUStrategy(enable_dataset_iterators=False).scope():
+        assert float(next(iter(dataset))) == 1.0
+
+
+def test_what_a_strategy_is(strategy: Strategy) -> None:  # noqa: F811
+    assert isinstance(strategy, tf.distribute.Strategy)
+    assert strategy.num_replicas_in_sync == 1
+    assert strategy.supports_loss_scaling
+    assert strategy.extended.non_slot_devices(None) == "/device:IPU:0"
+    with pytest.raises(RuntimeError, match="Use `run` instead"):
+        strategy.experimental_run_v2()
+    with strategy.scope():
+        assert tf.distribute.get_strategy() is strategy
+
+
+def test_an_op_in_an_ipu_scope_does_not_stray_onto_the_cpu(strategy: Strategy) -> None:  # noqa: F811
+    with ipu.scopes.ipu_scope("/device:IPU:0"):
+        with device_work() as eager:
+            assert float(tf.constant(1.0) + tf.constant(2.0)) == 3.0
+        with device_work() as work:
+            [total] = ipu.ipu_compiler.compile(lambda a, b: a + b, [1.0, 2.0])
+    assert float(total) == 3.0
+    assert eager.counts.executions == work.counts.executions == 1
+
+
+def test_run_inside_a_tf_function(strategy: Strategy) -> None:  # noqa: F811
+    total = tf.Variable(1.0)
+    inner = tf.function(lambda x: total.assign_add(x) * 2.0)
+
+    @tf.function
+    def outer(x: tf.Tensor) -> tf.Tensor:
+        return strategy.run(inner, [x]) + 1.0
+
+    with device_work() as work:
+        assert float(outer(tf.constant(2.0))) == 7.0
+    assert float(total) == 3.0
+    assert work.counts.executions == 1
+
+
+def test_a_reset_brings_variables_back_and_frees_the_device(strategy: Strategy) -> None:  # noqa: F811
+    from ipu_tf.device.memory.residency import RESIDENCY
+
+    variable = tf.Variable(1.0)
+    strategy.run(tf.function(lambda: variable.assign_add(1.0)))
+    assert len(RESIDENCY) > 0
+    ipu.config.reset_ipu_configuration()
+    assert len(RESIDENCY) == 0 and float(variable) == 2.0

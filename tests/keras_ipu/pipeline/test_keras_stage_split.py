@@ -1,0 +1,227 @@
+"""Stages of Keras models found by what layers cost: estimates, balance, given stages, and what is printed.
+
+Run with Keras on TensorFlow here, on JAX by `test_keras_on_jax.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers
+
+from ipu_tf.ops.pipelining_ops import PipelineSchedule
+from ipu_tf.pipeline import SplitError
+from keras_ipu.pipeline.call_costs import call_costs
+from keras_ipu.pipeline.stage_split import one_stage_plan
+from tests.helpers.device_counts import device_work
+from tests.helpers.one_ipu import strategy
+
+__all__ = ["strategy"]
+
+BATCH = 4
+
+
+def flops_of(strategy: Any, shape: tuple[int, ...], layer: Any) -> float:
+    """The estimate for a model of one layer."""
+    with strategy.scope():
+        model = keras.Sequential([keras.Input(shape), layer])
+    [cost], _ = call_costs(one_stage_plan(model), BATCH)
+    return cost.flops
+
+
+@pytest.mark.parametrize(
+    ("shape", "make", "products"),
+    [
+        ((8,), lambda: layers.Dense(16, use_bias=False), 8 * 16),
+        ((5, 8), lambda: layers.Dense(16, use_bias=False), 5 * 8 * 16),
+        ((5, 8), lambda: layers.EinsumDense("abc,cd->abd", (5, 16)), 5 * 8 * 16),
+        ((9, 9, 6), lambda: layers.Conv2D(4, 3, use_bias=False), 7 * 7 * 4 * 9 * 6),
+        ((9, 9, 6), lambda: layers.Conv2D(4, 3, groups=2, use_bias=False), 7 * 7 * 4 * 9 * 3),
+        ((9, 9, 6), lambda: layers.Conv2D(4, 3, strides=2, use_bias=False), 4 * 4 * 4 * 9 * 6),
+        ((9, 9, 6), lambda: layers.DepthwiseConv2D(3, use_bias=False), 7 * 7 * 6 * 9),
+        ((7, 7, 6), lambda: layers.Conv2DTranspose(4, 3, use_bias=False), 7 * 7 * 6 * 9 * 4),
+        ((9, 6), lambda: layers.Conv1D(4, 3, use_bias=False), 7 * 4 * 3 * 6),
+        ((10, 8), lambda: layers.LSTM(16, use_bias=False), 10 * 4 * 16 * (8 + 16)),
+    ],
+)
+def test_products_are_counted(strategy: Any, shape: tuple[int, ...], make: Any, products: int) -> None:
+    counted = flops_of(strategy, shape, make())
+    assert 2 * BATCH * products <= counted <= 2.3 * BATCH * products
+
+
+def test_attention_counts_its_scores(strategy: Any) -> None:
+    length, width, heads = 64, 16, 2
+    with strategy.scope():
+        inputs = keras.Input((length, width))
+        model = keras.Model(inputs, layers.MultiHeadAttention(heads, width // heads)(inputs, inputs))
+    [cost], _ = call_costs(one_stage_plan(model), BATCH)
+    products = 4 * length * width * width + 2 * length * length * width
+    assert 2 * BATCH * products <= cost.flops <= 2.4 * BATCH * products
+
+
+def uneven(strategy: Any) -> Any:
+    """Eight layers, of which the first few cost nearly everything."""
+    with strategy.scope():
+        inputs = keras.Input((32,))
+        x = inputs
+        for units in (256, 256, 256, 16, 16, 16, 16, 4):
+            x = layers.Dense(units, activation="relu")(x)
+        return keras.Model(inputs, x)
+
+
+def stages_of(model: Any) -> list[int]:
+    return [each.pipeline_stage for each in model.get_pipeline_stage_assignment()]
+
+
+def dearest(model: Any, stages: list[int]) -> float:
+    """The largest share of the operations that a stage has."""
+    costs, _ = call_costs(one_stage_plan(model), 32)
+    sums = np.bincount(stages, weights=[cost.flops for cost in costs])
+    return float(sums.max() / sums.sum())
+
+
+def test_stages_are_balanced_and_explained(strategy: Any) -> None:
+    model = uneven(strategy)
+    told: list[str] = []
+    model.split_into_pipeline_stages(3, print_fn=told.append)
+    found = stages_of(model)
+    assert found == sorted(found) and set(found) == {0, 1, 2}
+    assert dearest(model, found) < 0.75 * dearest(model, [0, 0, 0, 1, 1, 1, 2, 2])
+    [text] = told
+    for layer in model.layers[1:]:
+        assert layer.name in text
+    assert "FLOPs" in text and "Stage 1 starts with" in text
+
+
+@pytest.mark.parametrize("kind", ["numbers", "assignments"])
+def test_given_stages_stay(strategy: Any, kind: str) -> None:
+    model = uneven(strategy)
+    given: list[Any] = [None] * 8
+    given[1], given[6] = 0, 2
+    if kind == "assignments":
+        wanted, given = given, model.get_pipeline_stage_assignment()
+        for assignment, stage in zip(given, wanted, strict=True):
+            assignment.pipeline_stage = stage
+    told: list[str] = []
+    model.split_into_pipeline_stages(3, given, print_fn=told.append)
+    found = stages_of(model)
+    assert found[:2] == [0, 0] and found[6:] == [2, 2]
+    assert told[0].count("(pinned)") == 2
+
+
+def test_a_shared_layer_stays_whole(strategy: Any) -> None:
+    with strategy.scope():
+        inputs = keras.Input((8,))
+        shared = layers.Dense(8)
+        x = shared(layers.Dense(8)(inputs))
+        x = shared(layers.Dense(8)(x))
+        model = keras.Model(inputs, layers.Dense(2)(layers.Dense(8)(x)))
+    model.split_into_pipeline_stages(3, print_fn=None)
+    found = stages_of(model)
+    assert found[1] == found[2] == found[3]
+    with pytest.raises(SplitError, match="have to be in one stage, but are put on stages .0, 1."):
+        model.split_into_pipeline_stages(3, [None, 0, None, 1, None, None], print_fn=None)
+
+
+def test_layers_of_inner_models_are_split_too(strategy: Any) -> None:
+    with strategy.scope():
+        inner = keras.Sequential([keras.Input((64,)), layers.Dense(64), layers.Dense(64), layers.Dense(64)])
+        model = keras.Sequential([keras.Input((64,)), layers.Dense(64), inner, layers.Dense(64), layers.Dense(64)])
+    model.split_into_pipeline_stages(3, print_fn=None)
+    outer = model.get_pipeline_stage_assignment()
+    assert [each.pipeline_stage for each in outer[1].pipeline_stage_assignments] == [0, 1, 1]
+    with pytest.raises(ValueError, match="cannot be given by one number"):
+        model.split_into_pipeline_stages(3, [0, 1, 1, 2], print_fn=None)
+
+
+def test_numbers_are_those_of_the_plain_model(strategy: Any) -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(48, 32)).astype(np.float32), rng.normal(size=(48, 4)).astype(np.float32)
+
+    def trained(split: bool) -> list[np.ndarray]:
+        keras.utils.set_random_seed(3)
+        model = uneven(strategy)
+        if split:
+            model.split_into_pipeline_stages(3, print_fn=None)
+            model.set_pipelining_options(gradient_accumulation_steps_per_replica=6, device_mapping=[0, 0, 0])
+        else:
+            model.set_gradient_accumulation_options(gradient_accumulation_steps_per_replica=6)
+        model.compile(keras.optimizers.SGD(0.05, momentum=0.9), "mse", steps_per_execution=6)
+        losses = model.fit(x, y, batch_size=4, epochs=2, shuffle=False, verbose=0).history["loss"]
+        return [np.asarray(losses), *model.get_weights()]
+
+    for plain, pipelined in zip(trained(False), trained(True), strict=True):
+        np.testing.assert_allclose(pipelined, plain, rtol=1e-5, atol=1e-6)
+
+
+def test_what_cannot_be_split(strategy: Any) -> None:
+    with strategy.scope():
+        unbuilt = keras.Sequential([layers.Dense(4), layers.Dense(4)])
+    with pytest.raises(RuntimeError, match="before it is built"):
+        unbuilt.split_into_pipeline_stages(2)
+    with pytest.raises(SplitError, match="9 stages need at least as many layers"):
+        uneven(strategy).split_into_pipeline_stages(9)
+    with pytest.raises(ValueError, match="does not match the number of layers in the graph"):
+        uneven(strategy).split_into_pipeline_stages(2, [0, None])
+
+
+def test_the_report_of_a_model(strategy: Any) -> None:
+    model = uneven(strategy)
+    told: list[str] = []
+    with pytest.raises(ValueError, match="is not pipelined"):
+        model.print_pipeline_stage_report()
+    model.split_into_pipeline_stages(3, print_fn=None)
+    model.set_pipelining_options(gradient_accumulation_steps_per_replica=12)
+    model.print_pipeline_stage_report(micro_batch_size=4, print_fn=told.append)
+    rows = told[0].splitlines()
+    assert rows[0].split() == [
+        *("stage", "IPU", "layers", "parameters", "FLOPs", "stashed", "recomputed", "resident", "activations", "peak")
+    ]
+    assert [row.split()[0] for row in rows[1:4]] == ["0", "1", "2"]
+    assert sum(int(row.split()[2]) for row in rows[1:4]) == 8
+    assert "grouped" in told[0]
+    with pytest.raises(ValueError, match="must be a multiple of 6, but it is 7"):
+        model.print_pipeline_stage_report(gradient_accumulation_steps_per_replica=7)
+
+
+def test_nothing_runs_to_estimate(strategy: Any) -> None:
+    model = uneven(strategy)
+    before = [w.numpy() for w in map(tf.convert_to_tensor, model.weights)]
+    call_costs(one_stage_plan(model), BATCH)
+    for old, new in zip(before, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"pipeline_schedule": 1}, TypeError, "not a member of the PipelineSchedule enumeration"),
+        ({"recomputation_mode": "Auto"}, TypeError, "not a member of the RecomputationMode enumeration"),
+        ({"continuous_weight_updates": True}, NotImplementedError, "Continuous weight updates are currently not"),
+        ({"device_mapping": [0, 0]}, ValueError, "Each stage must be mapped to an IPU: 2 mappings != 3 stages"),
+        (
+            {"pipeline_schedule": PipelineSchedule.Interleaved, "device_mapping": [0, 0, 0]},
+            NotImplementedError,
+            "The pipelining schedule 'Interleaved' does not currently support multiple pipeline stages",
+        ),
+        (
+            {"replicated_optimizer_state_sharding": True, "offload_weight_update_variables": False},
+            ValueError,
+            "optimizer state must be offloaded",
+        ),
+    ],
+)
+def test_options_of_a_pipeline_are_checked_before_it_runs(
+    strategy: Any, options: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    model = uneven(strategy)
+    model.split_into_pipeline_stages(3, print_fn=None)
+    model.set_pipelining_options(gradient_accumulation_steps_per_replica=6, **{"device_mapping": [0, 0, 0], **options})
+    model.compile("sgd", "mse", steps_per_execution=6)
+    with device_work() as work, pytest.raises(error, match=text):
+        model.fit(np.zeros((24, 32), np.float32), np.zeros((24, 4), np.float32), batch_size=4, verbose=0)
+    assert work.counts.executions == 0

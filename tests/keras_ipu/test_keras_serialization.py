@@ -1,0 +1,223 @@
+"""Options and pipeline stages of IPU models travel with them, and stock Keras takes no notice."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+from ipu_tf.ipu_strategy import IPUStrategyV1
+from keras_ipu.options.model_state import ModelState, options_of, state_of
+from keras_ipu.options.options import IPUOptions
+from keras_ipu.pipeline.saved_stages import fill_in_stages, stages_to_save
+from keras_ipu.saving.saving import KEY
+from tests.helpers.keras_parity import numbers
+from tests.helpers.one_ipu import strategy
+from tests.keras_ipu.pipeline.test_keras_stages import assign
+
+__all__ = ["strategy"]
+
+# Keras 3.15 asks TensorFlow 2.21's tensors for their arrays in a way that numpy 2 warns of.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
+X = numbers(6, 4)
+
+
+@keras.saving.register_keras_serializable("ipu_tests")
+class Subclassed(keras.Model):
+    """Two dense layers and a model."""
+
+    def __init__(self, units: int = 3, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.units = units
+        self.first, self.last = layers.Dense(units), layers.Dense(2)
+        self.inner = keras.Sequential([layers.Dense(5)])
+
+    def call(self, x: Any) -> Any:
+        return self.last(self.inner(self.first(x)))
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "units": self.units}
+
+
+def sequential() -> keras.Model:
+    return keras.Sequential(
+        [keras.Input((4,)), layers.Dense(3), keras.Sequential([keras.Input((3,)), layers.Dense(2)])]
+    )
+
+
+def functional() -> keras.Model:
+    a = keras.Input((4,))
+    dense = layers.Dense(4)
+    return keras.Model(a, dense(keras.Sequential([keras.Input((4,)), layers.Dense(4)])(dense(a))))
+
+
+def subclassed() -> keras.Model:
+    model = Subclassed()
+    model.build((None, 4))
+    return model
+
+
+MAKERS = pytest.mark.parametrize("make", [sequential, functional, subclassed])
+GRAPHS = pytest.mark.parametrize("make", [sequential, functional])
+
+
+def with_options(make: Callable[[], keras.Model]) -> keras.Model:
+    """A model with options other than the defaults."""
+    model = make()
+    assign(model, itertools.count())
+    model.set_replication_options("sum")
+    model.set_gradient_accumulation_options(4, "mean")
+    model.set_pipelining_options(8, [0, 1, 0], True, "running_mean")
+    model.set_infeed_queue_options(prefetch_depth=2)
+    return model
+
+
+def stages(model: keras.Model) -> Any:
+    """A model's stages."""
+    return stages_to_save(model.get_pipeline_stage_assignment())
+
+
+def assert_same_options(found: keras.Model, wanted: keras.Model) -> None:
+    """Asserts the same options, those that are not saved left out, and the same stages."""
+    assert stages(found) == stages(wanted)
+    assert _saved(options_of(found)) == _saved(options_of(wanted))
+    assert found._is_pipelined() == wanted._is_pipelined()
+
+
+def _saved(options: IPUOptions) -> dict[str, Any]:
+    left_out = ("gradient_accumulation_kwargs", "pipelining_kwargs", "use_v2_gradient_accumulation_optimizer")
+    return {name: value for name, value in vars(options).items() if name not in left_out}
+
+
+def saved_and_loaded(model: keras.Model, folder: Path, name: str = "model.keras") -> keras.Model:
+    """The model from its file."""
+    model.save(folder / name)
+    return keras.models.load_model(folder / name)
+
+
+@MAKERS
+@pytest.mark.parametrize("name", ["model.keras", "folder"])
+def test_files_have_the_options(
+    strategy: IPUStrategyV1, tmp_path: Path, make: Callable[[], keras.Model], name: str
+) -> None:
+    with strategy.scope():
+        model = with_options(make)
+        loaded = saved_and_loaded(model, tmp_path, name)
+    assert_same_options(loaded, model)
+    assert loaded.predict is not None
+    np.testing.assert_allclose(loaded(X), model(X))
+    loaded.reset_pipeline_stage_assignment()
+    assert not loaded._is_pipelined()
+
+
+@GRAPHS
+def test_h5_files_have_the_options(strategy: IPUStrategyV1, tmp_path: Path, make: Callable[[], keras.Model]) -> None:
+    with strategy.scope():
+        model = with_options(make)
+        assert_same_options(saved_and_loaded(model, tmp_path, "model.h5"), model)
+
+
+@GRAPHS
+def test_configs_have_the_options(strategy: IPUStrategyV1, make: Callable[[], keras.Model]) -> None:
+    with strategy.scope():
+        model = with_options(make)
+        config = model.get_config()
+        assert config[KEY]["gradient_accumulation_steps"] == 4
+        assert_same_options(type(model).from_config(config), model)
+        assert_same_options(keras.models.model_from_json(model.to_json()), model)
+
+
+@MAKERS
+def test_copies_have_the_options(strategy: IPUStrategyV1, make: Callable[[], keras.Model]) -> None:
+    with strategy.scope():
+        model = with_options(make)
+        assert_same_options(copy.deepcopy(model), model)
+        assert_same_options(pickle.loads(pickle.dumps(model)), model)
+
+
+@GRAPHS
+def test_clones_have_the_options(strategy: IPUStrategyV1, make: Callable[[], keras.Model]) -> None:
+    with strategy.scope():
+        model = with_options(make)
+        clone = keras.models.clone_model(model)
+    assert_same_options(clone, model)
+    assert options_of(clone) == options_of(model)
+    assert options_of(clone).pipelining_kwargs
+    clone.set_gradient_accumulation_options(2)
+    assert options_of(model).gradient_accumulation_steps == 4
+
+
+@MAKERS
+def test_stock_keras_loads_what_is_saved_here_and_saves_it_again(
+    strategy: IPUStrategyV1, tmp_path: Path, make: Callable[[], keras.Model]
+) -> None:
+    with strategy.scope():
+        model = with_options(make)
+        model.save(tmp_path / "here.keras")
+    stock = keras.models.load_model(tmp_path / "here.keras")
+    np.testing.assert_allclose(stock(X), model(X))
+    assert state_of(stock) == ModelState()
+    assert not hasattr(stock, "set_pipelining_options")
+    again = saved_and_loaded(stock, tmp_path, "stock.keras")
+    np.testing.assert_allclose(again(X), model(X))
+    with strategy.scope():
+        loaded = keras.models.load_model(tmp_path / "stock.keras")
+    assert options_of(loaded) == IPUOptions()
+    assert not loaded._is_pipelined()
+    np.testing.assert_allclose(loaded(X), model(X))
+
+
+@pytest.mark.parametrize("make", [sequential, functional])
+def test_models_without_options_have_the_config_of_stock_keras(
+    strategy: IPUStrategyV1, make: Callable[[], keras.Model]
+) -> None:
+    with strategy.scope():
+        assert KEY not in make().get_config()
+    assert KEY not in make().get_config()
+
+
+def test_a_functional_model_with_a_constructor_of_its_own_keeps_its_config(strategy: IPUStrategyV1) -> None:
+    class Own(keras.Model):
+        def __init__(self, units: int, **kwargs: Any) -> None:
+            a = keras.Input((4,))
+            super().__init__(a, layers.Dense(units)(a), **kwargs)
+            self.units = units
+
+        def get_config(self) -> dict[str, Any]:
+            return {"units": self.units, "name": self.name}
+
+    with strategy.scope():
+        model = Own(3)
+        model.set_gradient_accumulation_options(2)
+        assert Own.from_config(model.get_config()).output_shape == (None, 3)
+
+
+def test_stages_of_other_layers_are_refused(strategy: IPUStrategyV1) -> None:
+    with strategy.scope():
+        model = keras.Sequential([layers.Dense(2)])
+    with pytest.raises(
+        ValueError, match="The saved pipeline stages are of a model with 2 calls of layers, but this one"
+    ):
+        fill_in_stages(model.get_pipeline_stage_assignment(), [0, 1])
+
+
+def test_a_file_without_an_extension_is_still_refused_by_stock_keras(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="Invalid filepath extension"):
+        sequential().save(tmp_path / "folder")
+
+
+def test_what_is_not_saved_is_told(strategy: IPUStrategyV1, caplog: pytest.LogCaptureFixture) -> None:
+    with strategy.scope():
+        model = sequential()
+    model.set_gradient_accumulation_options(2, dtype="float32")
+    with caplog.at_level("INFO", logger="ipu_tf"):
+        model.get_config()
+    assert "`gradient_accumulation_optimizer_kwargs` cannot be serialized" in caplog.text

@@ -1,0 +1,163 @@
+"""Every example does what it says, as a user would run it."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+STATS = re.compile(
+    r"ipu_tf: (\d+) programs? compiled, (\d+) executions?, (\d+) steps?, \d+ replicas? "
+    r"on (?:1 device \(cpu\)|0 devices \(none\))"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Ran:
+    """What a run of an example printed, and what its device did.
+
+    Attributes:
+        output: all of its standard output.
+        programs: programs the device compiled.
+        executions: executions of them.
+        steps: steps of those.
+    """
+
+    output: str
+    programs: int
+    executions: int
+    steps: int
+
+
+def run(name: str, *arguments: str) -> Ran:
+    """Runs an example."""
+    return run_script(ROOT / "examples" / f"{name}.py", *arguments)
+
+
+def run_script(script: Path, *arguments: str) -> Ran:
+    """Runs a script under the launcher, which counts what the device does; warnings are errors."""
+    launcher = [sys.executable, "-W", "error", "-m", "ipu_tf", "--stats"]
+    command = [*launcher, str(script), *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    counted = STATS.search(done.stdout.splitlines()[-1])
+    assert counted, done.stdout
+    return Ran(done.stdout, *map(int, counted.groups()))
+
+
+def numbers(output: str, first_column: str) -> list[list[float]]:
+    """The rows of the table whose first column is called `first_column`, as numbers."""
+    lines = output.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.split()[:1] == [first_column])
+    rows = [line.replace("%", "").split() for line in lines[start + 1 :]]
+    return [list(map(float, row)) for row in rows if row and row[0].isdigit()]
+
+
+def test_every_example_is_run_here() -> None:
+    text = Path(__file__).read_text()
+    names = [path.stem for path in (ROOT / "examples").glob("*.py") if path.stem != "__init__"]
+    assert names
+    assert [name for name in names if f'run("{name}"' not in text] == []
+
+
+def test_the_readme_s_code_runs(tmp_path: Path) -> None:
+    """Every complete program of the README, one after the other in one process, as it says."""
+    blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    programs = [block for block in blocks if "..." not in block]
+    assert len(programs) == len(blocks) - 1 == 4
+    script = tmp_path / "readme.py"
+    script.write_text("\n".join(programs))
+    ran = run_script(script)
+    assert "array([11., 22.], dtype=float32), array([101., 202.], dtype=float32)" in ran.output
+    assert "tf.Tensor(45.0" in ran.output
+    assert "[ 0.  0.  1.  3.  6. 10. 15. 21. 28. 36.]" in ran.output
+    # Programs to train split and whole, to test, to add and to repeat; 20 steps, 2 epochs of 20, 20 to test, 1 and 10.
+    assert (ran.programs, ran.executions, ran.steps) == (5, 6, 91)
+
+
+def test_digits_cnn() -> None:
+    """The demonstration as `make demo` runs it: over 95 %, and a time per step with and without the three lines."""
+    ran = run("digits_cnn")
+    accuracy = re.search(r"test accuracy: ([\d.]+)% of 360 images", ran.output)
+    assert accuracy and float(accuracy[1]) > 95.0, ran.output
+    assert "Epoch 15/15" in ran.output
+    times = re.findall(r"(with the three lines|without them).* ([\d.]+) ms$", ran.output, re.MULTILINE)
+    assert [which for which, _ in times] == ["with the three lines", "without them", "without them"]
+    assert all(float(time) > 0 for _, time in times)
+    assert re.search(r"with the three lines: [\d.]+ times (faster|slower)", ran.output)
+    # One program to train and one to test, at 44 steps an epoch: 15 epochs shown, 6 for the comparison, and the test.
+    assert (ran.programs, ran.executions, ran.steps) == (2, 22, 21 * 44 + 1)
+
+
+def test_digits_cnn_takes_its_options() -> None:
+    ran = run("digits_cnn", "--epochs=2", "--batch-size=64", "--steps-per-execution=11", "--no-comparison")
+    assert "Epoch 2/2" in ran.output
+    assert "stock Keras" not in ran.output
+    assert (ran.executions, ran.steps) == (2 * 2 + 1, 2 * 22 + 1)
+
+
+def test_digits_cnn_explains_itself() -> None:
+    command = [sys.executable, "examples/digits_cnn.py", "--help"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=300)
+    for option in ("--epochs", "--batch-size", "--steps-per-execution", "--no-comparison"):
+        assert option in done.stdout
+
+
+def test_wrapped_function() -> None:
+    ran = run("wrapped_function")
+    sums = r"\[11\. 22\. 33\.\] +\[101\. 202\. 303\.\]"
+    for way in ("TF1 session", r"tf\.function"):
+        assert re.search(rf"^{way} +{sums}$", ran.output, re.MULTILINE), ran.output
+    assert (ran.programs, ran.executions, ran.steps) == (2, 2, 2)
+
+
+def test_training_loop_tf2() -> None:
+    ran = run("training_loop_tf2")
+    rows = numbers(ran.output, "steps")
+    assert [row[0] for row in rows] == [100, 200, 300, 400, 500]
+    *_, last_loss, slope, offset = rows[-1]
+    assert last_loss < 0.02 < rows[0][1]
+    assert slope == pytest.approx(3.0, abs=0.05)
+    assert offset == pytest.approx(-1.0, abs=0.05)
+    assert (ran.programs, ran.executions, ran.steps) == (1, 5, 500)
+
+
+def test_training_loop_tf1() -> None:
+    ran = run("training_loop_tf1")
+    rows = numbers(ran.output, "steps")
+    assert [row[0] for row in rows] == [50, 100, 150, 200, 250]
+    # The weights start as zeros: the first loss is that of three equally likely classes.
+    assert rows[0][1] == pytest.approx(1.0986, abs=1e-4)
+    assert rows[-1][3] > 90.0
+    assert (ran.programs, ran.executions, ran.steps) == (1, 5, 250)
+
+
+def test_check_parity() -> None:
+    """2 replicas, 2 stages and 4 batches to an update give what plain Keras gives."""
+    ran = run("check_parity")
+    title = "2 replicas x 4 micro-batches an update x 2 IPUs a replica, against plain Keras: 3 weight updates"
+    assert title in ran.output
+    assert re.search(r"^gradient norm +3 .* ok$", ran.output, re.MULTILINE), ran.output
+    assert "\nPARITY: " in ran.output
+    assert (ran.programs, ran.executions, ran.steps) == (1, 3, 12)
+
+
+def test_pipeline_timetable() -> None:
+    """Timetables are data: the device has nothing to do."""
+    ran = run("pipeline_timetable", "--stages=2")
+    assert "IPU 1  stage 1  ·   F0  B0 F1  B1 F2" in ran.output
+    assert (ran.programs, ran.executions, ran.steps) == (0, 0, 0)
+
+
+def test_splits_of_an_update_give_the_same_weights() -> None:
+    ran = run("split_training", "--updates", "3")
+    rows = numbers(ran.output, "replicas")
+    assert len(rows) == 6
+    assert all(row[-1] < 2e-5 for row in rows), ran.output
+    assert ran.programs == ran.executions == 6
+    assert ran.steps == 3 * (1 + 8 + 1 + 4 + 8 + 4)

@@ -1,0 +1,183 @@
+"""What we take from TensorFlow, Keras and JAX beyond their public interfaces is still there and still does its work.
+
+A test that fails here names the file to mend and the thing that moved.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+import tensorflow as tf
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = (
+    "ipu_tf/lowering/tensorflow/tf1_private.py",
+    "ipu_tf/lowering/tensorflow/tf_hooks.py",
+    "ipu_tf/lowering/tensorflow/tf_private.py",
+    "ipu_tf/lowering/tensorflow/tf_values.py",
+    "ipu_tf/lowering/jax/jax_private.py",
+    "ipu_tf/device/feeds/jax_effects.py",
+    "keras_ipu/stock/arrays.py",
+    "keras_ipu/stock/graphs.py",
+    "keras_ipu/stock/hooks.py",
+    "keras_ipu/stock/models.py",
+)
+
+
+def private_imports(file: str) -> list[tuple[str, str]]:
+    """(module, name) of everything a file imports from private modules."""
+    tree = ast.parse((ROOT / file).read_text())
+    private = ("tensorflow.python", "tensorflow.compiler", "keras.src", "jax._src", "jaxlib")
+    return [
+        (node.module, alias.name)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(private)
+        for alias in node.names
+    ]
+
+
+@pytest.mark.parametrize(("module", "name"), sorted({pair for file in FILES for pair in private_imports(file)}))
+def test_what_is_imported_exists(module: str, name: str) -> None:
+    try:
+        found = importlib.import_module(module)
+        assert hasattr(found, name) or importlib.import_module(f"{module}.{name}")
+    except ImportError as error:
+        pytest.fail(f"{module}.{name} has moved: {error}")
+
+
+def test_a_write_moves_a_variable_to_other_memory_while_its_tensor_is_held() -> None:
+    """`Residency` recognises a host's write by this."""
+    from ipu_tf.lowering.tensorflow.variables import TensorFlowVariable
+
+    for value in (1.0, [1.0, 2.0], np.int64(3), tf.constant(1.0, tf.bfloat16)):
+        variable = tf.Variable(value)
+        host = TensorFlowVariable(variable)
+        view, anchor = TensorFlowVariable.snapshots([host])[0]
+        again, _ = TensorFlowVariable.snapshots([host])[0]
+        assert view.ctypes.data == again.ctypes.data
+        for write in (variable.assign, variable.assign_add):
+            write(tf.ones_like(variable))
+            after, newer = TensorFlowVariable.snapshots([host])[0]
+            assert after.ctypes.data != view.ctypes.data
+            view, anchor = after, newer
+        assert anchor is not None
+
+
+def test_variables_read_together_are_those_read_one_by_one() -> None:
+    from ipu_tf.lowering.tensorflow import tf_values
+    from ipu_tf.lowering.tensorflow.variables import TensorFlowVariable
+
+    values = (1.0, [1.0, 2.0], np.int64(3), tf.constant(1.0, tf.bfloat16), [True])
+    hosts = [TensorFlowVariable(tf.Variable(value)) for value in values]
+    with tf.Graph().as_default(), tf.device("/device:IPU:7"):
+        together = [view for view, _ in TensorFlowVariable.snapshots(hosts)]
+    for host, view in zip(hosts, together, strict=True):
+        tensor = host.variable.read_value()
+        alone = tf_values.tensor_memory(tensor)
+        assert (view.ctypes.data, view.dtype) == (alone.ctypes.data, alone.dtype)
+        np.testing.assert_array_equal(view, alone)
+    assert TensorFlowVariable.snapshots([]) == []
+
+
+def test_elements_read_without_next_are_those_of_next() -> None:
+    from ipu_tf.lowering.tensorflow import tf_values
+
+    none = tf.experimental.Optional.empty(tf.TensorSpec([]))
+    numbers = tf.data.Dataset.range(3).map(lambda i: {"b": (tf.cast(i, tf.float32), none), "a": tf.fill([i, 2], i)})
+    read = tf_values.element_reader(tf_values.stock_iterator(numbers))
+    assert read is not None
+    for element in numbers:
+        with tf.Graph().as_default(), tf.device("/device:IPU:7"):
+            found = read()
+        for one, other in zip(found, (element["a"], element["b"][0]), strict=True):
+            np.testing.assert_array_equal(one, other)
+    with pytest.raises(StopIteration):
+        read()
+
+
+def test_what_a_dataset_raises_is_raised_where_it_is_read() -> None:
+    from ipu_tf.lowering.tensorflow import tf_values
+
+    bad = tf.data.Dataset.range(2).map(lambda i: tf.debugging.check_numerics(1.0 / tf.cast(i, tf.float32), "no number"))
+    read = tf_values.element_reader(tf_values.stock_iterator(bad))
+    assert read is not None
+    with pytest.raises(tf.errors.InvalidArgumentError, match="no number"):
+        read()
+
+
+def test_only_tensors_are_read_without_next() -> None:
+    from ipu_tf.lowering.tensorflow import tf_values
+
+    ragged = tf.data.Dataset.from_tensors(tf.ragged.constant([[1], [2, 3]]))
+    assert tf_values.element_reader(tf_values.stock_iterator(ragged)) is None
+    assert tf_values.element_reader(iter([np.zeros(2)])) is None
+
+
+def test_a_marker_survives_lowering() -> None:
+    from ipu_tf.lowering.stablehlo.module import custom_call_target, walk
+    from ipu_tf.lowering.tensorflow import markers
+    from ipu_tf.lowering.tensorflow.trace import lower
+
+    def program(x: tf.Tensor) -> None:
+        markers.enqueue_marker("queue", [x])
+
+    inner = tf.function(program, autograph=False)
+    outer = tf.function(lambda x: inner(x) and None, autograph=False)
+    module = lower(outer.get_concrete_function(tf.TensorSpec([2]))).module
+    targets = [custom_call_target(operation) for operation in walk(module.main, module.functions)]
+    assert targets.count("ipu.outfeed") == 1
+
+
+def test_state_aliases_are_read() -> None:
+    from ipu_tf.lowering.tensorflow.trace import lower
+
+    a, b = tf.Variable(1.0), tf.Variable(2.0)
+    function = tf.function(lambda x: (b.assign(a + x), x)[1], autograph=False)
+    lowered = lower(function.get_concrete_function(tf.TensorSpec([])))
+    [(result, parameter)] = lowered.module.aliases.items()
+    assert result == 1 and lowered.captures[parameter - 1] is b
+
+
+def test_jax_runs_again_after_a_failed_ordered_callback() -> None:
+    from jax.experimental import io_callback
+
+    from ipu_tf.device.feeds.jax_effects import forget_effects, quiet_callbacks
+
+    def fails() -> np.ndarray:
+        raise KeyError("broken")
+
+    program = jax.jit(lambda: io_callback(fails, jax.ShapeDtypeStruct((), np.float32), ordered=True))
+    with quiet_callbacks(), pytest.raises(Exception, match="broken"):
+        jax.block_until_ready(program())
+    forget_effects()
+    fine = jax.jit(lambda: io_callback(lambda: np.float32(2), jax.ShapeDtypeStruct((), np.float32), ordered=True))
+    assert float(fine()) == 2.0
+    jax.effects_barrier()
+
+
+def test_an_executable_from_elsewhere_takes_the_place_of_compiling() -> None:
+    """JAX asks its client to compile, and takes everything else from the lowered function."""
+    from ipu_tf.device.cache.jax_compilation import Compilation, compile_through
+
+    codes: list[bytes] = []
+
+    def compiled(compilation: Compilation) -> object:
+        executable = compilation.compile()
+        codes.append(compilation.code_of(executable))
+        assert compilation.options_bytes
+        return executable
+
+    def lowered(factor: float) -> jax.stages.Lowered:
+        return jax.jit(lambda x: [x * factor]).lower(np.float32(0))
+
+    assert float(compile_through(lowered(2.0), compiled)(np.float32(3))[0]) == 6
+    # The code of another program, so that it shows that this was run.
+    made = compile_through(lowered(5.0), lambda compilation: compilation.load(codes[0]))
+    assert float(made(np.float32(3))[0]) == 6
+    with pytest.raises(jax.errors.JaxRuntimeError):
+        compile_through(lowered(2.0), lambda compilation: compilation.load(b"none"))
