@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipu_tf._config.emulation_error import EmulationError
 from ipu_tf._config.ignored_arguments import IgnoredArgument, ignored_arguments, record_ignored
 from ipu_tf.device.counters import COUNTERS, DeviceCounts
 from ipu_tf.device.run.pipeline_counts import PipelineCounts, pipeline_counts
@@ -18,10 +19,6 @@ __all__ = [
     "pipelines_on_one_device",
     "record_ignored",
 ]
-
-
-class EmulationError(NotImplementedError):
-    """A request that the emulated IPU cannot meet: says what was asked for and what to do instead."""
 
 
 def device_counts() -> DeviceCounts:

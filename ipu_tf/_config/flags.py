@@ -14,13 +14,13 @@ from typing import Any
 
 from absl import flags as absl_flags
 
+from ipu_tf._config.emulation_error import EmulationError
 from ipu_tf._config.flag_table import FLAGS, Flag, FlagValue, usage
 from ipu_tf._config.treatment import Effect
 from ipu_tf.device.cache import executable_cache
 from ipu_tf.device.environment import poplar_flags
 from ipu_tf.device.feeds import synthetic
 from ipu_tf.device.feeds.synthetic import Category, Initializer, SyntheticData
-from ipu_tf.emulation import EmulationError
 
 _PROGRESS_BAR = ("auto", "true", "false")
 _RANDOM = ("random", "uniform", "normal")

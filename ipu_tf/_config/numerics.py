@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 
 from ipu_tf._config.enums import StochasticRoundingBehaviour
+from ipu_tf._config.schema import ConfigRoot
 from ipu_tf._config.state import configured_system
-from ipu_tf.config import IPUConfig
 from ipu_tf.device.numerics.exceptions import KINDS
 from ipu_tf.lowering.importer.numerics import Numerics, Rounding
 
@@ -36,7 +36,7 @@ def configured_numerics() -> Numerics:
 
 
 @functools.lru_cache(maxsize=1)  # asked for by every execution; nobody else holds the configuration of a system
-def _numerics(config: IPUConfig) -> Numerics:
+def _numerics(config: ConfigRoot) -> Numerics:
     wanted, everything = config.floating_point_behaviour, config.floating_point_behaviour.set_all
     return Numerics(
         nan_on_overflow=everything or wanted.nanoo,

@@ -8,7 +8,6 @@ import functools
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
 import jax
 
@@ -20,14 +19,12 @@ from ipu_tf._config.flags import flags, use_ipu_model
 from ipu_tf._config.ignored import WARNED
 from ipu_tf._config.ipu_options import IpuOptions
 from ipu_tf._config.messages import LOGGER
+from ipu_tf._config.schema import ConfigRoot
 from ipu_tf._config.validation import as_numbers, validate
 from ipu_tf.device.feeds import connection
 from ipu_tf.device.feeds.connection import Connection
 from ipu_tf.device.files import artifacts
 from ipu_tf.device.memory.residency import RESIDENCY
-
-if TYPE_CHECKING:
-    from ipu_tf.config import IPUConfig
 
 __all__ = [
     "ConfiguredSystem",
@@ -70,7 +67,7 @@ class ConfiguredSystem:
     """
 
     options: IpuOptions
-    config: IPUConfig
+    config: ConfigRoot
     devices: tuple[IPUDevice, ...]
 
 
@@ -84,7 +81,7 @@ class _SystemState:
         self._registering = threading.Lock()
         self._callbacks: dict[object, Callable[[], None]] = {}
 
-    def configure(self, config: IPUConfig, reset_configuration: bool) -> None:
+    def configure(self, config: ConfigRoot, reset_configuration: bool) -> None:
         """See the function `configure`. All that can fail, but for the callbacks, precedes any change."""
         wanted = _prepare(config)
         with self._changing:
@@ -132,7 +129,7 @@ class _SystemState:
 _STATE = _SystemState()
 
 
-def configure(config: IPUConfig, reset_configuration: bool = True) -> None:
+def configure(config: ConfigRoot, reset_configuration: bool = True) -> None:
     """Make `config` the configuration of this process; nothing happens if it is that already.
 
     The JAX backend starts here, since the log line names it.
@@ -180,7 +177,7 @@ def configured_devices() -> tuple[IPUDevice, ...]:
     return () if system is None else system.devices
 
 
-def current_config() -> IPUConfig | None:
+def current_config() -> ConfigRoot | None:
     """A copy of the configuration; None if nothing is configured."""
     system = _STATE.system
     return None if system is None else copy.deepcopy(system.config)
@@ -221,7 +218,7 @@ def _tell_default() -> None:
     LOGGER.info("ipu_tf: nothing is configured: /device:IPU:0 has 1 emulated IPU, as on Graphcore's IPU model.")
 
 
-def _prepare(config: IPUConfig) -> ConfiguredSystem:
+def _prepare(config: ConfigRoot) -> ConfiguredSystem:
     """The system that `config` asks for, checked."""
     own = copy.deepcopy(config)
     validate(own)

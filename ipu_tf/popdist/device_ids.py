@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from ipu_tf._config.devices import multi_ipu_sizes
 from ipu_tf._config.errors import failed_precondition
+from ipu_tf._config.schema import ConfigRoot
 from ipu_tf._config.validation import as_numbers
-from ipu_tf.config import IPUConfig
 from ipu_tf.device.environment import ipu_count
 
 
-def device_id(config: IPUConfig | None, ipus: int) -> int:
+def device_id(config: ConfigRoot | None, ipus: int) -> int:
     """The first id that has so many IPUs; what the configuration selects, if that has them.
 
     Raises:

@@ -6,18 +6,29 @@ import dataclasses
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import jax
 
 from ipu_tf.lowering.jax.jax_private import ir, parse_module
 from ipu_tf.lowering.stablehlo.op import array_type
 
-if TYPE_CHECKING:
-    from ipu_tf.lowering.importer.half_precision import Arithmetic
-
 INFEED = "ipu.infeed"
 OUTFEED = "ipu.outfeed"
+
+
+class Arithmetic(Protocol):
+    """How the floating-point ops of a module are computed, where not simply as JAX computes them."""
+
+    @property
+    def places(self) -> Mapping[str, int]:
+        """The number of each op that is checked for floating-point exceptions, by TensorFlow's name for it."""
+
+    def hidden_types(self, operation: Any) -> dict[str, jax.ShapeDtypeStruct]:
+        """Shape and dtype of the hidden state that one op needs, by name."""
+
+    def run(self, importer: Any, rule: Any, op: Any, operands: Any) -> Any:
+        """The results of one op, by its rule."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,94 @@
+"""The folders: the path tells the tier, imports between folders have no circle, each folder says what it holds."""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+from collections import defaultdict
+from pathlib import Path
+
+import ipu_tf
+from tests.project.test_layering import EXCEPTIONS, ROOT, imports
+
+PACKAGES = ("ipu_tf", "keras_ipu")
+#: Modules in the root of `ipu_tf` that users import or run, beside those that are attributes of the package.
+PUBLIC_BESIDES = {
+    "__main__": "`python -m ipu_tf`",
+    "ipu_iterator": "Graphcore's module name",
+    "pipeline": "pipelines as data",
+    "popdist": "Graphcore's package of this name",
+    "popef": "Graphcore's package of this name",
+    "poplar": "tensorflow.compiler.plugin.poplar",
+    "pva": "Graphcore's package of this name",
+    "supported": "`python -m ipu_tf.supported`",
+    "test_utils": "Graphcore's module name",
+    # The tiers below.
+    "device": "the emulated device",
+    "lowering": "from TensorFlow and JAX to device programs",
+}
+
+#: Imports, made when a name is asked for, that do not count, each with its reason.
+DEFERRED = EXCEPTIONS | {
+    # Graphcore's module has the names of iterators too.
+    ("ipu_tf/ipu_infeed_queue.py", "ipu_tf.ipu_iterator"),
+}
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the packages with its file."""
+    found = {}
+    for path in (path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
+        relative = path.relative_to(ROOT)
+        name = relative.parent if path.name == "__init__.py" else relative.with_suffix("")
+        found[".".join(name.parts)] = path
+    return found
+
+
+def is_private(module: str) -> bool:
+    """Whether a module lies in a private folder, or below the surface."""
+    parts = module.split(".")
+    return parts[0] == "keras_ipu" or any(part.startswith("_") or part in ("device", "lowering") for part in parts[1:])
+
+
+def node(module: str, path: Path) -> str:
+    """What a module counts as: its folder if that is private, else itself, for each public module is a subject."""
+    if path.name == "__init__.py" or not is_private(module) or module.count(".") == 1:
+        return module
+    return module.rpartition(".")[0]
+
+
+def test_imports_between_folders_have_no_circle() -> None:
+    files = modules()
+    graph = defaultdict(set)
+    for module, path in files.items():
+        is_package = path.name == "__init__.py"
+        for _, source, name in imports(ast.parse(path.read_text()), module, is_package):
+            wanted = f"{source}.{name}" if f"{source}.{name}" in files else source
+            if wanted not in files or (str(path.relative_to(ROOT)), wanted) in DEFERRED:
+                continue
+            if node(module, path) != node(wanted, files[wanted]):
+                graph[node(module, path)].add(node(wanted, files[wanted]))
+    assert list(graphlib.TopologicalSorter(graph).static_order())  # raises CycleError, which names the circle
+
+
+def test_each_folder_says_what_it_holds() -> None:
+    silent = [
+        str(path.relative_to(ROOT))
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("__init__.py")
+        if not ast.get_docstring(ast.parse(path.read_text()))
+    ]
+    assert silent == []
+
+
+def test_every_folder_is_a_package() -> None:
+    folders = {path.parent for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
+    assert [str(folder) for folder in sorted(folders) if not (folder / "__init__.py").exists()] == []
+
+
+def test_the_root_holds_public_names_alone() -> None:
+    names = {path.stem for path in (ROOT / "ipu_tf").glob("*.py")} - {"__init__"}
+    names |= {path.parent.name for path in (ROOT / "ipu_tf").glob("*/__init__.py")}
+    public = {*ipu_tf._MODULES, *PUBLIC_BESIDES}
+    assert {name for name in names if not name.startswith("_")} - public == set()
+    assert public - names == set()
