@@ -18,6 +18,7 @@ from typing import Any
 
 from keras_ipu.options.model_state import ModelState, reset_functions, state_of, update_state
 from keras_ipu.options.options import IPUOptions, ReplicatedMetricReductionMethod
+from keras_ipu.options.rules import checked_accumulation_kwargs, checked_pipelining_kwargs
 from keras_ipu.pipeline.graph import ModelKind, kind_of
 from keras_ipu.pipeline.saved_stages import stages_to_save
 from keras_ipu.pipeline.stage_methods import assigned
@@ -31,6 +32,11 @@ _UNSAVED = {
     "gradient_accumulation_kwargs": ("gradient_accumulation_optimizer_kwargs", "set_gradient_accumulation_options"),
     "pipelining_kwargs": ("pipelining_kwargs", "set_pipelining_options"),
 }
+_NOT_GIVEN = {
+    "gradient_accumulation_kwargs": checked_accumulation_kwargs({}),
+    "pipelining_kwargs": checked_pipelining_kwargs({}),
+}
+"""What the rules of options fill in where the user gave nothing."""
 _log = logging.getLogger("ipu_tf")
 
 
@@ -111,9 +117,8 @@ def save(stock: Any, model: Any, filepath: Any, *args: Any, **kwargs: Any) -> An
 
 
 def _tell_unsaved(model: Any) -> None:
-    default = IPUOptions()
     for name, (argument, method) in _UNSAVED.items():
-        if dict(getattr(state_of(model).options, name)) != dict(getattr(default, name)):
+        if dict(getattr(state_of(model).options, name)) not in ({}, _NOT_GIVEN[name]):
             _log.info(
                 "Calling get_config() on %s - `%s` cannot be serialized and you will need to call `%s` again if the "
                 "model is restored.",

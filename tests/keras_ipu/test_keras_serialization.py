@@ -221,3 +221,16 @@ def test_what_is_not_saved_is_told(strategy: IPUStrategyV1, caplog: pytest.LogCa
     with caplog.at_level("INFO", logger="ipu_tf"):
         model.get_config()
     assert "`gradient_accumulation_optimizer_kwargs` cannot be serialized" in caplog.text
+
+
+def test_options_that_nobody_set_are_not_told(strategy: IPUStrategyV1, caplog: pytest.LogCaptureFixture) -> None:
+    with strategy.scope():
+        model = sequential()
+    model.set_gradient_accumulation_options(2)
+    model.set_pipelining_options(gradient_accumulation_steps_per_replica=4)
+    with caplog.at_level("INFO", logger="ipu_tf"):
+        model.get_config()
+        assert "cannot be serialized" not in caplog.text
+        model.set_pipelining_options(gradient_accumulation_steps_per_replica=4, offload_weights=True)
+        model.get_config()
+    assert "`pipelining_kwargs` cannot be serialized" in caplog.text

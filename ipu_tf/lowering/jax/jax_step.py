@@ -71,7 +71,8 @@ def traced_step(
     Raises:
         ValueError: if the step gives another state than it takes.
     """
-    trees = (carried, constants, element)
+    # By shape and dtype alone: an array of an earlier run may lie on several devices, and its type then says so.
+    trees = jax.tree.map(_type, (carried, constants, element))
 
     def whole(iteration: Any, accumulators: Any, carried: Any, constants: Any, element: Any) -> Any:
         updates = Updates(rule, iteration, accumulators)

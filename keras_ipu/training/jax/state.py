@@ -63,7 +63,8 @@ class ReplicaState:
         return jnp.copy(array) if keep and whole is array else whole
 
     def _show(self, array: Any) -> Any:
-        shown = array[0]
+        # On replica 0's device alone: `array[0]` would lie on all of them, and go with no array of another device.
+        shown = array.addressable_shards[0].data[0]
         key = id(shown)
         self._kept[key] = _Kept(weakref.ref(shown, lambda _: self._kept.pop(key, None)), array)
         return shown
