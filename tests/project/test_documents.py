@@ -1,0 +1,161 @@
+"""Documents: links and paths lead somewhere, lines are short, every variable and flag is named, words fit a product."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ipu_tf._config.flag_table import FLAGS
+from ipu_tf.device import environment
+
+ROOT = Path(__file__).resolve().parents[2]
+ENVIRONMENT = ROOT / "docs" / "environment.md"
+LONGEST_LINE = 200
+BUILD_NOTES_BYTES = 8192
+
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"`([^`\n]+)`")
+PATH = re.compile(r"(?:ipu_tf|keras_ipu|tests|examples|benchmarks|docs|\.ci)/[\w./-]*|[A-Z_]+\.md|setup\.cfg|Makefile")
+#: How documents do not speak: of who made the product when, and how the work was organised.
+FORBIDDEN = {
+    "a target of the work": r"\bgoals?\b|\bmilestones?\b|\bsprints?\b|\btickets?\b|\bto-?do\b|\bfixme\b",
+    "a number of the work's list": r"(?<!JAX )(?<!jax )\bissues? #?\d",
+    "a time of the work": r"\b(?:this|that|any|an earlier|the next|the last|each) session\b|\bworktrees?\b",
+    "who works": r"\bhelpers? (?:did|was|were|will|has|have)\b|\bsub-?agents?\b|\bwas lent\b",
+    "a verdict on the work": r"\bmiss(?:ed|es|ing)\b (?:the|its|their) \w+ of\b|\bmissed goals?\b",
+}
+
+
+def documents() -> list[Path]:
+    """Every Markdown file of the repository."""
+    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"]
+    found = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=False)
+    if found.returncode == 0:
+        return [path for path in sorted(ROOT / name for name in found.stdout.split()) if path.exists()]
+    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])  # a copy without its history
+
+
+DOCUMENTS = documents()
+each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+
+
+def broken_links(document: Path, text: str) -> Iterator[str]:
+    """The relative links of a document that lead to no file, or to no heading of one."""
+    for link in LINK.findall(FENCE.sub("", text)):
+        if re.match(r"[a-z]+:", link):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (document.parent / name).resolve() if name else document
+        if not target.exists() or (anchor and anchor not in anchors(text if not name else target.read_text())):
+            yield link
+
+
+def anchors(text: str) -> set[str]:
+    """What headings of a text can be linked by, as GitHub makes it of them."""
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+def missing_paths(text: str) -> Iterator[str]:
+    """The paths of this repository in backticks that do not exist; a `*` has to match something."""
+    for code in CODE.findall(FENCE.sub("", text)):
+        path = code.partition("::")[0]
+        if "*" in path and PATH.match(path) and re.fullmatch(r"[\w./*-]+", path):
+            if not any(ROOT.glob(path)):
+                yield path
+        elif PATH.fullmatch(path) and not (ROOT / path).exists():
+            yield path
+
+
+def forbidden(text: str) -> Iterator[str]:
+    """Phrases that speak of the work, each with what it speaks of."""
+    for what, phrase in FORBIDDEN.items():
+        for found in re.finditer(phrase, text, re.IGNORECASE):
+            yield f"{found.group()!r} is {what}"
+
+
+def long_lines(text: str) -> list[str]:
+    """The lines that are too long, tables left out."""
+    return [line for line in text.splitlines() if len(line) > LONGEST_LINE and not line.startswith("|")]
+
+
+@each_document
+def test_links_lead_somewhere(document: Path) -> None:
+    assert list(broken_links(document, document.read_text())) == []
+
+
+@each_document
+def test_paths_exist(document: Path) -> None:
+    assert list(missing_paths(document.read_text())) == []
+
+
+@each_document
+def test_documents_speak_of_the_product(document: Path) -> None:
+    assert list(forbidden(document.read_text())) == []
+
+
+@each_document
+def test_lines_are_short(document: Path) -> None:
+    assert long_lines(document.read_text()) == []
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "README.md").read_text()
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    assert {page for page in pages if f"]({page})" not in index} == set()
+    index = (ROOT / "docs" / "decisions" / "README.md").read_text()
+    pages = {path.name for path in (ROOT / "docs" / "decisions").glob("*.md")} - {"README.md"}
+    assert {page for page in pages if f"]({page})" not in index} == set()
+
+
+def test_every_decision_has_its_date() -> None:
+    undated = [
+        f"{path.name}: {heading}"
+        for path in (ROOT / "docs" / "decisions").glob("*.md")
+        for heading, line in re.findall(r"^## (.+)\n\n(.*)$", path.read_text(), re.MULTILINE)
+        if heading != "Tried and dropped" and not re.match(r"\d{1,2} [A-Z][a-z]+ \d{4}", line)
+    ]
+    assert undated == []
+
+
+def test_build_notes_are_short() -> None:
+    assert (ROOT / "BUILD_NOTES.md").stat().st_size < BUILD_NOTES_BYTES
+
+
+def test_every_variable_that_is_read_is_documented() -> None:
+    text = ENVIRONMENT.read_text()
+    # The tables name what is read; the list after them what others read.
+    named = set(re.findall(r"^\| `([A-Z][A-Z0-9_]+)` \|", text, re.MULTILINE))
+    assert named == variables_read()
+
+
+def variables_read() -> set[str]:
+    """The names that the one module which reads the environment has among its constants."""
+    constants = ast.walk(ast.parse(Path(environment.__file__).read_text()))
+    texts = (node.value for node in constants if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    return {text for text in texts if re.fullmatch(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+", text)}
+
+
+def test_every_flag_is_documented_with_its_default_and_effect() -> None:
+    rows = re.findall(r"^\| `--(\w+)` \| `([^`]*)` \| ([\w ]+) \|", ENVIRONMENT.read_text(), re.MULTILINE)
+    wanted = [
+        (flag.name, repr(flag.default), "refused" if flag.refused else flag.treatment.effect.value) for flag in FLAGS
+    ]
+    assert rows == wanted
+
+
+def test_what_is_found() -> None:
+    here = ROOT / "docs" / "README.md"
+    text = "# A b, `c`\n[a](../README.md) [b](nowhere.md) [c](https://a.b/c) [d](#a-b-c) [e](#other)\n"
+    assert list(broken_links(here, text)) == ["nowhere.md", "#other"]
+    text = "`ipu_tf/loops.py` `ipu_tf/no.py` `tests/*/nothing*.py` `ipu_tf.loops` `README.md` `NOWHERE.md` `a/b.py`"
+    assert list(missing_paths(text)) == ["ipu_tf/no.py", "tests/*/nothing*.py", "NOWHERE.md"]
+    assert len(list(forbidden("The goal of issue 6 was met in this session."))) == 3
+    assert list(forbidden("`Session.run` in a TF1 session; see JAX issue 12868.")) == []
+    assert long_lines("|" + "a" * 300 + "\n" + "b" * 201 + "\nc") == ["b" * 201]
