@@ -132,11 +132,9 @@ def _by_name(variables: Sequence[Any], values: Sequence[np.ndarray]) -> dict[str
 
 
 def _save(path: str | os.PathLike[str], values: dict[str, np.ndarray]) -> None:
-    """Writes arrays to a file; one that is there is replaced at once, or not at all."""
+    """Writes arrays to a file, in a folder that is made if there is none."""
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    scratch = f"{os.fspath(path)}.part"
-    write_arrays(scratch, values)
-    os.replace(scratch, path)
+    write_arrays(path, values)
 
 
 def _loaded(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:

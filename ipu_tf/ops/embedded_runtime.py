@@ -16,7 +16,8 @@ import tensorflow as tf
 
 from ipu_tf.device.errors import DeviceError
 from ipu_tf.device.files.embedded_engine import EmbeddedEngine
-from ipu_tf.device.files.executable_file import Signature, Tensor, about_text, read
+from ipu_tf.device.files.executable_about import Signature, Tensor
+from ipu_tf.device.files.executable_reading import about_text, read
 from ipu_tf.emulation import record_ignored
 from ipu_tf.lowering.programs.host_errors import as_promised
 from ipu_tf.lowering.tensorflow import tf_values
@@ -73,6 +74,7 @@ def embedded_runtime_start(executable_file: Any, inputs: Any, name: str, timeout
         FileNotFoundError: if there is no such file.
         ForeignFile: if the file is not of this project's format: a popef for instance, which only an IPU can run.
         DamagedFile: if the file is not as it was written.
+        UnsafeProgram: if it calls native functions other than those that this project's programs call.
         tf.errors.AlreadyExistsError: if an instance of that name runs another file; in a graph, when it is started.
     """
     if timeout is not None:

@@ -22,6 +22,7 @@ FILES = (
     "ipu_tf/lowering/tensorflow/tf_values.py",
     "ipu_tf/lowering/jax/jax_private.py",
     "ipu_tf/device/feeds/jax_effects.py",
+    "ipu_tf/device/files/exported_module.py",
     "keras_ipu/stock/arrays.py",
     "keras_ipu/stock/graphs.py",
     "keras_ipu/stock/hooks.py",

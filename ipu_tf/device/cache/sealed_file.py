@@ -23,7 +23,7 @@ _HEADER = re.compile(rb"ipu_tf (\w{1,40}) (\d{1,9}) sha256=[0-9a-f]{64} length=(
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
-class DamagedFile(DeviceError):
+class DamagedFile(DeviceError, ValueError):
     """A file of ours is not as it was written."""
 
 

@@ -1,6 +1,6 @@
 """JAX's record of ordered effects, which a failed callback leaves behind poisoned.
 
-With `jax_compilation`, the files of the device that reach beyond JAX's public interface;
+With `jax_compilation` and `exported_module`, the files of the device that reach beyond JAX's public interface;
 `tests/project/test_private_api.py` watches them.
 """
 

@@ -19,7 +19,7 @@ import numpy as np
 from ipu_tf.device.cache import executable_cache
 from ipu_tf.device.counters import COUNTERS
 from ipu_tf.device.errors import DeviceError
-from ipu_tf.device.files.executable_file import ExecutableFile, parameters_of
+from ipu_tf.device.files.executable_reading import ExecutableFile, parameters_of
 from ipu_tf.device.memory import hidden_state as hidden
 from ipu_tf.device.numerics.exceptions import EXCEPTIONS, check_exceptions
 from ipu_tf.device.program.program import Arrays, Hidden, Rows

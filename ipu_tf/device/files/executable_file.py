@@ -34,98 +34,36 @@ says whether it was given. `tests/ipu_tf/device/test_executable_file.py` does it
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import json
 import os
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import numpy as np
 from jax import export
 
-from ipu_tf.device.cache.sealed_file import read_sealed, write_sealed
+from ipu_tf.device.cache.sealed_file import write_sealed
 from ipu_tf.device.convolution import onednn
 from ipu_tf.device.errors import DeviceError
+from ipu_tf.device.files.archive import write_array
+from ipu_tf.device.files.custom_calls import unknown_calls
+from ipu_tf.device.files.exported_module import operations
 from ipu_tf.device.memory.hidden_state import ITERATION
 from ipu_tf.device.program.program import Arrays, Hidden, LoopPart, Part, Program, Rows, Types
 
 SUFFIX = ".ipu_exec"
 """How the name of such a file ends, unless somebody names it otherwise."""
-_KIND = "executable"
-_ABOUT = "executable.json"
+KIND = "executable"
+"""What the first line says that such a file is."""
+ABOUT = "executable.json"
+"""The member that describes the program."""
 
 
 class ExportError(DeviceError, NotImplementedError):
     """A program cannot be kept as a file."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Tensor:
-    """What a program takes or gives.
-
-    Attributes:
-        name: what it is called.
-        shape: its dimensions.
-        dtype: the name of its dtype, as numpy or ml_dtypes has it.
-        place: the parameter or result it is, or for a stream the queue it belongs to.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    place: int | str
-
-    @property
-    def struct(self) -> jax.ShapeDtypeStruct:
-        """Its shape and dtype for JAX."""
-        return jax.ShapeDtypeStruct(self.shape, np.dtype(jax.numpy.dtype(self.dtype)))
-
-
-@dataclasses.dataclass(frozen=True)
-class Signature:
-    """What a program takes and gives.
-
-    Attributes:
-        inputs: parameters that are given once, when the program is started.
-        streamed_inputs: the tensors of each infeed's elements.
-        outputs: the program's results, new values of variables among them.
-        streamed_outputs: the tensors of each outfeed's rows.
-    """
-
-    inputs: tuple[Tensor, ...]
-    streamed_inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
-    streamed_outputs: tuple[Tensor, ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class ExecutableFile:
-    """A program that was read.
-
-    Attributes:
-        name: the program's name.
-        signature: what it takes and gives.
-        weights: values of the parameters that were frozen.
-        parts: the parts, as the file describes them.
-        functions: the function behind each name that a part uses, from `jax.export`.
-        results: slots of the results.
-        aliases: result index -> parameter index, where a result is the new value of a variable.
-        hidden: shape and dtype of each piece of hidden state.
-        checked: the operations that are checked for floating-point exceptions; see `ipu_tf.device.numerics.exceptions`.
-    """
-
-    name: str
-    signature: Signature
-    weights: Mapping[int, np.ndarray]
-    parts: tuple[dict[str, Any], ...]
-    functions: Mapping[str, Any]
-    results: tuple[int, ...]
-    aliases: Mapping[int, int]
-    hidden: Mapping[str, jax.ShapeDtypeStruct]
-    checked: tuple[str, ...]
 
 
 def contents(
@@ -139,7 +77,8 @@ def contents(
         names: of the other parameters, by index.
 
     Raises:
-        ExportError: if the program calls back to the host, has several replicas, or uses what JAX cannot export.
+        ExportError: if the program calls back to the host, has several replicas, or uses what JAX cannot export or
+            what `read` would refuse.
     """
     _check(program)
     functions: dict[str, bytes] = {}
@@ -170,49 +109,7 @@ def write(path: str | os.PathLike[str], payload: bytes) -> None:
     Raises:
         OSError: if it cannot be written there.
     """
-    write_sealed(path, _KIND, payload)
-
-
-def read(path: str | os.PathLike[str]) -> ExecutableFile:
-    """The program in a file.
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        ForeignFile: if it is no such file; a popef for instance, which only an IPU can run.
-        DamagedFile: if it is not as it was written.
-    """
-    with zipfile.ZipFile(io.BytesIO(read_sealed(path, _KIND))) as archive:
-        about = json.loads(archive.read(_ABOUT))
-        weights = {int(index): _loaded(archive.read(name)) for index, name in about["weights"].items()}
-        names = {part[role] for part in about["parts"] for role in ("run", "step", "goes_on") if role in part}
-        functions = {name: export.deserialize(bytearray(archive.read(name))) for name in names}
-    return ExecutableFile(
-        name=about["name"],
-        signature=signature_of(about),
-        weights={index: _as(array, about["frozen"][str(index)]) for index, array in weights.items()},
-        parts=tuple(about["parts"]),
-        functions=functions,
-        results=tuple(about["results"]),
-        aliases={int(result): parameter for result, parameter in about["aliases"].items()},
-        hidden={key: _struct(text) for key, text in about["hidden"].items()},
-        checked=tuple(about["checked"]),
-    )
-
-
-def about_text(path: str | os.PathLike[str]) -> bytes:
-    """What the file says about its program, as JSON; see `read` for what it raises."""
-    with zipfile.ZipFile(io.BytesIO(read_sealed(path, _KIND))) as archive:
-        return archive.read(_ABOUT)
-
-
-def signature_of(about: Mapping[str, Any]) -> Signature:
-    """The signature in what a file says about its program."""
-    return Signature(
-        *(
-            tuple(Tensor(t["name"], tuple(t["shape"]), t["dtype"], t["place"]) for t in about[role])
-            for role in ("inputs", "streamed_inputs", "outputs", "streamed_outputs")
-        )
-    )
+    write_sealed(path, KIND, payload)
 
 
 def _check(program: Program) -> None:
@@ -282,6 +179,8 @@ def _exported(function: Any, *arguments: Any) -> tuple[bytes, Any]:
         blob = bytes(exported.serialize())
     except (NotImplementedError, ValueError) as error:
         raise ExportError(f"JAX cannot export it: {error}") from error
+    if unknown := unknown_calls(operations(exported.mlir_module_serialized), exported.platforms):
+        raise ExportError(f"Programs in files call known functions of linear algebra only. Received: {unknown}.")
     types = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in exported.out_avals]
     return blob, jax.tree.unflatten(exported.out_tree, types)
 
@@ -311,7 +210,7 @@ def _archive(about: Mapping[str, Any], functions: Mapping[str, bytes], weights: 
         def add(name: str, data: bytes) -> None:
             archive.writestr(zipfile.ZipInfo(name), data)  # without the time, so that equal programs give equal files
 
-        add(_ABOUT, json.dumps(about, indent=1).encode())
+        add(ABOUT, json.dumps(about, indent=1).encode())
         for name, blob in functions.items():
             add(name, blob)
         for index, array in weights.items():
@@ -327,27 +226,9 @@ def _struct_text(struct: Any) -> dict[str, Any]:
     return {"shape": list(struct.shape), "dtype": np.dtype(struct.dtype).name}
 
 
-def _struct(text: Mapping[str, Any]) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(tuple(text["shape"]), jax.numpy.dtype(text["dtype"]))
-
-
 def _saved(array: np.ndarray) -> bytes:
     stream = io.BytesIO()
     # Numpy's format has no bfloat16 and the like: their bytes are kept, and the JSON says what they are.
-    np.save(stream, np.asarray(array) if np.asarray(array).dtype.kind != "V" else np.asarray(array).view(np.void))
+    array = np.asarray(array)
+    write_array(stream, array.view(np.void) if array.dtype.kind == "V" else array)
     return stream.getvalue()
-
-
-def _loaded(data: bytes) -> np.ndarray:
-    array: np.ndarray = np.load(io.BytesIO(data), allow_pickle=False)
-    return array
-
-
-def _as(array: np.ndarray, text: Mapping[str, Any]) -> np.ndarray:
-    struct = _struct(text)
-    return array if array.dtype == struct.dtype else array.view(struct.dtype).reshape(struct.shape)
-
-
-def parameters_of(file: ExecutableFile, inputs: Sequence[Any]) -> dict[int, Any]:
-    """The parameters of a program, by index: its weights, and these inputs."""
-    return {**file.weights, **{int(t.place): value for t, value in zip(file.signature.inputs, inputs, strict=True)}}

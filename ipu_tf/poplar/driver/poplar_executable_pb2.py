@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 
-from ipu_tf.device.files.executable_file import Signature, signature_of
+from ipu_tf.device.files.executable_about import Signature, parsed, signature_of
 
 
 @dataclasses.dataclass
@@ -31,5 +30,5 @@ class PoplarExecutableProto:
 
     def ParseFromString(self, serialized: bytes) -> int:  # noqa: N802 - the message's name for it
         """Takes over a description, as `embedded_runtime` finds it in a file; gives its length."""
-        self.embedded_runtime_config = EmbeddedRuntimeConfig(signature_of(json.loads(serialized)))
+        self.embedded_runtime_config = EmbeddedRuntimeConfig(signature_of(parsed(serialized)))
         return len(serialized)

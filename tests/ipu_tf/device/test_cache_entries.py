@@ -220,7 +220,7 @@ def test_any_failure_to_read_is_healed(error: type[Exception], tmp_path: Path, m
 
 
 def test_damaged_and_exchanged_entries(tmp_path: Path) -> None:
-    """`python -m tests.file_fuzz --format cache --cases 1000` does more of these."""
+    """`python -m tests.helpers.file_fuzz --format cache --cases 1000` does more of these."""
     generator = np.random.default_rng(0)
     entries = filled(tmp_path)
     whole = [path.read_bytes() for path in entries]

@@ -22,7 +22,8 @@ import ipu_tf as ipu
 from ipu_tf.device.cache.sealed_file import DamagedFile, ForeignFile, write_sealed
 from ipu_tf.device.files import artifacts, executable_file
 from ipu_tf.device.files.embedded_engine import EmbeddedEngine, NoRow
-from ipu_tf.device.files.executable_file import ExportError, contents, read, write
+from ipu_tf.device.files.executable_file import ExportError, contents, write
+from ipu_tf.device.files.executable_reading import read
 from ipu_tf.device.memory.hidden_state import ITERATION, ITERATION_TYPE
 from ipu_tf.device.program.program import LoopPart, Program, StraightPart
 from tests.helpers.device_counts import device_work

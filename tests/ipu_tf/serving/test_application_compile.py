@@ -11,7 +11,8 @@ import tensorflow as tf
 
 import ipu_tf as ipu
 from ipu_tf.config import DeviceConnectionType
-from ipu_tf.device.files.executable_file import SUFFIX, ExecutableFile, read
+from ipu_tf.device.files.executable_file import SUFFIX
+from ipu_tf.device.files.executable_reading import ExecutableFile, read
 from ipu_tf.emulation import EmulationError
 from ipu_tf.ops.application_compile_op import experimental_application_compile_op
 from ipu_tf.poplar.driver.poplar_executable_pb2 import PoplarExecutableProto

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 import ipu_tf as ipu
 from ipu_tf import serving
-from ipu_tf.device.files.executable_file import read
+from ipu_tf.device.files.executable_reading import read
 from ipu_tf.ops.cross_replica_ops import cross_replica_sum
 from tests.helpers.device_counts import device_work
 from tests.helpers.one_ipu import strategy

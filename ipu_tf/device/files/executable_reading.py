@@ -1,0 +1,134 @@
+"""Reads executable files. What one holds is checked before anything of it is compiled, loaded or run.
+
+The checksum of such a file tells damage, not forgery. A program from elsewhere may compute without end or fill the
+memory, but it calls no native code except known functions of linear algebra, on arrays that fit them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import numpy as np
+from jax import export
+
+from ipu_tf.device.cache.sealed_file import DamagedFile, read_sealed
+from ipu_tf.device.errors import DeviceError
+from ipu_tf.device.files.archive import Archive
+from ipu_tf.device.files.custom_calls import unknown_calls
+from ipu_tf.device.files.executable_about import Signature, function_names, parsed, signature_of, struct_of
+from ipu_tf.device.files.executable_file import ABOUT, KIND
+from ipu_tf.device.files.exported_module import operations
+
+
+class UnsafeProgram(DeviceError, ValueError):
+    """A program in a file asks for what no program has that this project writes."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ExecutableFile:
+    """A program that was read.
+
+    Attributes:
+        name: the program's name.
+        signature: what it takes and gives.
+        weights: values of the parameters that were frozen.
+        parts: the parts, as the file describes them.
+        functions: the function behind each name that a part uses, from `jax.export`.
+        results: slots of the results.
+        aliases: result index -> parameter index, where a result is the new value of a variable.
+        hidden: shape and dtype of each piece of hidden state.
+        checked: the operations that are checked for floating-point exceptions; see `ipu_tf.device.numerics.exceptions`.
+    """
+
+    name: str
+    signature: Signature
+    weights: Mapping[int, np.ndarray]
+    parts: tuple[dict[str, Any], ...]
+    functions: Mapping[str, Any]
+    results: tuple[int, ...]
+    aliases: Mapping[int, int]
+    hidden: Mapping[str, jax.ShapeDtypeStruct]
+    checked: tuple[str, ...]
+
+
+def read(path: str | os.PathLike[str]) -> ExecutableFile:
+    """The program in a file.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ForeignFile: if it is no such file; a popef for instance, which only an IPU can run.
+        DamagedFile: if it is not as it was written.
+        UnsafeProgram: if it calls native functions other than those that this project's programs call.
+    """
+    archive = _opened(path)
+    with _damage_named(path):
+        about = parsed(archive.read(ABOUT))
+        weights = {int(index): archive.array(name) for index, name in about["weights"].items()}
+        weights = {index: _as(array, about["frozen"][str(index)]) for index, array in weights.items()}
+        blobs = {name: archive.read(name) for name in function_names(about)}
+    return ExecutableFile(
+        name=about["name"],
+        signature=signature_of(about),
+        weights=weights,
+        parts=tuple(about["parts"]),
+        functions={name: _function(blob, path) for name, blob in blobs.items()},
+        results=tuple(about["results"]),
+        aliases={int(result): parameter for result, parameter in about["aliases"].items()},
+        hidden={key: struct_of(text) for key, text in about["hidden"].items()},
+        checked=tuple(about["checked"]),
+    )
+
+
+def about_text(path: str | os.PathLike[str]) -> bytes:
+    """What the file says about its program, as JSON; see `read` for what it raises."""
+    return _opened(path).read(ABOUT)
+
+
+def parameters_of(file: ExecutableFile, inputs: Sequence[Any]) -> dict[int, Any]:
+    """The parameters of a program, by index: its weights, and these inputs."""
+    return {**file.weights, **{int(t.place): value for t, value in zip(file.signature.inputs, inputs, strict=True)}}
+
+
+def _opened(path: str | os.PathLike[str]) -> Archive:
+    return Archive(io.BytesIO(read_sealed(path, KIND)), os.fspath(path))
+
+
+@contextmanager
+def _damage_named(path: str | os.PathLike[str]) -> Iterator[None]:
+    try:
+        yield
+    except DamagedFile:
+        raise
+    except Exception as error:  # noqa: BLE001 - parsers raise whatever they stumble over
+        raise DamagedFile(
+            f"'{os.fspath(path)}' is damaged: {type(error).__name__}: {error}. Write it again."
+        ) from error
+
+
+def _function(blob: bytes, path: str | os.PathLike[str]) -> export.Exported:
+    """An exported function, checked for what it would do when it is loaded or run."""
+    with _damage_named(path):
+        exported = export.deserialize(bytearray(blob))
+        unknown = unknown_calls(operations(exported.mlir_module_serialized), exported.platforms)
+        others = (*exported.ordered_effects, *exported.unordered_effects, *exported.disabled_safety_checks)
+    if unknown or others or exported.nr_devices != 1:
+        raise UnsafeProgram(
+            f"'{os.fspath(path)}' is not run: its programs may call known functions of linear algebra on one device, "
+            f"and nothing else. Received: {unknown or [*map(str, others)] or f'{exported.nr_devices} devices'}."
+        )
+    return exported
+
+
+def _as(array: np.ndarray, text: Mapping[str, Any]) -> np.ndarray:
+    struct = struct_of(text)
+    if array.dtype != struct.dtype:
+        array = array.view(struct.dtype)
+    if array.shape != struct.shape:
+        raise ValueError(f"a weight must have the shape {struct.shape}. Received: {array.shape}")
+    return array
