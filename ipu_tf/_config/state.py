@@ -24,6 +24,7 @@ from ipu_tf._config.validation import as_numbers, validate
 from ipu_tf.device.feeds import connection
 from ipu_tf.device.feeds.connection import Connection
 from ipu_tf.device.files import artifacts
+from ipu_tf.device.forks import check_not_forked
 from ipu_tf.device.memory.residency import RESIDENCY
 
 __all__ = [
@@ -145,7 +146,9 @@ def configure(config: ConfigRoot, reset_configuration: bool = True) -> None:
         tf.errors.FailedPreconditionError: if another configuration must not be replaced, or a device asks
             for more IPUs than there are.
         tf.errors.InvalidArgumentError: if `select_ipus` has an id that does not exist.
+        ForkedProcess: in a process that was forked from one where JAX had started.
     """
+    check_not_forked()
     _STATE.configure(config, reset_configuration)
 
 
@@ -193,7 +196,9 @@ def require_device(ordinal: int) -> IPUDevice:
         FlagsError: if TF_POPLAR_FLAGS holds something that it must not.
         tf.errors.FailedPreconditionError: if nothing is configured.
         tf.errors.InvalidArgumentError: if there is no device of that ordinal.
+        ForkedProcess: in a process that was forked from one where JAX had started.
     """
+    check_not_forked()
     on_model = use_ipu_model()
     devices = configured_devices() or (_ONE_IPU if on_model or _STATE.one_ipu_by_default else ())
     if not devices:

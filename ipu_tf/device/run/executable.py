@@ -16,6 +16,7 @@ from ipu_tf.device.counters import COUNTERS
 from ipu_tf.device.feeds import callbacks, connection, queues, synthetic
 from ipu_tf.device.feeds.timeout import next_element
 from ipu_tf.device.files import artifacts
+from ipu_tf.device.forks import check_not_forked
 from ipu_tf.device.memory import hidden_state as hidden
 from ipu_tf.device.memory.host_memory import compiler_options, keep_freed_memory
 from ipu_tf.device.numerics.exceptions import EXCEPTIONS, check_exceptions
@@ -74,7 +75,9 @@ class Executable:
             UnknownQueue: a queue that the program uses was deleted.
             InfeedShared, OutfeedShared: a program with another number of replicas uses such a queue too.
             CompileOnly: the device only compiles.
+            ForkedProcess: the process was forked from one where JAX had started.
         """
+        check_not_forked()
         with self._lock, queues.program_running(), jax.enable_x64(True):
             artifacts.save(self.program, self._saved)
             if not connection.attached():

@@ -62,6 +62,7 @@ def host_op(
         results = tf.numpy_function(call, list(inputs), dtypes, stateful=True, name=name)
     results = list(results) if isinstance(results, (list, tuple)) else [results]
     operation = results[0].op
+    setattr(operation.graph, tf_hooks.RUNS_PROGRAMS, True)
     for result, spec in zip(results, outputs, strict=False):
         result.set_shape(spec.shape)
     return HostOp(operation, results[: len(outputs)])

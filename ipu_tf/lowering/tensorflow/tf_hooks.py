@@ -24,11 +24,14 @@ from tensorflow.python.eager.polymorphic_function import atomic_function as _ato
 from tensorflow.python.ops import control_flow_util as _control_flow_util
 from tensorflow.python.ops import gen_candidate_sampling_ops as _gen_candidate_sampling_ops
 
+from ipu_tf.device.forks import check_not_forked
 from ipu_tf.lowering.tensorflow.tf_private import scope_attribute
 from ipu_tf.lowering.tensorflow.tf_values import current_device
 
 _local = threading.local()
 
+#: An attribute of graphs in which an op runs a program on the device.
+RUNS_PROGRAMS = "_ipu_tf_runs_programs"
 
 #: From a device, an op's type, its inputs and its attributes (names and values in turn) to its outputs.
 RunEagerOp = Callable[[str, str, Sequence[tf.Tensor], Sequence[Any]], Sequence[tf.Tensor] | None]
@@ -146,6 +149,8 @@ def hook_session_runs(rewrite: RewriteRun) -> None:
         if found is not None:
             _check_whole_run(handle is None, "partial_run")
             fetch_list, target_list = found
+        if found is not None or getattr(self.graph, RUNS_PROGRAMS, False):
+            check_not_forked()  # the session's own threads are not there either
         return stock_run(self, handle, list(target_list), list(fetch_list), feed_dict, options, run_metadata)
 
     @functools.wraps(stock_callable)

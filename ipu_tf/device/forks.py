@@ -1,0 +1,51 @@
+"""Refuses to work in a process that was forked from one where JAX runs: its threads are not there, and whoever
+waits for one waits for ever."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from ipu_tf.device.errors import DeviceError
+
+
+class ForkedProcess(DeviceError):
+    """The device was used in a process that was forked from one in which JAX had started its threads.
+
+    Args:
+        process: the id of the process.
+        parent: that of the one it was forked from.
+    """
+
+    def __init__(self, process: int, parent: int) -> None:
+        super().__init__(
+            "The emulated IPU needs threads of JAX and TensorFlow that a forked process does not have; it would hang. "
+            'Start the process with multiprocessing.get_context("spawn") (or "forkserver"), or fork before a device is '
+            f"configured or JAX is used. Received: process {process}, forked from process {parent}, where JAX had "
+            "started."
+        )
+
+
+_parent: int | None = None
+"""The process this one was forked from, if JAX had started there."""
+
+
+def check_not_forked() -> None:
+    """Checks that the threads that the device needs can be there.
+
+    Raises:
+        ForkedProcess: in a process that was forked after JAX had started.
+    """
+    if _parent is not None:
+        raise ForkedProcess(os.getpid(), _parent)
+
+
+def _note_fork() -> None:
+    global _parent
+    if _parent is None and "jax" in sys.modules:
+        from ipu_tf.device.feeds.jax_effects import backends_started  # importing ipu_tf alone does not import JAX
+
+        _parent = os.getppid() if backends_started() else None
+
+
+os.register_at_fork(after_in_child=_note_fork)
