@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ipu_tf._compat.aliases import install_aliases
 from ipu_tf._compat.import_hooks import after_import
-from ipu_tf.device import forks as _forks  # noqa: F401 - it hears of forks from now on
+from ipu_tf.device.run import forks as _forks  # noqa: F401 - it hears of forks from now on
 
 if TYPE_CHECKING:
     from ipu_tf import (

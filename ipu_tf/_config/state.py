@@ -24,8 +24,8 @@ from ipu_tf._config.validation import as_numbers, validate
 from ipu_tf.device.feeds import connection
 from ipu_tf.device.feeds.connection import Connection
 from ipu_tf.device.files import artifacts
-from ipu_tf.device.forks import check_not_forked
 from ipu_tf.device.memory.residency import RESIDENCY
+from ipu_tf.device.run.forks import check_not_forked
 
 __all__ = [
     "ConfiguredSystem",

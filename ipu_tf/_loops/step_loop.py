@@ -96,7 +96,7 @@ class StepLoop:
         self._structure = function.structured_outputs
         self._leaves = tf.nest.flatten(self._structure)
         self._lowered = lower(function)
-        tf_private.forget_custom_gradients(function.graph)
+        tf_private.forget_custom_gradients(function.graph.as_graph_def())
         number = next(_numbers)
         self._infeed = f"step_infeed_{number}"
         self._outfeed = Outfeed(f"step_outfeed_{number}", last_only=not all_rows)

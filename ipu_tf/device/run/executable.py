@@ -16,14 +16,15 @@ from ipu_tf.device.counters import COUNTERS
 from ipu_tf.device.feeds import callbacks, connection, queues, synthetic
 from ipu_tf.device.feeds.timeout import next_element
 from ipu_tf.device.files import artifacts
-from ipu_tf.device.forks import check_not_forked
 from ipu_tf.device.memory import hidden_state as hidden
 from ipu_tf.device.memory.host_memory import compiler_options, keep_freed_memory
+from ipu_tf.device.memory.memory_maps import make_room
 from ipu_tf.device.numerics.exceptions import EXCEPTIONS, check_exceptions
 from ipu_tf.device.program.program import Arrays, Hidden, Program, StraightPart
 from ipu_tf.device.program.replicas import Replicas, replicas
 from ipu_tf.device.program.slots import Slots
 from ipu_tf.device.run import pre_compile
+from ipu_tf.device.run.forks import check_not_forked
 from ipu_tf.device.run.loop_run import LoopRun
 from ipu_tf.device.run.pipeline_engine import PipelineRun
 from ipu_tf.device.run.pipeline_placement import parameter_homes, stage_places, together
@@ -55,6 +56,7 @@ class Executable:
 
     def __init__(self, program: Program, ordinal: int = 0) -> None:
         keep_freed_memory()
+        make_room()
         self.program = program
         self.ordinal = ordinal
         self.replicas: Replicas = replicas(program.replicas, together=program.uses_callbacks)

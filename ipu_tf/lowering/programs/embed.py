@@ -101,7 +101,9 @@ class GraphProgram:
         targets = {tensor.op.name for tensor in graph.outputs} | {op.name for op in graph.control_outputs}
         given = {tensor.op.name for tensor in [*self._inputs, *self._handles]}
         only_used = tf_private.runs_only_what_is_used(graph)
-        self._graph_def = pruned(graph.as_graph_def(), targets, given, only_used)
+        graph_def = graph.as_graph_def()
+        tf_private.forget_custom_gradients(graph_def)
+        self._graph_def = pruned(graph_def, targets, given, only_used)
         tf_private.define_functions(self, self._graph_def.library.function)
         self.outputs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in graph.outputs]
         self._shards = shard_count_of(graph)

@@ -24,7 +24,7 @@ from tensorflow.python.eager.polymorphic_function import atomic_function as _ato
 from tensorflow.python.ops import control_flow_util as _control_flow_util
 from tensorflow.python.ops import gen_candidate_sampling_ops as _gen_candidate_sampling_ops
 
-from ipu_tf.device.forks import check_not_forked
+from ipu_tf.device.run.forks import check_not_forked
 from ipu_tf.lowering.tensorflow.tf_private import scope_attribute
 from ipu_tf.lowering.tensorflow.tf_values import current_device
 

@@ -233,16 +233,20 @@ def gradient_function(operation: tf.Operation) -> Callable[..., Any] | None:
         return None
 
 
-def forget_custom_gradients(graph: Any) -> None:
+def forget_custom_gradients(graph_def: tf.compat.v1.GraphDef) -> None:
     """Forgets how `tf.custom_gradient` differentiates ops of a graph that nobody is going to differentiate any more.
 
-    TensorFlow's registry keeps that for ever, and with it the graph and the variables that it uses.
+    TensorFlow's registry keeps that for ever, and with it the graph, the graphs around it, and all that they use.
+
+    Args:
+        graph_def: of that graph, with the functions that it calls: bodies of loops, branches.
     """
     registered = _ops.gradient_registry._registry
-    for operation in graph.get_operations():
-        name = operation.node_def.attr["_gradient_op_type"].s.decode() if operation.type == "IdentityN" else ""
-        if name.startswith("CustomGradient-"):
-            registered.pop(name, None)
+    for nodes in (graph_def.node, *(function.node_def for function in graph_def.library.function)):
+        for node in nodes:
+            name = node.attr["_gradient_op_type"].s.decode() if node.op == "IdentityN" else ""
+            if name.startswith("CustomGradient-"):
+                registered.pop(name, None)
 
 
 def set_gradient_function(operation: tf.Operation, function: Callable[..., Any]) -> None:

@@ -1,4 +1,4 @@
-"""A process that was forked from one where the device runs is told so, instead of waiting for threads it has not got."""
+"""A process that was forked from one where the device runs is refused: it has none of the threads it would wait for."""
 
 from __future__ import annotations
 

@@ -1,0 +1,86 @@
+"""Keeps the process clear of the system's limit on memory mappings.
+
+XLA maps the code of each compiled function by itself, in up to a hundred pieces of three mappings each. Linux gives a
+process 65,530 mappings (`vm.max_map_count`); where one more is refused, memory cannot be had, threads cannot start,
+and a C++ exception ends in a segmentation fault of the unwinder.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+import warnings
+from pathlib import Path
+
+from ipu_tf.device.errors import DeviceError
+
+_MAPS = Path("/proc/self/maps")
+_LIMIT = Path("/proc/sys/vm/max_map_count")
+_COLLECT, _REFUSE = 0.5, 0.9
+"""Parts of the limit: from the first on, garbage is collected; from the second on, programs are refused."""
+_OF_A_PROGRAM = 1000
+"""About the most mappings that a program has."""
+
+_ADVICE = (
+    "Delete models, graphs and functions that are not used any more, or raise the limit "
+    "(sysctl -w vm.max_map_count=262144)."
+)
+
+_lock = threading.Lock()
+_left = 0
+"""How many more programs may be made before mappings are counted again."""
+_told = False
+
+
+class TooManyMappings(DeviceError):
+    """The process has nearly as many memory mappings as the system allows.
+
+    Args:
+        mappings: how many it has.
+        limit: how many it may have.
+    """
+
+    def __init__(self, mappings: int, limit: int) -> None:
+        super().__init__(
+            "The process has nearly as many memory mappings as the system allows, and would die at the limit: each "
+            f"compiled program needs some. {_ADVICE} Received: {mappings} mappings, of {limit}."
+        )
+
+
+def make_room() -> None:
+    """Sees to it that the process has mappings left for one more program.
+
+    Programs that nobody refers to any more are collected where it has used half of what it may; the first time that
+    does not help, a warning says so.
+
+    Raises:
+        TooManyMappings: where they are nearly used up.
+    """
+    global _left, _told
+    with _lock:
+        _left -= 1
+        if _left >= 0 or not (limit := _limit()):
+            return
+        used = _used()
+        if used > _COLLECT * limit:
+            gc.collect()
+            used = _used()
+        if used > _REFUSE * limit:
+            raise TooManyMappings(used, limit)
+        if used > _COLLECT * limit and not _told:
+            _told = True
+            warnings.warn(f"Compiled programs use {used} of the {limit} memory mappings. {_ADVICE}", stacklevel=2)
+        _left = max(0, int(_REFUSE * limit - used) // _OF_A_PROGRAM // 4)
+
+
+def _used() -> int:
+    with _MAPS.open("rb") as lines:
+        return sum(1 for _ in lines)
+
+
+def _limit() -> int:
+    """The system's limit; 0 where there is none, as on other systems than Linux."""
+    try:
+        return int(_LIMIT.read_text())
+    except OSError:
+        return 0
