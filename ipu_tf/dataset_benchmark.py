@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from ipu_tf._config.ignored_arguments import record_ignored
 from ipu_tf._data.dataset_reading import Elements, check_dataset, read_dataset
+from ipu_tf.counts import checked_integer
 from ipu_tf.ipu_infeed_queue import IPUInfeedQueue
 from ipu_tf.lowering.tensorflow.host_op import HostOp
 
@@ -53,7 +54,7 @@ def dataset_benchmark(
         [24, 24]
     """
     for name, number in (("number_of_epochs", number_of_epochs), ("elements_per_epochs", elements_per_epochs)):
-        if number < 1:
+        if checked_integer(name, number) < 1:
             raise ValueError(f"Expected `{name}` to be at least 1. Received: {number}.")
     check_dataset(dataset)
     record_ignored("dataset_benchmark.apply_debug_options", None if apply_debug_options else False)

@@ -15,6 +15,7 @@ import tensorflow as tf
 from ipu_tf._config.ignored_arguments import record_ignored
 from ipu_tf._data.array_files import read_arrays, write_arrays
 from ipu_tf._data.dataset_reading import Elements, check_dataset, read_dataset
+from ipu_tf.counts import checked_integer
 from ipu_tf.emulation import EmulationError
 from ipu_tf.lowering.tensorflow import tf_values
 from ipu_tf.lowering.tensorflow.host_op import HostOp, host_op
@@ -40,7 +41,7 @@ def dataset_extractor(
         TypeError: if `dataset` is none.
         tf.errors.OutOfRangeError: when it runs, if the dataset has too few elements.
     """
-    if num_elements < 1:
+    if checked_integer("num_elements", num_elements) < 1:
         raise ValueError(f"Expected `num_elements` to be at least 1. Received: {num_elements}.")
     check_dataset(dataset)
 

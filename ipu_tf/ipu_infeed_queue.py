@@ -16,8 +16,9 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_tf._config.flags import flags
+from ipu_tf._data.dataset_reading import check_dataset
 from ipu_tf._tracing.element_arguments import body_arguments
-from ipu_tf._tracing.queue_arguments import checked_ordinal
+from ipu_tf._tracing.queue_arguments import checked_ordinal, checked_prefetch_depth
 from ipu_tf.device.errors import DeviceError
 from ipu_tf.device.feeds import queues
 from ipu_tf.device.feeds.infeed import Infeed
@@ -47,6 +48,7 @@ class IPUInfeedQueue:
         **kwargs: accepted for compatibility with other releases, ignored.
 
     Raises:
+        TypeError: for anything but a dataset, or a prefetch depth that is no whole number.
         ValueError: for a shape that is not fully defined, nested elements, a bad ordinal or a bad prefetch depth.
         tf.errors.OpError: in eager mode, as `initializer`.
 
@@ -65,8 +67,9 @@ class IPUInfeedQueue:
         optimise_latency: bool = False,
         **kwargs: Any,
     ) -> None:
+        check_dataset(dataset)
         _check_structure(dataset)
-        _check_depth(3 if prefetch_depth is None else prefetch_depth)
+        checked_prefetch_depth(3 if prefetch_depth is None else prefetch_depth)
         self._device_ordinal = checked_ordinal(device_ordinal)
         self._dataset = dataset
         self._structure = dataset.element_spec
@@ -215,10 +218,3 @@ def _check_structure(dataset: tf.data.Dataset) -> None:
     top = dataset.element_spec
     if isinstance(top, (list, tuple)) and any(isinstance(inner, (list, tuple)) for inner in top):
         raise ValueError("Nested list/tuple input shapes are not supported")
-
-
-def _check_depth(depth: int) -> None:
-    if depth <= 0:
-        raise ValueError(f"prefetch_depth must be greater than zero, but it is {depth}")
-    if depth > 255:
-        raise ValueError(f"prefetch_depth must be less than 256, but it is {depth}")

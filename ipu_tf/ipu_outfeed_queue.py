@@ -15,7 +15,7 @@ import tensorflow as tf
 from ipu_tf._config.flags import flags
 from ipu_tf._config.state import configured_devices, on_reset
 from ipu_tf._tracing.deferred_errors import defer
-from ipu_tf._tracing.queue_arguments import checked_ordinal
+from ipu_tf._tracing.queue_arguments import checked_buffer_depth, checked_ordinal
 from ipu_tf.device.feeds import queues
 from ipu_tf.device.feeds.outfeed import Outfeed
 from ipu_tf.device.feeds.synthetic import Category
@@ -63,8 +63,7 @@ class IPUOutfeedQueue:
                 f"Expected `outfeed_mode` value to be of `ipu_outfeed_queue.IPUOutfeedMode` type, but is "
                 f"{outfeed_mode}."
             )
-        if buffer_depth < 1:
-            raise ValueError("Outfeed buffer depth cannot be less than 1")
+        checked_buffer_depth(buffer_depth)
         self._mode = outfeed_mode or IPUOutfeedMode.ALL
         self._device_ordinal = checked_ordinal(device_ordinal)
         self._id = f"outfeed_{next(_numbers)}"

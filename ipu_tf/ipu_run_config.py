@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, NamedTuple
 
+from ipu_tf._tracing.queue_arguments import checked_prefetch_depth
 from ipu_tf.config import IPUConfig
+from ipu_tf.counts import checked_count, checked_integer
 from ipu_tf.emulation import EmulationError
 from ipu_tf.tf_estimator import run_config
 
@@ -52,8 +54,13 @@ class IPURunConfig(_Fields):
         ordinal: int = 0,
         prefetch_depth: int | None = None,
     ) -> IPURunConfig:
-        if iterations_per_loop < 1:
+        if checked_integer("iterations_per_loop", iterations_per_loop) < 1:
             raise ValueError(f"iterations_per_loop must be at least 1. Received: {iterations_per_loop}.")
+        num_replicas = checked_count("num_replicas", num_replicas)
+        num_shards = checked_count("num_shards", num_shards)
+        ordinal = checked_count("ordinal", ordinal, least=0)
+        if prefetch_depth is not None:
+            checked_prefetch_depth(prefetch_depth)
         wanted = num_replicas * num_shards
         if wanted > 1 and ipu_options is None:
             raise ValueError("IPU configuration requires more than one device, but `ipu_options` is None")

@@ -16,6 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_tf._tracing.element_arguments import body_arguments
+from ipu_tf.counts import checked_iterations
 from ipu_tf.ipu_infeed_queue import IPUInfeedQueue
 
 
@@ -35,16 +36,21 @@ def while_loop(
             shapes and dtypes), then any operations that have to run in each iteration.
         inputs: the loop's initial values: a list, one tensor, or None for none.
         infeed_queue: feeds one element to each iteration.
-        maximum_iterations: an upper bound on the iterations, an int or an int32 scalar tensor.
+        maximum_iterations: an upper bound on the iterations, an int or an int32 scalar tensor, at least 0; None for
+            none.
         use_while_v1: accepted for compatibility; there is one kind of loop here.
 
     Returns:
         The final values: an operation if there are none, the value itself if there is one, else a list.
 
     Raises:
-        TypeError: if `body` or `condition` cannot be called so, or `body` changes a dtype.
-        ValueError: if `body` returns operations before tensors.
+        TypeError: if `body` or `condition` cannot be called so, or `body` changes a dtype; for a number of iterations
+            that is no whole number, or a tensor of more than 32 bits.
+        ValueError: if `body` returns operations before tensors; for a negative number of iterations, or one beyond
+            32 bits.
     """
+    if maximum_iterations is not None:
+        maximum_iterations = checked_iterations("maximum_iterations", maximum_iterations)
     values = [tf.convert_to_tensor(value) for value in _as_list(inputs)]
     _check_arguments("body", body, values, infeed_queue)
     _check_arguments("condition", condition, values, infeed_queue)
@@ -85,7 +91,8 @@ def repeat(
     """Runs `body` on the device `n` times; with `n` = 0 the values come back as they were.
 
     Args:
-        n: the number of iterations, an int or an int32 scalar tensor. Compile time does not depend on it.
+        n: the number of iterations, an int or an int32 scalar tensor, at least 0; a tensor whose value is only known
+            at run time and is negative counts as 0. Compile time does not depend on it.
         body: as for `while_loop`.
         inputs: as for `while_loop`.
         infeed_queue: as for `while_loop`.
@@ -95,8 +102,7 @@ def repeat(
         As `while_loop`.
 
     Raises:
-        TypeError: if `body` cannot be called so, or changes a dtype.
-        ValueError: if `body` returns operations before tensors.
+        TypeError, ValueError: as `while_loop`; None is refused as well, for `repeat` has no other way to end.
 
     Example:
         >>> import tensorflow as tf
@@ -112,7 +118,8 @@ def repeat(
         >>> float(ipu.ipu_strategy.IPUStrategy().run(program, [tf.constant(1.0)]))
         8.0
     """
-    return while_loop(lambda *_: True, body, inputs, infeed_queue, n, use_while_v1)
+    iterations = checked_iterations("n", n)
+    return while_loop(lambda *_: True, body, inputs, infeed_queue, iterations, use_while_v1)
 
 
 def _as_list(values: Any) -> list[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from ipu_tf.counts import checked_count
 from ipu_tf.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu_tf.tf_estimator.model_fn import ModeKeys
 from ipu_tf.tf_estimator.spec_checks import checked_hooks
@@ -69,6 +70,7 @@ class IPUPipelineEstimatorSpec(_SpecFields):
             raise ValueError("`IPUPipelineEstimatorSpec` must contain `eval_metrics_fn` when evaluating")
         if not gradient_accumulation_count:
             raise ValueError("`IPUPipelineEstimatorSpec` must contain `gradient_accumulation_count`")
+        checked_count("gradient_accumulation_count", gradient_accumulation_count)
         if "accumulate_outfeed" in pipeline_op_kwargs:
             raise ValueError(
                 "The `accumulate_outfeed` pipeline keyword argument cannot be passed to the `IPUPipelineEstimatorSpec`."

@@ -14,6 +14,7 @@ from ipu_tf.device.feeds import synthetic
 from ipu_tf.device.feeds.infeed import Infeed
 from ipu_tf.device.feeds.timeout import Reading, waiting, watched
 from ipu_tf.device.program.program import Types
+from ipu_tf.feature_names import feature_names
 from ipu_tf.lowering.programs.host_errors import as_promised
 
 Arrays = tuple[np.ndarray, ...]
@@ -90,7 +91,8 @@ class LoopFeed(abc.ABC):
         """The arrays of an element."""
 
     def _new_infeed(self, name: str) -> Infeed:
-        return Infeed(name, self._types_of(self.spec()), watched(self._name, self._elements))
+        spec = self.spec()
+        return Infeed(name, self._types_of(spec), watched(self._name, self._elements), feature_names(spec))
 
     def _next(self) -> Any:
         """The next element."""

@@ -11,6 +11,8 @@ import tensorflow as tf
 from ipu_tf._loops.tensor_feed import Feed
 from ipu_tf.device.feeds.infeed import Infeed
 from ipu_tf.device.feeds.row_infeed import RowInfeed, RowOrder, batch_of
+from ipu_tf.device.number_range import check_numbers
+from ipu_tf.feature_names import feature_names
 from ipu_tf.lowering.tensorflow import tf_values
 
 
@@ -24,6 +26,9 @@ class RowFeed(Feed):
             before rows are read.
         batch: rows of a batch; at most `samples`.
         on_cast: told of each 64-bit dtype, which becomes a 32-bit one.
+
+    Raises:
+        NumberOutOfRange: for a number of 64 bits that has no place in 32.
 
     >>> feed = RowFeed((np.float32([[1], [2], [3]]), np.int32([7, 8, 9])), [np.array([2, 0])], batch=1)
     >>> [(x.tolist(), y.tolist()) for x, y in feed]
@@ -40,9 +45,9 @@ class RowFeed(Feed):
         super().__init__(iter(()), on_cast)
         self._indices = indices
         self._spec = tf.nest.map_structure(lambda array: self._batch_spec(array, batch), arrays)
-        types = iter(self._types_of(self._spec))
+        types, names = iter(self._types_of(self._spec)), iter(feature_names(self._spec))
         self._arrays = tf.nest.map_structure(
-            lambda array: None if array is None else np.asarray(array, next(types).dtype), arrays
+            lambda array: None if array is None else _narrowed(array, np.dtype(next(types).dtype), next(names)), arrays
         )
         self._order = RowOrder(self._blocks(), batch)
 
@@ -77,3 +82,9 @@ class RowFeed(Feed):
             return iter(self._indices)
         with tf_values.eager_mode():
             return tf_values.stock_iterator(self._indices, tuned=False)
+
+
+def _narrowed(array: Any, dtype: np.dtype, name: str) -> np.ndarray:
+    """An array in the dtype that the device is fed. It is checked here once, not with every batch."""
+    check_numbers(np.asarray(array), dtype, f"Feature {name}")
+    return np.asarray(array, dtype)

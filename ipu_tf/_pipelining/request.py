@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from ipu_tf._config.state import current_config
+from ipu_tf.counts import INT32_MAX, checked_integer, checked_iterations
 from ipu_tf.device.schedule.pipeline_shape import PipelineShape
 from ipu_tf.device.schedule.schedule_rules import MicroBatchCountError, check_micro_batches, overlap_length
 from ipu_tf.device.schedule.timetable import Schedule
@@ -98,22 +98,26 @@ class PipelineRequest:
             raise tf.errors.FailedPreconditionError(None, None, str(error)) from None
 
 
-def checked_count(count: Any) -> Any:
+def checked_micro_batches(count: Any) -> Any:
     """The number of micro-batches: an int where it is constant, else an `int32[]` tensor.
 
     Raises:
+        TypeError: for one that is no whole number.
         ValueError: if there is none, or one that is out of range.
     """
     if count is None:
         raise ValueError("gradient_accumulation_count must be specified.")
     if isinstance(count, tf.Tensor):
         constant = tf.get_static_value(count)
-        return int(constant) if constant is not None else tf.cast(count, tf.int32)
-    if count < 0:
-        raise ValueError("gradient_accumulation_count must be >= 0.")
-    if count > np.iinfo(np.int32).max:
-        raise ValueError("gradient_accumulation_count must be < max int32.")
-    return int(count)
+        if constant is None:
+            return checked_iterations("gradient_accumulation_count", count)
+        count = constant
+    number = checked_integer("gradient_accumulation_count", count)
+    if number < 0:
+        raise ValueError(f"gradient_accumulation_count must be >= 0. Received: {number}.")
+    if number > INT32_MAX:
+        raise ValueError(f"gradient_accumulation_count must be < max int32. Received: {number}.")
+    return number
 
 
 def stage_options(options: Any, stages: int, name: str) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_tf.counts import checked_count, checked_iterations
 from ipu_tf.gradient_accumulation import GradientAccumulationReductionMethod as Reduction
 from ipu_tf.lowering.stablehlo.hidden_state import ACCUMULATE, UPDATE_DUE
 from ipu_tf.lowering.tensorflow.markers import marker
@@ -95,5 +96,5 @@ def _counted(count: Count) -> tuple[list[tf.Tensor], dict[str, int]]:
     """A number of iterations as a marker's inputs and attributes."""
     constant = tf.get_static_value(count) if isinstance(count, tf.Tensor) else count
     if constant is not None:
-        return [], {"count": int(constant)}
-    return [tf.cast(count, tf.int32)], {}
+        return [], {"count": checked_count("gradient_accumulation_count", constant, least=0)}
+    return [checked_iterations("gradient_accumulation_count", count)], {}

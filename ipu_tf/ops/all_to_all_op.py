@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_tf.counts import checked_count
 from ipu_tf.lowering.tensorflow.markers import marker
 
 __all__ = ["all_gather", "all_to_all"]
@@ -29,6 +30,7 @@ def all_to_all(
         ValueError: if the replicas do not divide the split dimension; when the program is built, if
             `replication_factor` is not the number of replicas.
     """
+    replication_factor = checked_count("replication_factor", replication_factor)
 
     @tf.custom_gradient
     def exchanged(value: tf.Tensor) -> Any:
@@ -57,6 +59,7 @@ def all_gather(x: Any, replication_factor: int, name: str | None = None) -> Any:
     Raises:
         ValueError: when the program is built, if `replication_factor` is not the number of replicas.
     """
+    replication_factor = checked_count("replication_factor", replication_factor)
 
     @tf.custom_gradient
     def gathered(*values: tf.Tensor) -> Any:

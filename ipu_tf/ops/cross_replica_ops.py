@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_tf.counts import checked_integer
 from ipu_tf.lowering.stablehlo.replica_identity import ASSUME_EQUAL
 from ipu_tf.lowering.tensorflow import tf_private
 from ipu_tf.lowering.tensorflow.markers import marker
@@ -93,6 +94,6 @@ def _all_reduce(value: tf.Tensor, operation: str, group: int | None) -> tf.Tenso
 
 
 def _checked_group(size: int | None) -> int | None:
-    if size is not None and size < 0:
+    if size is not None and checked_integer("replica_group_size", size) < 0:
         raise ValueError(f"`replica_group_size` must be positive, or None or 0 for all replicas. Received: {size}.")
-    return size or None
+    return None if size is None else int(size) or None

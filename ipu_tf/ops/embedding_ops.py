@@ -14,6 +14,7 @@ from ipu_tf._ops.host_embedding import (
     HostEmbeddingSGDGAOptimizerSpec,
     create_host_embedding,
 )
+from ipu_tf.counts import checked_integer
 
 __all__ = [
     "HostEmbedding",
@@ -50,7 +51,7 @@ def embedding_lookup(
         >>> embedding_lookup(tf.constant([[1.0], [2.0], [3.0]]), tf.constant([2, 0])).numpy().tolist()
         [[3.0], [1.0]]
     """
-    factor = int(serialization_factor)
+    factor = checked_integer("serialization_factor", serialization_factor)
     if factor < 1:
         raise ValueError(f"serialization_factor has to be at least 1, but was {factor}.")
     record_ignored("embedding_lookup.indices_are_sorted", indices_are_sorted or None)

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from ipu_tf._config.ignored_arguments import record_ignored
 from ipu_tf._training.accumulation import iterations_to_update
+from ipu_tf.counts import checked_count
 from ipu_tf.lowering.stablehlo.hidden_state import FIFO, ITERATION_COUNTER
 from ipu_tf.lowering.tensorflow import tf_values
 from ipu_tf.lowering.tensorflow.host_calls import print_marker
@@ -55,8 +56,7 @@ def fifo(x: Any, depth: int, offload: bool = False, name: str | None = None) -> 
     Raises:
         ValueError: for a depth below 1.
     """
-    if depth < 1:
-        raise ValueError(f"`depth` must be at least 1. Received: {depth}.")
+    depth = checked_count("depth", depth)
     record_ignored("fifo.offload", offload or None, "the emulated device has one memory")
     x = tf.convert_to_tensor(x)
     with tf.name_scope(name or "fifo"):

@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_tf.counts import checked_integer
 from ipu_tf.emulation import record_ignored
 
 _DIMENSIONS = ("a_columns", "a_rows_b_columns", "b_rows")
@@ -41,7 +42,11 @@ def serialized_matmul(
         >>> serialized_matmul([[1.0, 2.0]], [[3.0], [4.0]], 2, "a_rows_b_columns").numpy().tolist()
         [[11.0]]
     """
-    a, b, factor = tf.convert_to_tensor(a), tf.convert_to_tensor(b), int(serialization_factor)
+    a, b, factor = (
+        tf.convert_to_tensor(a),
+        tf.convert_to_tensor(b),
+        checked_integer("serialization_factor", serialization_factor),
+    )
     if factor < 1:
         raise ValueError(f"serialization_factor has to be at least 1, but was {factor}.")
     for label, tensor in (("a", a), ("b", b)):

@@ -10,9 +10,10 @@ import tensorflow as tf
 
 from ipu_tf._pipelining.optimizer_output import OptimizerFunctionOutput
 from ipu_tf._pipelining.program import pipeline_loop
-from ipu_tf._pipelining.request import PipelineRequest, Stage, checked_count, stage_options
+from ipu_tf._pipelining.request import PipelineRequest, Stage, checked_micro_batches, stage_options
 from ipu_tf._pipelining.stage_seams import checkpoint
 from ipu_tf._tracing.deferred_errors import defer
+from ipu_tf.counts import checked_count
 from ipu_tf.emulation import record_ignored
 from ipu_tf.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu_tf.ipu_infeed_queue import IPUInfeedQueue
@@ -120,7 +121,7 @@ def pipeline(
         tf.errors.FailedPreconditionError: when the program runs, for a number of micro-batches that the schedule cannot
             run.
     """
-    count = checked_count(gradient_accumulation_count)
+    count = checked_micro_batches(gradient_accumulation_count)
     if replicated_optimizer_state_sharding and offload_weight_update_variables is False:
         raise ValueError(
             "To use replicated_optimizer_state_sharding, optimizer state must be offloaded by using "
@@ -130,12 +131,14 @@ def pipeline(
         reduction_method = GradientAccumulationReductionMethod.parse(reduction_method)
     if continuous_weight_updates:
         raise NotImplementedError("Continuous weight updates are currently not supported.")
+    repeat_count = checked_count("repeat_count", repeat_count, least=0)
+    batch_serialization_iterations = checked_count("batch_serialization_iterations", batch_serialization_iterations)
     serialized = batch_serialization_iterations > 1
     sequential = PipelineSchedule.Sequential if serialized else PipelineSchedule.Grouped
     request = PipelineRequest(
         stages=computational_stages,
         count=count,
-        repeat_count=int(repeat_count),
+        repeat_count=repeat_count,
         serialization=batch_serialization_iterations,
         inputs=_tensors(inputs),
         infeed_queue=infeed_queue,

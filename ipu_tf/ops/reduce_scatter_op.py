@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_tf.counts import checked_count
 from ipu_tf.device.program.collectives import OPERATIONS
 from ipu_tf.lowering.tensorflow.markers import marker
 
@@ -31,6 +32,7 @@ def reduce_scatter(x: Any, replication_factor: int, op: str = "COLLECTIVE_OP_ADD
         ValueError: for an unknown `op`, a tensor that is not of rank 1; when the program is built, if
             `replication_factor` is not the number of replicas.
     """
+    replication_factor = checked_count("replication_factor", replication_factor)
     tensors = (
         [tf.convert_to_tensor(value) for value in x] if isinstance(x, (list, tuple)) else [tf.convert_to_tensor(x)]
     )

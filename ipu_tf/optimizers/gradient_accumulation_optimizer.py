@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_tf._training.accumulation import accumulated, on_update
+from ipu_tf.counts import checked_integer
 from ipu_tf.emulation import record_ignored
 from ipu_tf.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu_tf.lowering.tensorflow import tf_values
@@ -158,7 +159,7 @@ class CrossReplicaGradientAccumulationOptimizer(GradientAccumulationOptimizer):
 
 
 def _check(num_mini_batches: int | tf.Tensor, offload: bool | None, sharded: bool) -> None:
-    if not isinstance(num_mini_batches, tf.Tensor) and num_mini_batches < 1:
+    if not isinstance(num_mini_batches, tf.Tensor) and checked_integer("num_mini_batches", num_mini_batches) < 1:
         raise ValueError("num_mini_batches must be a positive number.")
     if sharded and offload is False:
         raise ValueError(

@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_tf._strategy.hooks import own_graph
+from ipu_tf.counts import checked_integer
 from ipu_tf.emulation import EmulationError
 from ipu_tf.lowering.tensorflow import tf_private
 from ipu_tf.tf_estimator.built_model import BuiltModel
@@ -311,5 +312,5 @@ def _with_model_dir(config: RunConfig, model_dir: str | os.PathLike[str] | None)
 
 
 def _check_steps(steps: int | None, name: str) -> None:
-    if steps is not None and steps <= 0:
+    if steps is not None and checked_integer(name, steps) <= 0:
         raise ValueError(f"Must specify {name} > 0, given: {steps}")

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ipu_tf.counts import checked_count, optional_count
 from keras_ipu.training.common.data_rules import checked_data, checked_steps, checked_steps_per_execution
 
 _log = logging.getLogger("ipu_tf")
@@ -76,9 +77,10 @@ class IPUDataHandler:
         steps_per_execution: Any = None,
         replication_factor: int | None = 1,
     ) -> None:
-        self._epochs = range(initial_epoch, epochs)
-        self._wanted = steps_per_epoch
-        self._steps_per_execution = 1 if steps_per_execution is None else int(steps_per_execution)
+        batch_size = optional_count("batch_size", batch_size)
+        self._epochs = range(checked_count("initial_epoch", initial_epoch, 0), checked_count("epochs", epochs, 0))
+        self._wanted = steps_per_epoch = optional_count("steps_per_epoch", steps_per_epoch)
+        self._steps_per_execution = optional_count("steps_per_execution", steps_per_execution) or 1
         self._insufficient_data = False
         self._inferred_steps: int | None = None
         self._replication_factor: int | None = None
@@ -124,7 +126,7 @@ class IPUDataHandler:
         Raises:
             ValueError: for fewer batches than replicas, or steps of executions that do not divide those of an epoch.
         """
-        self._replication_factor = value
+        self._replication_factor = value = checked_count("replication_factor", value)
         self._inferred_steps = checked_steps(self._adapter, self._wanted, value)
         self._steps_per_execution = checked_steps_per_execution(self._inferred_steps, self._steps_per_execution, value)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 
+from ipu_tf.counts import checked_integer
 from ipu_tf.emulation import record_ignored
 from keras_ipu.optimizers.gradient_reduction import accumulated, reduction_named
 from keras_ipu.optimizers.handing_down import apply_when
@@ -42,7 +43,7 @@ class GradientAccumulationOptimizer(IpuOptimizer):
 
     def __new__(cls, opt: Any, num_mini_batches: int, *args: Any, **kwargs: Any) -> Any:
         """`opt` itself if there is nothing to accumulate."""
-        return opt if num_mini_batches == 1 else super().__new__(cls)
+        return opt if checked_integer("num_mini_batches", num_mini_batches) == 1 else super().__new__(cls)
 
     def __init__(
         self,
@@ -54,7 +55,7 @@ class GradientAccumulationOptimizer(IpuOptimizer):
         reduction_method: Any = "SUM",
         name: str = "GradientAccumulationOptimizer",
     ) -> None:
-        if num_mini_batches < 1:
+        if checked_integer("num_mini_batches", num_mini_batches) < 1:
             raise ValueError("num_mini_batches must be >= 1")
         offload, sharding = _state(offload_weight_update_variables), _state(replicated_optimizer_state_sharding)
         if sharding and offload is False:

@@ -6,6 +6,8 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from ipu_tf.counts import as_integer
+
 _REDUCTIONS = ("SUM", "MEAN", "RUNNING_MEAN")
 _AUTOMATIC_PIPELINING = (
     "computational_stages",
@@ -37,11 +39,12 @@ def checked_steps(steps: Any) -> int | None:
     """
     if steps is None:
         return None
-    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
+    number = as_integer(steps)
+    if number is None or number < 1:
         raise ValueError(
             f"Expected `gradient_accumulation_steps_per_replica` to be a positive integer, but got {steps} instead."
         )
-    return steps
+    return number
 
 
 def checked_reduction(method: Any) -> str:

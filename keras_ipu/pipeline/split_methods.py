@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ipu_tf.counts import checked_count
 from ipu_tf.pipeline import split_text
 from keras_ipu.pipeline import assignment_rules
 from keras_ipu.pipeline.plan_builder import build_plan
@@ -47,6 +48,8 @@ class SplitMethods:
             model.split_into_pipeline_stages(4)
             model.split_into_pipeline_stages(4, [0, None, None, None, 3, 3])
         """
+        num_stages = checked_count("num_stages", num_stages)
+        micro_batch_size = checked_count("micro_batch_size", micro_batch_size)
         one_stage_plan(self)
         assignments = _wanted(self, pipeline_stage_assignment)
         leaves = nested_assignments(assignments)

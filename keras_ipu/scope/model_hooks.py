@@ -13,6 +13,7 @@ from keras_ipu.pipeline.graph import ModelKind, kind_of
 from keras_ipu.pipeline.run_rules import check_before
 from keras_ipu.pipeline.stage_methods import assign_from_scopes, assigned, invalidate
 from keras_ipu.pipeline.stage_record import record_stage
+from keras_ipu.run_arguments import checked_arguments
 from keras_ipu.saving import saving
 from keras_ipu.scope.graphcore_names import READ_ONLY
 from keras_ipu.scope.input_shapes import install_input_shapes
@@ -86,16 +87,19 @@ def _fits(known: Any, shape: Any) -> bool:
 
 
 def _before_fit(stock: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+    args, kwargs = checked_arguments(stock, model, args, kwargs)
     check_before(model, "fit")
     return stock(model, *args, **kwargs)
 
 
 def _before_evaluate(stock: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+    args, kwargs = checked_arguments(stock, model, args, kwargs)
     check_before(model, "evaluate")
     return stock(model, *args, **kwargs)
 
 
 def _before_predict(stock: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+    args, kwargs = checked_arguments(stock, model, args, kwargs)
     check_before(model, "predict")
     return stock(model, *args, **kwargs)
 

@@ -56,6 +56,28 @@ def ragged() -> tf.data.Dataset:
     return tf.data.Dataset.from_tensor_slices((rows, [0, 1])).batch(2, drop_remainder=True)
 
 
+def hashed(*shape: int, at: tuple[int, ...], value: int = 2**32 + 3, dtype: str = "int64") -> np.ndarray:
+    """Ids of which one does not fit into 32 bits."""
+    ids = np.ones(shape, dtype)
+    ids[at] = value
+    return ids
+
+
+def with_steps(steps: Any) -> Callable[[keras.Model], Any]:
+    """Compiles a model with this many steps an execution, and fits it."""
+
+    def run(model: keras.Model) -> None:
+        model.compile(model.optimizer, LOSS, steps_per_execution=steps)
+        fit()(model)
+
+    return run
+
+
+def set_steps(model: keras.Model) -> None:
+    model.steps_per_execution = -2
+    fit()(model)
+
+
 @dataclasses.dataclass(frozen=True)
 class Row:
     """One thing that cannot be.
@@ -130,6 +152,36 @@ ROWS = [
         "ragged data", fit_to(ragged()), ValueError, "is fed dense tensors. Received: a dataset with elements of Ragged"
     ),
     Row("samples of another width", fit(X[:, :-1]), ValueError, r"(?i)incompatible.*|expected.*20.*"),
+    *[
+        Row(f"{name}={value!r}", fit(**{name: value}), error, rf"`{name}` must be .*integer.*Received: {value!r}")
+        for name in ("epochs", "steps_per_epoch", "initial_epoch", "validation_batch_size", "validation_steps")
+        for value, error in [(-2, ValueError), (2.5, TypeError), ("4", TypeError), (True, TypeError)]
+    ],
+    *[
+        Row(f"batch_size={value!r}", fit(batch=value), error, rf"`batch_size` must be .*integer. Received: {value!r}")
+        for value, error in [(-2, ValueError), (0, ValueError), (2.5, TypeError), ("4", TypeError), (True, TypeError)]
+    ],
+    *[
+        Row(
+            f"steps={value!r}",
+            with_steps(value),
+            error,
+            rf"`steps_per_execution` must be .*integer. Received: {value!r}",
+        )
+        for value, error in [(-2, ValueError), (0, ValueError), (2.5, TypeError), ("4", TypeError), (None, TypeError)]
+    ],
+    Row(
+        "steps that are set later",
+        set_steps,
+        ValueError,
+        "`steps_per_execution` must be a positive integer. Received: -2",
+    ),
+    Row(
+        "validation_freq",
+        fit(validation_freq=0),
+        ValueError,
+        "`validation_freq` must be a positive integer. Received: 0",
+    ),
     Row("as many targets as there are not", fit(X, Y[:-4]), ValueError, "(?i)cardinality|same number of samples"),
 ]
 
@@ -151,3 +203,108 @@ def test_nothing_trains(row: Row) -> None:
     assert work.counts.executions == 0
     for now, then in zip(values(model), before, strict=True):
         np.testing.assert_array_equal(now, then)
+
+
+BAD = 2**32 + 3
+
+
+class Batches(keras.utils.PyDataset):
+    """Batches of inputs and targets, in order."""
+
+    def __init__(self, targets: np.ndarray) -> None:
+        super().__init__()
+        self.targets = targets
+
+    def __len__(self) -> int:
+        return BATCHES
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        rows = slice(index * BATCH, (index + 1) * BATCH)
+        return X[rows], self.targets[rows]
+
+
+STREAMS: dict[str, Callable[[np.ndarray], Any]] = {
+    "dataset": lambda y: tf.data.Dataset.from_tensor_slices((X, y)).batch(BATCH, drop_remainder=True),
+    "generator": lambda y: (Batches(y)[index] for index in range(BATCHES)),
+    "PyDataset": Batches,
+}
+
+
+@pytest.mark.filterwarnings("ignore:`shuffle=True` was passed:UserWarning")  # Keras says so of every generator.
+@pytest.mark.parametrize("stream", STREAMS)
+@pytest.mark.parametrize("place", [0, 22, 47])
+def test_batches_before_the_one_that_does_not_fit_are_kept(stream: str, place: int) -> None:
+    with ipus(1) as strategy, strategy.scope():
+        model = keras.Sequential([keras.Input((WIDTH,)), keras.layers.Dense(5)])
+        model.compile("sgd", LOSS, steps_per_execution=4)
+        batch, row = divmod(place, BATCH)
+        where = rf"Feature y of element {batch} of '.*' must have numbers that int32 has.*: {BAD} at index \[{row}"
+        with pytest.raises(ValueError, match=where):
+            model.fit(STREAMS[stream](hashed(48, at=(place,))), shuffle=False, verbose=0)
+        assert int(model.optimizer.iterations) == batch
+        fit()(model)
+
+
+@pytest.mark.parametrize("call", ["train_on_batch", "test_on_batch", "predict_on_batch", "predict", "fit", "dataset"])
+def test_the_feature_is_named(call: str) -> None:
+    batch = {"batch_size": 4} if call in ("predict", "fit") else {}
+    ids = {"id": hashed(4, 3, at=(3, 1)), "other": np.ones((4, 3), np.float32)}
+    with ipus(1) as strategy, strategy.scope():
+        inputs = {name: keras.Input((3,), dtype="int32" if name == "id" else None, name=name) for name in ids}
+        cast = keras.layers.Lambda(lambda a: keras.ops.cast(a, "float32"), output_shape=(3,))(inputs["id"])
+        model = keras.Model(inputs, keras.layers.Dense(1)(cast + inputs["other"]))
+        model.compile("sgd", "mse")
+        with pytest.raises(ValueError, match=rf"Feature x\['id'\] .*Received: {BAD} at index \[3, 1\]"):
+            if call == "dataset":
+                model.predict(tf.data.Dataset.from_tensors((ids,)), verbose=0)
+            elif call.startswith("predict"):
+                getattr(model, call)(ids, **batch)
+            else:
+                getattr(model, call)(ids, np.ones((4, 1), np.float32), **batch)
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "fed"),
+    [(-(2**31) - 1, "int64", "int32"), (2**63, "uint64", "uint32"), (2**32, "uint64", "uint32")],
+)
+def test_both_ends_of_both_kinds_of_whole_numbers(value: int, dtype: str, fed: str) -> None:
+    with ipus(1) as strategy, strategy.scope():
+        model = keras.Sequential([keras.Input((WIDTH,)), keras.layers.Dense(5)])
+        model.compile("sgd", LOSS)
+        with pytest.raises(ValueError, match=f"fed {dtype} as {fed}. Received: {value} at index"):
+            fit(y=hashed(48, at=(3,), value=value, dtype=dtype))(model)
+
+
+def test_a_finite_number_does_not_become_infinite() -> None:
+    y = np.ones((4, 5))
+    y[2, 3], y[0, 0] = -1e300, np.inf
+    with ipus(1) as strategy, strategy.scope():
+        model = keras.Sequential([keras.Input((WIDTH,)), keras.layers.Dense(5)])
+        model.compile("sgd", "mse")
+        with pytest.raises(ValueError, match=r"Feature y .* float32 has.*Received: -1e\+300 at index \[2, 3\]"):
+            model.evaluate(tf.data.Dataset.from_tensors((X[:4], y)), verbose=0)
+        y[2, 3] = np.nan
+        model.evaluate(tf.data.Dataset.from_tensors((X[:4], y)), verbose=0)
+
+
+@pytest.mark.parametrize("two", [np.int64(2), np.int8(2), tf.constant(2), tf.constant(2, tf.int64)], ids=repr)
+def test_counts_may_be_numbers_of_other_libraries(two: Any) -> None:
+    histories = []
+    for count in (2, two):
+        with ipus(1) as strategy, strategy.scope():
+            model = keras.Sequential([keras.Input((WIDTH,)), keras.layers.Dense(5, kernel_initializer="ones")])
+            model.compile("sgd", LOSS, steps_per_execution=count)
+            fit(batch=count, epochs=count, steps_per_epoch=count, shuffle=False)(model)
+            histories.append((int(model.optimizer.iterations), model.get_weights()[0]))
+    assert histories[0][0] == histories[1][0] == 4
+    np.testing.assert_array_equal(histories[0][1], histories[1][1])
+
+
+def test_the_ends_of_32_bits_are_fed_as_they_are() -> None:
+    ids = np.array([[-(2**31)], [2**31 - 1], [0], [7]])
+    with ipus(1) as strategy, strategy.scope():
+        given = keras.Input((1,), dtype="int32")
+        model = keras.Model(given, keras.layers.Lambda(lambda a: a, output_shape=(1,))(given))
+        model.compile("sgd", "mse")
+        for data in (ids, tf.data.Dataset.from_tensor_slices(ids).batch(2, drop_remainder=True)):
+            np.testing.assert_array_equal(model.predict(data, None if data is not ids else 2, verbose=0), ids)

@@ -11,6 +11,7 @@ import numpy as np
 
 from ipu_tf.device.errors import ElementShapeError, InfeedExhausted
 from ipu_tf.device.feeds.staging import Staged
+from ipu_tf.device.number_range import check_numbers
 from ipu_tf.device.program.program import Types
 
 Element = Sequence[np.ndarray]
@@ -23,6 +24,7 @@ class Infeed:
         name: unique in the process.
         types: shape and dtype of each tensor of an element.
         open_source: gives an iterator over elements from the start of the data.
+        names: what errors call each tensor of an element; by default by number.
 
     Elements are handed out in order, each once; `give_back` returns those that a loop did not use.
 
@@ -33,10 +35,14 @@ class Infeed:
 
     may_block = True
 
-    def __init__(self, name: str, types: Types, open_source: Callable[[], Iterator[Element]]) -> None:
+    def __init__(
+        self, name: str, types: Types, open_source: Callable[[], Iterator[Element]], names: Sequence[str] = ()
+    ) -> None:
         self.name = name
         self.types = types
         self._shapes = tuple(wanted.shape for wanted in types)
+        self._dtypes = [np.dtype(wanted.dtype) for wanted in types]
+        self._names = names or [f"tensor {index}" for index in range(len(types))]
         self.replicas: int | None = None
         self._open_source = open_source
         self._lock = threading.RLock()
@@ -84,6 +90,9 @@ class Infeed:
             pairs = enumerate(zip(shapes, self._shapes, strict=True))
             index, (shape, wanted) = next((i, pair) for i, pair in pairs if pair[0] != pair[1])
             raise ElementShapeError(self.name, self._taken, index, wanted, shape)
+        if [value.dtype for value in element] != self._dtypes:
+            for name, value, dtype in zip(self._names, element, self._dtypes, strict=True):
+                check_numbers(value, dtype, f"Feature {name} of element {self._taken} of '{self.name}'")
 
     def fill(self, buffers: tuple[np.ndarray, ...], count: int) -> Staged:
         """Stacks the next elements into `count` rows of staging buffers; fewer, with the error, if the source ends.

@@ -9,7 +9,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ipu_tf.device.number_range import check_numbers
+from ipu_tf.feature_names import feature_names
+
 _log = logging.getLogger("ipu_tf")
+_NARROW = {"int64": np.dtype(np.int32), "uint64": np.dtype(np.uint32)}
 
 
 def checked_data(x: Any, steps_per_epoch: int | None) -> None:
@@ -122,6 +126,25 @@ def _has_partial_batch(adapter: Any) -> bool:
         # What Keras's adapters of generators and of `PyDataset`s say, which only know a batch once it is made. If its
         # shape differs from that of the first, the infeed refuses it.
         return False
+
+
+def check_batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Checks the whole numbers of a batch that Keras on JAX makes 32-bit ones itself, before the device sees it.
+
+    Args:
+        args: what `train_on_batch`, `test_on_batch` or `predict_on_batch` was called with after the model.
+        kwargs: the same, by name.
+
+    Raises:
+        NumberOutOfRange: for a number that 32 bits do not have.
+    """
+    given = dict(zip(("x", "y", "sample_weight"), args, strict=False)) | kwargs
+    element = (given.get("x"), given.get("y"), given.get("sample_weight"))
+    leaves = [leaf for leaf in tf.nest.flatten(element) if leaf is not None]
+    for leaf, name in zip(leaves, feature_names(element), strict=True):
+        narrow = _NARROW.get(str(getattr(leaf, "dtype", "")))
+        if narrow is not None:
+            check_numbers(np.asarray(leaf), narrow, f"Feature {name}")
 
 
 @functools.cache

@@ -15,6 +15,7 @@ from typing import Any
 from ipu_tf._loops.loop_feed import LoopFeed
 from ipu_tf._loops.row_feed import RowFeed
 from ipu_tf._loops.tensor_feed import Feed
+from ipu_tf.counts import checked_count
 from keras_ipu.stock import hooks as keras_hooks
 from keras_ipu.stock.arrays import ArrayRows, may_read_ahead, rows_of
 from keras_ipu.training.common.data_rules import checked_data, checked_steps, checked_steps_per_execution, tell_cast
@@ -137,6 +138,7 @@ class IPUEpochIterator(keras_hooks.StockEpochIterator):
             before Keras asks for them.
 
     Raises:
+        TypeError, ValueError: for a `steps_per_execution` that is no positive integer.
         ValueError: as `data_rules` says.
     """
 
@@ -159,8 +161,8 @@ class IPUEpochIterator(keras_hooks.StockEpochIterator):
         if self.steps_per_epoch is not None:
             self.steps_per_epoch = steps
         self._num_batches = self._per_replica(self._num_batches)
-        self._wanted = int(self.steps_per_execution)
-        self.steps_per_execution = checked_steps_per_execution(steps, int(self.steps_per_execution), replicas)
+        self._wanted = checked_count("steps_per_execution", self.steps_per_execution)
+        self.steps_per_execution = checked_steps_per_execution(steps, self._wanted, replicas)
 
     @property
     def data_adapter(self) -> Any:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import tensorflow as tf
-
+from ipu_tf.counts import checked_count
 from keras_ipu.stock import hooks as keras_hooks
 
 _OVERRIDDEN = (
@@ -34,8 +33,10 @@ def compile_arguments(kwargs: dict[str, Any]) -> dict[str, Any]:
 
     Raises:
         RuntimeError: if the model is to run eagerly.
+        TypeError, ValueError: for a `steps_per_execution` that is no positive integer.
     """
     if kwargs.get("run_eagerly"):
         raise RuntimeError(_EAGER)
-    steps = kwargs.get("steps_per_execution")
-    return {**kwargs, "steps_per_execution": int(steps)} if isinstance(steps, (tf.Tensor, tf.Variable)) else kwargs
+    if "steps_per_execution" not in kwargs:
+        return kwargs
+    return {**kwargs, "steps_per_execution": checked_count("steps_per_execution", kwargs["steps_per_execution"])}

@@ -22,6 +22,7 @@ from keras_ipu.pipeline.stage_discovery import discover_stages
 from keras_ipu.stock import hooks as keras_hooks
 from keras_ipu.stock.ownership import is_ipu_model, on_device
 from keras_ipu.training.common.async_callbacks import asynchronous
+from keras_ipu.training.common.data_rules import check_batch
 from keras_ipu.training.common.run_ahead import unwatched
 from keras_ipu.training.common.runnable import check_runnable, compile_arguments
 from keras_ipu.training.common.update_split import replica_count
@@ -98,6 +99,8 @@ def _running(model: Any, doing: str) -> Iterator[None]:
 
 
 def _run(stock: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
+    if is_ipu_model(model):
+        check_batch(args, kwargs)
     with _running(model, stock.__name__):
         return stock(model, *args, **kwargs)
 
