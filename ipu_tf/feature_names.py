@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
+from ipu_tf.device.number_range import check_numbers
+
 _ARGUMENTS = ("x", "y", "sample_weight")
+_NARROW = {"int64": np.dtype(np.int32), "uint64": np.dtype(np.uint32)}
 
 
 def feature_names(structure: Any) -> tuple[str, ...]:
@@ -23,6 +27,19 @@ def feature_names(structure: Any) -> tuple[str, ...]:
     numbered = tf.nest.pack_sequence_as(structure, list(range(len(leaves))))
     names = dict(_arguments(numbered))
     return tuple(names.get(i, f"tensor {i}") for i, leaf in enumerate(leaves) if leaf is not None)
+
+
+def check_whole_numbers(structure: Any) -> None:
+    """Checks that the whole numbers of 64 bits in an element also are numbers of 32 bits.
+
+    Raises:
+        NumberOutOfRange: for the first that is not.
+    """
+    leaves = [leaf for leaf in tf.nest.flatten(structure) if leaf is not None]
+    for leaf, name in zip(leaves, feature_names(structure), strict=True):
+        narrow = _NARROW.get(str(getattr(leaf, "dtype", "")))
+        if narrow is not None:
+            check_numbers(np.asarray(leaf), narrow, f"Feature {name}")
 
 
 def _arguments(numbered: Any) -> Iterator[tuple[int, str]]:

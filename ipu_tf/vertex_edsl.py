@@ -6,17 +6,18 @@ division and no comparison.
 
 from __future__ import annotations
 
-import enum
 import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
+from ipu_tf.named_int_enum import NamedIntEnum
+
 _numbers = itertools.count()
 
 
-class BaseType(enum.IntEnum):
+class BaseType(NamedIntEnum):
     """Element types by number."""
 
     Unknown = 0

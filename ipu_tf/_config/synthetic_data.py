@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import enum
-
 from ipu_tf._config.flags import flags
 from ipu_tf.device.feeds.synthetic import Category
+from ipu_tf.named_int_enum import NamedIntEnum
 
 
-class SyntheticDataCategory(enum.IntEnum):
+class SyntheticDataCategory(NamedIntEnum):
     """A kind of data that moves between host and device, with the numbers that Graphcore gave them."""
 
     Seed = 0

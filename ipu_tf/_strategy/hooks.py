@@ -12,8 +12,13 @@ import importlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ipu_tf.device import environment
+from ipu_tf.emulation import EmulationError
+
 ScopeHook = Callable[[Any], "contextlib.AbstractContextManager[Any]"]
 GraphHook = Callable[[], "contextlib.AbstractContextManager[Any]"]
+
+_LEGACY_KERAS = "{what} Keras 2, whose models cannot run on the emulated IPU, which runs those of Keras 3: {advice}."
 
 _hooks: list[ScopeHook] = []
 _graph_hooks: list[GraphHook] = []
@@ -31,8 +36,12 @@ def add_scope_hook(hook: ScopeHook) -> None:
 
 @contextlib.contextmanager
 def entered_scope(strategy: Any) -> Iterator[None]:
-    """Enters every hook's context, Keras's among them."""
-    importlib.import_module("keras_ipu")
+    """Enters every hook's context, Keras's among them.
+
+    Raises:
+        EmulationError: where `tf.keras` is to be Keras 2.
+    """
+    _import_keras()
     with contextlib.ExitStack() as stack:
         for hook in _hooks:
             stack.enter_context(hook(strategy))
@@ -52,8 +61,27 @@ def add_graph_hook(hook: GraphHook) -> None:
 @contextlib.contextmanager
 def own_graph() -> Iterator[None]:
     """Enters every hook's context for a graph that stands alone, e.g. one of an estimator's."""
-    importlib.import_module("keras_ipu")
+    _import_keras()
     with contextlib.ExitStack() as stack:
         for hook in _graph_hooks:
             stack.enter_context(hook())
         yield
+
+
+def refuse_legacy_keras(function: Callable[..., Any]) -> None:
+    """Refuses a step of a model of the package `tf_keras`, which its `fit`, `evaluate` and `predict` hand to `run`.
+
+    Raises:
+        EmulationError: for such a function.
+    """
+    module = getattr(getattr(function, "python_function", function), "__module__", None) or ""
+    if module.split(".")[0] == "tf_keras":
+        what, advice = "The model is one of `tf_keras`, which is", "make it with `keras` or `tf.keras`"
+        raise EmulationError(_LEGACY_KERAS.format(what=what, advice=advice))
+
+
+def _import_keras() -> None:
+    if environment.legacy_keras():
+        what, advice = "TF_USE_LEGACY_KERAS makes `tf.keras` the package `tf_keras`, which is", "unset that variable"
+        raise EmulationError(_LEGACY_KERAS.format(what=what, advice=advice))
+    importlib.import_module("keras_ipu")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ipu_tf._strategy.hooks import refuse_legacy_keras
 from ipu_tf._training.replication import target, target_of
 from ipu_tf.lowering.programs.device_function import DeviceFunction
 from ipu_tf.lowering.programs.embed import embed
@@ -48,6 +49,7 @@ def runs_itself(function: Any) -> Any:
 
 def run_on_device(strategy: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Runs a function on a strategy's device; the rules are those of `IPUStrategyV1.run`."""
+    refuse_legacy_keras(function)
     if getattr(function, "_ipu_runs_itself", False):
         return function(*args, **kwargs)
     if not tf_values.executing_eagerly():

@@ -39,12 +39,12 @@ def add_hw_ci_connection_options(opts: IPUConfig) -> None:
 
 
 def test_uses_ipus(num_ipus: int, allow_ipu_model: bool = False, func: Test | None = None) -> Any:
-    """A decorator for a test method that needs IPUs; with fewer of them the test is skipped.
+    """A decorator for a test that needs IPUs; with fewer of them the test is skipped.
 
     Args:
         num_ipus: how many the test needs.
         allow_ipu_model: whether the test also runs without them.
-        func: the test method; None gives a decorator.
+        func: the test, a method of a `unittest.TestCase` or a function of pytest's; None gives a decorator.
 
     Raises:
         RuntimeError: when the test runs with `TF_IPU_COUNT` set although `TF_POPLAR_FLAGS` asks for the IPU model.
@@ -52,11 +52,11 @@ def test_uses_ipus(num_ipus: int, allow_ipu_model: bool = False, func: Test | No
 
     def decorate(test: Test) -> Test:
         @functools.wraps(test)
-        def decorated(self: unittest.TestCase, *args: Any, **kwargs: Any) -> Any:
+        def decorated(*args: Any, **kwargs: Any) -> Any:
             if not allow_ipu_model:
-                skip_if_not_enough_ipus(self, num_ipus)
+                _skip_without_ipus(num_ipus)
             _check_no_ipu_model(num_ipus)
-            return test(self, *args, **kwargs)
+            return test(*args, **kwargs)
 
         return decorated
 
@@ -64,7 +64,7 @@ def test_uses_ipus(num_ipus: int, allow_ipu_model: bool = False, func: Test | No
 
 
 def test_may_use_ipus_or_model(num_ipus: int, func: Test | None = None) -> Any:
-    """A decorator for a test method that uses IPUs where there are some, and else the IPU model.
+    """A decorator for a test that uses IPUs where there are some, and else the IPU model.
 
     Args:
         num_ipus: how many it uses.
@@ -73,8 +73,12 @@ def test_may_use_ipus_or_model(num_ipus: int, func: Test | None = None) -> Any:
     return test_uses_ipus(num_ipus, allow_ipu_model=True, func=func)
 
 
+for _decorator in (test_uses_ipus, test_may_use_ipus_or_model):
+    _decorator.__test__ = False  # type: ignore[attr-defined]  # pytest takes what is called test_... for a test
+
+
 def skip_on_hw(func: Test) -> Test:
-    """A decorator for a test method that is meant for the IPU model: it runs as if TF_POPLAR_FLAGS asked for that."""
+    """A decorator for a test that is meant for the IPU model: it runs as if TF_POPLAR_FLAGS asked for that."""
 
     @functools.wraps(func)
     def decorated(*args: Any, **kwargs: Any) -> Any:
@@ -86,13 +90,11 @@ def skip_on_hw(func: Test) -> Test:
 
 def skip_if_not_enough_ipus(self: unittest.TestCase, num_ipus: int) -> None:
     """Skips the running test where tests may use fewer than `num_ipus` IPUs."""
-    available = get_ci_num_ipus()
-    if available < num_ipus:
-        self.skipTest(f"The test needs {num_ipus} IPUs; TF_IPU_COUNT gives it {available}.")
+    _skip_without_ipus(num_ipus)
 
 
 def skip_with_asan(reason: str) -> Callable[[Test], Test]:
-    """A decorator for a test method that is skipped under AddressSanitizer.
+    """A decorator for a test that is skipped under AddressSanitizer.
 
     Args:
         reason: why it is.
@@ -105,14 +107,21 @@ def skip_with_asan(reason: str) -> Callable[[Test], Test]:
 
     def decorate(test: Test) -> Test:
         @functools.wraps(test)
-        def decorated(self: unittest.TestCase, *args: Any, **kwargs: Any) -> Any:
+        def decorated(*args: Any, **kwargs: Any) -> Any:
             if environment.under_address_sanitizer():
-                self.skipTest(reason)
-            return test(self, *args, **kwargs)
+                raise unittest.SkipTest(reason)
+            return test(*args, **kwargs)
 
         return decorated
 
     return decorate
+
+
+def _skip_without_ipus(num_ipus: int) -> None:
+    """Skips the running test, of unittest's or pytest's, where tests may use fewer IPUs."""
+    available = get_ci_num_ipus()
+    if available < num_ipus:
+        raise unittest.SkipTest(f"The test needs {num_ipus} IPUs; TF_IPU_COUNT gives it {available}.")
 
 
 def _check_no_ipu_model(num_ipus: int) -> None:

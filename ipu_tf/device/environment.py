@@ -85,6 +85,11 @@ def under_address_sanitizer() -> bool:
     return "ASAN_OPTIONS" in os.environ
 
 
+def legacy_keras() -> bool:
+    """Whether TensorFlow is to take `tf.keras` from the package `tf_keras`: `TF_USE_LEGACY_KERAS`, as it reads it."""
+    return os.environ.get("TF_USE_LEGACY_KERAS") in ("true", "True", "1")
+
+
 def poplar_flags() -> str:
     """The text of `TF_POPLAR_FLAGS`; empty if it is not set. The module `ipu_tf._config.flags` understands it."""
     return os.environ.get("TF_POPLAR_FLAGS", "")

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from enum import IntEnum
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from ipu_tf._ops.f8_format import decoded, encoded
+from ipu_tf.named_int_enum import NamedIntEnum
 
 _RANK_OF_GROUPED_MATMUL = 3
 
 
-class Format(IntEnum):
+class Format(NamedIntEnum):
     """What the 8 bits are.
 
     Attributes:

@@ -8,11 +8,12 @@ from typing import Any
 
 from ipu_tf.device.schedule.pipeline_shape import ALL_DEVICES
 from ipu_tf.device.schedule.timetable import Schedule
+from ipu_tf.named_int_enum import NamedIntEnum
 
 __all__ = ["ALL_DEVICES", "PipelineSchedule", "PipelineStageOptions", "RecomputationMode"]
 
 
-class PipelineSchedule(enum.IntEnum):
+class PipelineSchedule(NamedIntEnum):
     """How the stages of a pipeline share the time of the devices; see `ipu_tf.pipeline.Schedule`."""
 
     Grouped = Schedule.GROUPED

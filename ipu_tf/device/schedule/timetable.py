@@ -24,6 +24,11 @@ class Schedule(enum.IntEnum):
     INTERLEAVED = 1
     SEQUENTIAL = 2
 
+    def __str__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"  # which Python 3.11 makes the number
+
+    __format__ = int.__format__
+
 
 class Recomputation(enum.Enum):
     """How the activations that a backward pass needs come to be there.

@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ipu_tf.device.number_range import check_numbers
-from ipu_tf.feature_names import feature_names
+from ipu_tf.feature_names import check_whole_numbers
 
 _log = logging.getLogger("ipu_tf")
-_NARROW = {"int64": np.dtype(np.int32), "uint64": np.dtype(np.uint32)}
 
 
 def checked_data(x: Any, steps_per_epoch: int | None) -> None:
@@ -139,12 +137,7 @@ def check_batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         NumberOutOfRange: for a number that 32 bits do not have.
     """
     given = dict(zip(("x", "y", "sample_weight"), args, strict=False)) | kwargs
-    element = (given.get("x"), given.get("y"), given.get("sample_weight"))
-    leaves = [leaf for leaf in tf.nest.flatten(element) if leaf is not None]
-    for leaf, name in zip(leaves, feature_names(element), strict=True):
-        narrow = _NARROW.get(str(getattr(leaf, "dtype", "")))
-        if narrow is not None:
-            check_numbers(np.asarray(leaf), narrow, f"Feature {name}")
+    check_whole_numbers((given.get("x"), given.get("y"), given.get("sample_weight")))
 
 
 @functools.cache

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import unittest
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -243,3 +246,32 @@ def test_a_test_for_the_model_alone_runs_on_it(monkeypatch: pytest.MonkeyPatch) 
         assert not ipu.utils.running_on_ipu_model()
         assert tu.skip_on_hw(ipu.utils.running_on_ipu_model)()
         assert os.environ.get("TF_POPLAR_FLAGS") == before
+
+
+_OF_A_USER = """
+from ipu_tf.test_utils import *
+from ipu_tf.test_utils import test_may_use_ipus_or_model, test_uses_ipus, skip_on_hw, skip_with_asan
+
+@test_uses_ipus(num_ipus=2)
+def test_on_two(tmp_path):
+    assert tmp_path.exists()
+
+@test_uses_ipus(num_ipus=9)
+def test_on_nine():
+    raise AssertionError("skipped")
+
+@test_may_use_ipus_or_model(num_ipus=9)
+def test_on_either(): pass
+
+@skip_with_asan("slow")
+@skip_on_hw
+def test_on_the_model(): pass
+"""
+
+
+def test_pytest_collects_the_tests_and_not_their_decorators(tmp_path: Path) -> None:
+    (tmp_path / "test_of_a_user.py").write_text(_OF_A_USER)
+    command = [sys.executable, "-m", "pytest", "-q", "-rA", "-W", "error", "-p", "no:cacheprovider", str(tmp_path)]
+    environment = {**os.environ, "TF_IPU_COUNT": "4", "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
+    ran = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "3 passed, 1 skipped" in ran.stdout, ran.stdout + ran.stderr

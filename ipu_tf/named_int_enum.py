@@ -1,0 +1,22 @@
+"""Enumerations whose members are ints and print by name."""
+
+from __future__ import annotations
+
+import enum
+
+
+class NamedIntEnum(enum.IntEnum):
+    """An `IntEnum` with the `str` that one had before Python 3.11, which programs split at the dot.
+
+    Formatting gives the number, as it did then: `f"{PipelineSchedule.Grouped}"` is "0".
+
+    Example:
+        >>> from ipu_tf.ops.pipelining_ops import PipelineSchedule
+        >>> str(PipelineSchedule.Grouped), f"{PipelineSchedule.Grouped}"
+        ('PipelineSchedule.Grouped', '0')
+    """
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
+
+    __format__ = int.__format__
