@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ipu_tf._arguments.counts import checked_integer
 from ipu_tf._config.ignored_arguments import record_ignored
 from ipu_tf._data.dataset_reading import Elements, check_dataset, read_dataset
-from ipu_tf.counts import checked_integer
 from ipu_tf.ipu_infeed_queue import IPUInfeedQueue
 from ipu_tf.lowering.tensorflow.host_op import HostOp
 

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ipu_tf._arguments.counts import checked_integer
 from ipu_tf._config.ignored_arguments import record_ignored
 from ipu_tf._data.array_files import read_arrays, write_arrays
 from ipu_tf._data.dataset_reading import Elements, check_dataset, read_dataset
-from ipu_tf.counts import checked_integer
 from ipu_tf.emulation import EmulationError
 from ipu_tf.lowering.tensorflow import tf_values
 from ipu_tf.lowering.tensorflow.host_op import HostOp, host_op

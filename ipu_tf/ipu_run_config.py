@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, NamedTuple
 
+from ipu_tf._arguments.counts import checked_count, checked_integer
 from ipu_tf._tracing.queue_arguments import checked_prefetch_depth
 from ipu_tf.config import IPUConfig
-from ipu_tf.counts import checked_count, checked_integer
 from ipu_tf.emulation import EmulationError
 from ipu_tf.tf_estimator import run_config
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_tf._arguments.counts import checked_iterations
 from ipu_tf._tracing.element_arguments import body_arguments
-from ipu_tf.counts import checked_iterations
 from ipu_tf.ipu_infeed_queue import IPUInfeedQueue
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf.named_int_enum import NamedIntEnum
+from ipu_tf._arguments.named_int_enum import NamedIntEnum
 
 _numbers = itertools.count()
 

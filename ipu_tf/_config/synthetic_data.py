@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ipu_tf._arguments.named_int_enum import NamedIntEnum
 from ipu_tf._config.flags import flags
 from ipu_tf.device.feeds.synthetic import Category
-from ipu_tf.named_int_enum import NamedIntEnum
 
 
 class SyntheticDataCategory(NamedIntEnum):

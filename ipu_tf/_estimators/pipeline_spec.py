@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from ipu_tf.counts import checked_count
+from ipu_tf._arguments.counts import checked_count
 from ipu_tf.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu_tf.tf_estimator.model_fn import ModeKeys
 from ipu_tf.tf_estimator.spec_checks import checked_hooks

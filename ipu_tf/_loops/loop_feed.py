@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from ipu_tf._loops.feature_names import feature_names
 from ipu_tf.device.errors import InfeedExhausted, InfeedStarved
 from ipu_tf.device.feeds import synthetic
 from ipu_tf.device.feeds.infeed import Infeed
 from ipu_tf.device.feeds.timeout import Reading, waiting, watched
 from ipu_tf.device.program.program import Types
-from ipu_tf.feature_names import feature_names
 from ipu_tf.lowering.programs.host_errors import as_promised
 
 Arrays = tuple[np.ndarray, ...]

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ipu_tf._loops.feature_names import feature_names
 from ipu_tf._loops.tensor_feed import Feed
 from ipu_tf.device.feeds.infeed import Infeed
+from ipu_tf.device.feeds.number_range import check_numbers
 from ipu_tf.device.feeds.row_infeed import RowInfeed, RowOrder, batch_of
-from ipu_tf.device.number_range import check_numbers
-from ipu_tf.feature_names import feature_names
 from ipu_tf.lowering.tensorflow import tf_values
 
 

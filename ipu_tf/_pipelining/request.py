@@ -8,8 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_tf._arguments.counts import INT32_MAX, checked_integer, checked_iterations
 from ipu_tf._config.state import current_config
-from ipu_tf.counts import INT32_MAX, checked_integer, checked_iterations
 from ipu_tf.device.schedule.pipeline_shape import PipelineShape
 from ipu_tf.device.schedule.schedule_rules import MicroBatchCountError, check_micro_batches, overlap_length
 from ipu_tf.device.schedule.timetable import Schedule

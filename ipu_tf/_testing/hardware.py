@@ -73,8 +73,9 @@ def test_may_use_ipus_or_model(num_ipus: int, func: Test | None = None) -> Any:
     return test_uses_ipus(num_ipus, allow_ipu_model=True, func=func)
 
 
-for _decorator in (test_uses_ipus, test_may_use_ipus_or_model):
-    _decorator.__test__ = False  # type: ignore[attr-defined]  # pytest takes what is called test_... for a test
+# pytest takes what is called test_... for a test.
+test_uses_ipus.__test__ = False  # type: ignore[attr-defined]
+test_may_use_ipus_or_model.__test__ = False  # type: ignore[attr-defined]
 
 
 def skip_on_hw(func: Test) -> Test:

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf.counts import as_integer, checked_integer
+from ipu_tf._arguments.counts import as_integer, checked_integer
 
 
 def checked_ordinal(ordinal: int | None) -> int:

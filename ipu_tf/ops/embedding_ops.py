@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ipu_tf._arguments.counts import checked_integer
 from ipu_tf._config.ignored_arguments import record_ignored
 from ipu_tf._ops.host_embedding import (
     HostEmbedding,
@@ -14,7 +15,6 @@ from ipu_tf._ops.host_embedding import (
     HostEmbeddingSGDGAOptimizerSpec,
     create_host_embedding,
 )
-from ipu_tf.counts import checked_integer
 
 __all__ = [
     "HostEmbedding",

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ipu_tf._arguments.named_int_enum import NamedIntEnum
 from ipu_tf._ops.f8_format import decoded, encoded
-from ipu_tf.named_int_enum import NamedIntEnum
 
 _RANK_OF_GROUPED_MATMUL = 3
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_tf._arguments.counts import checked_count
 from ipu_tf._config.ignored_arguments import record_ignored
 from ipu_tf._training.accumulation import iterations_to_update
-from ipu_tf.counts import checked_count
 from ipu_tf.lowering.stablehlo.hidden_state import FIFO, ITERATION_COUNTER
 from ipu_tf.lowering.tensorflow import tf_values
 from ipu_tf.lowering.tensorflow.host_calls import print_marker

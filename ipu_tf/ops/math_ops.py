@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf.counts import checked_integer
+from ipu_tf._arguments.counts import checked_integer
 from ipu_tf.emulation import record_ignored
 
 _DIMENSIONS = ("a_columns", "a_rows_b_columns", "b_rows")

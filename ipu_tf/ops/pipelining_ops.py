@@ -8,12 +8,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_tf._arguments.counts import checked_count
 from ipu_tf._pipelining.optimizer_output import OptimizerFunctionOutput
 from ipu_tf._pipelining.program import pipeline_loop
 from ipu_tf._pipelining.request import PipelineRequest, Stage, checked_micro_batches, stage_options
 from ipu_tf._pipelining.stage_seams import checkpoint
 from ipu_tf._tracing.deferred_errors import defer
-from ipu_tf.counts import checked_count
 from ipu_tf.emulation import record_ignored
 from ipu_tf.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu_tf.ipu_infeed_queue import IPUInfeedQueue

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf.counts import checked_count
+from ipu_tf._arguments.counts import checked_count
 from ipu_tf.device.program.collectives import OPERATIONS
 from ipu_tf.lowering.tensorflow.markers import marker
 

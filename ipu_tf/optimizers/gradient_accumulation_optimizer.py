@@ -7,8 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_tf._arguments.counts import checked_integer
 from ipu_tf._training.accumulation import accumulated, on_update
-from ipu_tf.counts import checked_integer
 from ipu_tf.emulation import record_ignored
 from ipu_tf.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu_tf.lowering.tensorflow import tf_values

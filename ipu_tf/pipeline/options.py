@@ -6,9 +6,9 @@ import dataclasses
 import enum
 from typing import Any
 
+from ipu_tf._arguments.named_int_enum import NamedIntEnum
 from ipu_tf.device.schedule.pipeline_shape import ALL_DEVICES
 from ipu_tf.device.schedule.timetable import Schedule
-from ipu_tf.named_int_enum import NamedIntEnum
 
 __all__ = ["ALL_DEVICES", "PipelineSchedule", "PipelineStageOptions", "RecomputationMode"]
 

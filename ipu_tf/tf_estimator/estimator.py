@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ipu_tf._arguments.counts import checked_integer
 from ipu_tf._strategy.hooks import own_graph
-from ipu_tf.counts import checked_integer
 from ipu_tf.emulation import EmulationError
 from ipu_tf.lowering.tensorflow import tf_private
 from ipu_tf.tf_estimator.built_model import BuiltModel

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ipu_tf.counts import checked_count, optional_count
+from ipu_tf._arguments.counts import checked_count, optional_count
 from keras_ipu.training.common.data_rules import checked_data, checked_steps, checked_steps_per_execution
 
 _log = logging.getLogger("ipu_tf")

@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from ipu_tf.counts import checked_integer
+from ipu_tf._arguments.counts import checked_integer
 from ipu_tf.emulation import record_ignored
 from keras_ipu.optimizers.gradient_reduction import accumulated, reduction_named
 from keras_ipu.optimizers.handing_down import apply_when

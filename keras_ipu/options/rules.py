@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ipu_tf.counts import as_integer
+from ipu_tf._arguments.counts import as_integer
 
 _REDUCTIONS = ("SUM", "MEAN", "RUNNING_MEAN")
 _AUTOMATIC_PIPELINING = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ipu_tf.counts import checked_count
+from ipu_tf._arguments.counts import checked_count
 from ipu_tf.pipeline import split_text
 from keras_ipu.pipeline import assignment_rules
 from keras_ipu.pipeline.plan_builder import build_plan

@@ -13,7 +13,6 @@ from keras_ipu.pipeline.graph import ModelKind, kind_of
 from keras_ipu.pipeline.run_rules import check_before
 from keras_ipu.pipeline.stage_methods import assign_from_scopes, assigned, invalidate
 from keras_ipu.pipeline.stage_record import record_stage
-from keras_ipu.run_arguments import checked_arguments
 from keras_ipu.saving import saving
 from keras_ipu.scope.graphcore_names import READ_ONLY
 from keras_ipu.scope.input_shapes import install_input_shapes
@@ -21,6 +20,7 @@ from keras_ipu.stock import graphs as keras_graphs
 from keras_ipu.stock import hooks as keras_hooks
 from keras_ipu.stock.ownership import is_ipu_model
 from keras_ipu.training.common.recurrent_weights import install_read_once
+from keras_ipu.training.common.run_arguments import checked_arguments
 
 
 def install_extensions() -> None:

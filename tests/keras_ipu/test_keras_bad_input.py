@@ -20,7 +20,7 @@ Y = np.random.default_rng(1).integers(0, 5, BATCH * BATCHES).astype(np.int32)
 LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
-def fit(x: Any = X, y: Any = Y, batch: int | None = BATCH, **told: Any) -> Callable[[keras.Model], Any]:
+def fit(x: Any = X, y: Any = Y, batch: Any = BATCH, **told: Any) -> Callable[[keras.Model], Any]:
     """Fits a model to this."""
     return lambda model: model.fit(x, y, batch, verbose=0, **told)
 
@@ -153,7 +153,12 @@ ROWS = [
     ),
     Row("samples of another width", fit(X[:, :-1]), ValueError, r"(?i)incompatible.*|expected.*20.*"),
     *[
-        Row(f"{name}={value!r}", fit(**{name: value}), error, rf"`{name}` must be .*integer.*Received: {value!r}")
+        Row(
+            f"{name}={value!r}",
+            fit(X, Y, BATCH, **{name: value}),
+            error,
+            rf"`{name}` must be .*integer.*Received: {value!r}",
+        )
         for name in ("epochs", "steps_per_epoch", "initial_epoch", "validation_batch_size", "validation_steps")
         for value, error in [(-2, ValueError), (2.5, TypeError), ("4", TypeError), (True, TypeError)]
     ],

@@ -31,6 +31,8 @@ PRIVATE_ENTRY_POINTS = frozenset(
     {
         "ipu_tf._config.state",
         "ipu_tf._config.synthetic_data",
+        "ipu_tf._arguments.counts",
+        "ipu_tf._loops.feature_names",
         "ipu_tf._loops.jax_feed",
         "ipu_tf._loops.jax_step_loop",
         "ipu_tf._loops.loop_feed",

@@ -10,8 +10,8 @@ import jax
 import numpy as np
 
 from ipu_tf.device.errors import ElementShapeError, InfeedExhausted
+from ipu_tf.device.feeds.number_range import check_numbers
 from ipu_tf.device.feeds.staging import Staged
-from ipu_tf.device.number_range import check_numbers
 from ipu_tf.device.program.program import Types
 
 Element = Sequence[np.ndarray]

@@ -27,7 +27,8 @@ class Schedule(enum.IntEnum):
     def __str__(self) -> str:
         return f"{type(self).__name__}.{self.name}"  # which Python 3.11 makes the number
 
-    __format__ = int.__format__
+    def __format__(self, specification: str) -> str:
+        return format(int(self), specification)
 
 
 class Recomputation(enum.Enum):

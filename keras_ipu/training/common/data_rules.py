@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ipu_tf.feature_names import check_whole_numbers
+from ipu_tf._loops.feature_names import check_whole_numbers
 
 _log = logging.getLogger("ipu_tf")
 

@@ -12,10 +12,10 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ipu_tf._arguments.counts import checked_count
 from ipu_tf._loops.loop_feed import LoopFeed
 from ipu_tf._loops.row_feed import RowFeed
 from ipu_tf._loops.tensor_feed import Feed
-from ipu_tf.counts import checked_count
 from keras_ipu.stock import hooks as keras_hooks
 from keras_ipu.stock.arrays import ArrayRows, may_read_ahead, rows_of
 from keras_ipu.training.common.data_rules import checked_data, checked_steps, checked_steps_per_execution, tell_cast

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ipu_tf.counts import checked_count
+from ipu_tf._arguments.counts import checked_count
 from keras_ipu.stock import hooks as keras_hooks
 
 _OVERRIDDEN = (

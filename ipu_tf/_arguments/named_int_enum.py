@@ -19,4 +19,5 @@ class NamedIntEnum(enum.IntEnum):
     def __str__(self) -> str:
         return f"{type(self).__name__}.{self.name}"
 
-    __format__ = int.__format__
+    def __format__(self, specification: str) -> str:
+        return format(int(self), specification)

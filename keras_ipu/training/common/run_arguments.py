@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from ipu_tf.counts import checked_count
+from ipu_tf._arguments.counts import checked_count
 
 _LEAST = {
     "batch_size": 1,

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import ipu_tf as ipu
-from ipu_tf.counts import as_integer, checked_count, checked_iterations
+from ipu_tf._arguments.counts import as_integer, checked_count, checked_iterations
 from ipu_tf.ipu_run_config import IPURunConfig
 from ipu_tf.ops import all_to_all_op, cross_replica_ops, embedding_ops, internal_ops, math_ops, reduce_scatter_op
 from ipu_tf.ops.pipelining_ops import pipeline

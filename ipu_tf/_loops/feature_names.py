@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ipu_tf.device.number_range import check_numbers
+from ipu_tf.device.feeds.number_range import check_numbers
 
 _ARGUMENTS = ("x", "y", "sample_weight")
 _NARROW = {"int64": np.dtype(np.int32), "uint64": np.dtype(np.uint32)}

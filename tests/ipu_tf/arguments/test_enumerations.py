@@ -18,7 +18,7 @@ LEFT_OUT = ("__main__", "popef", "pva")
 """Modules that run something, or refuse to be imported."""
 
 
-def subclasses(kind: type) -> Iterator[type]:
+def subclasses(kind: type[enum.IntEnum]) -> Iterator[type[enum.IntEnum]]:
     for each in kind.__subclasses__():
         yield each
         yield from subclasses(each)
