@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import functools
+import importlib
+import importlib.util
+import operator
 import re
 import subprocess
 from collections.abc import Iterator
@@ -12,6 +17,7 @@ import pytest
 
 from ipu_tf._config.flag_table import FLAGS
 from ipu_tf.device import environment
+from tests.project.test_layering import PRIVATE_API_FILES
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = ROOT / "docs" / "environment.md"
@@ -64,13 +70,56 @@ def anchors(text: str) -> set[str]:
 
 def missing_paths(text: str) -> Iterator[str]:
     """The paths of this repository in backticks that do not exist; a `*` has to match something."""
+    paths = (code.partition("::")[0] for code in CODE.findall(FENCE.sub("", text)))
+    yield from (path for path in paths if is_missing(path))
+
+
+def is_missing(path: str) -> bool:
+    """Whether a text is a path of this repository, or the name of a Python file, that does not exist."""
+    if "*" in path:
+        return bool(PATH.match(path) and re.fullmatch(r"[\w./*-]+", path)) and not any(ROOT.glob(path))
+    if re.fullmatch(r"\w+\.py", path):
+        return path not in file_names()
+    return PATH.fullmatch(path) is not None and not (ROOT / path).exists()
+
+
+@functools.cache
+def file_names() -> frozenset[str]:
+    """The names of the project's Python files, which a document may call by them alone."""
+    folders = ("ipu_tf", "keras_ipu", "tests", "examples", "benchmarks")
+    return frozenset(path.name for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def missing_names(text: str) -> Iterator[str]:
+    """The dotted names of the packages in backticks that nothing has."""
     for code in CODE.findall(FENCE.sub("", text)):
-        path = code.partition("::")[0]
-        if "*" in path and PATH.match(path) and re.fullmatch(r"[\w./*-]+", path):
-            if not any(ROOT.glob(path)):
-                yield path
-        elif PATH.fullmatch(path) and not (ROOT / path).exists():
-            yield path
+        name = re.match(r"(?:ipu_tf|keras_ipu)(?:\.[A-Za-z_]\w*)+", code)
+        if name and not exists(name.group()):
+            yield code
+
+
+def exists(name: str) -> bool:
+    """Whether a dotted name is a module, or an attribute of one."""
+    module, _, attribute = name.rpartition(".")
+    with contextlib.suppress(ModuleNotFoundError):
+        if importlib.util.find_spec(name) is not None:
+            return True
+    while module:
+        with contextlib.suppress(ModuleNotFoundError):
+            if importlib.util.find_spec(module) is not None:
+                return has_attribute(importlib.import_module(module), attribute)
+        module, _, first = module.rpartition(".")
+        attribute = f"{first}.{attribute}"
+    return False
+
+
+def has_attribute(thing: object, attribute: str) -> bool:
+    """Whether an object has an attribute, by its dotted name."""
+    try:
+        operator.attrgetter(attribute)(thing)
+    except AttributeError:
+        return False
+    return True
 
 
 def forbidden(text: str) -> Iterator[str]:
@@ -93,6 +142,11 @@ def test_links_lead_somewhere(document: Path) -> None:
 @each_document
 def test_paths_exist(document: Path) -> None:
     assert list(missing_paths(document.read_text())) == []
+
+
+@each_document
+def test_names_exist(document: Path) -> None:
+    assert list(missing_names(document.read_text())) == []
 
 
 @each_document
@@ -128,6 +182,11 @@ def test_build_notes_are_short() -> None:
     assert (ROOT / "BUILD_NOTES.md").stat().st_size < BUILD_NOTES_BYTES
 
 
+def test_every_file_that_uses_private_api_is_in_the_build_notes() -> None:
+    rows = set(re.findall(r"^\| `([\w/]+\.py)` \|", (ROOT / "BUILD_NOTES.md").read_text(), re.MULTILINE))
+    assert set(PRIVATE_API_FILES) - rows == set()
+
+
 def test_every_variable_that_is_read_is_documented() -> None:
     text = ENVIRONMENT.read_text()
     # The tables name what is read; the list after them what others read.
@@ -156,6 +215,9 @@ def test_what_is_found() -> None:
     assert list(broken_links(here, text)) == ["nowhere.md", "#other"]
     text = "`ipu_tf/loops.py` `ipu_tf/no.py` `tests/*/nothing*.py` `ipu_tf.loops` `README.md` `NOWHERE.md` `a/b.py`"
     assert list(missing_paths(text)) == ["ipu_tf/no.py", "tests/*/nothing*.py", "NOWHERE.md"]
+    assert list(missing_paths("`program.py` `nowhere.py`")) == ["nowhere.py"]
+    text = "`ipu_tf.loops.repeat(n)` `ipu_tf.loops` `ipu_tf.lops` `ipu_tf.loops.no` `ipu_tf.config.IPUConfig.no`"
+    assert list(missing_names(text)) == ["ipu_tf.lops", "ipu_tf.loops.no", "ipu_tf.config.IPUConfig.no"]
     assert len(list(forbidden("The goal of issue 6 was met in this session."))) == 3
     assert list(forbidden("`Session.run` in a TF1 session; see JAX issue 12868.")) == []
     assert long_lines("|" + "a" * 300 + "\n" + "b" * 201 + "\nc") == ["b" * 201]
