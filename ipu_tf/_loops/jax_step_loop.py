@@ -17,7 +17,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from ipu_tf._loops.interrupts import Interrupts
 from ipu_tf._loops.jax_feed import JaxFeed
 from ipu_tf._loops.loop_rows import LoopRows
 from ipu_tf._training.replication import check_target, target
@@ -26,6 +25,7 @@ from ipu_tf.device.feeds import connection, queues
 from ipu_tf.device.feeds.outfeed import Outfeed
 from ipu_tf.device.program.program import bytes_of
 from ipu_tf.device.run.executable import Executable, Outcome
+from ipu_tf.device.run.interrupts import Interrupts
 from ipu_tf.emulation import EmulationError
 from ipu_tf.lowering.importer.numerics import Numerics, Rounding
 from ipu_tf.lowering.jax.jax_step import Step, TracedStep, traced_step

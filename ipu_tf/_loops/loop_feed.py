@@ -68,6 +68,13 @@ class LoopFeed(abc.ABC):
         self._infeed.name = name
         return self._infeed
 
+    def end(self) -> None:
+        """Drops the infeed, which refers to the feed as well.
+
+        So the iterator ends, with its threads, when nobody uses it, not when Python next collects cycles.
+        """
+        self._infeed = None
+
     def taken_steps(self, steps: int, replicas: int) -> int:
         """Takes the elements of up to `steps` steps, for nobody; gives for how many there were elements."""
         assert self._infeed is not None

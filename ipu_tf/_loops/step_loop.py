@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ipu_tf._loops.interrupts import Interrupts
 from ipu_tf._loops.loop_rows import LoopRows
 from ipu_tf._loops.tensor_feed import Feed
 from ipu_tf._training.replication import check_target, target
@@ -24,6 +23,7 @@ from ipu_tf.device.feeds.outfeed import Outfeed
 from ipu_tf.device.memory.residency import RESIDENCY
 from ipu_tf.device.program.program import bytes_of
 from ipu_tf.device.run.executable import Executable
+from ipu_tf.device.run.interrupts import Interrupts
 from ipu_tf.lowering.programs.captures import Captures
 from ipu_tf.lowering.programs.host_errors import as_promised
 from ipu_tf.lowering.programs.step_program import step_program

@@ -22,6 +22,9 @@ from typing import Any
 _KEPT = 1.0
 """Seconds between the end of an owner and that of its thing, so that nobody who is done with both ends it first."""
 
+_MOST = 4
+"""How many things wait for that at most: each iterator has threads of its own."""
+
 _ended: queue.SimpleQueue[tuple[float, Any]] = queue.SimpleQueue()
 _begun = threading.Lock()
 """Taken for good by who starts the thread that takes from the queue."""
@@ -58,7 +61,8 @@ def _later(thing: Any) -> None:
 def _let_go() -> None:
     while True:
         due, *things = _ended.get()
-        time.sleep(max(due - time.monotonic(), 0.0))
+        while (left := due - time.monotonic()) > 0 and _ended.qsize() < _MOST:
+            time.sleep(min(left, 0.05))
         with _starting:
             _start(things)
 

@@ -51,7 +51,7 @@ class StraightPart:
 
 @dataclasses.dataclass(frozen=True)
 class LoopPart:
-    """A loop whose infeeds are staged in chunks by the host.
+    """A loop that runs in chunks: its infeeds are staged by the host, and between chunks the host may end it.
 
     Attributes:
         step: `(carry, constants, hidden, elements) -> (carry, hidden, rows)`, traceable by JAX.
@@ -67,6 +67,8 @@ class LoopPart:
             iterations.
         most_steps: most iterations of a chunk, and so of the rows that outfeeds get at a time; None for as many as fit.
         lengths_vary: whether executions of one iteration and of several share one compiled function.
+        feedless: whether it needs nothing of the host, and is a part only so that the host may end it between chunks.
+            Its iterations do not count as steps.
         stages: the loop cut into the stages of its pipeline; why it cannot be, if so; None for a loop of no pipeline.
     """
 
@@ -82,6 +84,7 @@ class LoopPart:
     mini_batches: tuple[int, ...] = ()
     most_steps: int | None = None
     lengths_vary: bool = False
+    feedless: bool = False
     stages: StageProgram | str | None = None
 
     @functools.cached_property

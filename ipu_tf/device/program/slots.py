@@ -43,7 +43,7 @@ class Slots:
         dying = self._program.dying_slots(index)
         live = {slot: self._arrays[slot] for slot in self._program.parts[index].live_in}
         alone = self._alone()
-        taken = {slot: array for slot, array in live.items() if slot in dying and slot in alone}
+        taken = {slot: a for slot, a in live.items() if slot in dying and slot in alone and self._like_state(slot, a)}
         for slot in taken:
             del self._arrays[slot]
         return taken, {slot: array for slot, array in live.items() if slot not in taken}
@@ -68,6 +68,14 @@ class Slots:
             own = isinstance(array, np.generic) or (slot in dying and slot in alone and uses[slot] == 1)
             carry.append(array if own else jnp.array(array, copy=True))
         return tuple(carry)
+
+    def _like_state(self, slot: int, array: jax.Array) -> bool:
+        """Whether a new value of state may take over an array: JAX warns of buffers that nothing can use."""
+        parameters = self._program.parameters
+        if slot < len(parameters):
+            return True
+        states = [parameters[index] for index in self._program.aliases.values()]
+        return any(array.dtype == t.dtype and array.shape[array.ndim - len(t.shape) :] == t.shape for t in states)
 
     def _alone(self) -> set[int]:
         """The slots whose JAX array no other slot holds as well."""

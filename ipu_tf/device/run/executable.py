@@ -25,6 +25,7 @@ from ipu_tf.device.program.replicas import Replicas, replicas
 from ipu_tf.device.program.slots import Slots
 from ipu_tf.device.run import pre_compile
 from ipu_tf.device.run.forks import check_not_forked
+from ipu_tf.device.run.interrupts import Interrupts
 from ipu_tf.device.run.loop_run import LoopRun
 from ipu_tf.device.run.pipeline_engine import PipelineRun
 from ipu_tf.device.run.pipeline_placement import parameter_homes, stage_places, together
@@ -65,6 +66,7 @@ class Executable:
         self._cached: list[executable_cache.CachedFunction] = []
         self._lock = threading.Lock()
         self._shapes_seen: set[tuple[int, ...]] = set()
+        self.interrupts = Interrupts()
 
     def run(self, parameters: Sequence[Any]) -> Outcome:
         """Executes the program.
@@ -80,7 +82,7 @@ class Executable:
             ForkedProcess: the process was forked from one where JAX had started.
         """
         check_not_forked()
-        with self._lock, queues.program_running(), jax.enable_x64(True):
+        with self._lock, queues.program_running(), jax.enable_x64(True), Interrupts() as self.interrupts:
             artifacts.save(self.program, self._saved)
             if not connection.attached():
                 pre_compile.fill_cache(self, parameters)
@@ -123,8 +125,9 @@ class Executable:
                 loop = LoopRun(self, index, part, slots, state)
             state, ran, stop = loop.run(stopped=error is not None)
             error = error or stop
-            steps += ran
-            capacities.append(loop.capacity)
+            if not part.feedless:
+                steps += ran
+                capacities.append(loop.capacity)
         if EXCEPTIONS in state:
             check_exceptions(np.asarray(state[EXCEPTIONS]), self.program.checked)
         aliases = self.program.aliases

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
@@ -12,13 +13,18 @@ from ipu_tf.device.feeds import queues
 from ipu_tf.device.feeds.stager import StagedChunk, Stager
 from ipu_tf.device.feeds.staging import chunk_capacity
 from ipu_tf.device.memory.hidden_state import ITERATION
+from ipu_tf.device.numerics.exceptions import EXCEPTIONS, check_exceptions
 from ipu_tf.device.program.program import Arrays, Hidden, LoopPart
 from ipu_tf.device.program.slots import Slots
 from ipu_tf.device.run.loop import replicated_chunk_function
+from ipu_tf.device.run.pace import Pace
 from ipu_tf.device.run.pipeline_placement import together
 
 if TYPE_CHECKING:
     from ipu_tf.device.run.executable import Executable
+
+_MOST_WITHOUT_FEEDS = 2**30
+"""Iterations of a chunk of a loop that no memory has to be kept for."""
 
 
 class LoopRun:
@@ -46,7 +52,9 @@ class LoopRun:
         # A loop of single steps computes by the same function as one of varying lengths: to the same bits.
         shared = part.lengths_vary or part.most_steps is not None
         self.capacity = chunk_capacity(part.row_bytes, self._wanted, self._replicas.count, shared)
-        self._most = min(self.capacity, part.most_steps or self.capacity)
+        self._most = _MOST_WITHOUT_FEEDS if part.feedless else min(self.capacity, part.most_steps or self.capacity)
+        self._pace: Pace = executable.kept(("pace", index), Pace)
+        self._executable = executable
         self._outfeeds = {name: queues.outfeed(name) for name in part.outfeeds}
         last_only = frozenset(name for name, queue in self._outfeeds.items() if queue.last_only)
         self._chunk = executable.compiled(
@@ -73,16 +81,19 @@ class LoopRun:
         with Stager(self._part, self._most, self._buffers) as stager:
             while True:
                 left = 0 if stopped else self._left(done)
-                chunk = stager.take(left)
+                chunk = stager.take(min(left, self._pace.most))
                 if self._wanted is not None and chunk.error is None:
-                    stager.stage_ahead(left - chunk.count)
-                ran, goes_on = self._run_chunk(chunk)
+                    stager.stage_ahead(min(left - chunk.count, self._pace.most))
+                ran, goes_on = self._timed_chunk(chunk)
                 stager.give_back(chunk, ran)
                 done += ran
                 if stopped or not (goes_on if self._wanted is None else done < self._wanted):
                     break
                 if chunk.error is not None and ran == chunk.count:
                     error = chunk.error
+                    break
+                if self._executable.interrupts.asked:
+                    error = KeyboardInterrupt()
                     break
         self._slots.fill(self._part.carry_out, self._carry)
         return self._hidden, done, error
@@ -95,6 +106,15 @@ class LoopRun:
 
     def _left(self, done: int) -> int:
         return self._most if self._wanted is None else self._wanted - done
+
+    def _timed_chunk(self, chunk: StagedChunk) -> tuple[int, bool]:
+        """Runs one chunk, as `_run_chunk` does; notes how long it took, and raises floating-point exceptions."""
+        start = time.perf_counter()
+        ran, goes_on = self._run_chunk(chunk)
+        self._pace.ran(ran, time.perf_counter() - start)
+        if EXCEPTIONS in self._hidden:
+            check_exceptions(np.asarray(self._hidden[EXCEPTIONS]), self._executable.program.checked)
+        return ran, goes_on
 
     def _run_chunk(self, chunk: StagedChunk) -> tuple[int, bool]:
         """Runs one chunk and hands out its rows; gives the iterations it ran and whether the loop would go on."""

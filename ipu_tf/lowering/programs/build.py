@@ -14,13 +14,15 @@ from ipu_tf.lowering.importer.feeds import PartFeeds
 from ipu_tf.lowering.importer.half_precision import checked_origins, with_numerics
 from ipu_tf.lowering.importer.interpreter import Interpreter
 from ipu_tf.lowering.importer.numerics import Numerics
+from ipu_tf.lowering.importer.rules.deferred_products import deferred_products
 from ipu_tf.lowering.importer.support import check_supported
 from ipu_tf.lowering.stablehlo.accumulation_rules import check_inside_loops, own_mini_batches
+from ipu_tf.lowering.stablehlo.duration import runs_long
 from ipu_tf.lowering.stablehlo.hidden_state import ROW, hidden_types
 from ipu_tf.lowering.stablehlo.module import INFEED, OUTFEED, Module, custom_call_target, feed_name, walk
 from ipu_tf.lowering.stablehlo.op import Op, array_type
 from ipu_tf.lowering.stablehlo.partition import Bind, LoopStep, StraightSteps, partition
-from ipu_tf.lowering.stablehlo.trip_count import trip_count
+from ipu_tf.lowering.stablehlo.trip_count import most_trips, trip_count
 from ipu_tf.lowering.stages.stage_loops import loop_stages
 from ipu_tf.lowering.tensorflow.host_calls import calls_host
 
@@ -33,7 +35,7 @@ def build_program(module: Module, replicas: int = 1, numerics: Numerics = Numeri
     """
     check_supported(module)
     module = with_numerics(module, numerics, replicas)
-    pieces = partition(module)
+    pieces = partition(module, lambda loop: replicas == 1 and _in_chunks(module, loop))
     names = _Numbering(module, pieces.same)
     operations = list(walk(module.main, module.functions))
     feeds = {name for name in map(feed_name, operations) if name}
@@ -69,6 +71,11 @@ def program_function(
         return [jnp.asarray(v) for v in interpreter.run_function("main", parameters)], interpreter.hidden
 
     return function
+
+
+def _in_chunks(module: Module, loop: Any) -> bool:
+    """Whether a loop without feeds runs chunk by chunk: it may run long, and gains nothing from being run whole."""
+    return runs_long(module, loop) and deferred_products(loop, most_trips(module, loop)) is None
 
 
 def _check_enqueues(operations: Sequence[Any]) -> None:
@@ -144,7 +151,8 @@ def _loop_part(module: Module, piece: LoopStep, names: _Numbering, replicas: int
     return LoopPart(
         step=step,
         goes_on=goes_on,
-        trip_count=trip_count(module, loop),
+        trip_count=None if piece.feedless else trip_count(module, loop),
+        feedless=piece.feedless,
         carry_in=names.slots(initial),
         constants=names.slots(constants),
         carry_out=tuple(names.slots([name])[0] if name in read_later else None for name in loop.results),

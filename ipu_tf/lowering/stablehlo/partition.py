@@ -13,7 +13,7 @@ or branch inside the loop, is reached from the running program by an ordered cal
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ipu_tf.lowering.stablehlo.accumulation_rules import accumulates, own_operations
@@ -66,6 +66,7 @@ class LoopStep:
         operation: the `stablehlo.while`.
         feeds: the queues that are staged; others that the loop uses are reached by callback.
         sometimes: those of them that are outfeeds used in a branch, which not every iteration takes.
+        feedless: whether it needs nothing of the host, and is a part only so that the host may end it.
         live_in: names the loop reads, its initial values among them.
         live_out: names that later parts read.
     """
@@ -73,6 +74,7 @@ class LoopStep:
     operation: Any
     feeds: frozenset[str]
     sometimes: frozenset[str] = frozenset()
+    feedless: bool = False
     live_in: tuple[Any, ...] = ()
     live_out: tuple[Any, ...] = ()
 
@@ -92,12 +94,18 @@ class Partition:
     same: Mapping[Any, Any]
 
 
-def partition(module: Module) -> Partition:
-    """The parts of a module's program."""
-    steps = list(_flatten(module, module.main))
+def partition(module: Module, in_chunks: Callable[[Any], bool] = lambda loop: False) -> Partition:
+    """The parts of a module's program.
+
+    Args:
+        module: the module.
+        in_chunks: whether a `stablehlo.while` outside of any other, which needs nothing of the host, becomes a part as
+            well: so that the host runs it chunk by chunk, and may end it.
+    """
+    steps = list(_flatten(module, module.main, (), in_chunks))
     *steps, last = steps
     assert isinstance(last, Bind)
-    parts = [_part(module, group) for group in _groups(module, steps)]
+    parts = [_part(module, group, in_chunks) for group in _groups(module, steps, in_chunks)]
     # Between loops values stay where they are, each stage's of a pipeline on its own device.
     same = _copies(steps) if any(isinstance(part, LoopStep) for part in parts) else {}
     return Partition(_with_liveness(module, parts, last.sources, same), last.sources, same)
@@ -126,24 +134,24 @@ def _passed_on(step: Step) -> list[tuple[Any, Any]]:
     return [(step.operation.results[0], step.operation.operands[0])] if copies else []
 
 
-def _flatten(module: Module, block: Any, results: Sequence[Any] = ()) -> Iterator[Step]:
-    """A block's operations, with calls opened up where feeds are used inside them."""
+def _flatten(module: Module, block: Any, results: Sequence[Any], in_chunks: Callable[[Any], bool]) -> Iterator[Step]:
+    """A block's operations, with calls opened up where something in them is for the host."""
     for operation in block.operations:
         operation = operation.operation
         if operation.name == "func.return":
             yield Bind(tuple(results), tuple(operation.operands))
-        elif operation.name == "func.call" and _to_open(module, operation):
+        elif operation.name == "func.call" and _to_open(module, operation, in_chunks):
             inner = module.functions[callee(operation)]
             yield Bind(tuple(inner.arguments), tuple(operation.operands))
-            yield from _flatten(module, inner, tuple(operation.results))
+            yield from _flatten(module, inner, tuple(operation.results), in_chunks)
         else:
             yield Run(operation)
 
 
-def _groups(module: Module, steps: list[Step]) -> Iterator[list[Step]]:
+def _groups(module: Module, steps: list[Step], in_chunks: Callable[[Any], bool]) -> Iterator[list[Step]]:
     group: list[Step] = []
     for step in steps:
-        if isinstance(step, Run) and step.operation.name == "stablehlo.while" and _streamed(module, step.operation):
+        if isinstance(step, Run) and _is_part(module, step.operation, in_chunks):
             yield from ([group] if group else [])
             yield [step]
             group = []
@@ -152,21 +160,30 @@ def _groups(module: Module, steps: list[Step]) -> Iterator[list[Step]]:
     yield from ([group] if group else [])
 
 
-def _part(module: Module, group: list[Step]) -> StraightSteps | LoopStep:
+def _part(module: Module, group: list[Step], in_chunks: Callable[[Any], bool]) -> StraightSteps | LoopStep:
     first = group[0]
-    if isinstance(first, Run) and first.operation.name == "stablehlo.while":
+    if isinstance(first, Run) and _is_part(module, first.operation, in_chunks):
         loop = first.operation
-        if _streamed(module, loop):
-            always, sometimes = _direct(module, loop), _in_branches(module, loop)
-            return LoopStep(loop, frozenset(always | sometimes), frozenset(sometimes))
+        always, sometimes = _direct(module, loop), _in_branches(module, loop)
+        feedless = not _streamed(module, loop)
+        return LoopStep(loop, frozenset(always | sometimes), frozenset(sometimes), feedless=feedless)
     used = {feed_name(step.operation) for step in group if isinstance(step, Run)} - {None}
     return StraightSteps(tuple(group), frozenset(name for name in used if name))
 
 
-def _to_open(module: Module, call: Any) -> bool:
+def _is_part(module: Module, operation: Any, in_chunks: Callable[[Any], bool]) -> bool:
+    """Whether an operation is a loop that is a part of its own."""
+    return operation.name == "stablehlo.while" and (_streamed(module, operation) or in_chunks(operation))
+
+
+def _to_open(module: Module, call: Any, in_chunks: Callable[[Any], bool]) -> bool:
     """Whether a function that is called has something for the host to do."""
-    inner = walk(module.functions[callee(call)], module.functions)
-    return any(custom_call_target(operation) in (INFEED, OUTFEED, ACCUMULATE) for operation in inner)
+    block = module.functions[callee(call)]
+    inner = walk(block, module.functions)
+    if any(custom_call_target(operation) in (INFEED, OUTFEED, ACCUMULATE) for operation in inner):
+        return True
+    own = own_operations(module, block, branches=False)
+    return any(operation.name == "stablehlo.while" and in_chunks(operation) for operation in own)
 
 
 def _all_feeds(module: Module, operation: Any) -> set[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -95,6 +96,7 @@ class ElementIterator:
         self.left: int | None = None
         self.waiting: collections.deque[Any] = collections.deque()
         self._feed = feed
+        weakref.finalize(self, feed.end).atexit = False
 
     @property
     def feed(self) -> Any:

@@ -10,7 +10,11 @@ from types import FrameType, TracebackType
 class Interrupts:
     """A context manager within which the first Ctrl-C is only noted; a second one interrupts at once.
 
-    It leaves other threads than the main one, and programs with a SIGINT handler of their own, alone.
+    It leaves other threads than the main one, and programs with a SIGINT handler of their own, alone. One within
+    another notes what the outer one does.
+
+    Attributes:
+        asked: whether Ctrl-C was pressed.
 
     Example:
         >>> with Interrupts() as interrupts:
@@ -20,10 +24,20 @@ class Interrupts:
     def __init__(self) -> None:
         self._asked = False
         self._installed = False
+        self._outer: Interrupts | None = None
+
+    @property
+    def asked(self) -> bool:
+        return self._asked or (self._outer is not None and self._outer.asked)
 
     def __enter__(self) -> Interrupts:
-        main = threading.current_thread() is threading.main_thread()
-        if main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        if threading.current_thread() is not threading.main_thread():
+            return self
+        handler = signal.getsignal(signal.SIGINT)
+        owner = getattr(handler, "__self__", None)
+        if isinstance(owner, Interrupts):
+            self._outer = owner
+        elif handler is signal.default_int_handler:
             signal.signal(signal.SIGINT, self._note)
             self._installed = True
         return self
@@ -39,7 +53,7 @@ class Interrupts:
         Raises:
             KeyboardInterrupt: if Ctrl-C was pressed.
         """
-        if self._asked:
+        if self.asked:
             raise KeyboardInterrupt
 
     def _note(self, number: int, frame: FrameType | None) -> None:

@@ -1,0 +1,157 @@
+"""Loops that need nothing of the host run in chunks, so that the host can end them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ipu_tf.device.run import pace
+from ipu_tf.device.run.loop_run import LoopRun
+from ipu_tf.device.run.pace import Pace
+from tests.helpers.device_counts import device_work
+from tests.helpers.some_ipus import ipus
+
+PATIENCE = 2.0
+"""Seconds within which a run has to end after Ctrl-C."""
+
+
+@pytest.fixture(autouse=True)
+def interruptible() -> Iterator[None]:
+    """SIGINT interrupts, as in a program of its own: processes that share out tests ignore it."""
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, handler)
+
+
+def interrupted(run: Callable[[], Any], after: Callable[[], bool]) -> float:
+    """Seconds until a call ends after Ctrl-C, which is pressed as soon as `after` says so."""
+    pressed: list[float] = []
+
+    def press() -> None:
+        while not after():
+            time.sleep(0.01)
+        pressed.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=press)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    ended = time.monotonic()
+    thread.join()
+    return ended - pressed[0]
+
+
+@pytest.fixture
+def chunks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, float]]:
+    """The iterations and seconds of each chunk that runs."""
+    ran: list[tuple[int, float]] = []
+    stock = Pace.ran
+
+    def note(self: Pace, iterations: int, seconds: float) -> None:
+        ran.append((iterations, seconds))
+        stock(self, iterations, seconds)
+
+    monkeypatch.setattr(Pace, "ran", note)
+    return ran
+
+
+def test_an_endless_loop_is_interrupted_and_keeps_complete_iterations(chunks: list[tuple[int, float]]) -> None:
+    total, count = tf.Variable(0.0), tf.Variable(0)
+
+    @tf.function
+    def endless(x: Any) -> Any:
+        while tf.reduce_sum(x) < 1e30:
+            count.assign_add(1)
+            total.assign_add(2.0)
+            x = x * 1.0
+        return x
+
+    with ipus(1) as strategy:
+        run = lambda: strategy.run(endless, [tf.ones((16,))])  # noqa: E731
+        assert interrupted(run, lambda: len(chunks) > 3) < PATIENCE
+        assert int(count) == sum(iterations for iterations, _ in chunks) > 3
+        assert float(total) == 2.0 * min(int(count), 2**23)
+        so_far = len(chunks)
+        assert interrupted(run, lambda: len(chunks) > so_far) < PATIENCE
+        doubled = tf.function(lambda x: 2 * x)
+        np.testing.assert_array_equal(strategy.run(doubled, [tf.ones((2,))]), [2.0, 2.0])
+
+
+def test_a_streamed_loop_of_a_strategy_keeps_complete_iterations(chunks: list[tuple[int, float]]) -> None:
+    total = tf.Variable(0.0)
+
+    @tf.function
+    def endless(iterator: Any) -> None:
+        while total < 1e30:
+            total.assign_add(next(iterator))
+
+    with ipus(1) as strategy:
+        with strategy.scope():
+            iterator = iter(tf.data.Dataset.from_tensors(1.0).repeat())
+        assert interrupted(lambda: strategy.run(endless, [iterator]), lambda: len(chunks) > 3) < PATIENCE
+        assert float(total) == sum(iterations for iterations, _ in chunks) > 3
+
+
+@pytest.mark.parametrize("limit", [3, 1000, 100_000])
+def test_chunks_change_no_bit(limit: int, monkeypatch: pytest.MonkeyPatch, chunks: list[tuple[int, float]]) -> None:
+    noise = tf.Variable(tf.random.stateless_normal((4, 4), [1, 2]))
+
+    @tf.function
+    def iterated(limit: Any) -> Any:
+        x, steps = tf.identity(noise), 0
+        while steps < limit:
+            x = tf.tanh(x @ x + tf.random.stateless_normal((4, 4), [3, 4]))
+            steps += 1
+        return x, steps
+
+    results = []
+    for seconds in (0.25, 0.0005, 1000.0):
+        monkeypatch.setattr(pace, "SECONDS", seconds)
+        with ipus(1) as strategy, device_work() as device:
+            results.append(strategy.run(tf.function(iterated.python_function), [tf.constant(limit)]))
+        assert device.counts.steps == 1  # an execution, not its iterations
+    assert len(chunks) > 3
+    stock = tf.function(iterated.python_function, jit_compile=True)(tf.constant(limit))
+    for x, steps in results:
+        np.testing.assert_array_equal(x, results[0][0])
+        np.testing.assert_allclose(x, stock[0], rtol=1e-4, atol=1e-5)
+        assert int(steps) == limit
+
+
+def test_the_second_run_needs_no_small_chunks(chunks: list[tuple[int, float]]) -> None:
+    @tf.function
+    def counted_loop(limit: Any) -> Any:
+        total = 0
+        while total < limit:
+            total += 1
+        return total
+
+    with ipus(1) as strategy:
+        assert int(strategy.run(counted_loop, [tf.constant(10_000)])) == 10_000
+        first = len(chunks)
+        assert first > 2
+        assert int(strategy.run(counted_loop, [tf.constant(10_000)])) == 10_000
+    assert len(chunks) - first == 1
+
+
+def test_a_short_loop_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LoopRun, "__init__", None)
+
+    @tf.function
+    def short() -> Any:
+        x = tf.ones((4,))
+        for _ in tf.range(20):
+            x = tf.sin(x)
+        return x
+
+    with ipus(1) as strategy:
+        strategy.run(short)
