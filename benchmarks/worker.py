@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from typing import IO, Any
 
 from benchmarks.contenders import CONTENDERS, Contender
@@ -27,15 +28,18 @@ class Worker:
         workload: what it goes through.
         task: "train", "evaluate" or "predict".
         log: takes the process's standard error.
+        environment: variables of the process, beside those of this one.
     """
 
-    def __init__(self, contender: Contender, workload: Workload, task: str, log: IO[str]) -> None:
+    def __init__(
+        self, contender: Contender, workload: Workload, task: str, log: IO[str], environment: Mapping[str, str] = {}
+    ) -> None:
         self.contender = contender
         self.steps = contender.steps(workload)
         self._log = log
         self._process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.worker", contender.name, task, *told(workload)],
-            env={**os.environ, "KERAS_BACKEND": contender.backend, "TF_CPP_MIN_LOG_LEVEL": "2"},
+            env={**os.environ, "KERAS_BACKEND": contender.backend, "TF_CPP_MIN_LOG_LEVEL": "2", **environment},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,

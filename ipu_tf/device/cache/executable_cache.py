@@ -20,7 +20,7 @@ import jax
 
 from ipu_tf.device.cache import cache_folder
 from ipu_tf.device.cache.cached_compilation import compile_cached
-from ipu_tf.device.memory.host_memory import compiler_options
+from ipu_tf.device.cache.compiler_options import compiler_options, numeric_options
 
 _now: Path | None = None
 
@@ -114,8 +114,9 @@ class CachedFunction:
         numbers = iter(range(len(jax.tree.leaves(arguments))))
         donated = [[next(numbers) for _ in jax.tree.leaves(argument)] for argument in arguments]
         given_up = tuple(number for index in self._donate for number in donated[index])
-        # Without our compiler options: XLA cannot serialize a program whose intermediate results are in several blocks.
-        lowered = jax.jit(run, donate_argnums=given_up).lower(*jax.tree.leaves(arguments))
+        # Without the options for memory: XLA cannot serialize intermediate results that are in several blocks.
+        compiled_so = jax.jit(run, donate_argnums=given_up, compiler_options=numeric_options())
+        lowered = compiled_so.lower(*jax.tree.leaves(arguments))
         compiled, loaded = compile_cached(lowered, self._directory, self._devices)
         self._compiled |= not loaded
         return compiled, structure[-1]

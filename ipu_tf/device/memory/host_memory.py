@@ -57,7 +57,7 @@ def keep_freed_memory() -> bool:
     return all(mallopt(parameter, value) == 1 for parameter, value in settings)
 
 
-def compiler_options() -> dict[str, Any]:
+def memory_options() -> dict[str, Any]:
     """Options for `jax.jit` that have a program's memory asked for in pieces that are kept when they are freed.
 
     Not for compiled code that is written to files, as JAX's own cache does: XLA cannot serialize such.

@@ -12,12 +12,13 @@ import jax
 import numpy as np
 
 from ipu_tf.device.cache import executable_cache
+from ipu_tf.device.cache.compiler_options import compiler_options
 from ipu_tf.device.counters import COUNTERS
 from ipu_tf.device.feeds import callbacks, connection, queues, synthetic
 from ipu_tf.device.feeds.timeout import next_element
 from ipu_tf.device.files import artifacts
 from ipu_tf.device.memory import hidden_state as hidden
-from ipu_tf.device.memory.host_memory import compiler_options, keep_freed_memory
+from ipu_tf.device.memory.host_memory import keep_freed_memory
 from ipu_tf.device.memory.memory_maps import make_room
 from ipu_tf.device.numerics.exceptions import EXCEPTIONS, check_exceptions
 from ipu_tf.device.program.program import Arrays, Hidden, Program, StraightPart

@@ -7,8 +7,8 @@ from typing import Any
 
 import jax
 
+from ipu_tf.device.cache.compiler_options import compiler_options
 from ipu_tf.device.memory.hidden_state import ITERATION, replica_axes
-from ipu_tf.device.memory.host_memory import compiler_options
 from ipu_tf.device.program.program import Arrays, Hidden, Rows
 from ipu_tf.device.program.replicas import Replicas
 from ipu_tf.device.program.stage_program import StageProgram, StageSegment, UpdateStep

@@ -15,6 +15,7 @@ from jax.extend.core import primitives
 
 from ipu_tf.device.convolution.convolve import ConvLayout, convolution
 from ipu_tf.device.convolution.pooling import Reducer, reduce_window, select_and_scatter
+from ipu_tf.device.convolution.summation import as_product, reduce_sum
 
 Rule = Callable[..., jax.Array]
 
@@ -38,7 +39,14 @@ def planned(function: core.ClosedJaxpr) -> Callable[..., list[Any]]:
 
 
 def _plannable(function: core.ClosedJaxpr) -> bool:
-    return any(eqn.primitive in _RULES or _called(eqn) is not None for eqn in function.jaxpr.eqns)
+    return any(_has_plan(eqn) or _called(eqn) is not None for eqn in function.jaxpr.eqns)
+
+
+def _has_plan(eqn: Any) -> bool:
+    if eqn.primitive is primitives.reduce_sum_p:
+        operand = eqn.invars[0].aval
+        return as_product(operand.shape, operand.dtype, eqn.params["axes"])
+    return eqn.primitive in _RULES
 
 
 def _called(eqn: Any) -> core.ClosedJaxpr | None:
@@ -61,8 +69,8 @@ def _evaluate(function: core.ClosedJaxpr, arguments: Any) -> list[Any]:
 
 
 def _run(eqn: Any, operands: list[Any]) -> list[Any]:
-    rule = _RULES.get(eqn.primitive)
-    if rule is not None:
+    if _has_plan(eqn):
+        rule = _RULES[eqn.primitive]
         return [rule(*map(jnp.asarray, operands), **eqn.params)]
     called = _called(eqn)
     if called is not None:
@@ -111,6 +119,10 @@ def _start(reducer: Reducer, dtype: Any) -> jax.Array:
     return jnp.asarray(limits[reducer == "min"], dtype)
 
 
+def _sum(operand: jax.Array, *, axes: tuple[int, ...], **parameters: Any) -> jax.Array:
+    return reduce_sum(operand, axes)
+
+
 def _scatter(source: jax.Array, operand: jax.Array, *, select_prim: Any, **parameters: Any) -> jax.Array:
     select: Any = {primitives.ge_p: "GE", primitives.gt_p: "GT", primitives.le_p: "LE", primitives.lt_p: "LT"}
     return select_and_scatter(operand, source, jnp.zeros((), source.dtype), select=select[select_prim], **parameters)
@@ -122,4 +134,5 @@ _RULES: dict[Any, Rule] = {
     primitives.reduce_window_min_p: _reduction("min"),
     primitives.reduce_window_sum_p: _reduction("add"),
     primitives.select_and_scatter_add_p: _scatter,
+    primitives.reduce_sum_p: _sum,
 }

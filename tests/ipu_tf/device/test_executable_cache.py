@@ -22,7 +22,7 @@ from ipu_tf.config import DeviceConnectionType
 from ipu_tf.device.cache import executable_cache, sealed_file, whole_file
 from ipu_tf.device.cache.cache_entry import SUFFIX
 from ipu_tf.device.cache.executable_cache import CachedFunction
-from ipu_tf.device.memory.host_memory import compiler_options
+from ipu_tf.device.memory.host_memory import memory_options
 from tests.helpers.device_counts import device_work
 
 SCRIPT = """
@@ -100,10 +100,10 @@ def test_large_intermediate_results(tmp_path: Path) -> None:
     x = np.zeros(5 * 2**20, np.float32)
     assert CachedFunction(large, (), tmp_path)(x) == sum(range(1, 6)) * x.size
     assert len(list(tmp_path.glob(f"*{SUFFIX}"))) == 1
-    assert compiler_options()
+    assert memory_options()
     jax.config.update("jax_compilation_cache_dir", str(tmp_path))
     try:
-        assert not compiler_options()
+        assert not memory_options()
     finally:
         jax.config.update("jax_compilation_cache_dir", None)
 

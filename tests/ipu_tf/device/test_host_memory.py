@@ -53,7 +53,7 @@ json.dump([sizes, "/jax/core/compile/backend_compile_duration" in heard], sys.st
 LARGE = """
 import json, resource, sys
 import jax, jax.numpy as jnp
-from ipu_tf.device.memory.host_memory import compiler_options
+from ipu_tf.device.memory.host_memory import memory_options
 
 def large(x):
     terms = []
@@ -64,7 +64,7 @@ def large(x):
 
 x = jnp.zeros(5 * 2**20)
 found = {}
-for name, options in (("kept", compiler_options()), ("not", {})):
+for name, options in (("kept", memory_options()), ("not", {})):
     run = jax.jit(large, compiler_options=options)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(20):

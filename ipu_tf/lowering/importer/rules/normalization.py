@@ -9,6 +9,7 @@ from typing import Any
 import jax
 from jax import lax
 
+from ipu_tf.device.convolution.summation import reduce_sum
 from ipu_tf.device.program import collectives
 from ipu_tf.lowering.importer.rules.registry import rule
 from ipu_tf.lowering.stablehlo.op import Op
@@ -53,7 +54,7 @@ class _Features:
 
     def mean(self, values: jax.Array) -> jax.Array:
         """The mean of each feature, over the group."""
-        own = lax.reduce_sum(values, self.others) / self.count
+        own = reduce_sum(values, self.others) / self.count
         return own if self.group == 1 else collectives.all_reduce(own, "MEAN", self.replicas, self.group)
 
     def inverse_deviation(self, variance: jax.Array) -> jax.Array:
@@ -103,5 +104,5 @@ def _gradient(
     along = gradient - features.spread(features.mean(gradient))
     along -= normalized * features.spread(features.mean(gradient * normalized))
     to_operand = along * features.spread(scale * inverse)
-    to_scale = lax.reduce_sum(gradient * normalized, features.others)
-    return [to_operand, to_scale, lax.reduce_sum(gradient, features.others)]
+    to_scale = reduce_sum(gradient * normalized, features.others)
+    return [to_operand, to_scale, reduce_sum(gradient, features.others)]

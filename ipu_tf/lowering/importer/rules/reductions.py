@@ -8,13 +8,14 @@ import jax
 import numpy as np
 from jax import lax
 
+from ipu_tf.device.convolution.summation import reduce_sum
 from ipu_tf.lowering.importer.rules.products import summed_product
 from ipu_tf.lowering.importer.rules.regions import combiner, on_arrays, on_scalars
 from ipu_tf.lowering.importer.rules.registry import RULES, Importer, rule
 from ipu_tf.lowering.stablehlo.op import Op
 
 _FAST: dict[str | None, Callable[..., jax.Array]] = {
-    "stablehlo.add": lax.reduce_sum,
+    "stablehlo.add": reduce_sum,
     "stablehlo.multiply": lax.reduce_prod,
     "stablehlo.maximum": lax.reduce_max,
     "stablehlo.minimum": lax.reduce_min,

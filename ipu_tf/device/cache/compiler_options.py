@@ -1,0 +1,37 @@
+"""XLA options of the device's programs: `compiler_options` of `jax.jit`.
+
+They go with each executable, so that JAX code of the user's own is compiled as it ever was.
+
+XLA:CPU hands parts of a program to YNNPACK, a library of kernels. A matrix product that is handed over by itself is
+right, and faster than XLA's own. Fusions around reductions are not: with jaxlib 0.10.2 a product that is squared and
+summed has wrong values at its end, sums of broadcasts differ from run to run, windows ignore base dilation, and
+operands of seven dimensions end the process. `tests/xla_fuzz` holds the options to float64.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+from ipu_tf.device.environment import xla_flags
+from ipu_tf.device.memory.host_memory import memory_options
+
+YNN_FUSIONS = "xla_cpu_experimental_ynn_fusion_type"
+"""The option that says which parts of a program YNNPACK is given."""
+_RIGHT = "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"
+
+
+def numeric_options() -> dict[str, Any]:
+    """Options without which results are wrong: for all compiled code, that which is kept in files too.
+
+    Whoever names the same option in `XLA_FLAGS` is given what they ask for.
+    """
+    if jax.default_backend() != "cpu" or YNN_FUSIONS in xla_flags():
+        return {}
+    return {YNN_FUSIONS: _RIGHT}
+
+
+def compiler_options() -> dict[str, Any]:
+    """Options for code that stays in this process: `numeric_options`, and memory that is kept when it is freed."""
+    return {**numeric_options(), **memory_options()}
