@@ -8,8 +8,10 @@ import functools
 import importlib
 import importlib.util
 import operator
+import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -207,6 +209,19 @@ def test_every_flag_is_documented_with_its_default_and_effect() -> None:
         (flag.name, repr(flag.default), "refused" if flag.refused else flag.treatment.effect.value) for flag in FLAGS
     ]
     assert rows == wanted
+
+
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_the_walk_of_a_training_step_is_the_one_that_is_taken(backend: str) -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text().partition("## One training step")[2]
+    tensorflow, _, jax = text.partition("### Keras on JAX")
+    named = set(re.findall(r"`((?:ipu_tf|keras_ipu)/[\w/]+\.py)`", {"tensorflow": tensorflow, "jax": jax}[backend]))
+    command = [sys.executable, "-m", "tests.helpers.training_step_files"]
+    surroundings = {**os.environ, "KERAS_BACKEND": backend}
+    done = subprocess.run(command, cwd=ROOT, env=surroundings, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert len(named) > 5
+    assert named - set(done.stdout.split()) == set()
 
 
 def test_what_is_found() -> None:
