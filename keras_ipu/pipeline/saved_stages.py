@@ -34,6 +34,11 @@ def fill_in_stages(assignments: list[Any], stages: Any) -> list[Any]:
             f"{len(assignments)}. Call `reset_pipeline_stage_assignment()` and assign its stages anew."
         )
     for assignment, stage in zip(assignments, stages, strict=True):
+        if assignment.is_nested_model != isinstance(stage, list):
+            raise ValueError(
+                "The saved pipeline stages are of a model with inner models elsewhere. Call "
+                "`reset_pipeline_stage_assignment()` and assign its stages anew."
+            )
         if assignment.is_nested_model:
             fill_in_stages(assignment.pipeline_stage_assignments, stage)
         else:

@@ -22,6 +22,7 @@ from keras_ipu.options.rules import checked_accumulation_kwargs, checked_pipelin
 from keras_ipu.pipeline.graph import ModelKind, kind_of
 from keras_ipu.pipeline.saved_stages import stages_to_save
 from keras_ipu.pipeline.stage_methods import assigned
+from keras_ipu.saving.saved_options import STAGES, STAGES_VALID, checked_options
 from keras_ipu.stock import graphs as keras_graphs
 from keras_ipu.stock.ownership import is_ipu_model
 
@@ -51,21 +52,25 @@ def options_config(model: Any) -> dict[str, Any]:
     }
     stages = stages_to_save(assigned(model)) if state.saved_stages is None else state.saved_stages
     if stages or state_of(model).assignment_valid:
-        config["pipeline_stages"] = stages
-        config["pipeline_stages_valid"] = state_of(model).assignment_valid
+        config[STAGES] = stages
+        config[STAGES_VALID] = state_of(model).assignment_valid
     return config
 
 
 def restore_options(model: Any, config: dict[str, Any]) -> None:
-    """Gives a model the options of another, as `options_config` has them."""
-    known = {field.name for field in dataclasses.fields(IPUOptions)}
-    options = {name: _unplain(name, value) for name, value in config.items() if name in known}
+    """Gives a model the options of another, as `options_config` has them.
+
+    Raises:
+        ValueError: if they are not of the form that is saved.
+    """
+    options = checked_options(config, model.name)
+    stages, valid = options.pop(STAGES, None), options.pop(STAGES_VALID, False)
     update_state(
         model,
-        options=IPUOptions(**options),
-        saved_stages=config.get("pipeline_stages"),
+        options=IPUOptions(**{name: _unplain(name, value) for name, value in options.items()}),
+        saved_stages=stages,
         assignment=(),
-        assignment_valid=config.get("pipeline_stages_valid", False),
+        assignment_valid=valid,
     )
     reset_functions(model)
 
@@ -106,7 +111,11 @@ def load_assets(model: Any, folder: str | None) -> None:
     """Reads what `save_assets` wrote."""
     path = Path(folder or ".") / _FILE
     if folder and path.is_file():
-        restore_options(model, json.loads(path.read_text()))
+        try:
+            options = json.loads(path.read_bytes())
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"The saved IPU options of '{model.name}' are no JSON: {error}. Save it again.") from error
+        restore_options(model, options)
 
 
 def save(stock: Any, model: Any, filepath: Any, *args: Any, **kwargs: Any) -> Any:

@@ -18,7 +18,7 @@ from ipu_tf.ipu_strategy import IPUStrategyV1
 from keras_ipu.options.model_state import ModelState, options_of, state_of
 from keras_ipu.options.options import IPUOptions
 from keras_ipu.pipeline.saved_stages import fill_in_stages, stages_to_save
-from keras_ipu.saving.saving import KEY
+from keras_ipu.saving.saving import KEY, load_assets
 from tests.helpers.keras_parity import numbers
 from tests.helpers.one_ipu import strategy
 from tests.keras_ipu.pipeline.test_keras_stages import assign
@@ -234,3 +234,52 @@ def test_options_that_nobody_set_are_not_told(strategy: IPUStrategyV1, caplog: p
         model.set_pipelining_options(gradient_accumulation_steps_per_replica=4, offload_weights=True)
         model.get_config()
     assert "`pipelining_kwargs` cannot be serialized" in caplog.text
+
+
+BAD_OPTIONS: dict[str, Any] = {
+    "no dictionary": [1],
+    "a negative count": {"gradient_accumulation_steps": -2},
+    "a text for a count": {"gradient_accumulation_steps": "4"},
+    "a truth for a count": {"pipelining_gradient_accumulation_steps": True},
+    "an unknown reduction": {"gradient_accumulation_reduction": "median"},
+    "a list for a word": {"gradient_accumulation_reduction": ["SUM"]},
+    "a fraction for a device": {"pipelining_device_mapping": [0.5]},
+    "a number for a truth": {"asynchronous_callbacks": 1},
+    "a list of arguments": {"infeed_kwargs": ["prefetch_depth"]},
+    "a text for stages": {"pipeline_stages": "01"},
+    "a negative stage": {"pipeline_stages": [0, -1]},
+    "an unknown method for metrics": {"replicated_metric_reduction": None},
+}
+
+
+@pytest.mark.parametrize("name", BAD_OPTIONS)
+def test_options_of_another_form_are_refused(strategy: IPUStrategyV1, name: str) -> None:
+    with strategy.scope():
+        model = sequential()
+        config = {**model.get_config(), KEY: BAD_OPTIONS[name]}
+        with pytest.raises(ValueError, match="saved IPU option"):
+            keras.Sequential.from_config(config)
+
+
+def test_options_that_are_not_known_are_named(strategy: IPUStrategyV1, caplog: pytest.LogCaptureFixture) -> None:
+    with strategy.scope():
+        model = sequential()
+        keras.Sequential.from_config({**model.get_config(), KEY: {"of_a_newer_version": 1}})
+    assert "of_a_newer_version" in caplog.text
+
+
+def test_a_damaged_file_of_options_is_named(strategy: IPUStrategyV1, tmp_path: Path) -> None:
+    with strategy.scope():
+        model = subclassed()
+        for text in (b"{", b"\xff\xfe", b"[1]", b"[" * 100_000):
+            (tmp_path / "ipu_options.json").write_bytes(text)
+            with pytest.raises(ValueError, match="saved IPU options"):
+                load_assets(model, str(tmp_path))
+
+
+def test_stages_of_another_nesting_are_refused(strategy: IPUStrategyV1) -> None:
+    with strategy.scope():
+        model = sequential()
+        assignments = model.get_pipeline_stage_assignment()
+    with pytest.raises(ValueError, match="inner models elsewhere"):
+        fill_in_stages(list(assignments), [[0]] * len(assignments))

@@ -9,8 +9,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -67,17 +66,22 @@ def read(path: str | os.PathLike[str]) -> ExecutableFile:
         UnsafeProgram: if it calls native functions other than those that this project's programs call.
     """
     archive = _opened(path)
-    with _damage_named(path):
+    try:
         about = parsed(archive.read(ABOUT))
         weights = {int(index): archive.array(name) for index, name in about["weights"].items()}
         weights = {index: _as(array, about["frozen"][str(index)]) for index, array in weights.items()}
-        blobs = {name: archive.read(name) for name in function_names(about)}
+        functions = {name: _function(archive.read(name), path) for name in function_names(about)}
+    except DeviceError:
+        raise
+    except Exception as error:  # noqa: BLE001 - parsers raise whatever they stumble over
+        what = f"{type(error).__name__}: {error}"
+        raise DamagedFile(f"'{os.fspath(path)}' is damaged: {what}. Write it again.") from error
     return ExecutableFile(
         name=about["name"],
         signature=signature_of(about),
         weights=weights,
         parts=tuple(about["parts"]),
-        functions={name: _function(blob, path) for name, blob in blobs.items()},
+        functions=functions,
         results=tuple(about["results"]),
         aliases={int(result): parameter for result, parameter in about["aliases"].items()},
         hidden={key: struct_of(text) for key, text in about["hidden"].items()},
@@ -99,24 +103,11 @@ def _opened(path: str | os.PathLike[str]) -> Archive:
     return Archive(io.BytesIO(read_sealed(path, KIND)), os.fspath(path))
 
 
-@contextmanager
-def _damage_named(path: str | os.PathLike[str]) -> Iterator[None]:
-    try:
-        yield
-    except DamagedFile:
-        raise
-    except Exception as error:  # noqa: BLE001 - parsers raise whatever they stumble over
-        raise DamagedFile(
-            f"'{os.fspath(path)}' is damaged: {type(error).__name__}: {error}. Write it again."
-        ) from error
-
-
 def _function(blob: bytes, path: str | os.PathLike[str]) -> export.Exported:
     """An exported function, checked for what it would do when it is loaded or run."""
-    with _damage_named(path):
-        exported = export.deserialize(bytearray(blob))
-        unknown = unknown_calls(operations(exported.mlir_module_serialized), exported.platforms)
-        others = (*exported.ordered_effects, *exported.unordered_effects, *exported.disabled_safety_checks)
+    exported = export.deserialize(bytearray(blob))
+    unknown = unknown_calls(operations(exported.mlir_module_serialized), exported.platforms)
+    others = (*exported.ordered_effects, *exported.unordered_effects, *exported.disabled_safety_checks)
     if unknown or others or exported.nr_devices != 1:
         raise UnsafeProgram(
             f"'{os.fspath(path)}' is not run: its programs may call known functions of linear algebra on one device, "

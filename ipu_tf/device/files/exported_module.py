@@ -58,13 +58,15 @@ def operations(artifact: bytes) -> list[Operation]:
         artifact: as `jax.export` has it in `Exported.mlir_module_serialized`.
 
     Raises:
-        ValueError: if it is none, or has a custom call of another form than JAX makes.
+        ValueError: if it is none, has no function `main`, or has a custom call of another form than JAX makes.
     """
     with make_ir_context() as context:
         try:
             module = stablehlo.deserialize_portable_artifact(context, artifact)
         except ir.MLIRError as error:
             raise ValueError(str(error)) from error
+        if "main" not in ir.SymbolTable(module.operation):
+            raise ValueError("it has no function `main`")
         return list(_below(module.operation))
 
 

@@ -50,8 +50,18 @@ class IpuTraceEvent:
 
     @classmethod
     def FromString(cls, text: bytes) -> Self:  # noqa: N802 - the name it has in protocol buffers
-        """The event that `SerializeToString` turned into bytes."""
-        return cls(**json.loads(text))
+        """The event that `SerializeToString` turned into bytes.
+
+        Raises:
+            ValueError: if it did not.
+        """
+        try:
+            event = cls(**json.loads(text))
+            if type(event.type) is type(event.uploads) is int and type(event.timestamp) in (int, float):
+                return event
+        except (ValueError, TypeError, RecursionError):
+            pass
+        raise ValueError(f"These bytes are no trace event of this project: {text[:40]!r}.")
 
     def SerializeToString(self) -> bytes:  # noqa: N802 - the name it has in protocol buffers
         """The event as bytes, in a form of this project's own."""

@@ -1,0 +1,36 @@
+"""Damaged files of every format: no crash, nothing wrong, no code run. `tests.helpers.file_fuzz` tries more of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.helpers.file_formats import FORMATS
+from tests.helpers.file_fuzz import GOOD, fuzz
+from tests.helpers.file_mutations import MUTATIONS, Mutation
+
+CASES = {"cache": 30}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_damaged_files(name: str) -> None:
+    counts = fuzz(name, CASES.get(name, 120))
+    assert sum(counts.values()) == CASES.get(name, 120)
+    assert not set(counts) - set(GOOD), counts
+    assert counts["refused"] or name == "cache"
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS)
+def test_mutations_change_what_they_damage(mutation: Mutation) -> None:
+    generator = np.random.default_rng(0)
+    data, other = b"length=123 " + generator.bytes(500), b"length=456 " + generator.bytes(500)
+    changed = [mutation(data, other, generator) for _ in range(20)]
+    assert sum(one != data for one in changed) >= 18
+
+
+@pytest.mark.parametrize("bad", ["crash", "code", "wrong", "unexpected"])
+def test_what_is_bad_is_noticed(bad: str) -> None:
+    counts = fuzz(bad, 12, formats="tests.helpers.bad_formats")
+    assert sum(counts.values()) == 12
+    assert counts[bad] >= 2
+    assert set(counts) <= {bad, *GOOD}
