@@ -18,10 +18,10 @@ from ipu_tf.lowering.stablehlo.module import Module, custom_call_target, parse, 
 class NoFeeds:
     """For programs that use no queues; any use fails the test."""
 
-    def dequeue(self, queue: str, types: Sequence[jax.ShapeDtypeStruct]) -> list[jax.Array]:
+    def dequeue(self, queue: str, types: Sequence[jax.ShapeDtypeStruct], given: Any = None) -> list[jax.Array]:
         raise AssertionError(f"the program takes from {queue!r}")
 
-    def enqueue(self, queue: str, values: Sequence[jax.Array]) -> None:
+    def enqueue(self, queue: str, values: Sequence[jax.Array], given: Any = None) -> None:
         raise AssertionError(f"the program puts into {queue!r}")
 
 

@@ -28,10 +28,10 @@ _lock = threading.Lock()
 _failures: list[BaseException] = []
 
 
-def dequeue(name: str, types: Types, replicas: int = 1) -> Arrays:
-    """The next element of an infeed, asked for by the running program."""
+def dequeue(name: str, types: Types, replicas: int = 1, active: jax.Array | None = None) -> Arrays:
+    """The next element of an infeed, asked for by the running program; see `call_host` for `active`."""
 
-    return call_host(lambda: next_element(queues.infeed(name)), types, replicas=replicas)
+    return call_host(lambda: next_element(queues.infeed(name)), types, replicas=replicas, active=active)
 
 
 def enqueue(name: str, row: Sequence[jax.Array], replicas: int = 1, given: jax.Array | None = None) -> None:
@@ -54,7 +54,13 @@ def enqueue(name: str, row: Sequence[jax.Array], replicas: int = 1, given: jax.A
     io_callback(give, None, *_of_all([there, *row], replicas), ordered=replicas == 1)
 
 
-def call_host(function: Callable[..., Sequence[Any]], types: Types, *operands: jax.Array, replicas: int = 1) -> Arrays:
+def call_host(
+    function: Callable[..., Sequence[Any]],
+    types: Types,
+    *operands: jax.Array,
+    replicas: int = 1,
+    active: jax.Array | None = None,
+) -> Arrays:
     """The results, of some shapes and dtypes, of a Python function that the running program calls, in its order.
 
     Args:
@@ -62,12 +68,15 @@ def call_host(function: Callable[..., Sequence[Any]], types: Types, *operands: j
         types: shape and dtype of each result.
         *operands: what the program gives it.
         replicas: how many replicas call it, each with values of its own; they have to share a device.
+        active: whether this one of several replicas calls it, `bool[]`; if not, it gets zeros. All do by default.
     """
+    zeros = [np.zeros(t.shape, t.dtype) for t in types]
 
     def answers(values: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
         if replicas == 1:
             return tuple(np.asarray(result) for result in function(*values))
-        each = [function(*(value[replica] for value in values)) for replica in range(replicas)]
+        there, *given = values
+        each = [function(*(v[r] for v in given)) if there[r] else zeros for r in range(replicas)]
         return tuple(np.stack(results) for results in zip(*each, strict=True))
 
     def call(*values: Any) -> tuple[np.ndarray, ...]:
@@ -81,7 +90,8 @@ def call_host(function: Callable[..., Sequence[Any]], types: Types, *operands: j
     if replicas == 1:
         return tuple(io_callback(call, types, *operands, ordered=True))
     of_all = tuple(jax.ShapeDtypeStruct((replicas, *t.shape), t.dtype) for t in types)
-    results = io_callback(call, of_all, *_of_all(operands, replicas), ordered=False)
+    there = jnp.bool_(True) if active is None else active
+    results = io_callback(call, of_all, *_of_all([there, *operands], replicas), ordered=False)
     own = lax.axis_index(AXIS)
     return tuple(lax.dynamic_index_in_dim(result, own, 0, keepdims=False) for result in results)
 

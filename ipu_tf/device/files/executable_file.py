@@ -77,7 +77,7 @@ def contents(
         names: of the other parameters, by index.
 
     Raises:
-        ExportError: if the program calls back to the host, has several replicas, or uses what JAX cannot export or
+        ExportError: if the program calls back to the host, asserts something, has several replicas, or uses what JAX cannot export or
             what `read` would refuse.
     """
     _check(program)
@@ -123,6 +123,12 @@ def _check(program: Program) -> None:
             f"'{program.name}' calls back to this process while it runs: it prints, looks up tables on the host, or "
             "uses a queue in a loop or branch inside of another loop. A file cannot hold that: use queues straight in "
             "the body of an outermost loop."
+        )
+    if program.checks:
+        origins = ", ".join(f"`{check.origin}`" for check in program.checks.values())
+        raise ExportError(
+            f"'{program.name}' asserts ({origins}), and what runs a file cannot raise what an assertion says. Export it "
+            "without: a failing assertion would go unnoticed."
         )
 
 

@@ -16,6 +16,7 @@ import jax
 import numpy as np
 
 if TYPE_CHECKING:
+    from ipu_tf.device.numerics.assertions import Check
     from ipu_tf.device.program.stage_program import StageProgram
 
 Types = tuple[jax.ShapeDtypeStruct, ...]
@@ -125,6 +126,7 @@ class Program:
         called_back: the queues that it reaches by such calls.
         checked: the operations that are checked for floating-point exceptions, by TensorFlow's names for them; see
             `ipu_tf.device.numerics.exceptions`. Programs with such donate nothing, so that state survives an exception.
+        checks: its assertions by their numbers; see `ipu_tf.device.numerics.assertions`. They donate nothing either.
     """
 
     name: str
@@ -138,6 +140,7 @@ class Program:
     uses_callbacks: bool = False
     called_back: tuple[str, ...] = ()
     checked: tuple[str, ...] = ()
+    checks: Mapping[int, Check] = dataclasses.field(default_factory=dict)
 
     @property
     def infeeds(self) -> tuple[str, ...]:
@@ -154,6 +157,11 @@ class Program:
         """Names of all the queues it uses."""
         return tuple(dict.fromkeys((*self.infeeds, *self.outfeeds, *self.called_back)))
 
+    @property
+    def keeps_state(self) -> bool:
+        """Whether an execution may fail and must then leave state as it was: nothing is donated."""
+        return bool(self.uses_callbacks or self.checked or self.checks)
+
     def dying_slots(self, index: int) -> frozenset[int]:
         """Slots that part `index` is the last to read and whose buffers it may therefore take over."""
         return self._dying[index]
@@ -163,7 +171,7 @@ class Program:
         return tuple(self._dying_slots(index) for index in range(len(self.parts)))
 
     def _dying_slots(self, index: int) -> frozenset[int]:
-        if self.uses_callbacks or self.checked:
+        if self.keeps_state:
             return frozenset()
         later = {slot for part in self.parts[index + 1 :] for slot in part.live_in} | set(self.results)
         kept = later | (set(range(len(self.parameters))) - set(self.aliases.values()))

@@ -20,6 +20,7 @@ from ipu_tf.device.files import artifacts
 from ipu_tf.device.memory import hidden_state as hidden
 from ipu_tf.device.memory.host_memory import keep_freed_memory
 from ipu_tf.device.memory.memory_maps import make_room
+from ipu_tf.device.numerics.assertions import ASSERTIONS, check_assertions
 from ipu_tf.device.numerics.exceptions import EXCEPTIONS, check_exceptions
 from ipu_tf.device.program.program import Arrays, Hidden, Program, StraightPart
 from ipu_tf.device.program.replicas import Replicas, replicas
@@ -129,6 +130,8 @@ class Executable:
             if not part.feedless:
                 steps += ran
                 capacities.append(loop.capacity)
+        if ASSERTIONS in state:
+            check_assertions(np.asarray(state[ASSERTIONS]), self.program.checks)
         if EXCEPTIONS in state:
             check_exceptions(np.asarray(state[EXCEPTIONS]), self.program.checked)
         aliases = self.program.aliases

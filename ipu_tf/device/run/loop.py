@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from ipu_tf.device.memory.hidden_state import ITERATION, replica_axes
+from ipu_tf.device.numerics.assertions import ASSERTIONS, failed, stamped
 from ipu_tf.device.program.program import Arrays, Hidden, LoopPart, Program, Rows, Types
 from ipu_tf.device.program.replicas import Replicas, only_one
 
@@ -69,14 +70,21 @@ def chunk_function(part: LoopPart, last_only: frozenset[str], capacity: int, rep
             return only_one(more) if replicated else more
 
         def condition(state: Any) -> jax.Array:
-            index, carry = state[0], state[1]
+            index, carry, hidden = state[:3]
             more = index < count
+            if ASSERTIONS in hidden:  # nobody wants what comes after a failed check
+                stopped = failed(hidden[ASSERTIONS])
+                more = more & ~(only_one(stopped) if replicated else stopped)
             return more if counted else more & goes_on(carry)
 
         def body(state: Any) -> Any:
             index, carry, hidden, buffers = state
+            before = hidden
             elements = {name: tuple(_row(a, index) for a in arrays) for name, arrays in staged.items()}
             carry, hidden, rows = part.step(carry, constants, hidden, elements)
+            if ASSERTIONS in hidden:
+                now = stamped(before[ASSERTIONS], hidden[ASSERTIONS], before[ITERATION])
+                hidden = {**hidden, ASSERTIONS: now}
             if ITERATION in hidden:
                 hidden = {**hidden, ITERATION: hidden[ITERATION] + 1}
             stored = {name: store(name, buffers[name], rows[name], index) for name in buffers}

@@ -13,6 +13,7 @@ from ipu_tf.device.feeds import queues
 from ipu_tf.device.feeds.stager import StagedChunk, Stager
 from ipu_tf.device.feeds.staging import chunk_capacity
 from ipu_tf.device.memory.hidden_state import ITERATION
+from ipu_tf.device.numerics.assertions import ASSERTIONS, check_assertions
 from ipu_tf.device.numerics.exceptions import EXCEPTIONS, check_exceptions
 from ipu_tf.device.program.program import Arrays, Hidden, LoopPart
 from ipu_tf.device.program.slots import Slots
@@ -43,6 +44,7 @@ class LoopRun:
 
     def __init__(self, executable: Executable, index: int, part: LoopPart, slots: Slots, hidden: Hidden) -> None:
         self._part = part
+        self._checks = executable.program.checks
         self._slots = slots
         self._hidden = {**hidden, ITERATION: jnp.int32(0)} if ITERATION in hidden else hidden
         self._replicas = executable.replicas
@@ -131,6 +133,8 @@ class LoopRun:
         ran, more = int(np.asarray(index)), bool(np.asarray(goes_on))
         for name, queue in self._outfeeds.items():
             queue.put(rows[name], int(np.asarray(counts[name])))
+        if ASSERTIONS in self._hidden:
+            check_assertions(np.asarray(self._hidden[ASSERTIONS]), self._checks)
         return ran, more
 
 

@@ -75,7 +75,7 @@ class PipelineRun:
         self.capacity = self._passes[0].micro_batches if self._passes else 0
         self._places = tuple(places[where] for where in self._program.mapping)
         self._routes = executable.kept(("routes", index), lambda: routes(self._program))
-        donate = not (executable.program.uses_callbacks or executable.program.checked)
+        donate = not executable.program.keeps_state
         self._functions: StageFunctions = executable.kept(
             ("stages", index), lambda: StageFunctions(self._program, self._places, donate=donate)
         )

@@ -28,11 +28,19 @@ class PartFeeds:
         self._replicas = replicas
         self.rows: Rows = {}
 
-    def dequeue(self, queue: str, types: Sequence[jax.ShapeDtypeStruct]) -> list[jax.Array]:
-        """The next element of an infeed."""
+    def dequeue(
+        self, queue: str, types: Sequence[jax.ShapeDtypeStruct], given: jax.Array | None = None
+    ) -> list[jax.Array]:
+        """The next element of an infeed.
+
+        Args:
+            queue: its name.
+            types: of the element.
+            given: whether this replica takes one, `bool[]`; zeros if not. All do by default.
+        """
         if queue in self._elements:
             return list(self._elements.pop(queue))
-        return list(callbacks.dequeue(queue, tuple(types), self._replicas))
+        return list(callbacks.dequeue(queue, tuple(types), self._replicas, given))
 
     def enqueue(self, queue: str, values: Sequence[jax.Array], given: jax.Array | None = None) -> None:
         """One more row for an outfeed.

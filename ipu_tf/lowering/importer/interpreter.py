@@ -18,12 +18,14 @@ TERMINATORS = ("func.return", "stablehlo.return", "mhlo.return")
 class Feeds(Protocol):
     """Where the infeed and outfeed markers of a program lead while it is traced."""
 
-    def dequeue(self, queue: str, types: Sequence[jax.ShapeDtypeStruct]) -> list[jax.Array]:
-        """The next element of an infeed."""
+    def dequeue(
+        self, queue: str, types: Sequence[jax.ShapeDtypeStruct], given: jax.Array | None = None
+    ) -> list[jax.Array]:
+        """The next element of an infeed; zeros where it is not `given`."""
         ...
 
-    def enqueue(self, queue: str, values: Sequence[jax.Array]) -> None:
-        """One more row for an outfeed."""
+    def enqueue(self, queue: str, values: Sequence[jax.Array], given: jax.Array | None = None) -> None:
+        """One more row for an outfeed, where it is `given`."""
         ...
 
 
@@ -36,6 +38,9 @@ class Interpreter:
         hidden: state that the program threads through its control flow without naming it, e.g. the `seed` of
             stateful random ops. Rules read and replace its entries.
         replicas: how many replicas the program is traced for.
+
+    Attributes:
+        active: whether the replica takes part in what is traced, `bool[]`; None where all do.
     """
 
     def __init__(
@@ -46,6 +51,7 @@ class Interpreter:
         self.hidden: dict[str, jax.Array] = dict(hidden or {})
         self.replicas = replicas
         self.arithmetic = module.arithmetic
+        self.active: jax.Array | None = None
         self._values: dict[Any, Any] = {}
 
     def run_block(self, block: Any, arguments: Sequence[Any]) -> list[Any]:
@@ -89,6 +95,15 @@ class Interpreter:
             yield
         finally:
             self.arithmetic = outer
+
+    @contextlib.contextmanager
+    def only_where(self, active: jax.Array) -> Iterator[None]:
+        """Within it, only replicas take part of which this holds, `bool[]`."""
+        outer, self.active = self.active, active
+        try:
+            yield
+        finally:
+            self.active = outer
 
     @contextlib.contextmanager
     def branch(self, hidden: dict[str, jax.Array]) -> Iterator[dict[str, jax.Array]]:

@@ -7,11 +7,18 @@ from typing import Any
 
 from ipu_tf.lowering.importer.interpreter import TERMINATORS
 from ipu_tf.lowering.importer.rules import CUSTOM_CALLS, RULES
+from ipu_tf.lowering.stablehlo.checks import check_markers_in, never_fits
 from ipu_tf.lowering.stablehlo.errors import UnsupportedOp, UnsupportedOpsError
-from ipu_tf.lowering.stablehlo.module import Module, custom_call_target, walk
+from ipu_tf.lowering.stablehlo.module import Module, configuration, custom_call_target, walk
 from ipu_tf.lowering.stablehlo.op import Op
+from ipu_tf.lowering.stablehlo.partition import streamed
 
 NO_RULE = "there is no rule for it"
+GROWS = (
+    "a TensorArray of size 0 that grows (dynamic_size=True, or a Python list in a loop), and the device needs fixed "
+    "shapes: give it its size, tf.TensorArray(dtype, size=...)"
+)
+IN_CONDITION = "an assertion in the condition of a loop that uses feeds: assert in the loop's body"
 UNKNOWN_SHAPE = "the shape of its result depends on values, and the device needs fixed shapes"
 
 
@@ -23,16 +30,25 @@ def check_supported(module: Module) -> None:
     """
     found: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
     for operation in walk(module.main, module.functions):
+        if operation.name == "stablehlo.while" and streamed(module, operation):
+            for marker in check_markers_in(module, operation.regions[0].blocks[0]):
+                found[configuration(marker)["kind"], IN_CONDITION].append(_origin(marker))
         unsupported = _missing(operation) or _of_unknown_shape(operation)
         if unsupported:
-            found[unsupported].append(Op(operation).origin)
+            found[unsupported].append(_origin(operation))
     if found:
         ops = [UnsupportedOp(name, reason, tuple(dict.fromkeys(o))) for (name, reason), o in found.items()]
         raise UnsupportedOpsError(module.name, tuple(sorted(ops, key=lambda op: op.name)))
 
 
+def _origin(operation: Any) -> str:
+    return Op(operation).origin.removesuffix("/ipu_check")
+
+
 def _missing(operation: Any) -> tuple[str, str] | None:
     target = custom_call_target(operation)
+    if never_fits(operation):
+        return "TensorArray.write", GROWS
     if target:
         return None if target in CUSTOM_CALLS else (f"{operation.name} @{target}", NO_RULE)
     if operation.name in RULES or operation.name in TERMINATORS:

@@ -16,9 +16,11 @@ from ipu_tf.lowering.importer.interpreter import Interpreter
 from ipu_tf.lowering.importer.numerics import Numerics
 from ipu_tf.lowering.importer.rules.deferred_products import deferred_products
 from ipu_tf.lowering.importer.support import check_supported
+from ipu_tf.lowering.importer.true_checks import remove_true_checks
 from ipu_tf.lowering.stablehlo.accumulation_rules import check_inside_loops, own_mini_batches
+from ipu_tf.lowering.stablehlo.checks import checks_of
 from ipu_tf.lowering.stablehlo.duration import runs_long
-from ipu_tf.lowering.stablehlo.hidden_state import ROW, hidden_types
+from ipu_tf.lowering.stablehlo.hidden_state import ROW, hidden_types, types_in
 from ipu_tf.lowering.stablehlo.module import INFEED, OUTFEED, Module, custom_call_target, feed_name, walk
 from ipu_tf.lowering.stablehlo.op import Op, array_type
 from ipu_tf.lowering.stablehlo.partition import Bind, LoopStep, StraightSteps, partition
@@ -33,6 +35,7 @@ def build_program(module: Module, replicas: int = 1, numerics: Numerics = Numeri
     Raises:
         UnsupportedOpsError: listing every op that the importer has no rule for. Nothing was run.
     """
+    remove_true_checks(module)
     check_supported(module)
     module = with_numerics(module, numerics, replicas)
     pieces = partition(module, lambda loop: replicas == 1 and _in_chunks(module, loop))
@@ -53,6 +56,7 @@ def build_program(module: Module, replicas: int = 1, numerics: Numerics = Numeri
         uses_callbacks=bool(feeds - staged) or calls_host(operations),
         called_back=tuple(sorted(feeds - staged)),
         checked=checked_origins(module),
+        checks=checks_of(module),
     )
 
 
@@ -64,6 +68,7 @@ def program_function(
     Raises:
         UnsupportedOpsError: listing every op that the importer has no rule for.
     """
+    remove_true_checks(module)
     check_supported(module)
 
     def function(parameters: Sequence[Any], hidden: Hidden) -> tuple[list[jax.Array], Hidden]:
@@ -75,6 +80,8 @@ def program_function(
 
 def _in_chunks(module: Module, loop: Any) -> bool:
     """Whether a loop without feeds runs chunk by chunk: it may run long, and gains nothing from being run whole."""
+    if types_in(walk(loop.regions[0].blocks[0], module.functions), module):
+        return False  # a condition that notes failures is evaluated in the loop's body
     return runs_long(module, loop) and deferred_products(loop, most_trips(module, loop)) is None
 
 

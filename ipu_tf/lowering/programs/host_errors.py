@@ -17,11 +17,15 @@ from ipu_tf.device.errors import (
 )
 from ipu_tf.device.feeds.connection import CompileOnly
 from ipu_tf.device.memory.host_tables import HostTableExists, UnknownHostTable
+from ipu_tf.device.numerics.assertions import AssertionFailed
 from ipu_tf.device.numerics.exceptions import ExceptedState
+from ipu_tf.lowering.programs.check_messages import check_message
 
 
 def as_promised(error: BaseException) -> BaseException:
     """The TensorFlow error that stands for a device error; any other exception as it is."""
+    if isinstance(error, AssertionFailed):
+        return tf.errors.InvalidArgumentError(None, None, check_message(error))
     if isinstance(error, InfeedExhausted):
         return tf.errors.OutOfRangeError(None, None, str(error))
     if isinstance(error, InfeedStarved):

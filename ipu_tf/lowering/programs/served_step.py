@@ -10,8 +10,10 @@ import tensorflow as tf
 
 from ipu_tf.lowering.programs.build import program_function
 from ipu_tf.lowering.programs.exported_function import exported_function
+from ipu_tf.lowering.stablehlo.checks import checks_of
+from ipu_tf.lowering.stablehlo.errors import LoweringError
 from ipu_tf.lowering.tensorflow import tf_private, tf_values
-from ipu_tf.lowering.tensorflow.trace import lower
+from ipu_tf.lowering.tensorflow.trace import Lowered, lower
 
 
 def served_step(step: Callable[..., Any], signature: Sequence[tf.TensorSpec]) -> Callable[..., list[tf.Tensor]]:
@@ -45,7 +47,17 @@ def _compiled(concrete: Any) -> Callable[..., list[tf.Tensor]]:
     with jax.enable_x64(True):
         held = [tf_values.tensor_memory(tf.convert_to_tensor(capture)) for capture in lowered.captures]
         function = program_function(lowered.module)
+        _check_asserts_nothing(lowered)
         return exported_function(
             lambda *inputs: function([*inputs, *held], {})[0][: lowered.outputs],
             lowered.module.parameters[: len(lowered.inputs)],
+        )
+
+
+def _check_asserts_nothing(lowered: Lowered) -> None:
+    origins = [f"`{check.origin}`" for check in checks_of(lowered.module).values()]
+    if origins:
+        raise LoweringError(
+            f"`{lowered.module.name}` asserts ({', '.join(origins)}) beside ops that only the device knows. One op of a "
+            "SavedModel cannot raise what an assertion says: export the function without the assertions."
         )

@@ -16,6 +16,7 @@ from ipu_tf.device.program.program import Arrays, Hidden, LoopPart, Program, Row
 from ipu_tf.lowering.importer.half_precision import checked_origins, with_numerics
 from ipu_tf.lowering.importer.numerics import Numerics
 from ipu_tf.lowering.programs.build import program_function
+from ipu_tf.lowering.stablehlo.checks import checks_of
 from ipu_tf.lowering.stablehlo.hidden_state import hidden_types, mini_batches
 from ipu_tf.lowering.stablehlo.module import walk
 from ipu_tf.lowering.stages.stage_loops import step_stages
@@ -89,6 +90,7 @@ def step_program(
         controls=1,
         uses_callbacks=calls_host(walk(module.main, module.functions)),
         checked=checked_origins(module),
+        checks=checks_of(module),
     )
 
 

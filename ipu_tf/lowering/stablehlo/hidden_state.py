@@ -1,4 +1,4 @@
-"""Which hidden state a module needs: the seed of random ops, loop counters, accumulators, delay lines."""
+"""Which hidden state a module needs: the seed of random ops, loop counters, accumulators, delay lines, failures."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 import jax
 
 from ipu_tf.device.memory.hidden_state import ITERATION, ITERATION_TYPE, SEED, SEED_TYPE
+from ipu_tf.device.numerics.assertions import ASSERTIONS, state_type
+from ipu_tf.lowering.stablehlo.checks import CHECK, described
 from ipu_tf.lowering.stablehlo.module import Module, configuration, custom_call_target, feed_name, walk
 from ipu_tf.lowering.stablehlo.op import Op
 
@@ -36,7 +38,7 @@ def types_in(operations: Iterable[Any], module: Module) -> Types:
             found[SEED] = SEED_TYPE
         else:
             needs = _NEEDS.get(custom_call_target(operation))
-            found |= needs(operation) if needs else {}
+            found |= _with_room(found, needs(operation)) if needs else {}
         if arithmetic is not None:
             found |= arithmetic.hidden_types(operation)
     return found
@@ -53,6 +55,17 @@ def mini_batches(operations: Iterable[Any]) -> tuple[int, ...]:
     """The numbers of mini-batches, where they are constants, that gradients are accumulated over."""
     counts = [configuration(o).get("count") for o in operations if custom_call_target(o) in (ACCUMULATE, UPDATE_DUE)]
     return tuple(sorted({count for count in counts if count}))
+
+
+def _with_room(found: Types, wanted: Types) -> Types:
+    """The pieces that an operation wants; all checks share one, which has room for the largest."""
+    both = [types[ASSERTIONS] for types in (found, wanted) if ASSERTIONS in types]
+    return wanted | ({ASSERTIONS: max(both, key=lambda struct: struct.shape)} if both else {})
+
+
+def _check(operation: Any) -> Types:
+    check = described(operation)
+    return {ASSERTIONS: state_type(check.tensors, check.summarize), ITERATION: ITERATION_TYPE}
 
 
 def _accumulator(operation: Any) -> Types:
@@ -73,4 +86,5 @@ _NEEDS: dict[str, Callable[[Any], Types]] = {
     UPDATE_DUE: _counter,
     ITERATION_COUNTER: _counter,
     FIFO: _delay_line,
+    CHECK: _check,
 }

@@ -165,7 +165,7 @@ def _part(module: Module, group: list[Step], in_chunks: Callable[[Any], bool]) -
     if isinstance(first, Run) and _is_part(module, first.operation, in_chunks):
         loop = first.operation
         always, sometimes = _direct(module, loop), _in_branches(module, loop)
-        feedless = not _streamed(module, loop)
+        feedless = not streamed(module, loop)
         return LoopStep(loop, frozenset(always | sometimes), frozenset(sometimes), feedless=feedless)
     used = {feed_name(step.operation) for step in group if isinstance(step, Run)} - {None}
     return StraightSteps(tuple(group), frozenset(name for name in used if name))
@@ -173,7 +173,7 @@ def _part(module: Module, group: list[Step], in_chunks: Callable[[Any], bool]) -
 
 def _is_part(module: Module, operation: Any, in_chunks: Callable[[Any], bool]) -> bool:
     """Whether an operation is a loop that is a part of its own."""
-    return operation.name == "stablehlo.while" and (_streamed(module, operation) or in_chunks(operation))
+    return operation.name == "stablehlo.while" and (streamed(module, operation) or in_chunks(operation))
 
 
 def _to_open(module: Module, call: Any, in_chunks: Callable[[Any], bool]) -> bool:
@@ -217,7 +217,7 @@ def _in_branches(module: Module, loop: Any) -> set[str]:
     return {name for name in map(feed_name, own) if name and name not in straight and everywhere.count(name) == 1}
 
 
-def _streamed(module: Module, loop: Any) -> bool:
+def streamed(module: Module, loop: Any) -> bool:
     """Whether the host runs a loop chunk by chunk: it uses feeds, or has to be checked before it runs."""
     return bool(_direct(module, loop) or _in_branches(module, loop)) or accumulates(module, loop)
 

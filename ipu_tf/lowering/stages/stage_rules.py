@@ -7,6 +7,7 @@ from typing import Any
 
 from ipu_tf.device.memory.hidden_state import SEED
 from ipu_tf.device.numerics.exceptions import EXCEPTIONS
+from ipu_tf.lowering.stablehlo.checks import CHECK
 from ipu_tf.lowering.stablehlo.hidden_state import ACCUMULATE, UPDATE_DUE, types_in
 from ipu_tf.lowering.stablehlo.module import INFEED, OUTFEED, Module, configuration, custom_call_target, walk
 from ipu_tf.lowering.stablehlo.op import Op
@@ -28,6 +29,9 @@ def check_cuttable(module: Module, step: FlatStep, live: Sequence[Node], mark: M
     counts = {configuration(o).get("count") for target, o in targets if target in (ACCUMULATE, UPDATE_DUE)}
     if counts - {mark.count} or (mark.training and not mark.count):
         raise UncuttableError("the number of micro-batches to an update is known only when the program runs")
+    for node in step.nodes:
+        if any(custom_call_target(operation) == CHECK for operation in inside(module, node)):
+            raise UncuttableError(f"it has an assertion (`{origin(node)}`), which is one state of the whole program")
     for node in live:
         if node.after_update:
             raise UncuttableError(f"`{origin(node)}` reads what the update changes in the same micro-batch")

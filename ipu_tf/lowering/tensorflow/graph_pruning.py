@@ -24,7 +24,7 @@ def pruned(graph_def: Any, targets: Iterable[str], given: Collection[str] = (), 
     result.library.CopyFrom(graph_def.library)
     result.node.extend(node for node in graph_def.node if node.name in kept)
     for node in result.node:
-        _place_anywhere(node)
+        place_anywhere(node)
     if functions:
         _prune_functions(result)
     return result
@@ -43,14 +43,15 @@ def part_of(graph_def: Any, names: Collection[str], alone: bool) -> Any:
     result.library.CopyFrom(graph_def.library)
     result.node.extend(node for node in graph_def.node if node.name in names)
     for node in result.node:
-        _place_anywhere(node)
+        place_anywhere(node)
         inputs = [text for text in node.input if not (alone and text[0] == "^" and text[1:] not in names)]
         del node.input[:]
         node.input.extend(inputs)
     return result
 
 
-def _place_anywhere(node: Any) -> None:
+def place_anywhere(node: Any) -> None:
+    """Takes from a node on which device it is, and with which other nodes."""
     # One program is placed as a whole; constraints between its nodes may name nodes that are left out.
     node.attr.pop("_class", None)
     node.device = ""
@@ -64,20 +65,25 @@ def _prune_functions(graph_def: Any) -> None:
         nodes = [node for node in function.node_def if node.name in used]
         del function.node_def[:]
         function.node_def.extend(nodes)
+    rename_functions(graph_def, _PRUNED)
+
+
+def rename_functions(graph_def: Any, suffix: str) -> None:
+    """Gives the functions of a graph's library a suffix to their names, for they differ from those known by the old."""
     old = {function.signature.name for function in graph_def.library.function}
     for function in graph_def.library.function:
-        function.signature.name += _PRUNED
-        _rename_calls(function.node_def, old)
-    _rename_calls(graph_def.node, old)
+        function.signature.name += suffix
+        _rename_calls(function.node_def, old, suffix)
+    _rename_calls(graph_def.node, old, suffix)
 
 
-def _rename_calls(nodes: Iterable[Any], old: Collection[str]) -> None:
+def _rename_calls(nodes: Iterable[Any], old: Collection[str], suffix: str) -> None:
     for node in nodes:
         if node.op in old:
-            node.op += _PRUNED
+            node.op += suffix
         for attribute in node.attr.values():
             for called in [*([attribute.func] if attribute.HasField("func") else []), *attribute.list.func]:
-                called.name += _PRUNED if called.name in old else ""
+                called.name += suffix if called.name in old else ""
 
 
 def _ancestors(nodes: Iterable[Any], targets: Iterable[str], given: Collection[str]) -> set[str]:

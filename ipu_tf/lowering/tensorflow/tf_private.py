@@ -45,6 +45,20 @@ def stablehlo_bytecode(function: Any, specs: Sequence[tf.TensorSpec]) -> bytes:
     return _compiler_ir.from_concrete_function(function, list(specs))("stablehlo_serialized", platform_name="CPU")
 
 
+@contextlib.contextmanager
+def without_op_callbacks() -> Iterator[None]:
+    """Within it nobody watches the ops that are made, as `tf.debugging.enable_check_numerics` does."""
+    context = _context.context()
+    callbacks = list(context.op_callbacks)
+    for callback in callbacks:
+        context.remove_op_callback(callback)
+    try:
+        yield
+    finally:
+        for callback in callbacks:
+            context.add_op_callback(callback)
+
+
 def custom_call(
     target: str, operands: Sequence[tf.Tensor], results: Sequence[tf.TensorSpec], configuration: str, side_effect: bool
 ) -> Any:

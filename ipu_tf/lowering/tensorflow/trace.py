@@ -14,6 +14,7 @@ from ipu_tf.lowering.jax.jax_private import MLIRError
 from ipu_tf.lowering.stablehlo.errors import LoweringError, UnsupportedOp, UnsupportedOpsError
 from ipu_tf.lowering.stablehlo.module import Module, parse
 from ipu_tf.lowering.tensorflow import tf_private, tf_values
+from ipu_tf.lowering.tensorflow.rewritten import checked_function
 from ipu_tf.lowering.tensorflow.rounding_scopes import rounding_overrides
 
 _INPUTS = ("Placeholder", "PlaceholderWithDefault", "_Arg", "_Retval")
@@ -49,6 +50,8 @@ def lower(function: Any, variables: Sequence[tf.Variable] = ()) -> Lowered:
         UnsupportedOpsError: listing every op that TensorFlow cannot compile.
         LoweringError: if TensorFlow cannot compile the function for another reason, with TensorFlow's own words.
     """
+    author, function = function, checked_function(function, _name(function))
+    variables = (*variables, *author.graph.variables)
     captured = function.captured_inputs
     tensors = function.inputs[: len(function.inputs) - len(captured)]
     specs = tuple(_spec(tensor, function.name) for tensor in tensors)
@@ -58,7 +61,7 @@ def lower(function: Any, variables: Sequence[tf.Variable] = ()) -> Lowered:
     except (tf.errors.OpError, ValueError) as error:
         raise _refusal(function, str(error)) from error
     module = _parsed(bytecode, function)
-    module = dataclasses.replace(module, rounding_overrides=lambda: rounding_overrides(function.graph))
+    module = dataclasses.replace(module, rounding_overrides=lambda: rounding_overrides(author.graph))
     captures = tuple(_capture(tensor, function, variables) for tensor in captured)
     lowered = Lowered(module, specs, captures, len([output for output in function.outputs if output is not None]))
     _check(lowered)

@@ -2,6 +2,7 @@
 
 from ipu_tf.lowering.importer.rules import (
     accumulation,
+    checks,
     collectives,
     constants,
     control_flow,
@@ -33,6 +34,7 @@ __all__ = [
     "CUSTOM_CALLS",
     "RULES",
     "accumulation",
+    "checks",
     "collectives",
     "constants",
     "control_flow",

@@ -40,7 +40,7 @@ def empty_rows(importer: Any, blocks: Sequence[Any]) -> dict[str, Row]:
 def give_rows(importer: Any, rows: dict[str, Row]) -> None:
     """Gives the rows that branches handed on to their queues, where there are any."""
     for key, (flag, *row) in rows.items():
-        importer.feeds.enqueue(key.removeprefix(ROW), row, flag)
+        importer.feeds.enqueue(key.removeprefix(ROW), row, flag if importer.active is None else flag & importer.active)
 
 
 def _nothing(operation: Any) -> Row:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -9,11 +10,15 @@ import jax.numpy as jnp
 from jax import lax
 
 from ipu_tf.device.memory.hidden_state import ITERATION
+from ipu_tf.device.numerics.assertions import ASSERTIONS, failed, stamped
+from ipu_tf.device.numerics.exceptions import EXCEPTIONS
+from ipu_tf.lowering.importer.rules import host_regions
 from ipu_tf.lowering.importer.rules.branch_rows import empty_rows, give_rows
 from ipu_tf.lowering.importer.rules.deferred_products import DeferredProducts, deferred_products
 from ipu_tf.lowering.importer.rules.registry import rule
 from ipu_tf.lowering.stablehlo.accumulation_rules import check_accumulation
-from ipu_tf.lowering.stablehlo.hidden_state import keys_used
+from ipu_tf.lowering.stablehlo.hidden_state import keys_used, types_in
+from ipu_tf.lowering.stablehlo.module import walk
 from ipu_tf.lowering.stablehlo.op import Op
 from ipu_tf.lowering.stablehlo.trip_count import most_trips
 
@@ -34,28 +39,46 @@ def _while(importer: Any, op: Op, *operands: jax.Array) -> list[jax.Array]:
     if ITERATION in inner:
         inner[ITERATION] = jnp.int32(0)
 
+    noting, stops = _notes(importer, condition_block), trips is None and importer.replicas == 1
+
+    def evaluated(hidden: Any, values: Any) -> tuple[Any, jax.Array]:
+        """The hidden state after the condition, and whether the loop goes on."""
+        with importer.branch(hidden) as after:
+            (going_on,) = importer.run_block(condition_block, values)
+        going_on = jnp.reshape(going_on, ())
+        return after, going_on & ~failed(after[ASSERTIONS]) if stops and ASSERTIONS in after else going_on
+
     def condition(carry: Any) -> jax.Array:
-        with importer.branch(carry[0]):
-            (going_on,) = importer.run_block(condition_block, carry[1])
-        return jnp.reshape(going_on, ())
+        return carry[3] if noting else evaluated(carry[0], carry[1])[1]
 
     deferred = deferred_products(op.operation, trips) if importer.arithmetic is None else None
 
     def body(carry: Any) -> Any:
-        hidden, values, kept = carry
+        hidden, values, kept, _ = carry
         with importer.branch(hidden) as after:
             results = importer.run_block(body_block, values)
             kept = kept if deferred is None else _kept(deferred, kept, importer)
+        if ASSERTIONS in after:
+            after[ASSERTIONS] = stamped(hidden[ASSERTIONS], after[ASSERTIONS], hidden[ITERATION])
         if ITERATION in after:
             after[ITERATION] = after[ITERATION] + 1
         results = results if deferred is None else deferred.unchanged(values, results)
-        return after, tuple(results), kept
+        after, going_on = evaluated(after, results) if noting else (after, ())
+        return after, tuple(results), kept, going_on
 
     start = tuple(jnp.asarray(value) for value in operands)
     room: Any = () if deferred is None else (jnp.int32(0), deferred.room())
-    inner, values, kept = lax.while_loop(condition, body, (inner, start, room))
+    run = functools.partial(host_regions.loop, importer) if host_regions.calls_host(importer, op) else lax.while_loop
+    inner, first = evaluated(inner, start) if noting else (inner, ())
+    inner, values, kept, _ = run(condition, body, (inner, start, room, first))
     importer.hidden.update(inner | outer)
     return list(values) if deferred is None else deferred.totals(values, kept[1])
+
+
+def _notes(importer: Any, condition_block: Any) -> bool:
+    """Whether the condition of a loop notes failures: JAX's conditions keep nothing, so that the body evaluates it."""
+    used = types_in(walk(condition_block, importer.module.functions), importer.module)
+    return any(key in used and key in importer.hidden for key in (ASSERTIONS, EXCEPTIONS))
 
 
 def _kept(deferred: DeferredProducts, kept: Any, importer: Any) -> Any:
@@ -82,7 +105,11 @@ def _case(importer: Any, op: Op, which: jax.Array) -> list[jax.Array]:
     index = jnp.where(index < 0, len(blocks) - 1, index)
     _, inner = _parted(importer, op)
     rows = empty_rows(importer, blocks)
-    inner, values = lax.switch(index, [branch(block) for block in blocks], inner | rows)
+    branches = [branch(block) for block in blocks]
+    if host_regions.calls_host(importer, op):
+        inner, values = host_regions.branches(importer, index, branches, inner | rows, op.results)
+    else:
+        inner, values = lax.switch(index, branches, inner | rows)
     give_rows(importer, {key: inner.pop(key) for key in rows})
     importer.hidden.update(inner)
     return list(values)

@@ -16,7 +16,7 @@ from ipu_tf.lowering.stablehlo.op import Op
 
 @custom_call_rule(INFEED)
 def _infeed(importer: Any, op: Op) -> list[jax.Array]:
-    return importer.feeds.dequeue(feed_name(op.operation), op.results)
+    return importer.feeds.dequeue(feed_name(op.operation), op.results, importer.active)
 
 
 @custom_call_rule(OUTFEED)
@@ -25,5 +25,5 @@ def _outfeed(importer: Any, op: Op, *values: jax.Array) -> np.ndarray:
     if ROW + str(queue) in importer.hidden:
         importer.hidden[ROW + str(queue)] = (jnp.bool_(True), *map(jnp.asarray, values))
     else:
-        importer.feeds.enqueue(queue, values)
+        importer.feeds.enqueue(queue, values, importer.active)
     return np.zeros((), np.int32)

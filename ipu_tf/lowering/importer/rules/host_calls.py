@@ -62,4 +62,6 @@ def _print(importer: Any, op: Op, value: jax.Array, token: jax.Array) -> list[ja
 def _call(
     importer: Any, op: Op, function: Callable[..., list[np.ndarray]], operands: list[jax.Array]
 ) -> list[jax.Array]:
-    return list(callbacks.call_host(function, tuple(op.results), *operands, replicas=importer.replicas))
+    return list(
+        callbacks.call_host(function, tuple(op.results), *operands, replicas=importer.replicas, active=importer.active)
+    )

@@ -29,4 +29,6 @@ def _pipeline_depth(importer: Any, op: Op, count: jax.Array) -> list[jax.Array]:
             )
         return [value]
 
-    return list(callbacks.call_host(checked, tuple(op.results), count, replicas=importer.replicas))
+    return list(
+        callbacks.call_host(checked, tuple(op.results), count, replicas=importer.replicas, active=importer.active)
+    )

@@ -1,0 +1,86 @@
+"""Loops and branches of a replicated program that call the host in them.
+
+Replicas call the host together, and JAX takes no call under a condition that differs between them. So a loop goes on,
+and a branch is taken, where any replica wants it; the others take no part: they keep their values, as the host knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from ipu_tf.device.program.replicas import only_one
+from ipu_tf.lowering.stablehlo.accumulation_rules import own_operations
+from ipu_tf.lowering.stablehlo.hidden_state import ROW
+from ipu_tf.lowering.stablehlo.module import INFEED, OUTFEED, custom_call_target, feed_name, walk
+from ipu_tf.lowering.stablehlo.op import Op
+from ipu_tf.lowering.tensorflow.host_calls import HOST_CALLS
+
+Function = Callable[[Any], Any]
+
+
+def calls_host(importer: Any, op: Op) -> bool:
+    """Whether the regions of a loop or branch call the host, in a program of several replicas."""
+    if importer.replicas == 1:
+        return False
+    # The rows that branches give themselves wait until after the branch.
+    waiting = (
+        {o for b in op.regions for o in own_operations(importer.module, b)} if op.name != "stablehlo.while" else ()
+    )
+    inside = (
+        o for b in op.regions for o in walk(b, importer.module.functions) if o not in waiting or not _gives_row(o)
+    )
+    return any(_calls(importer, operation) for operation in inside)
+
+
+def loop(importer: Any, condition: Function, body: Function, start: Any) -> Any:
+    """`lax.while_loop` as long as any replica's condition holds; a replica whose condition fails keeps its values."""
+    outer = importer.active
+
+    def wanted(carry: Any) -> jax.Array:
+        return condition(carry) if outer is None else condition(carry) & outer
+
+    def run(carry: Any) -> Any:
+        own = wanted(carry)
+        with importer.only_where(own):
+            return _selected(own, body(carry), carry)
+
+    return lax.while_loop(lambda carry: only_one(wanted(carry)), run, start)
+
+
+def branches(importer: Any, index: jax.Array, functions: Sequence[Function], hidden: Any, types: Sequence[Any]) -> Any:
+    """`lax.switch`: each branch that any replica takes runs, one after the other; a replica has its own's results."""
+    results: Any = (hidden, tuple(jnp.zeros(t.shape, t.dtype) for t in types))
+    for number, function in enumerate(functions):
+        own = index == number if importer.active is None else (index == number) & importer.active
+        results = _once(importer, own, function, results)
+    return results
+
+
+def _once(importer: Any, own: jax.Array, function: Function, results: Any) -> Any:
+    """A branch, for the replicas that take it; JAX takes calls in loops, not in branches."""
+
+    def run(state: Any) -> Any:
+        with importer.only_where(own):
+            return jnp.bool_(False), _selected(own, function(state[1][0]), state[1])
+
+    return lax.while_loop(lambda state: state[0], run, (only_one(own), results))[1]
+
+
+def _selected(own: jax.Array, new: Any, old: Any) -> Any:
+    return jax.tree.map(lambda a, b: jnp.where(own, a, b), new, old)
+
+
+def _gives_row(operation: Any) -> bool:
+    return custom_call_target(operation) == OUTFEED
+
+
+def _calls(importer: Any, operation: Any) -> bool:
+    target = custom_call_target(operation)
+    if target == OUTFEED:
+        return ROW + str(feed_name(operation)) not in importer.hidden
+    return target == INFEED or target in HOST_CALLS

@@ -1,0 +1,67 @@
+"""What a failed assertion says: in TensorFlow's words, which TensorFlow itself is asked for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import tensorflow as tf
+
+from ipu_tf.device.numerics.assertions import AssertionFailed
+from ipu_tf.lowering.tensorflow import tf_values
+
+_GROWS = (
+    "Trying to write element {} of a TensorArray of {} elements. The device needs fixed shapes, so that an array made "
+    "with dynamic_size=True does not grow: give it its size, tf.TensorArray(dtype, size=...)."
+)
+
+
+def check_message(error: AssertionFailed) -> str:
+    """The message of `tf.errors.InvalidArgumentError` for it: TensorFlow's own, and in which step it was."""
+    said = _MESSAGES[error.check.kind](error)
+    where = f"`{error.check.origin}`{error.where}"
+    return f"{said}\nIt failed in {where}. Variables keep the values they had before the run."
+
+
+def _asserted(error: AssertionFailed) -> str:
+    tensors = iter(zip(error.check.tensors, error.values, strict=True))
+    data = [_filled(*next(tensors)) if text is None else tf.constant(text) for text in error.check.pieces]
+    return _said(tf.raw_ops.Assert, condition=False, data=data, summarize=error.check.summarize)
+
+
+def _not_finite(error: AssertionFailed) -> str:
+    ops = {"CheckNumerics": tf.raw_ops.CheckNumerics, "CheckNumericsV2": tf.raw_ops.CheckNumericsV2}
+    shown = np.array([-np.inf, np.inf, np.nan], np.float32)[error.values[0]]
+    return _said(ops[error.check.kind], tensor=shown, message=error.check.message)
+
+
+def _grows(error: AssertionFailed) -> str:
+    return _GROWS.format(*(int(value[0]) for value in error.values))
+
+
+def _filled(struct: jax.ShapeDtypeStruct, first: np.ndarray) -> np.ndarray:
+    """A tensor of the shape that the assertion was to show, of which only the first elements are known."""
+    whole = np.zeros(struct.shape, struct.dtype)
+    whole.reshape(-1)[: len(first)] = first
+    return whole
+
+
+def _said(op: Callable[..., Any], **arguments: Any) -> str:
+    """What TensorFlow says when an op fails, without the names of its own functions and devices."""
+    with tf_values.eager_mode():
+        try:
+            op(**arguments)
+        except tf.errors.InvalidArgumentError as error:
+            return re.sub(r"^\{\{function_node .*?\}\} | \[Op:\w+\].*$", "", error.message, flags=re.DOTALL)
+    raise AssertionError(f"{op} did not fail with {arguments}")
+
+
+_MESSAGES: dict[str, Callable[[AssertionFailed], str]] = {
+    "Assert": _asserted,
+    "CheckNumerics": _not_finite,
+    "CheckNumericsV2": _not_finite,
+    "TensorListSetItem": _grows,
+}

@@ -1,0 +1,66 @@
+"""The assertions of a module, described for their messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from ipu_tf.device.numerics.assertions import Check
+from ipu_tf.lowering.jax.jax_private import ir
+from ipu_tf.lowering.stablehlo.module import Module, configuration, custom_call_target, walk
+from ipu_tf.lowering.stablehlo.op import array_type
+
+CHECK = "ipu.check"
+"""The marker of an assertion: its configuration is `number`, `kind`, `origin`, `message`, `pieces` and `summarize`."""
+NAN_SUMMARY = "ipu.nan_summary"
+"""The marker of `DebugNumericSummaryV2` as `tf.debugging.enable_check_numerics` uses it."""
+
+_BITS = jax.ShapeDtypeStruct((3,), np.dtype(np.bool_))
+
+
+def check_markers(module: Module) -> list[Any]:
+    """The markers of a module's assertions, each once."""
+    return check_markers_in(module, module.main)
+
+
+def check_markers_in(module: Module, block: Any) -> list[Any]:
+    """Those in a block, however deep, each once."""
+    operations = walk(block, module.functions)
+    return list(dict.fromkeys(operation for operation in operations if custom_call_target(operation) == CHECK))
+
+
+def checks_of(module: Module) -> dict[int, Check]:
+    """The checks of a module by their numbers."""
+    return {configuration(marker)["number"]: described(marker) for marker in check_markers(module)}
+
+
+def described(marker: Any) -> Check:
+    """The check that a marker stands for."""
+    settings = configuration(marker)
+    operands = [array_type(str(value.type)) for value in marker.operands]
+    tensors = {"Assert": operands[1:], "TensorListSetItem": operands}.get(settings["kind"], [_BITS])
+    return Check(
+        settings["kind"],
+        settings["origin"],
+        settings.get("message", ""),
+        tuple(settings.get("pieces", ())),
+        settings["summarize"],
+        tuple(tensors),
+    )
+
+
+def never_fits(operation: Any) -> bool:
+    """Whether an operation is the check of a TensorArray that has no elements, and that something is written to."""
+    if custom_call_target(operation) != CHECK or configuration(operation)["kind"] != "TensorListSetItem":
+        return False
+    return constant_value(operation.operands[1]) == 0
+
+
+def constant_value(name: Any) -> Any:
+    """The value of an SSA name that a constant gives; None for any other."""
+    owner = name.owner
+    if isinstance(owner, ir.Block) or owner.name != "stablehlo.constant":
+        return None
+    return np.array(ir.DenseElementsAttr(owner.attributes["value"])).reshape(-1)[0]
