@@ -16,7 +16,7 @@ class IPUIterator:
     """Takes elements of a dataset inside a program on the device: `next(iterator)` in a `tf.function`.
 
     Args:
-        dataset: a `tf.data.Dataset` of fixed shapes.
+        dataset: a `tf.data.Dataset` of fixed shapes, or TensorFlow's own iterator over one.
         infeed_spec: accepted for compatibility; must be None.
         element_spec: accepted for compatibility; must be None.
         **kwargs: arguments of the `IPUInfeedQueue`.
@@ -26,7 +26,11 @@ class IPUIterator:
     """
 
     def __init__(
-        self, dataset: tf.data.Dataset | None = None, infeed_spec: Any = None, element_spec: Any = None, **kwargs: Any
+        self,
+        dataset: tf.data.Dataset | tf.data.Iterator | None = None,
+        infeed_spec: Any = None,
+        element_spec: Any = None,
+        **kwargs: Any,
     ) -> None:
         if dataset is None or infeed_spec is not None or element_spec is not None:
             raise ValueError("Either `dataset` or both `infeed_spec` and `element_spec` need to be provided.")
@@ -39,6 +43,12 @@ class IPUIterator:
         return self._element_spec
 
     def __iter__(self) -> IPUIterator:
+        if not tf_values.executing_eagerly():
+            raise NotImplementedError(
+                "A `for` loop over an iterator does not end in a program on the device: the program is compiled before "
+                "it is known how many elements there are. Loop over a number of steps: `for _ in tf.range(steps):` and "
+                "`next(iterator)`."
+            )
         return self
 
     @tf.autograph.experimental.do_not_convert
@@ -80,10 +90,36 @@ def ipu_iterators(ordinal: int) -> Iterator[None]:
     """Within it, `iter(dataset)` gives an `IPUIterator` for `/device:IPU:<ordinal>`."""
 
     def make(dataset: tf.data.Dataset) -> IPUIterator:
+        if tf.inside_function():
+            raise NotImplementedError(
+                "An iterator is made once, and its position persists over the runs of a program. Received: "
+                "iter(dataset) within the function that the device runs. Make it before, in the strategy's scope."
+            )
         return IPUIterator(dataset, device_ordinal=ordinal)
 
     with tf_hooks.dataset_iterators(make):
         yield
+
+
+@contextlib.contextmanager
+def iterators_in_programs(ordinal: int) -> Iterator[None]:
+    """Within it, programs take elements of TensorFlow's own iterators, which were made outside of a scope."""
+    with tf_hooks.elements_in_programs(lambda iterator: next(fed_by(iterator, ordinal))):
+        yield
+
+
+def fed_by(thing: Any, ordinal: int) -> Any:
+    """What a program takes elements of, in place of TensorFlow's own iterator; anything else as it is.
+
+    Both go on from the same place: elements that a program took are gone for the host, and the other way round.
+    """
+    if not tf_hooks.is_stock_iterator(thing):
+        return thing
+    known = vars(thing).setdefault("_ipu_tf_iterators", {})
+    if ordinal not in known:
+        with tf_values.eager_mode():
+            known[ordinal] = IPUIterator(thing, device_ordinal=ordinal)
+    return known[ordinal]
 
 
 def stock_iterators() -> contextlib.AbstractContextManager[None]:

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from ipu_tf._strategy.hooks import refuse_legacy_keras
 from ipu_tf._training.replication import target, target_of
+from ipu_tf.ipu_iterator import fed_by, iterators_in_programs
 from ipu_tf.lowering.programs.device_function import DeviceFunction
 from ipu_tf.lowering.programs.embed import embed
 from ipu_tf.lowering.programs.target import Target
@@ -56,9 +57,9 @@ def run_on_device(strategy: Any, function: Callable[..., Any], args: tuple[Any, 
         return _run_in_graph(strategy, function, args, kwargs)
     if not hasattr(function, "get_concrete_function") and not tf_private.is_concrete(function):
         raise ValueError(_NOT_A_FUNCTION)
-    leaves = tf.nest.flatten((args, kwargs))
-    tensors = [tf.convert_to_tensor(leaf) for leaf in leaves if _is_tensor(leaf)]
     ordinal = strategy._device_ordinal  # noqa: SLF001 - one class in two files
+    leaves = [fed_by(leaf, ordinal) for leaf in tf.nest.flatten((args, kwargs))]
+    tensors = [tf.convert_to_tensor(leaf) for leaf in leaves if _is_tensor(leaf)]
     key = (target(ordinal), str(tf.nest.map_structure(_is_tensor, (args, kwargs))), *map(_leaf_key, leaves))
     known = _prepared.setdefault(function, {})
     if key not in known:
@@ -74,7 +75,7 @@ def _prepare(strategy: Any, function: Callable[..., Any], structure: Any, leaves
         fed = iter(tensors)
         filled = [next(fed) if _is_tensor(leaf) else leaf for leaf in leaves]
         args, kwargs = tf.nest.pack_sequence_as(structure, filled)
-        with tf.distribute.ReplicaContext(strategy, replica_id_in_sync_group=0):
+        with tf.distribute.ReplicaContext(strategy, replica_id_in_sync_group=0), iterators_in_programs(ordinal):
             return function(*args, **kwargs)
 
     concrete = tf_private.concrete_function(tf.function(body, autograph=False, jit_compile=True), *specs)
@@ -103,7 +104,8 @@ def _run_in_graph(strategy: Any, function: Callable[..., Any], args: Any, kwargs
         fed = iter(tensors)
         filled = [next(fed) if _is_tensor(leaf) else leaf for leaf in leaves]
         new_args, new_kwargs = tf.nest.pack_sequence_as((args, kwargs), filled)
-        with tf.distribute.ReplicaContext(strategy, replica_id_in_sync_group=0):
+        ordinal = strategy._device_ordinal  # noqa: SLF001
+        with tf.distribute.ReplicaContext(strategy, replica_id_in_sync_group=0), iterators_in_programs(ordinal):
             outputs.append(function(*new_args, **new_kwargs))
         return [tf.convert_to_tensor(leaf) for leaf in tf.nest.flatten(outputs[-1]) if leaf is not None]
 

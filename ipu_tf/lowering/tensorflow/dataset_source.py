@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,8 +18,16 @@ def flat_specs(dataset: tf.data.Dataset) -> list[Any]:
     return tf.nest.flatten(dataset.element_spec)
 
 
-def eager_elements(dataset: tf.data.Dataset) -> Callable[[], Iterator[tuple[np.ndarray, ...]]]:
-    """Opens an eager dataset from its start, any number of times."""
+def eager_elements(
+    dataset: tf.data.Dataset | tf.data.Iterator,
+) -> Callable[[], Iterator[tuple[np.ndarray, ...]]]:
+    """Opens an eager dataset from its start, any number of times; TensorFlow's own iterator where it is.
+
+    Whoever made the iterator keeps it: it is not kept alive by what reads it here.
+    """
+    if isinstance(dataset, tf.data.Iterator):
+        read, kept = tf_values.element_reader(dataset), weakref.ref(dataset)
+        return lambda: _elements_of(read or (lambda: _next_element(kept())))
 
     def open_source() -> Iterator[tuple[np.ndarray, ...]]:
         with tf_values.eager_mode():
@@ -29,7 +38,10 @@ def eager_elements(dataset: tf.data.Dataset) -> Callable[[], Iterator[tuple[np.n
 
 
 def _elements(iterator: Any) -> Iterator[tuple[np.ndarray, ...]]:
-    read = tf_values.element_reader(iterator) or (lambda: _next_element(iterator))
+    return _elements_of(tf_values.element_reader(iterator) or (lambda: _next_element(iterator)))
+
+
+def _elements_of(read: Callable[[], tuple[np.ndarray, ...]]) -> Iterator[tuple[np.ndarray, ...]]:
     while True:
         try:
             element = read()

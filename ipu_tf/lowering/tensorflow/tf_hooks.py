@@ -16,11 +16,13 @@ from tensorflow.python import pywrap_tfe as _pywrap_tfe
 from tensorflow.python.client import session as _session
 from tensorflow.python.compiler.xla import xla as _xla
 from tensorflow.python.data.ops import dataset_ops as _dataset_ops
+from tensorflow.python.data.ops import iterator_ops as _iterator_ops
 from tensorflow.python.eager import backprop as _backprop
 from tensorflow.python.eager import context as _context
 from tensorflow.python.eager import core as _core
 from tensorflow.python.eager import execute as _execute
 from tensorflow.python.eager.polymorphic_function import atomic_function as _atomic_function
+from tensorflow.python.framework import ops as _ops
 from tensorflow.python.ops import control_flow_util as _control_flow_util
 from tensorflow.python.ops import gen_candidate_sampling_ops as _gen_candidate_sampling_ops
 
@@ -47,6 +49,32 @@ def dataset_iterators(make: Callable[[tf.data.Dataset], Any] | None) -> Iterator
         yield
     finally:
         _local.make_iterator = outer
+
+
+@contextlib.contextmanager
+def elements_in_programs(take: Callable[[Any], Any]) -> Iterator[None]:
+    """Within it, in this thread, the next element of TensorFlow's own iterator is, in a graph, what `take` gives."""
+    cls = _iterator_ops.OwnedIterator
+    stock = cls._next_internal
+    if not getattr(stock, "_ipu_tf_hook", False):
+
+        def hooked(self: Any) -> Any:
+            taken = None if _context.executing_eagerly() else getattr(_local, "take_element", None)
+            return stock(self) if taken is None else taken(self)
+
+        hooked._ipu_tf_hook = True  # type: ignore[attr-defined]
+        cls._next_internal = hooked
+    outer = getattr(_local, "take_element", None)
+    _local.take_element = take
+    try:
+        yield
+    finally:
+        _local.take_element = outer
+
+
+def is_stock_iterator(thing: Any) -> bool:
+    """Whether something is TensorFlow's own iterator over a dataset, made eagerly."""
+    return type(thing) is _iterator_ops.OwnedIterator and isinstance(thing._iterator_resource, _ops.EagerTensor)
 
 
 def _install_iterator_hook() -> None:
