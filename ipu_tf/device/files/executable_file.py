@@ -77,8 +77,8 @@ def contents(
         names: of the other parameters, by index.
 
     Raises:
-        ExportError: if the program calls back to the host, asserts something, has several replicas, or uses what JAX cannot export or
-            what `read` would refuse.
+        ExportError: if the program calls back to the host, asserts something, has several replicas, or uses what
+            JAX cannot export or what `read` would refuse.
     """
     _check(program)
     functions: dict[str, bytes] = {}
@@ -127,8 +127,8 @@ def _check(program: Program) -> None:
     if program.checks:
         origins = ", ".join(f"`{check.origin}`" for check in program.checks.values())
         raise ExportError(
-            f"'{program.name}' asserts ({origins}), and what runs a file cannot raise what an assertion says. Export it "
-            "without: a failing assertion would go unnoticed."
+            f"'{program.name}' asserts ({origins}), and what runs a file cannot raise what an assertion says. "
+            "Export it without: a failing assertion would go unnoticed."
         )
 
 

@@ -58,6 +58,6 @@ def _check_asserts_nothing(lowered: Lowered) -> None:
     origins = [f"`{check.origin}`" for check in checks_of(lowered.module).values()]
     if origins:
         raise LoweringError(
-            f"`{lowered.module.name}` asserts ({', '.join(origins)}) beside ops that only the device knows. One op of a "
-            "SavedModel cannot raise what an assertion says: export the function without the assertions."
+            f"`{lowered.module.name}` asserts ({', '.join(origins)}) beside ops that only the device knows. One op of "
+            "a SavedModel cannot raise what an assertion says: export the function without the assertions."
         )
