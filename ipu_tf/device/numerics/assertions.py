@@ -16,7 +16,8 @@ import numpy as np
 from jax import lax
 
 from ipu_tf.device.errors import DeviceError
-from ipu_tf.device.program.program import Types
+
+Types = tuple[jax.ShapeDtypeStruct, ...]
 
 ASSERTIONS = "assertions"
 """The piece of hidden state that holds the first failure: `uint32[2 + n]`."""
