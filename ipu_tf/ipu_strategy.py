@@ -16,6 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_tf._config.state import require_device
+from ipu_tf._strategy import host_functions
 from ipu_tf._strategy.hooks import entered_scope
 from ipu_tf._strategy.run import run_on_device
 from ipu_tf._training.weight_update import summed_already
@@ -63,6 +64,8 @@ class IPUStrategyV1(KerasExtensions, tf.distribute.Strategy):
             stack.enter_context(super().scope())
             if self._enable_dataset_iterators:
                 stack.enter_context(ipu_iterators(self._device_ordinal))
+            if self.keras_extensions_enabled:
+                host_functions.install()
             stack.enter_context(entered_scope(self))
             yield self
 
@@ -161,7 +164,10 @@ class _IPUExtended(tf.compat.v1.distribute.StrategyExtended):
     def _create_variable(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
         # The host keeps every variable's home copy; the device borrows it.
         with tf.device(self._cpu_device):
-            return next_creator(**kwargs)
+            variable = next_creator(**kwargs)
+        if self._container_strategy().keras_extensions_enabled:
+            host_functions.note_variable(variable)
+        return variable
 
     def _local_results(self, value: Any) -> tuple[Any, ...]:
         return (value,)

@@ -1,0 +1,71 @@
+"""Warns about a `tf.function` that computes with weights of a strategy's scope on TensorFlow's CPU, not on the device.
+
+`fit`, `evaluate`, `predict` and `strategy.run` compute on the device. A function that user code makes and calls itself
+(`generate` of KerasHub makes one) is TensorFlow's, which runs it on the host.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import re
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_tf.lowering.tensorflow import tf_hooks
+from ipu_tf.lowering.tensorflow.session_nodes import MOVING
+
+_log = logging.getLogger("ipu_tf")
+_PYTHON = ("EagerPyFunc", "PyFunc", "PyFuncStateless")
+_weights: dict[int, Any] = {}
+"""Handles of trainable variables that were made in a scope, by `id`."""
+
+
+def install() -> None:
+    """Has functions looked at before their first call from eager code. Calling it again changes nothing."""
+    tf_hooks.hook_eager_calls(_look)
+
+
+def note_variable(variable: Any) -> None:
+    """Notes a variable that was made in a strategy's scope, if it is trained.
+
+    Args:
+        variable: a `tf.Variable`.
+    """
+    handle = getattr(variable, "handle", None)
+    if handle is not None and getattr(variable, "trainable", False):
+        key = id(handle)
+        _weights[key] = weakref.ref(handle, lambda _: _weights.pop(key, None))
+
+
+def _look(name: str, graph: tf.Graph) -> None:
+    if not any(id(external) in _weights for external, _ in getattr(graph, "captures", ())):
+        return
+    types = set(_types(graph.as_graph_def()))
+    # Python in a function is how the device's programs are called there; what only moves weights computes nothing.
+    if types.isdisjoint(_PYTHON) and any(_computes(each) for each in types):
+        _tell(re.sub(r"^__(inference|forward|backward)_|(_\d+)+$", "", name))
+
+
+def _types(graph: Any) -> Iterator[str]:
+    """The types of all ops of a `GraphDef`, those of its functions too."""
+    yield from (node.op for node in graph.node)
+    for function in graph.library.function:
+        yield from (node.op for node in function.node_def)
+
+
+def _computes(kind: str) -> bool:
+    return kind not in MOVING and kind != "Placeholder" and not kind.startswith("Assign")
+
+
+@functools.cache
+def _tell(name: str) -> None:
+    _log.warning(
+        "ipu_tf: the tf.function `%s` computes with weights of an IPUStrategy's scope on TensorFlow's CPU, not on the "
+        "device: user code called it. To run it on the device, call `strategy.run(function, args)`; fit, evaluate and "
+        "predict run there by themselves.",
+        name,
+    )
