@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from ipu_tf._training.accumulation import accumulated, on_update
 from ipu_tf.gradient_accumulation import GradientAccumulationReductionMethod
+from ipu_tf.lowering.tensorflow import tf_private
 from ipu_tf.ops.cross_replica_ops import cross_replica_sum
 
 _already_summed: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_already_summed", default=False)
@@ -57,6 +58,11 @@ def split_update(
         update()
     else:
         on_update(micro_batches, update)
+
+
+def traced_for_device() -> bool:
+    """Whether the function that is being traced is, or lies in, a program of the device."""
+    return tf_private.in_program(tf.compat.v1.get_default_graph())
 
 
 def summed_already() -> bool:

@@ -21,6 +21,7 @@ from keras_ipu.stock import hooks as keras_hooks
 from keras_ipu.stock.ownership import is_ipu_model
 from keras_ipu.training.common.recurrent_weights import install_read_once
 from keras_ipu.training.common.run_arguments import checked_arguments
+from keras_ipu.training.tensorflow.summed_rows import install_row_sums
 
 
 def install_extensions() -> None:
@@ -29,6 +30,7 @@ def install_extensions() -> None:
     keras_hooks.hook_creation(record_stage, _assign_functional)
     install_input_shapes()
     if keras.backend.backend() == "tensorflow":
+        install_row_sums()
         install_read_once()
     hook, sequential = keras_hooks.hook, keras.Sequential
     for doing, ours in {"fit": _before_fit, "evaluate": _before_evaluate, "predict": _before_predict}.items():

@@ -6,7 +6,8 @@ Weights, predictions, losses, metrics and norms of gradients have to agree withi
 of 1/1/1 has to give the same bits with executions of 1, 8 and 96 steps. Prints a line for each and the worst
 difference; the exit status is 0 if all agree. A sample of it is in `tests/keras_ipu/training/test_keras_split.py`, and
 in `tests/helpers/keras_jax_checks.py` for the JAX backend. Each backend runs in a process of its own. The order is
-mixed, so that the first cases are a sample of all.
+mixed, so that the first cases are a sample of all. With `--updates` the cases are those of
+`tests/helpers/keras_updates.py`: optimizers x clipping x {dense, embedding, tied embedding} x splits.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ import numpy as np
 import tests.conftest  # noqa: F401 - settings that TensorFlow reads when it is imported
 from ipu_tf.ops.pipelining_ops import PipelineSchedule
 from keras_ipu.parity.report import Difference
+from tests.helpers.keras_updates import Update, updates
 from tests.keras_ipu.training.test_keras_split import (
     BATCHES,
     KINDS,
@@ -99,6 +101,9 @@ class OneOfEach:
         return wrong[0] if wrong else found[0]
 
 
+AnyCase = Case | OneOfEach | Update
+
+
 def cases(kinds: Sequence[str]) -> Iterator[Case]:
     """All cases with these kinds of model: an execution is one update, or the whole epoch."""
     for replicas, accumulation, stages, kind in itertools.product(REPLICAS, ACCUMULATION, STAGES, kinds):
@@ -106,7 +111,7 @@ def cases(kinds: Sequence[str]) -> Iterator[Case]:
             yield Case(replicas, accumulation, stages, steps, kind)
 
 
-def mixed(grid: Sequence[Case | OneOfEach]) -> list[Case | OneOfEach]:
+def mixed(grid: Sequence[AnyCase]) -> list[AnyCase]:
     """The same in another order: every eleventh, from each place on. Neighbours differ in all that they may."""
     return [case for first in range(STRIDE) for case in grid[first::STRIDE]]
 
@@ -121,23 +126,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.helpers.keras_grid", description=__doc__)
     parser.add_argument("--kinds", nargs="+", choices=sorted(KINDS), default=sorted(KINDS), help="kinds of model")
     parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=BACKENDS, help="backends of Keras")
+    parser.add_argument("--updates", action="store_true", help="optimizers, clipping and embeddings instead")
+    parser.add_argument("--count", type=int, help="how many cases; all by default")
     wanted = parser.parse_args(arguments)
     if wanted.backends == [keras.backend.backend()]:
-        return _run(mixed([*map(OneOfEach, wanted.kinds), *cases(wanted.kinds)]))
-    return max([_run_in_a_process(backend, wanted.kinds) for backend in wanted.backends])
+        grid: list[AnyCase] = [*updates()] if wanted.updates else [*map(OneOfEach, wanted.kinds), *cases(wanted.kinds)]
+        return _run(mixed(grid)[: wanted.count])
+    others = ["--kinds", *wanted.kinds, *["--updates"] * wanted.updates]
+    others += [] if wanted.count is None else ["--count", str(wanted.count)]
+    return max([_run_in_a_process(backend, others) for backend in wanted.backends])
 
 
-def _run_in_a_process(backend: str, kinds: Sequence[str]) -> int:
+def _run_in_a_process(backend: str, arguments: Sequence[str]) -> int:
     """Runs the grid where Keras has this backend, which is chosen when it is imported."""
     print(f"Keras on {backend}:", flush=True)
-    command = [sys.executable, "-m", "tests.helpers.keras_grid", "--backends", backend, "--kinds", *kinds]
+    command = [sys.executable, "-m", "tests.helpers.keras_grid", "--backends", backend, *arguments]
     return subprocess.run(command, env={**os.environ, "KERAS_BACKEND": backend}, check=False).returncode
 
 
-def _run(grid: Sequence[Case | OneOfEach]) -> int:
+def _run(grid: Sequence[AnyCase]) -> int:
     # Keras makes arrays of JAX's in a way that NumPy 2 no longer likes.
     warnings.filterwarnings("ignore", "__array__ implementation", DeprecationWarning)
-    print(f"{'replicas':>8} {'accumulation':>12} {'stages':>6} {'steps':>5} {'kind':<10} {'abs. diff.':>10} rel. diff.")
+    if not isinstance(grid[0], Update):
+        print(f"{'replicas':>8} {'accumulation':>12} {'stages':>6} {'steps':>5} {'kind':<10} abs. diff. rel. diff.")
     begun = time.monotonic()
     found = [(_shown(case), case) for case in grid]
     worst, case = max(found, key=lambda pair: np.nan_to_num(pair[0].relative, nan=np.inf))
@@ -147,7 +158,7 @@ def _run(grid: Sequence[Case | OneOfEach]) -> int:
     return 1 if wrong else 0
 
 
-def _shown(case: Case | OneOfEach) -> Difference:
+def _shown(case: AnyCase) -> Difference:
     """Runs a case and prints its line. One that fails differs by infinity: the others run all the same."""
     try:
         worst = case.worst()
@@ -159,13 +170,15 @@ def _shown(case: Case | OneOfEach) -> Difference:
     return worst
 
 
-def _agrees(worst: Difference, case: Case | OneOfEach) -> bool:
+def _agrees(worst: Difference, case: AnyCase) -> bool:
     return worst.within(0.0 if isinstance(case, OneOfEach) else RTOL, 0.0)
 
 
-def _named(case: Case | OneOfEach) -> str:
+def _named(case: AnyCase) -> str:
     if isinstance(case, OneOfEach):
         return f"{1:8} {1:12} {1:6} {'all':>5} {case.kind:<10}"
+    if isinstance(case, Update):
+        return str(case)
     return f"{case.replicas:8} {case.accumulation:12} {case.stages:6} {case.steps:5} {case.kind:<10}"
 
 

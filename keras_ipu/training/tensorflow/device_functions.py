@@ -27,6 +27,7 @@ from keras_ipu.training.common.recurrent_weights import read_once
 from keras_ipu.training.common.replicated_logs import reduced_logs
 from keras_ipu.training.common.run_ahead import AheadLength, steps_left
 from keras_ipu.training.common.update_split import Split, split_of
+from keras_ipu.training.tensorflow.summed_rows import rows_summed
 
 
 class StepFunction:
@@ -200,7 +201,7 @@ def _split_step(model: Any, step: Callable[[Any], Any]) -> Callable[[Any, Split]
     """A train step whose optimizer sees the gradients of all micro-batches and replicas at once."""
 
     def run(batch: Any, split: Split) -> Any:
-        if split.whole or model.optimizer is None:
+        if model.optimizer is None:
             return step(batch)
         with keras_private.applying(model.optimizer, lambda *call: _apply_split(model.optimizer, split, *call)):
             return step(batch)
@@ -209,11 +210,14 @@ def _split_step(model: Any, step: Callable[[Any], Any]) -> Callable[[Any, Split]
 
 
 def _apply_split(optimizer: Any, split: Split, stock: Callable[..., Any], gradients: list[Any], variables: Any) -> None:
-    if variables is not None:
-        variables = list(variables)
-        if not optimizer.built:
-            with keras_private.scope_of_optimizer(optimizer):
-                optimizer.build(variables)
+    variables = None if variables is None else list(variables)
+    gradients = rows_summed(optimizer, gradients, variables)
+    if split.whole:
+        stock(gradients, variables)
+        return
+    if variables is not None and not optimizer.built:
+        with keras_private.scope_of_optimizer(optimizer):
+            optimizer.build(variables)
     split_update(
         gradients,
         lambda complete: stock(complete, variables),

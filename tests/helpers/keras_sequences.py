@@ -1,9 +1,10 @@
-"""Sequences of calls of one Keras model, on replicas and stages, against stock: `python -m tests.keras_sequences`.
+"""Sequences of calls of a Keras model, split, against stock: `python -m tests.helpers.keras_sequences`.
 
 Each sequence draws a way to split the model and calls of `fit` (with and without `validation_data`), `evaluate`,
 `predict`, saving and loading, writes of the host and calls on the host; after each call its results and the weights
 are compared. The backend of Keras and the number of JAX devices are those of the process: `KERAS_BACKEND`, and
-`XLA_FLAGS=--xla_force_host_platform_device_count=4`. A sample of it is in `tests/test_keras_sequences.py`.
+`XLA_FLAGS=--xla_force_host_platform_device_count=4`. `tests/keras_ipu/training/test_keras_sequences.py`
+runs a sample.
 """
 
 from __future__ import annotations
@@ -141,7 +142,7 @@ def _on_device(split: tuple[int, int, int]) -> Any:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs sequences; gives the exit status: 0 if none differs from stock Keras."""
-    parser = argparse.ArgumentParser(prog="python -m tests.keras_sequences", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.helpers.keras_sequences", description=__doc__)
     parser.add_argument("--count", type=int, default=30, help="random sequences beside the fixed ones")
     parser.add_argument("--seed", type=int, default=0)
     wanted = parser.parse_args(arguments)

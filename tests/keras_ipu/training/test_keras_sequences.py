@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.mark.parametrize(("backend", "devices"), [("tensorflow", 4), ("jax", 2), ("jax", 4)])
 def test_sequences_of_calls_are_those_of_stock_keras(backend: str, devices: int) -> None:
     flags = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}", "JAX_PLATFORMS": "cpu"}
     environment = os.environ | flags | {"KERAS_BACKEND": backend}
-    command = [sys.executable, "-m", "tests.keras_sequences", "--count", "1", "--seed", str(devices)]
+    command = [sys.executable, "-m", "tests.helpers.keras_sequences", "--count", "1", "--seed", str(devices)]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,67 @@
+"""Sums the repeated rows of sparse gradients (`tf.IndexedSlices`) before a Keras optimizer sees them.
+
+    batch    tokens 1 1 4        gradient of the table: rows g0 g1 g2 at indices 1 1 4
+    here     row 1: g0 + g1      clipping and the optimizer see a dense tensor, as they do when training is split
+    stock    v += g0^2 + g1^2    Keras 3 on TensorFlow; on JAX, and Keras 2, v += (g0 + g1)^2
+
+`docs/gradients.md` tells users about it.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from ipu_tf._training.weight_update import traced_for_device
+from keras_ipu.stock import hooks
+
+_log = logging.getLogger("ipu_tf")
+_CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
+_LINEAR = (keras.optimizers.SGD, keras.optimizers.Lion)
+"""Optimizers whose update, as long as nothing is clipped, does not depend on which rows are added up first."""
+
+
+def rows_summed(optimizer: Any, gradients: Iterable[Any], variables: Iterable[Any] | None) -> list[Any]:
+    """Gradients with sparse ones as dense tensors, where the optimizer's update depends on it. Says so once.
+
+    Args:
+        optimizer: the Keras optimizer that will be given them.
+        gradients: one for each variable: a tensor, `tf.IndexedSlices` or None.
+        variables: those that are updated, or None for those that the optimizer was built with.
+    """
+    gradients = list(gradients)
+    sparse = [place for place, each in enumerate(gradients) if isinstance(each, tf.IndexedSlices)]
+    clipping = [name for name in _CLIPPING if getattr(optimizer, name, None)]
+    if not sparse or (type(optimizer) in _LINEAR and not clipping):
+        # Only the rows that a batch names are touched, which for a large table is most of the step's time.
+        return gradients
+    known = list(getattr(optimizer, "_trainable_variables", ()) if variables is None else variables)
+    table = known[sparse[0]].path if sparse[0] < len(known) else "an embedding"
+    _tell(table, " and ".join([type(optimizer).__name__, *clipping]))
+    return [tf.convert_to_tensor(each) if place in sparse else each for place, each in enumerate(gradients)]
+
+
+@functools.cache
+def _tell(table: str, update: str) -> None:
+    _log.info(
+        "ipu_tf: the gradients of a row of `%s` that a batch names several times are added up before %s: numbers do "
+        "not depend on how training is split, and are those of Keras on JAX. Stock Keras on TensorFlow does not add "
+        "them up first, and its numbers differ. See docs/gradients.md.",
+        table,
+        update,
+    )
+
+
+def install_row_sums() -> None:
+    """Makes Keras optimizers sum repeated rows wherever they are applied in a program of the device, once."""
+    hooks.hook(keras.optimizers.Optimizer, "apply", lambda optimizer: traced_for_device(), _apply)
+
+
+def _apply(stock: Callable[..., Any], optimizer: Any, grads: Any, trainable_variables: Any = None) -> Any:
+    variables = None if trainable_variables is None else list(trainable_variables)
+    return stock(optimizer, rows_summed(optimizer, grads, variables), variables)
