@@ -152,7 +152,7 @@ class HostEmbedding:
 
         Args:
             indices: int32 indices of rows, of any shape.
-            clip_indices: whether an index out of range gives the nearest row; it does in emulation in any case.
+            clip_indices: whether an index out of range gives the nearest row; otherwise it is an error.
 
         Returns:
             A tensor of shape `indices.shape + [encoding]`.
@@ -160,16 +160,17 @@ class HostEmbedding:
         Raises:
             RuntimeError: in eager mode, outside of a program.
             tf.errors.FailedPreconditionError: when the program runs and the table is not registered.
+            tf.errors.InvalidArgumentError: when it runs, for an index out of range without `clip_indices`.
         """
         if tf_values.executing_eagerly():
             raise RuntimeError(
                 f"HostEmbedding.lookup of '{self._name}' is part of a program on the device: call it in a function "
                 "that IPUStrategy.run or ipu_compiler.compile is given. On the host, tf.gather does the same."
             )
-        record_ignored("HostEmbedding.lookup.clip_indices", None if clip_indices else False, "indices are clipped")
         indices = tf.convert_to_tensor(indices)
         flat = tf.reshape(indices, [int(np.prod(indices.shape))])
-        flat = tf.clip_by_value(flat, 0, int(self._table.shape[0]) - 1)
+        if clip_indices:
+            flat = tf.clip_by_value(flat, 0, int(self._table.shape[0]) - 1)
         rows = self._trained(flat) if self._spec.get_learning_rate() else self._rows(flat)
         return tf.reshape(rows, [*indices.shape, *self._table.shape[1:]])
 

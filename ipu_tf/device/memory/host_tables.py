@@ -34,6 +34,16 @@ class HostTableExists(DeviceError):
         super().__init__(f"Cannot register host embedding with id='{name}' it already exists!")
 
 
+class HostTableIndexError(DeviceError, IndexError):
+    """A program looks up, or adds to, a row that a table has not."""
+
+    def __init__(self, index: int, rows: int) -> None:
+        super().__init__(
+            f"An index of a host embedding must be in [0, {rows}). Received: {index}. lookup(clip_indices=True) gives "
+            "the nearest row instead."
+        )
+
+
 class HostTable:
     """Rows of numbers, and updates to them that may have to wait.
 
@@ -49,14 +59,20 @@ class HostTable:
         self._lock = threading.Lock()
 
     def lookup(self, indices: np.ndarray) -> np.ndarray:
-        """The rows at some indices; an index out of range gives the nearest row."""
+        """The rows at some indices.
+
+        Raises:
+            HostTableIndexError: if one is out of range.
+        """
         with self._lock:
-            return np.take(self.rows, indices, axis=0, mode="clip")
+            self._check(indices)
+            return np.take(self.rows, indices, axis=0)
 
     def update(self, indices: np.ndarray, changes: np.ndarray) -> None:
         """Adds to the rows at some indices, now or together with later updates."""
         with self._lock:
-            self._waiting.append((np.clip(indices, 0, len(self.rows) - 1), changes))
+            self._check(indices)
+            self._waiting.append((indices, changes))
             if len(self._waiting) == self._updates_at_once:
                 self._add_waiting()
 
@@ -64,6 +80,11 @@ class HostTable:
         """Adds the updates that wait."""
         with self._lock:
             self._add_waiting()
+
+    def _check(self, indices: np.ndarray) -> None:
+        wrong = indices[(indices < 0) | (indices >= len(self.rows))]
+        if wrong.size:
+            raise HostTableIndexError(int(wrong.flat[0]), len(self.rows))
 
     def _add_waiting(self) -> None:
         for indices, changes in self._waiting:

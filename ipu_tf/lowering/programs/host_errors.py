@@ -16,7 +16,7 @@ from ipu_tf.device.errors import (
     UnknownQueue,
 )
 from ipu_tf.device.feeds.connection import CompileOnly
-from ipu_tf.device.memory.host_tables import HostTableExists, UnknownHostTable
+from ipu_tf.device.memory.host_tables import HostTableExists, HostTableIndexError, UnknownHostTable
 from ipu_tf.device.numerics.assertions import AssertionFailed
 from ipu_tf.device.numerics.exceptions import ExceptedState
 from ipu_tf.lowering.programs.check_messages import check_message
@@ -37,7 +37,7 @@ def as_promised(error: BaseException) -> BaseException:
             "Trying to access an infeed dataset iterator which has not been created. Did you initialize the "
             f"infeed_queue '{error.name}' ?",
         )
-    if isinstance(error, (CompileOnly, ReplicaGroupError)):
+    if isinstance(error, (CompileOnly, HostTableIndexError, ReplicaGroupError)):
         return tf.errors.InvalidArgumentError(None, None, str(error))
     if isinstance(error, ExceptedState):
         return tf.errors.InternalError(None, None, str(error))

@@ -181,7 +181,9 @@ def test_steps_written_out_see_each_others_updates(strategy: Strategy) -> None: 
 def test_a_table_that_is_not_trained(strategy: Strategy, spec: Any) -> None:  # noqa: F811
     words = embedding_ops.HostEmbedding("constant", tf.constant(table), "ENCODING", spec)
     with words.register():
-        found = strategy.run(tf.function(lambda: words.lookup(tf.constant([1, 99]), clip_indices=False)))
+        found = strategy.run(tf.function(lambda: words.lookup(tf.constant([1, 99]))))
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"in \[0, 12\)\. Received: 99"):
+            strategy.run(tf.function(lambda: words.lookup(tf.constant([1, 99]), clip_indices=False)))
     np.testing.assert_array_equal(found, table[[1, 11]])
     np.testing.assert_array_equal(words.get_embedding_tensor(), table)
 
