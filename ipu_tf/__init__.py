@@ -18,7 +18,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from ipu_tf._compat.aliases import install_aliases
-from ipu_tf._compat.import_hooks import after_import
+from ipu_tf._patches.import_hooks import after_import
 from ipu_tf.device.run import forks as _forks  # noqa: F401 - it hears of forks from now on
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ _MODULES = (
     "loops",
     "ops",
     "optimizers",
+    "patches",
     "scopes",
     "serving",
     "sharding",

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import ModuleType
 
 from ipu_tf._compat.alias_names import ALIASES, FOLDERS, YIELDING, alias_entry, graphcore_name, real_name
-from ipu_tf._compat.import_hooks import add_fallback, after_import, find_spec_elsewhere
+from ipu_tf._patches.import_hooks import add_fallback, after_import, find_spec_elsewhere, install_finder
 
 
 class GraphcoreModuleMissing(ModuleNotFoundError):
@@ -178,7 +178,7 @@ def install_aliases() -> None:
     if _FINDER in sys.meta_path:
         return
     # First, for an alias's parent has a __path__, where the ordinary finder would load the file once more.
-    sys.meta_path.insert(0, _FINDER)
+    install_finder(_FINDER)
     for alias in _FINDER.aliases:
         owner = alias.rpartition(".")[0]
         if owner:

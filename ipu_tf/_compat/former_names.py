@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable
 from types import ModuleType
 
-from ipu_tf._compat.import_hooks import add_fallback, after_import
+from ipu_tf._patches.import_hooks import add_fallback, after_import
 
 #: Module -> former name -> where it is today, from the package `tensorflow` or `keras` on.
 FORMER: dict[str, dict[str, str]] = {

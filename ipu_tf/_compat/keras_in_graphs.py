@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
 from typing import Any
 
-from ipu_tf._compat.import_hooks import after_import
+from ipu_tf._patches.import_hooks import after_import
+from ipu_tf._patches.installation import record, replace_in
 
 _LOGGER = logging.getLogger("ipu_tf")
 _NAMES = "object_name_uids"
@@ -40,22 +41,24 @@ def bridge_names(module: ModuleType) -> None:
     Args:
         module: Keras's inner module that makes names.
     """
-    stock = module.uniquify
     counts: weakref.WeakKeyDictionary[Any, dict[str, int]] = weakref.WeakKeyDictionary()
 
-    @functools.wraps(stock)
-    def uniquify(name: str) -> str:
-        if _tf2():
-            return stock(name)
-        own = counts.setdefault(_outermost_graph(), collections.defaultdict(int))
-        before = module.global_state.get_global_attribute(_NAMES)
-        module.global_state.set_global_attribute(_NAMES, own)
-        try:
-            return stock(name)
-        finally:
-            module.global_state.set_global_attribute(_NAMES, before)
+    def counted(stock: Callable[[str], str]) -> Callable[[str], str]:
+        @functools.wraps(stock)
+        def uniquify(name: str) -> str:
+            if _tf2():
+                return stock(name)
+            own = counts.setdefault(_outermost_graph(), collections.defaultdict(int))
+            before = module.global_state.get_global_attribute(_NAMES)
+            module.global_state.set_global_attribute(_NAMES, own)
+            try:
+                return stock(name)
+            finally:
+                module.global_state.set_global_attribute(_NAMES, before)
 
-    vars(module)["uniquify"] = uniquify
+        return uniquify
+
+    replace_in(module, "uniquify", counted)
 
 
 def _outermost_graph() -> Any:
@@ -72,19 +75,21 @@ def bridge_sequential(module: ModuleType) -> None:
     Args:
         module: Keras's inner module with `Sequential`.
     """
-    stock = module.Sequential.__init__
 
-    @functools.wraps(stock)
-    def init(self: Any, layers: Any = None, trainable: bool = True, name: str | None = None) -> None:
-        # Keras reads this signature, to know what to write into a saved model.
-        given = list(layers or ())
-        once = list({id(layer): layer for layer in given}.values())
-        if len(once) < len(given) and not _tf2():
-            _LOGGER.warning("ipu_tf: a layer that Sequential is given twice is applied once, as Keras 2 did.")
-            given = once
-        stock(self, given, trainable=trainable, name=name)
+    def once_each(stock: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(stock)
+        def init(self: Any, layers: Any = None, trainable: bool = True, name: str | None = None) -> None:
+            # Keras reads this signature, to know what to write into a saved model.
+            given = list(layers or ())
+            once = list({id(layer): layer for layer in given}.values())
+            if len(once) < len(given) and not _tf2():
+                _LOGGER.warning("ipu_tf: a layer that Sequential is given twice is applied once, as Keras 2 did.")
+                given = once
+            stock(self, given, trainable=trainable, name=name)
 
-    module.Sequential.__init__ = init
+        return init
+
+    replace_in(module.Sequential, "__init__", once_each)
 
 
 def _tf2() -> bool:
@@ -99,15 +104,17 @@ def bridge_optimizers(module: ModuleType) -> None:
     Args:
         module: Keras's inner module with the base class of its optimizers.
     """
-    stock = module.BaseOptimizer.apply_gradients
 
-    @functools.wraps(stock)
-    def apply_gradients(self: Any, grads_and_vars: Iterable[tuple[Any, Any]], *args: Any, **kwargs: Any) -> Any:
-        if _tf2():
-            return stock(self, grads_and_vars, *args, **kwargs)
-        return _applied(lambda pairs: stock(self, pairs, *args, **kwargs), self, list(grads_and_vars))
+    def as_operation(stock: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(stock)
+        def apply_gradients(self: Any, grads_and_vars: Iterable[tuple[Any, Any]], *args: Any, **kwargs: Any) -> Any:
+            if _tf2():
+                return stock(self, grads_and_vars, *args, **kwargs)
+            return _applied(lambda pairs: stock(self, pairs, *args, **kwargs), self, list(grads_and_vars))
 
-    module.BaseOptimizer.apply_gradients = apply_gradients
+        return apply_gradients
+
+    replace_in(module.BaseOptimizer, "apply_gradients", as_operation)
 
 
 def bridge_optimizers_of_tensorflow(module: ModuleType) -> None:
@@ -116,21 +123,26 @@ def bridge_optimizers_of_tensorflow(module: ModuleType) -> None:
     Args:
         module: TensorFlow's inner module with the base class of these optimizers.
     """
-    compute, apply = module.Optimizer.compute_gradients, module.Optimizer.apply_gradients
 
-    @functools.wraps(compute)
-    def compute_gradients(self: Any, loss: Any, var_list: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(var_list, list | tuple):
-            var_list = [_tensorflow_variable(variable) for variable in var_list]
-        return compute(self, loss, var_list, *args, **kwargs)
+    def computing(compute: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(compute)
+        def compute_gradients(self: Any, loss: Any, var_list: Any = None, *args: Any, **kwargs: Any) -> Any:
+            if isinstance(var_list, list | tuple):
+                var_list = [_tensorflow_variable(variable) for variable in var_list]
+            return compute(self, loss, var_list, *args, **kwargs)
 
-    @functools.wraps(apply)
-    def apply_gradients(self: Any, grads_and_vars: Iterable[tuple[Any, Any]], *args: Any, **kwargs: Any) -> Any:
-        pairs = [(gradient, _tensorflow_variable(variable)) for gradient, variable in grads_and_vars]
-        return apply(self, pairs, *args, **kwargs)
+        return compute_gradients
 
-    module.Optimizer.compute_gradients = compute_gradients
-    module.Optimizer.apply_gradients = apply_gradients
+    def applying(apply: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(apply)
+        def apply_gradients(self: Any, grads_and_vars: Iterable[tuple[Any, Any]], *args: Any, **kwargs: Any) -> Any:
+            pairs = [(gradient, _tensorflow_variable(variable)) for gradient, variable in grads_and_vars]
+            return apply(self, pairs, *args, **kwargs)
+
+        return apply_gradients
+
+    replace_in(module.Optimizer, "compute_gradients", computing)
+    replace_in(module.Optimizer, "apply_gradients", applying)
 
 
 def bridge_sessions(module: ModuleType) -> None:
@@ -146,6 +158,11 @@ def bridge_sessions(module: ModuleType) -> None:
             return
         module.register_session_run_conversion_functions(
             keras.Variable, lambda variable: ([_tensorflow_variable(variable)], lambda values: values[0])
+        )
+        conversions = module._REGISTERED_EXPANSIONS  # noqa: SLF001 - there is no function that unregisters
+        record(
+            "tensorflow.python.client.session:register_session_run_conversion_functions",
+            lambda: conversions.remove(next(each for each in conversions if each[0] is keras.Variable)),
         )
 
     after_import("keras", register)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from ipu_tf._compat.aliases import install_aliases, provide_checkout
 from ipu_tf._compat.former_names import bridge_former_names
-from ipu_tf._compat.import_hooks import after_import
 from ipu_tf._compat.keras_in_graphs import bridge_keras
 from ipu_tf._compat.launcher_detect import V1_MODULES, program_style
 from ipu_tf._compat.launcher_script import Script, ScriptMissing, shorten_tracebacks
@@ -22,6 +21,7 @@ from ipu_tf._compat.tf1_names import (
     bridge_variables,
     disable_v2_behavior,
 )
+from ipu_tf._patches.import_hooks import after_import
 
 DESCRIPTION = """\
 Runs a Python program written for Graphcore's TensorFlow or Keras, unchanged, on an emulated IPU.

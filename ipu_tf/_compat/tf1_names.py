@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-from ipu_tf._compat.import_hooks import add_fallback
+from ipu_tf._patches.import_hooks import add_fallback
+from ipu_tf._patches.installation import replace_in
 
 #: Names that lead to the same modules again, or to none with a TensorFlow 1 side.
 _SKIPPED = frozenset({"compat", "keras", "lite"})
@@ -55,9 +56,10 @@ def bridge_layers(v1: ModuleType) -> None:
     )
     # TensorFlow's own attributes raise for every name, so they are replaced rather than supplemented: in the module and
     # in the wrapper, with a dictionary of its own, that TensorFlow has put in its place.
-    for module in (v1, sys.modules[v1.__name__]):
-        module.layers = layers  # type: ignore[attr-defined]
-        module.nn.rnn_cell = cells
+    for module in {id(module): module for module in (v1, sys.modules[v1.__name__])}.values():
+        kind = "wrapper" if module is v1 else "module"
+        replace_in(module, "layers", lambda stock: layers, key=kind, missing=None)
+        replace_in(module.nn, "rnn_cell", lambda stock: cells, key=kind, missing=None)
 
 
 def bridge_functional_ops(module: ModuleType) -> None:
@@ -82,7 +84,7 @@ def bridge_variables(module: ModuleType) -> None:
         """The variable's value, or what it starts with as long as it has none."""
         return _v1().cond(self.is_initialized(), self.read_value, lambda: self.initial_value)
 
-    module.BaseResourceVariable.initialized_value = initialized_value
+    replace_in(module.BaseResourceVariable, "initialized_value", lambda absent: initialized_value, missing=None)
 
 
 def bridge_dimensions(module: ModuleType) -> None:
@@ -91,13 +93,15 @@ def bridge_dimensions(module: ModuleType) -> None:
     Args:
         module: TensorFlow's inner module `tensor_shape`.
     """
-    stock = module.Dimension.__init__
 
-    @functools.wraps(stock)
-    def init(self: Any, value: Any) -> None:
-        stock(self, int(value) if isinstance(value, float) and value.is_integer() else value)
+    def from_whole_floats(stock: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(stock)
+        def init(self: Any, value: Any) -> None:
+            stock(self, int(value) if isinstance(value, float) and value.is_integer() else value)
 
-    module.Dimension.__init__ = init
+        return init
+
+    replace_in(module.Dimension, "__init__", from_whole_floats)
 
 
 def _v1() -> Any:

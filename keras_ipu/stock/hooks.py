@@ -1,6 +1,7 @@
 """How the project puts itself in the place of methods of Keras: its hooks on models and on their trainer.
 
-If Keras moves one of these, `tests/project/test_private_api.py` names it.
+Each is in the table `ipu_tf._patches.table` and can be taken off. If Keras moves one of these,
+`tests/project/test_private_api.py` names it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from keras.src.models.functional import Functional
 from keras.src.models.sequential import Sequential
 from keras.src.ops.node import Node
 from keras.src.ops.operation import Operation
+
+from ipu_tf._patches.installation import replace_in
 
 if _backend.backend() == "jax":
     from keras.src.backend.jax import trainer as _trainers
@@ -55,30 +58,19 @@ class Replacement(Protocol):
 
 def install(replacement: Replacement) -> None:
     """Puts a replacement into the trainer of Keras's backend, once. Other models keep the stock behaviour."""
-    trainer = Trainer
-    if getattr(trainer, "_ipu_replacement", None) is replacement:
-        return
     for name, ours in replacement.methods.items():
-        # In the class that defines it: Keras asks whether a model's class overrides `Trainer.compile`.
-        owner = next(kind for kind in trainer.__mro__ if name in vars(kind))
-        setattr(owner, name, _chosen(replacement, getattr(trainer, name), ours))
-    setattr(_trainers, _ITERATOR, replacement.epoch_iterator)
-    trainer._ipu_replacement = replacement
+        hook(_owner(name), name, replacement.owns, ours)
+    replace_in(_trainers, _ITERATOR, lambda stock: replacement.epoch_iterator)
+
+
+def _owner(name: str) -> type:
+    """The class that defines a method of the trainer, for Keras asks whether models override `Trainer.compile`."""
+    return next(kind for kind in Trainer.__mro__ if name in vars(kind))
 
 
 def overridden(model: Any, name: str) -> bool:
     """Whether a model's class has a method of its own in place of Keras's trainer's."""
     return getattr(type(model), name) is not getattr(Trainer, name)
-
-
-def _chosen(replacement: Replacement, stock: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(stock)
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if replacement.owns(self):
-            return ours(stock, self, *args, **kwargs)
-        return stock(self, *args, **kwargs)
-
-    return method
 
 
 def hook(owner: type, name: str, applies: Callable[[Any], bool], ours: Callable[..., Any]) -> None:
@@ -90,44 +82,41 @@ def hook(owner: type, name: str, applies: Callable[[Any], bool], ours: Callable[
         applies: whether an object's method is ours.
         ours: what runs in its place.
     """
-    stock = getattr(owner, name)
-    if getattr(stock, "_ipu_hook", None) is ours:
-        return
 
-    @functools.wraps(stock)
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return ours(stock, self, *args, **kwargs) if applies(self) else stock(self, *args, **kwargs)
+    def hooked(stock: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(stock)
+        def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+            return ours(stock, self, *args, **kwargs) if applies(self) else stock(self, *args, **kwargs)
 
-    method._ipu_hook = ours  # type: ignore[attr-defined]
-    setattr(owner, name, method)
+        return method
+
+    replace_in(owner, name, hooked, key=ours)
 
 
 def hook_trainer(name: str, ours: Callable[..., Any]) -> None:
     """Lets `ours(stock, model, *args, **kwargs)` take over a method of Keras's trainer for all models, once."""
-    owner = next(kind for kind in Trainer.__mro__ if name in vars(kind))
-    hook(owner, name, lambda model: True, ours)
+    hook(_owner(name), name, lambda model: True, ours)
 
 
 def hook_from_config(owner: type, ours: Callable[..., Any]) -> None:
     """Lets `ours(stock, cls, config, custom_objects)` take over a class's `from_config`, once."""
-    stock = vars(owner)["from_config"].__func__
-    if getattr(stock, "_ipu_hook", None) is ours:
-        return
 
-    @functools.wraps(stock)
-    def from_config(cls: Any, config: Any, custom_objects: Any = None) -> Any:
-        return ours(stock, cls, config, custom_objects)
+    def hooked(bound: Any) -> Any:
+        stock = bound.__func__
 
-    from_config._ipu_hook = ours  # type: ignore[attr-defined]
-    owner.from_config = classmethod(from_config)  # type: ignore[attr-defined]
+        @functools.wraps(stock)
+        def from_config(cls: Any, config: Any, custom_objects: Any = None) -> Any:
+            return ours(stock, cls, config, custom_objects)
+
+        return classmethod(from_config)
+
+    replace_in(owner, "from_config", hooked)
 
 
 def hook_clones(ours: Callable[[Any, Any], None]) -> None:
     """Lets `ours(model, clone)` see the clones that `clone_model` makes of functional and sequential models, once."""
     for name in ("_clone_functional_model", "_clone_sequential_model"):
-        stock = getattr(_cloning, name)
-        if not hasattr(stock, "_ipu_hook"):
-            setattr(_cloning, name, _cloned(stock, ours))
+        replace_in(_cloning, name, lambda stock: _cloned(stock, ours))
 
 
 def _cloned(stock: Callable[..., Any], ours: Callable[[Any, Any], None]) -> Callable[..., Any]:
@@ -137,7 +126,6 @@ def _cloned(stock: Callable[..., Any], ours: Callable[[Any, Any], None]) -> Call
         ours(model, made)
         return made
 
-    clone._ipu_hook = ours  # type: ignore[attr-defined]
     return clone
 
 
@@ -149,32 +137,38 @@ def hook_creation(made: Callable[[Any], None], functional: Callable[[Any], None]
         functional: called with each new functional model, after it is initialised, except those that a `Sequential`
             keeps for itself.
     """
-    if hasattr(Node.__init__, "_ipu_hook"):
-        return
-    stock_new, stock_node, stock_functional = Operation.__new__, Node.__init__, Functional.__init__
 
-    @functools.wraps(stock_new)
-    def new(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        operation = stock_new(cls, *args, **kwargs)
-        made(operation)
-        return operation
+    def creating(stock: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(stock)
+        def new(cls: Any, *args: Any, **kwargs: Any) -> Any:
+            operation = stock(cls, *args, **kwargs)
+            made(operation)
+            return operation
 
-    @functools.wraps(stock_node)
-    def node(self: Any, *args: Any, **kwargs: Any) -> None:
-        stock_node(self, *args, **kwargs)
-        made(self)
+        # As Python makes of a `__new__` in a class's body.
+        return staticmethod(new)
 
-    # Keras looks at the names of the arguments, and not behind a wrapper.
-    @functools.wraps(stock_functional)
-    def init(self: Any, inputs: Any, outputs: Any, name: Any = None, **kwargs: Any) -> None:
-        stock_functional(self, inputs, outputs, name=name, **kwargs)
-        if not _within_sequential.get():
-            functional(self)
+    def linking(stock: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(stock)
+        def node(self: Any, *args: Any, **kwargs: Any) -> None:
+            stock(self, *args, **kwargs)
+            made(self)
 
-    vars(node)["_ipu_hook"] = made
-    Operation.__new__ = new
-    Node.__init__ = node
-    Functional.__init__ = init
+        return node
+
+    def initialising(stock: Callable[..., Any]) -> Callable[..., Any]:
+        # Keras looks at the names of the arguments, and not behind a wrapper.
+        @functools.wraps(stock)
+        def init(self: Any, inputs: Any, outputs: Any, name: Any = None, **kwargs: Any) -> None:
+            stock(self, inputs, outputs, name=name, **kwargs)
+            if not _within_sequential.get():
+                functional(self)
+
+        return init
+
+    replace_in(Operation, "__new__", creating)
+    replace_in(Node, "__init__", linking)
+    replace_in(Functional, "__init__", initialising)
     hook(Sequential, "build", lambda model: True, _build_sequential)
 
 
@@ -191,20 +185,19 @@ def hook_input_shapes(ours: Callable[[Any], Any], made: Callable[[Any], None]) -
 
     `made` is called with its layer when that is there.
     """
-    stock = InputLayer.__init__
-    if hasattr(stock, "_ipu_hook"):
-        return
 
-    # Not a wrapper by name: Keras looks at the names of the arguments both behind it and in front of it.
-    def init(self: Any, shape: Any = None, *args: Any, **kwargs: Any) -> None:
-        stock(self, ours(shape), *args, **kwargs)
-        made(self)
+    def hooked(stock: Callable[..., Any]) -> Callable[..., Any]:
+        # Not a wrapper by name: Keras looks at the names of the arguments both behind it and in front of it.
+        def init(self: Any, shape: Any = None, *args: Any, **kwargs: Any) -> None:
+            stock(self, ours(shape), *args, **kwargs)
+            made(self)
 
-    init._ipu_hook = ours  # type: ignore[attr-defined]
-    InputLayer.__init__ = init
+        return init
+
+    replace_in(InputLayer, "__init__", hooked)
 
 
 def add_attribute(owner: type, name: str, descriptor: Any) -> None:
     """Adds an attribute to one of Keras's classes unless it has one of that name already."""
     if name not in vars(owner):
-        setattr(owner, name, descriptor)
+        replace_in(owner, name, lambda absent: descriptor, missing=None)

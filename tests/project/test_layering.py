@@ -14,10 +14,11 @@ PACKAGES = ("ipu_tf", "keras_ipu", "examples", "benchmarks")
 
 #: Layer -> the layers it may import from, itself included.
 MAY_IMPORT = {
+    "patches": {"patches"},
     "device": {"device"},
-    "lowering": {"lowering", "device"},
-    "surface": {"surface", "lowering", "device"},
-    "keras_ipu": {"keras_ipu", "surface"},
+    "lowering": {"lowering", "device", "patches"},
+    "surface": {"surface", "lowering", "device", "patches"},
+    "keras_ipu": {"keras_ipu", "surface", "patches"},
     "examples": {"examples", "keras_ipu", "surface"},
     "benchmarks": {"benchmarks", "examples", "keras_ipu", "surface", "lowering", "device"},
 }
@@ -78,7 +79,8 @@ def layer_of(module: str) -> str | None:
     parts = module.split(".")
     if parts[0] != "ipu_tf":
         return parts[0] if parts[0] in MAY_IMPORT or parts[0] == "tests" else None
-    return parts[1] if parts[1:] and parts[1] in ("device", "lowering") else "surface"
+    tiers = {"device": "device", "lowering": "lowering", "_patches": "patches"}
+    return tiers.get(parts[1], "surface") if parts[1:] else "surface"
 
 
 def imports(tree: ast.Module, module: str, is_package: bool) -> Iterator[tuple[int, str, str]]:
@@ -121,9 +123,10 @@ def complaint(importer: str, file: str, source: str, name: str) -> str | None:
     ):
         return f"keras_ipu imports {wanted}, which is neither public nor one of PRIVATE_ENTRY_POINTS"
     top = wanted.split(".")[0]
-    libraries = DEVICE_LIBRARIES | set(PRIVATE_API_FILES.get(file, ()))
-    if layer == "device" and other is None and top not in libraries | sys.stdlib_module_names:
-        return f"device imports {top}"
+    private = set(PRIVATE_API_FILES.get(file, ()))
+    libraries = {"device": DEVICE_LIBRARIES | private, "patches": private}
+    if layer in libraries and other is None and top not in libraries[layer] | sys.stdlib_module_names:
+        return f"{layer} imports {top}"
     return None
 
 

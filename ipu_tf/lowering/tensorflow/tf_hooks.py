@@ -1,6 +1,7 @@
 """Hooks: where the project changes what TensorFlow itself does, beyond its public interface.
 
-If TensorFlow moves one of these, `tests/project/test_private_api.py` names it.
+Each is in the table `ipu_tf._patches.table` and can be taken off. If TensorFlow moves one of these,
+`tests/project/test_private_api.py` names it.
 """
 
 from __future__ import annotations
@@ -26,11 +27,14 @@ from tensorflow.python.framework import ops as _ops
 from tensorflow.python.ops import control_flow_util as _control_flow_util
 from tensorflow.python.ops import gen_candidate_sampling_ops as _gen_candidate_sampling_ops
 
+from ipu_tf._patches.installation import is_installed, record, replace_in
 from ipu_tf.device.run.forks import check_not_forked
 from ipu_tf.lowering.tensorflow.tf_private import scope_attribute
 from ipu_tf.lowering.tensorflow.tf_values import current_device
 
 _local = threading.local()
+#: What TensorFlow computes the gradients of eager ops with: registered in C++, so no attribute can be replaced.
+_GRADIENTS = "tensorflow.python.pywrap_tfe:TFE_Py_RegisterGradientFunction"
 
 #: An attribute of graphs in which an op runs a program on the device.
 RUNS_PROGRAMS = "_ipu_tf_runs_programs"
@@ -78,36 +82,34 @@ def is_stock_iterator(thing: Any) -> bool:
 
 
 def _install_iterator_hook() -> None:
-    stock = _dataset_ops.DatasetV2.__iter__
-    if getattr(stock, "_ipu_tf_hook", False):
-        return
+    def hooked(stock: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(stock)
+        def iterate(self: Any) -> Any:
+            make = getattr(_local, "make_iterator", None)
+            return make(self) if make is not None else stock(self)
 
-    def hooked(self: Any) -> Any:
-        make = getattr(_local, "make_iterator", None)
-        return make(self) if make is not None else stock(self)
+        return iterate
 
-    hooked._ipu_tf_hook = True  # type: ignore[attr-defined]
-    _dataset_ops.DatasetV2.__iter__ = hooked
+    replace_in(_dataset_ops.DatasetV2, "__iter__", hooked)
 
 
 def hook_sessions(original: Callable[[BaseException], BaseException | None]) -> None:
     """Makes `Session.run` raise the exception of a Python function in the graph itself, where `original` knows it."""
-    stock = _session.BaseSession.run
-    if getattr(stock, "_ipu_tf_hook", False):
-        return
 
-    @functools.wraps(stock)
-    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return stock(self, *args, **kwargs)
-        except tf.errors.OpError as error:
-            known = original(error)
-            if known is None:
-                raise
-            raise known from error
+    def hooked(stock: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(stock)
+        def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return stock(self, *args, **kwargs)
+            except tf.errors.OpError as error:
+                known = original(error)
+                if known is None:
+                    raise
+                raise known from error
 
-    run._ipu_tf_hook = True  # type: ignore[attr-defined]
-    _session.BaseSession.run = run
+        return run
+
+    replace_in(_session.BaseSession, "run", hooked)
 
 
 def hook_gradient_tapes(attribute: str, within: Callable[[Any], Any]) -> None:
@@ -117,15 +119,15 @@ def hook_gradient_tapes(attribute: str, within: Callable[[Any], Any]) -> None:
         attribute: only ops of graphs that are made where `attribute_scope` has set this attribute are concerned.
         within: from the attribute's value to the context manager. It stays in force; a second call changes nothing.
     """
-    if getattr(_execute.record_gradient, "_ipu_tf_hook", False):
-        return
-    stock_record = _execute.record_gradient
 
-    def record(op_name: str, inputs: Any, attrs: Any, *rest: Any) -> Any:
-        value = None if _context.executing_eagerly() else scope_attribute(attribute)
-        if value is not None:
-            attrs = (*(attrs or ()), attribute, value)
-        return stock_record(op_name, inputs, attrs, *rest)
+    def recorded(stock: Callable[..., Any]) -> Callable[..., Any]:
+        def record_gradient(op_name: str, inputs: Any, attrs: Any, *rest: Any) -> Any:
+            value = None if _context.executing_eagerly() else scope_attribute(attribute)
+            if value is not None:
+                attrs = (*(attrs or ()), attribute, value)
+            return stock(op_name, inputs, attrs, *rest)
+
+        return record_gradient
 
     def gradient(op_name: str, attrs: Any, *rest: Any) -> Any:
         if not attrs or attrs[-2:-1] != (attribute,):
@@ -133,9 +135,11 @@ def hook_gradient_tapes(attribute: str, within: Callable[[Any], Any]) -> None:
         with within(attrs[-1]):
             return _backprop._gradient_function(op_name, attrs[:-2], *rest)
 
-    record._ipu_tf_hook = True  # type: ignore[attr-defined]
-    _execute.record_gradient = record
-    _pywrap_tfe.TFE_Py_RegisterGradientFunction(gradient)
+    replace_in(_execute, "record_gradient", recorded)
+    if not is_installed(_GRADIENTS):
+        register = _pywrap_tfe.TFE_Py_RegisterGradientFunction
+        register(gradient)
+        record(_GRADIENTS, lambda: register(_backprop._gradient_function))
 
 
 #: From what a session is to run (tensors to fetch, ops, names of fed tensors) to what it runs instead, or to None.
@@ -152,11 +156,13 @@ def hook_session_runs(rewrite: RewriteRun) -> None:
     call changes nothing.
     """
     cls = _session.BaseSession
-    if getattr(cls._do_run, "_ipu_tf_hook", False):
-        return
-    stock_init, stock_run = cls.__init__, cls._do_run
-    stock_callable, stock_from_options = cls.make_callable, cls._make_callable_from_options
+    replace_in(cls, "__init__", _session_with_soft_placement)
+    replace_in(cls, "_do_run", lambda stock: _rewritten_run(stock, rewrite), key="programs")
+    replace_in(cls, "make_callable", _callable_through_run)
+    replace_in(cls, "_make_callable_from_options", lambda stock: _checked_callable(stock, rewrite))
 
+
+def _session_with_soft_placement(stock_init: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(stock_init)
     def init(self: Any, target: Any = "", graph: Any = None, config: Any = None) -> None:
         config = _context.context().config if config is None else config
@@ -168,6 +174,10 @@ def hook_session_runs(rewrite: RewriteRun) -> None:
             config.graph_options.place_pruned_graph = True
         stock_init(self, target, graph, config)
 
+    return init
+
+
+def _rewritten_run(stock_run: Callable[..., Any], rewrite: RewriteRun) -> Callable[..., Any]:
     @functools.wraps(stock_run)
     def do_run(
         self: Any, handle: Any, target_list: Any, fetch_list: Any, feed_dict: Any, options: Any, run_metadata: Any
@@ -181,11 +191,19 @@ def hook_session_runs(rewrite: RewriteRun) -> None:
             check_not_forked()  # the session's own threads are not there either
         return stock_run(self, handle, list(target_list), list(fetch_list), feed_dict, options, run_metadata)
 
+    return do_run
+
+
+def _callable_through_run(stock_callable: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(stock_callable)
     def make_callable(self: Any, fetches: Any, feed_list: Any = None, accept_options: bool = False) -> Any:
         # With a list of feeds, even an empty one, TensorFlow's callable goes through `run`.
         return stock_callable(self, fetches, [] if feed_list is None else feed_list, accept_options)
 
+    return make_callable
+
+
+def _checked_callable(stock_from_options: Callable[..., Any], rewrite: RewriteRun) -> Callable[..., Any]:
     @functools.wraps(stock_from_options)
     def make_callable_from_options(self: Any, options: Any) -> Any:
         fetches = [self.graph.get_tensor_by_name(name) for name in options.fetch]
@@ -194,9 +212,7 @@ def hook_session_runs(rewrite: RewriteRun) -> None:
         _check_whole_run(found is None, "_make_callable_from_options")
         return stock_from_options(self, options)
 
-    do_run._ipu_tf_hook = True  # type: ignore[attr-defined]
-    cls.__init__, cls._do_run = init, do_run
-    cls.make_callable, cls._make_callable_from_options = make_callable, make_callable_from_options
+    return make_callable_from_options
 
 
 def wants_strict_placement(session: Any) -> bool:
@@ -223,28 +239,36 @@ def hook_eager_devices(
         computes_there: whether an op is placed on such a device and does more than move data.
         run: runs an op; gives its outputs, or None for what is the host's.
     """
-    cls, function = _context._EagerDeviceContext, _atomic_function.AtomicFunction
-    if getattr(cls.__enter__, "_ipu_tf_hook", False):
-        return
-    stock_enter, stock_exit, stock_call = cls.__enter__, cls.__exit__, function.call_flat
 
-    def enter(self: Any) -> None:
-        stock_enter(self)
-        if _follow_device(self._ctx, is_ours):
-            _hook_eager_ops(is_ours, run)
+    def entering(stock: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(stock)
+        def enter(self: Any) -> None:
+            stock(self)
+            if _follow_device(self._ctx, is_ours):
+                _hook_eager_ops(is_ours, run)
 
-    def leave(self: Any, *error: Any) -> None:
-        stock_exit(self, *error)
-        _follow_device(self._ctx, is_ours)
+        return enter
 
-    @functools.wraps(stock_call)
-    def call_flat(self: Any, *args: Any) -> Any:
-        if _context.executing_eagerly():
-            _check_places(self, computes_there)
-        return stock_call(self, *args)
+    def leaving(stock: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(stock)
+        def leave(self: Any, *error: Any) -> None:
+            stock(self, *error)
+            _follow_device(self._ctx, is_ours)
 
-    enter._ipu_tf_hook = True  # type: ignore[attr-defined]
-    cls.__enter__, cls.__exit__, function.call_flat = enter, leave, call_flat
+        return leave
+
+    def calling(stock: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(stock)
+        def call_flat(self: Any, *args: Any) -> Any:
+            if _context.executing_eagerly():
+                _check_places(self, computes_there)
+            return stock(self, *args)
+
+        return call_flat
+
+    replace_in(_context._EagerDeviceContext, "__enter__", entering)
+    replace_in(_context._EagerDeviceContext, "__exit__", leaving)
+    replace_in(_atomic_function.AtomicFunction, "call_flat", calling)
 
 
 def hook_eager_calls(seen: Callable[[str, tf.Graph], None]) -> None:
@@ -280,25 +304,28 @@ def _follow_device(context: Any, is_ours: Callable[[str], bool]) -> bool:
 
 def _hook_eager_ops(is_ours: Callable[[str], bool], run: RunEagerOp) -> None:
     """Hands the eager ops of our devices to `run`. Programs that never enter such a device are not slowed by it."""
-    if getattr(_pywrap_tfe.TFE_Py_Execute, "_ipu_tf_hook", False):
-        return
-    stock_fast, stock_execute = _pywrap_tfe.TFE_Py_FastPathExecute, _pywrap_tfe.TFE_Py_Execute
 
-    def fast(context: Any, *args: Any) -> Any:
-        if context.device_name and is_ours(context.device_name):
-            # TensorFlow then prepares the op in Python and comes to `execute`.
-            raise _core._FallbackException("this device's ops do not take the fast path")
-        return stock_fast(context, *args)
+    def without_ours(stock: Callable[..., Any]) -> Callable[..., Any]:
+        def fast(context: Any, *args: Any) -> Any:
+            if context.device_name and is_ours(context.device_name):
+                # TensorFlow then prepares the op in Python and comes to `execute`.
+                raise _core._FallbackException("this device's ops do not take the fast path")
+            return stock(context, *args)
 
-    def execute(handle: Any, device: str, op_name: Any, inputs: Any, attrs: Any, *rest: Any) -> Any:
-        if device and is_ours(device):
-            outputs = run(device, tf.compat.as_str(op_name), inputs, attrs or ())
-            if outputs is not None:
-                return outputs
-        return stock_execute(handle, device, op_name, inputs, attrs, *rest)
+        return fast
 
-    execute._ipu_tf_hook = True  # type: ignore[attr-defined]
-    _pywrap_tfe.TFE_Py_FastPathExecute, _pywrap_tfe.TFE_Py_Execute = fast, execute
+    def with_ours(stock: Callable[..., Any]) -> Callable[..., Any]:
+        def execute(handle: Any, device: str, op_name: Any, inputs: Any, attrs: Any, *rest: Any) -> Any:
+            if device and is_ours(device):
+                outputs = run(device, tf.compat.as_str(op_name), inputs, attrs or ())
+                if outputs is not None:
+                    return outputs
+            return stock(handle, device, op_name, inputs, attrs, *rest)
+
+        return execute
+
+    replace_in(_pywrap_tfe, "TFE_Py_FastPathExecute", without_ours)
+    replace_in(_pywrap_tfe, "TFE_Py_Execute", with_ours)
 
 
 def _check_places(function: Any, computes_there: Callable[[tf.Operation], bool]) -> None:
@@ -325,38 +352,34 @@ def hook_control_flow(is_ours: Callable[[str], bool]) -> None:
     Args:
         is_ours: whether a device is one of ours, by its name.
     """
-    stock = _control_flow_util.EnableControlFlowV2
-    if getattr(stock, "_ipu_tf_hook", False):
-        return
 
-    @functools.wraps(stock)
-    def enabled(graph: Any) -> bool:
-        return bool(stock(graph)) or is_ours(current_device())
+    def hooked(stock: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(stock)
+        def enabled(graph: Any) -> bool:
+            return bool(stock(graph)) or is_ours(current_device())
 
-    enabled._ipu_tf_hook = True  # type: ignore[attr-defined]
-    _control_flow_util.EnableControlFlowV2 = enabled
+        return enabled
+
+    replace_in(_control_flow_util, "EnableControlFlowV2", hooked)
 
 
-def hook_xla_compile(replace: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Replaces `xla.compile` under each of its names by what `replace` makes of TensorFlow's own."""
-    stock = _xla.compile
-    if getattr(stock, "_ipu_tf_hook", False):
-        return
-    compile = functools.wraps(stock)(replace(stock))
-    compile._ipu_tf_hook = True  # type: ignore[attr-defined]
+def hook_xla_compile(replacement: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Replaces `xla.compile` under each of its names by what `replacement` makes of TensorFlow's own."""
+    compile = functools.wraps(_xla.compile)(replacement(_xla.compile))
     for module in (_xla, tf.xla.experimental, tf.compat.v1.xla.experimental, tf.compat.v2.xla.experimental):
-        module.compile = compile
+        replace_in(module, "compile", lambda stock: compile)
 
 
-def hook_candidate_samplers(replace: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> None:
+def hook_candidate_samplers(replacement: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> None:
     """Replaces the raw ops behind TensorFlow's samplers of classes. A second call changes nothing.
 
     Args:
-        replace: from a sampler's name and TensorFlow's own raw op to what stands in its place.
+        replacement: from a sampler's name and TensorFlow's own raw op to what stands in its place.
     """
     for name in ("uniform_candidate_sampler", "log_uniform_candidate_sampler"):
-        stock = getattr(_gen_candidate_sampling_ops, name)
-        if not getattr(stock, "_ipu_tf_hook", False):
-            sampler = functools.wraps(stock)(replace(name, stock))
-            sampler._ipu_tf_hook = True  # type: ignore[attr-defined]
-            setattr(_gen_candidate_sampling_ops, name, sampler)
+        wrapped = functools.partial(_sampler, name, replacement)
+        replace_in(_gen_candidate_sampling_ops, name, wrapped)
+
+
+def _sampler(name: str, replacement: Callable[..., Any], stock: Callable[..., Any]) -> Callable[..., Any]:
+    return functools.wraps(stock)(replacement(name, stock))

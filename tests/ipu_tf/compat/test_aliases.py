@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from ipu_tf._compat.alias_names import ALIASES, alias_entry, graphcore_name, real_name
 from ipu_tf._compat.aliases import AliasFinder, GraphcoreModuleMissing
-from ipu_tf._compat.import_hooks import add_fallback, after_import
+from ipu_tf._patches.import_hooks import add_fallback, after_import
 
 #: A program, and what holds after it. All run in one process, one after the other, each with fresh names.
 SAME_MODULE = {

@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable, Sequence
 from types import ModuleType
 
+from ipu_tf._patches.installation import record, replace_in
+
 Callback = Callable[[ModuleType], None]
 
 
@@ -69,6 +71,12 @@ def find_spec_elsewhere(
     return None
 
 
+def install_finder(finder: importlib.abc.MetaPathFinder) -> None:
+    """Puts a finder before all others, until the project's patches are uninstalled."""
+    sys.meta_path.insert(0, finder)
+    record("sys:meta_path", lambda: sys.meta_path.remove(finder), key=finder)
+
+
 def after_import(name: str, callback: Callback) -> None:
     """Calls `callback(module)` once module `name` has been executed; at once when it already has.
 
@@ -80,7 +88,7 @@ def after_import(name: str, callback: Callback) -> None:
         json
     """
     if _FINDER not in sys.meta_path:
-        sys.meta_path.insert(0, _FINDER)
+        install_finder(_FINDER)
     _FINDER.callbacks.setdefault(name, []).append(callback)
     module = sys.modules.get(name)
     if module is not None:
@@ -94,7 +102,7 @@ def add_fallback(module: ModuleType, knows: Callable[[str], bool], load: Callabl
 
     Example:
         >>> from types import ModuleType
-        >>> module = ModuleType("small")
+        >>> module = ModuleType("ipu_tf.small")
         >>> add_fallback(module, "one".__eq__, lambda name: 1)
         >>> module.one, hasattr(module, "two")
         (1, False)
@@ -113,4 +121,4 @@ def add_fallback(module: ModuleType, knows: Callable[[str], bool], load: Callabl
         return load(name)
 
     # A module's own `__getattr__` serves `hasattr` and `from module import name` alike (PEP 562).
-    module.__getattr__ = lookup  # type: ignore[method-assign]
+    replace_in(module, "__getattr__", lambda _: lookup, key=lookup, missing=None)

@@ -1,0 +1,136 @@
+"""Installs and uninstalls changes to other packages. Each must be listed in `ipu_tf._patches.table`."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import threading
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from ipu_tf._patches.patch import Patch
+from ipu_tf._patches.table import PATCHES
+
+_MISSING = object()
+_LOCK = threading.RLock()
+#: (target, key) -> what takes the change off again, in the order of installation.
+_INSTALLED: dict[tuple[str, Hashable], Callable[[], None]] = {}
+
+
+def entry(target: str) -> Patch:
+    """The table's entry for a target.
+
+    Raises:
+        LookupError: if there is none.
+    """
+    for patch in PATCHES:
+        if patch.covers(target):
+            return patch
+    raise LookupError(
+        f"{target} would be changed and is not in `ipu_tf._patches.table.PATCHES`. Add it there, with why."
+    )
+
+
+def replace(target: str, make: Callable[[Any], Any], key: Hashable = "") -> None:
+    """Replaces an attribute of another package by `make(stock)`, unless that was done before.
+
+    Args:
+        target: the attribute, as `module:Class.attribute`. The module is imported.
+        make: from the attribute's present value to the replacement.
+        key: tells several changes of one attribute from each other.
+
+    Raises:
+        LookupError: if the target is not in the table.
+        AttributeError: if there is no such attribute.
+    """
+    module, _, path = target.partition(":")
+    *owners, name = path.split(".")
+    owner: Any = functools.reduce(getattr, owners, importlib.import_module(module))
+    replace_in(owner, name, make, target=target, key=key)
+
+
+def replace_in(
+    owner: Any, name: str, make: Callable[[Any], Any], *, target: str = "", key: Hashable = "", missing: Any = _MISSING
+) -> None:
+    """Replaces an attribute of an object of another package by `make(stock)`, unless that was done before.
+
+    Args:
+        owner: a module or a class.
+        name: of its attribute.
+        make: from the attribute's present value, as `getattr` gives it, to the replacement.
+        target: what the table calls it; by default it is found from the owner.
+        key: tells several changes of one attribute from each other.
+        missing: the value that `make` is given where there is no such attribute; without it, that is an error.
+
+    Raises:
+        LookupError: if the target is not in the table.
+        AttributeError: if there is no such attribute and no value for `missing`.
+    """
+    target = target or target_of(owner, name)
+    with _LOCK:
+        if (target, key) in _INSTALLED:
+            return
+        entry(target)
+        stock = getattr(owner, name) if missing is _MISSING else getattr(owner, name, missing)
+        before = vars(owner).get(name, _MISSING)
+        ours = make(stock)
+        setattr(owner, name, ours)
+        _INSTALLED[target, key] = functools.partial(_restore, owner, name, before, vars(owner)[name], target)
+
+
+def record(target: str, undo: Callable[[], None], key: Hashable = "") -> None:
+    """Notes a change that is no attribute, such as a registration, with what takes it back.
+
+    Raises:
+        LookupError: if the target is not in the table.
+    """
+    with _LOCK:
+        entry(target)
+        _INSTALLED.setdefault((target, key), undo)
+
+
+def is_installed(target: str, key: Hashable = "") -> bool:
+    """Whether a change is in force."""
+    return (target, key) in _INSTALLED
+
+
+def installed() -> tuple[tuple[str, Patch], ...]:
+    """The targets that are changed now, each with its entry in the table, in the order of installation."""
+    with _LOCK:
+        return tuple((target, entry(target)) for target in dict.fromkeys(target for target, _ in _INSTALLED))
+
+
+def uninstall_all() -> None:
+    """Takes off every change, the last one first.
+
+    Raises:
+        RuntimeError: if somebody else has replaced an attribute since. What came after it is off, the rest is in force.
+    """
+    with _LOCK:
+        for name in reversed(tuple(_INSTALLED)):
+            _INSTALLED[name]()
+            del _INSTALLED[name]
+
+
+def target_of(owner: Any, name: str) -> str:
+    """What the table calls an attribute of a module or class.
+
+    Example:
+        >>> import json
+        >>> target_of(json.JSONEncoder, "encode"), target_of(json, "dumps")
+        ('json.encoder:JSONEncoder.encode', 'json:dumps')
+    """
+    if isinstance(owner, type):
+        return f"{owner.__module__}:{owner.__qualname__}.{name}"
+    return f"{owner.__name__}:{name}"
+
+
+def _restore(owner: Any, name: str, before: Any, ours: Any, target: str) -> None:
+    if vars(owner).get(name, _MISSING) is not ours:
+        raise RuntimeError(
+            f"{target} cannot be put back: something else has replaced it since `ipu_tf` did. Take that off first."
+        )
+    if before is _MISSING:
+        delattr(owner, name)
+    else:
+        setattr(owner, name, before)
