@@ -100,6 +100,18 @@ def installed() -> tuple[tuple[str, Patch], ...]:
         return tuple((target, entry(target)) for target in dict.fromkeys(target for target, _ in _INSTALLED))
 
 
+def uninstall(target: str) -> None:
+    """Takes off the changes of one attribute, the last one first.
+
+    Raises:
+        RuntimeError: if somebody else has replaced the attribute since.
+    """
+    with _LOCK:
+        for name in [name for name in reversed(tuple(_INSTALLED)) if name[0] == target]:
+            _INSTALLED[name]()
+            del _INSTALLED[name]
+
+
 def uninstall_all() -> None:
     """Takes off every change, the last one first.
 

@@ -72,6 +72,10 @@ KERAS = (
         "asynchronous callbacks are called while the device runs",
     ),
     Patch("keras.src.callbacks.history:History.on_epoch_end", When.ALIASES, "programs that import Keras 2's modules"),
+    Patch(
+        "keras.src.backend.common.keras_tensor:KerasTensor.*", When.ALIASES, "programs that import Keras 2's modules"
+    ),
+    Patch("keras.backend:learning_phase", When.ALIASES, "programs that import Keras 2's modules"),
     Patch("keras.src.layers.layer:Layer.*", When.ALIASES, "programs that import Keras 2's modules"),
 )
 

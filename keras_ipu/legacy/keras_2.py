@@ -16,6 +16,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ipu_tf._patches.installation import replace_in
 from keras_ipu.stock import graphs as keras_graphs
 from keras_ipu.stock import hooks as keras_hooks
 from keras_ipu.stock import models as keras_private
@@ -44,7 +45,7 @@ def install_keras_2() -> None:
     for owner, name, get in _ATTRIBUTES:
         keras_hooks.add_attribute(owner, name, property(get))
     if not hasattr(keras.backend, "learning_phase"):
-        keras.backend.learning_phase = keras_private.training_now
+        replace_in(keras.backend, "learning_phase", lambda absent: keras_private.training_now, missing=None)
 
 
 def _always(_: Any) -> bool:

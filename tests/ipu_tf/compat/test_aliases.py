@@ -228,8 +228,8 @@ def test_a_fallback_gives_only_what_is_lacking(folder: Path) -> None:
                 return 2
             raise AttributeError(name)
     """
-    write(folder, small=text)
-    small = importlib.import_module("small")
+    write(folder, keras_ipu_small=text)
+    small = importlib.import_module("keras_ipu_small")
     add_fallback(small, {"own", "made", "lent"}.__contains__, lambda name: f"lent {name}")
     assert (small.own, small.made, small.lent) == (1, 2, "lent lent")
     assert not hasattr(small, "unknown")

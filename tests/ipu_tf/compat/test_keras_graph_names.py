@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
 
 import keras
 import pytest
 import tensorflow as tf
 
 from ipu_tf._compat.keras_in_graphs import bridge_names
+from ipu_tf._patches.installation import uninstall
 
 
 @pytest.fixture(autouse=True)
-def bridged(monkeypatch: pytest.MonkeyPatch) -> None:
-    naming = importlib.import_module("keras.src.utils.naming")
-    monkeypatch.setattr(naming, "uniquify", naming.uniquify)  # put back afterwards
-    bridge_names(naming)
+def bridged() -> Iterator[None]:
+    bridge_names(importlib.import_module("keras.src.utils.naming"))
+    yield
+    uninstall("keras.src.utils.naming:uniquify")
 
 
 def test_each_graph_has_names_of_its_own() -> None:
