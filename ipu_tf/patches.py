@@ -29,7 +29,6 @@ def uninstall() -> None:
         >>> from ipu_tf import patches
         >>> [target for target, patch in patches.installed() if target.endswith("BaseSession.__init__")]
         ['tensorflow.python.client.session:BaseSession.__init__']
-        >>> patches.uninstall()  # doctest: +SKIP - other tests of this process need them
     """
     uninstall_all()
 

@@ -56,10 +56,9 @@ def bridge_layers(v1: ModuleType) -> None:
     )
     # TensorFlow's own attributes raise for every name, so they are replaced rather than supplemented: in the module and
     # in the wrapper, with a dictionary of its own, that TensorFlow has put in its place.
-    for module in {id(module): module for module in (v1, sys.modules[v1.__name__])}.values():
-        kind = "wrapper" if module is v1 else "module"
-        replace_in(module, "layers", lambda stock: layers, key=kind, missing=None)
-        replace_in(module.nn, "rnn_cell", lambda stock: cells, key=kind, missing=None)
+    for module in (v1, sys.modules[v1.__name__]):
+        replace_in(module, "layers", lambda stock: layers, key=id(module), missing=None)
+        replace_in(module.nn, "rnn_cell", lambda stock: cells, key=id(module.nn), missing=None)
 
 
 def bridge_functional_ops(module: ModuleType) -> None:
