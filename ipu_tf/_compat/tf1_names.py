@@ -56,9 +56,10 @@ def bridge_layers(v1: ModuleType) -> None:
     )
     # TensorFlow's own attributes raise for every name, so they are replaced rather than supplemented: in the module and
     # in the wrapper, with a dictionary of its own, that TensorFlow has put in its place.
+    # Both are written, also where their parts are one object: a wrapper remembers what it read before.
     for module in (v1, sys.modules[v1.__name__]):
         replace_in(module, "layers", lambda stock: layers, key=id(module), missing=None)
-        replace_in(module.nn, "rnn_cell", lambda stock: cells, key=id(module.nn), missing=None)
+        replace_in(module.nn, "rnn_cell", lambda stock: cells, key=id(module), missing=None)
 
 
 def bridge_functional_ops(module: ModuleType) -> None:

@@ -71,8 +71,9 @@ def replace_in(
         if (target, key) in _INSTALLED:
             return
         entry(target)
-        stock = getattr(owner, name) if missing is _MISSING else getattr(owner, name, missing)
         before = vars(owner).get(name, _MISSING)
+        # TensorFlow's wrappers of modules remember each attribute that they were asked for.
+        stock = getattr(owner, name) if missing is _MISSING else missing if before is _MISSING else before
         ours = make(stock)
         setattr(owner, name, ours)
         _INSTALLED[target, key] = functools.partial(_restore, owner, name, before, vars(owner)[name], target)
