@@ -25,7 +25,7 @@ from ipu_tf.device.feeds.infeed import Infeed
 from ipu_tf.device.feeds.synthetic import infeed_elements
 from ipu_tf.device.feeds.timeout import watched
 from ipu_tf.lowering.programs.host_errors import as_promised
-from ipu_tf.lowering.tensorflow import tf_values
+from ipu_tf.lowering.tensorflow import tf_hooks, tf_values
 from ipu_tf.lowering.tensorflow.dataset_source import GraphDataset, eager_elements, flat_specs
 from ipu_tf.lowering.tensorflow.host_op import host_op
 from ipu_tf.lowering.tensorflow.markers import dequeue_marker
@@ -67,7 +67,8 @@ class IPUInfeedQueue:
         optimise_latency: bool = False,
         **kwargs: Any,
     ) -> None:
-        check_dataset(dataset)
+        if not tf_hooks.is_stock_iterator(dataset):  # programs may take elements of those too
+            check_dataset(dataset)
         _check_structure(dataset)
         checked_prefetch_depth(3 if prefetch_depth is None else prefetch_depth)
         self._device_ordinal = checked_ordinal(device_ordinal)
