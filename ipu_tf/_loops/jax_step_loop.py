@@ -28,11 +28,12 @@ from ipu_tf.device.run.executable import Executable, Outcome
 from ipu_tf.device.run.interrupts import Interrupts
 from ipu_tf.emulation import EmulationError
 from ipu_tf.lowering.importer.numerics import Numerics, Rounding
+from ipu_tf.lowering.jax.jax_lines import refusals_at_lines
 from ipu_tf.lowering.jax.jax_step import Step, TracedStep, traced_step
 from ipu_tf.lowering.jax.jax_updates import UpdateRule, Updates
 from ipu_tf.lowering.programs.host_errors import as_promised
 
-__all__ = ["JaxRan", "JaxStepLoop", "UpdateRule", "Updates"]
+__all__ = ["JaxRan", "JaxStepLoop", "UpdateRule", "Updates", "refusals_at_lines"]
 
 _numbers = itertools.count()
 _HALF = np.dtype(np.float16)
@@ -203,4 +204,5 @@ def _check_numerics(numerics: Numerics, traced: TracedStep) -> None:
         raise EmulationError(
             f"A step written in JAX computes with JAX's own floating-point numbers. Received: a configuration with "
             f"{', '.join(wanted)}. Switch that off, or use Keras's TensorFlow backend."
+            + (f"\n{traced.dtypes[_HALF]}" if half else "")
         )

@@ -14,11 +14,13 @@ import tensorflow as tf
 from ipu_tf._sessions import candidate_samplers, eager_ops
 from ipu_tf._sessions.xla_compile import on_devices
 from ipu_tf.lowering.tensorflow import tf_hooks
+from ipu_tf.lowering.tensorflow.host_op import raise_original_errors
 from ipu_tf.lowering.tensorflow.session_nodes import computes_on_ipu, is_ipu
 
 
 def install() -> None:
     """Makes TensorFlow's sessions and device scopes know the IPUs. Calling it again changes nothing."""
+    raise_original_errors()
     tf_hooks.hook_session_runs(_rewrite)
     tf_hooks.hook_eager_devices(is_ipu, computes_on_ipu, eager_ops.run)
     tf_hooks.hook_control_flow(is_ipu)

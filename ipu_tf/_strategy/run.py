@@ -17,6 +17,7 @@ from ipu_tf.lowering.programs.device_function import DeviceFunction
 from ipu_tf.lowering.programs.embed import embed
 from ipu_tf.lowering.programs.target import Target
 from ipu_tf.lowering.tensorflow import tf_private, tf_values
+from ipu_tf.lowering.tensorflow.op_lines import place_of_value
 
 _NOT_A_FUNCTION = (
     "IPUStrategyV1.run(fn, ...) does not support eager execution. Either convert `fn` into a tf.function or consider "
@@ -139,4 +140,7 @@ def _leaf_key(leaf: Any) -> Any:
 def _check_dtypes(tensors: list[tf.Tensor], role: str) -> None:
     for tensor in tensors:
         if tensor.dtype == tf.float64:
-            raise TypeError(f"Unsupported data type for {role}: float64")
+            raise TypeError(
+                f"Unsupported data type for {role}: float64\n{place_of_value(tensor)}\nThe device has no float64: cast "
+                "to float32 on the host, or make the tensor as float32."
+            )

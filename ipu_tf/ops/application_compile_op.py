@@ -20,6 +20,7 @@ from ipu_tf.lowering.programs.program_file import Parameter, program_contents
 from ipu_tf.lowering.programs.target import Target
 from ipu_tf.lowering.tensorflow import tf_private, tf_values
 from ipu_tf.lowering.tensorflow.host_op import host_op
+from ipu_tf.lowering.tensorflow.refusal import check_variables
 from ipu_tf.lowering.tensorflow.trace import lower
 
 _PREFIX = "XLA_Args/"
@@ -141,6 +142,7 @@ def _compile_op(
     captured = list(zip(graph.external_captures, graph.internal_captures, strict=True))
     handles = [pair for pair in captured if pair[0].dtype == tf.resource]
     values = [pair for pair in captured if pair[0].dtype != tf.resource]
+    check_variables(name, handles)
     program = GraphProgram(graph, [inner for _, inner in values], [inner for _, inner in handles], _target)
     outer = [*tensors, *(tensor for tensor, _ in values)]
     states = [tf_values.read_handle(handle, tf_values.handle_spec(inner)) for handle, inner in handles]

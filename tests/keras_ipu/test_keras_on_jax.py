@@ -35,7 +35,8 @@ JAX_WARNS = "ignore:__array__ implementation:DeprecationWarning"
 def on_jax(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
     """What Keras on JAX trained; fails with the output of its process if any check there failed."""
     path = tmp_path_factory.mktemp("jax") / "trained.npz"
-    checks = ["tests/helpers/keras_jax_checks.py", "tests/helpers/captures_jax_checks.py", *ON_BOTH]
+    helpers = ("keras_jax_checks", "captures_jax_checks", "user_lines_jax_checks")
+    checks = [*(f"tests/helpers/{name}.py" for name in helpers), *ON_BOTH]
     command = [sys.executable, "-m", "pytest", "-q", "-W", JAX_WARNS, *checks]
     ran = subprocess.run(
         command, cwd=ROOT, env=SAVED.named(path), capture_output=True, text=True, check=False, timeout=1200

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import jax
 
 from ipu_tf.lowering.importer.rules import RULES
+from ipu_tf.lowering.stablehlo.errors import placed
 from ipu_tf.lowering.stablehlo.module import Module
 from ipu_tf.lowering.stablehlo.op import Op
 
@@ -69,15 +70,26 @@ class Interpreter:
         return self.run_block(self.module.functions[name], arguments)
 
     def run_operation(self, operation: Any) -> None:
-        """Traces one operation and keeps its results."""
+        """Traces one operation and keeps its results.
+
+        Raises:
+            UnsupportedOpsError: if its rule cannot do what is asked. Any error names the user's line.
+        """
         rule, op, operands = RULES[operation.name], Op(operation), self.read(operation.operands)
-        if self.arithmetic is None:
-            results = rule(self, op, *operands)
-        else:
-            results = self.arithmetic.run(self, rule, op, operands)
+        try:
+            results = rule(self, op, *operands) if self.arithmetic is None else self._rounded(rule, op, operands)
+        except Exception as error:
+            at_line = placed(error, self.module.name, op.name, self.module.place_of(op.origin))
+            if at_line is error:
+                raise
+            raise at_line from error
         if not isinstance(results, (list, tuple)):
             results = (results,)
         self.bind(operation.results, results)
+
+    def _rounded(self, rule: Any, op: Op, operands: Sequence[Any]) -> Any:
+        assert self.arithmetic is not None
+        return self.arithmetic.run(self, rule, op, operands)
 
     def bind(self, names: Sequence[Any], values: Sequence[Any]) -> None:
         """Gives values to SSA names."""

@@ -7,11 +7,13 @@ from typing import Any
 
 from ipu_tf.lowering.importer.interpreter import TERMINATORS
 from ipu_tf.lowering.importer.rules import CUSTOM_CALLS, RULES
+from ipu_tf.lowering.stablehlo.advice import FIXED_SHAPES
 from ipu_tf.lowering.stablehlo.checks import check_markers_in, never_fits
 from ipu_tf.lowering.stablehlo.errors import UnsupportedOp, UnsupportedOpsError
 from ipu_tf.lowering.stablehlo.module import Module, configuration, custom_call_target, walk
 from ipu_tf.lowering.stablehlo.op import Op
 from ipu_tf.lowering.stablehlo.partition import streamed
+from ipu_tf.lowering.stablehlo.unknown_types import UNKNOWN_SHAPE, makes_unknown_type
 
 NO_RULE = "there is no rule for it"
 GROWS = (
@@ -19,26 +21,30 @@ GROWS = (
     "shapes: give it its size, tf.TensorArray(dtype, size=...)"
 )
 IN_CONDITION = "an assertion in the condition of a loop that uses feeds: assert in the loop's body"
-UNKNOWN_SHAPE = "the shape of its result depends on values, and the device needs fixed shapes"
 
 
 def check_supported(module: Module) -> None:
     """Looks up a rule for every op of a module, and checks that no shape depends on values.
 
     Raises:
-        UnsupportedOpsError: listing every op that cannot be imported, with the places of the model it came from.
+        UnsupportedOpsError: listing every op that cannot be imported, with the lines of the program it came from.
     """
     found: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
     for operation in walk(module.main, module.functions):
         if operation.name == "stablehlo.while" and streamed(module, operation):
             for marker in check_markers_in(module, operation.regions[0].blocks[0]):
                 found[configuration(marker)["kind"], IN_CONDITION].append(_origin(marker))
-        unsupported = _missing(operation) or _of_unknown_shape(operation)
-        if unsupported:
-            found[unsupported].append(_origin(operation))
-    if found:
-        ops = [UnsupportedOp(name, reason, tuple(dict.fromkeys(o))) for (name, reason), o in found.items()]
+        wrong = _missing(operation) or _of_unknown_type(operation)
+        if wrong:
+            found[wrong].append(_origin(operation))
+    ops = [_with_places(module, *kind, names) for kind, names in found.items()]
+    if ops:
         raise UnsupportedOpsError(module.name, tuple(sorted(ops, key=lambda op: op.name)))
+
+
+def _with_places(module: Module, name: str, reason: str, origins: list[str]) -> UnsupportedOp:
+    places = tuple(map(module.place_of, dict.fromkeys(origins)))
+    return UnsupportedOp(name, reason, places, FIXED_SHAPES if reason == UNKNOWN_SHAPE else "")
 
 
 def _origin(operation: Any) -> str:
@@ -56,12 +62,6 @@ def _missing(operation: Any) -> tuple[str, str] | None:
     return operation.name, NO_RULE
 
 
-def _of_unknown_shape(operation: Any) -> tuple[str, str] | None:
-    """An op that makes a tensor of unknown shape; those that only pass it on are not named."""
-    made = any(_unknown(value) for value in operation.results)
-    passed_on = any(_unknown(value) for value in operation.operands)
-    return (operation.name, UNKNOWN_SHAPE) if made and not passed_on else None
-
-
-def _unknown(value: Any) -> bool:
-    return "?" in str(value.type)
+def _of_unknown_type(operation: Any) -> tuple[str, str] | None:
+    made = makes_unknown_type(operation)
+    return (operation.name, made) if made else None

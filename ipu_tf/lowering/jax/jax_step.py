@@ -6,7 +6,7 @@ for each step:   state, row = step(state, element)
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -14,8 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipu_tf.device.memory.hidden_state import ITERATION, ITERATION_TYPE
+from ipu_tf.device.op_places import OpPlace
 from ipu_tf.device.program.program import Arrays, Hidden, LoopPart, Program, Rows, Types
 from ipu_tf.device.program.replicas import AXIS
+from ipu_tf.lowering.jax.jax_lines import place_of_equation, refusals_at_lines
 from ipu_tf.lowering.jax.jax_updates import UpdateRule, Updates, as_before
 from ipu_tf.lowering.jax.jaxpr_plans import planned
 
@@ -35,13 +37,13 @@ class TracedStep:
             carried state and of the constants follow. Its results are those of the new carried state.
         rows: shape and dtype of each leaf of a row.
         row_tree: the structure of a row.
-        dtypes: all dtypes there are in the step.
+        dtypes: all dtypes there are in the step, and the first op that makes a value of each.
     """
 
     program: Program
     rows: Types
     row_tree: Any
-    dtypes: frozenset[Any]
+    dtypes: Mapping[Any, OpPlace]
 
 
 def traced_step(
@@ -70,6 +72,7 @@ def traced_step(
 
     Raises:
         ValueError: if the step gives another state than it takes.
+        jax.errors.JAXTypeError, jax.errors.JAXIndexError: if JAX cannot trace it; the message has the user's line.
     """
     # By shape and dtype alone: an array of an earlier run may lie on several devices, and its type then says so.
     trees = jax.tree.map(_type, (carried, constants, element))
@@ -82,7 +85,8 @@ def traced_step(
     axes = [(AXIS, rule.replicas)] if rule.replicas > 1 else None
     with jax.enable_x64(False):
         trace = jax.make_jaxpr(whole, axis_env=axes, return_shape=True)
-        function, (_, _, row) = trace(ITERATION_TYPE, list(rule.accumulators), *trees)
+        with refusals_at_lines():
+            function, (_, _, row) = trace(ITERATION_TYPE, list(rule.accumulators), *trees)
     state, fixed, elements = (tuple(map(_type, jax.tree.leaves(tree))) for tree in trees)
     rows = tuple(map(_type, jax.tree.leaves(row)))
     loop = _loop_part(planned(function), rule, len(state), len(fixed), {infeed: elements}, {outfeed: rows})
@@ -97,7 +101,7 @@ def traced_step(
         replicas=rule.replicas,
         controls=1,
     )
-    return TracedStep(program, rows, jax.tree.structure(row), frozenset(_dtypes(function.jaxpr)))
+    return TracedStep(program, rows, jax.tree.structure(row), _dtypes(function.jaxpr))
 
 
 def _loop_part(
@@ -148,10 +152,12 @@ def _type(leaf: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(tuple(leaf.shape), leaf.dtype)
 
 
-def _dtypes(graph: Any) -> set[Any]:
-    """The dtypes of all values of a traced function, those of functions within it too."""
-    found = {variable.aval.dtype for eqn in graph.eqns for variable in eqn.outvars if hasattr(variable.aval, "dtype")}
+def _dtypes(graph: Any) -> dict[Any, OpPlace]:
+    """The dtypes of all values of a traced function, those of functions within it too, and what makes the first."""
+    found: dict[Any, OpPlace] = {}
     for eqn in graph.eqns:
         for inner in jax.extend.core.jaxprs_in_params(eqn.params):
-            found |= _dtypes(inner)
+            found = _dtypes(inner) | found
+        made = {variable.aval.dtype for variable in eqn.outvars if hasattr(variable.aval, "dtype")} - set(found)
+        found |= dict.fromkeys(made, place_of_equation(eqn)) if made else {}
     return found

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ipu_tf.device.op_places import described
 from ipu_tf.device.program.program import Arrays, Hidden, LoopPart, Part, Program, Rows, StraightPart, Types
 from ipu_tf.lowering.importer.feeds import PartFeeds
 from ipu_tf.lowering.importer.half_precision import checked_origins, with_numerics
@@ -42,7 +43,7 @@ def build_program(module: Module, replicas: int = 1, numerics: Numerics = Numeri
     names = _Numbering(module, pieces.same)
     operations = list(walk(module.main, module.functions))
     feeds = {name for name in map(feed_name, operations) if name}
-    _check_enqueues(operations)
+    _check_enqueues(operations, module)
     check_inside_loops(module)
     staged = {name for piece in pieces.parts for name in piece.feeds}
     return Program(
@@ -85,10 +86,14 @@ def _in_chunks(module: Module, loop: Any) -> bool:
     return runs_long(module, loop) and deferred_products(loop, most_trips(module, loop)) is None
 
 
-def _check_enqueues(operations: Sequence[Any]) -> None:
-    enqueued = [feed_name(operation) for operation in operations if custom_call_target(operation) == OUTFEED]
-    if len(set(enqueued)) < len(enqueued):
-        raise ValueError("An outfeed can only be enqueued once.")
+def _check_enqueues(operations: Sequence[Any], module: Module) -> None:
+    enqueues: dict[str | None, list[Any]] = {}
+    for operation in operations:
+        if custom_call_target(operation) == OUTFEED:
+            enqueues.setdefault(feed_name(operation), []).append(operation)
+    for several in (several for several in enqueues.values() if len(several) > 1):
+        places = [module.place_of(Op(operation).origin) for operation in several]
+        raise ValueError(f"An outfeed can only be enqueued once.\n{described(places)}")
 
 
 class _Numbering:

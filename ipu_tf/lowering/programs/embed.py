@@ -26,6 +26,7 @@ from ipu_tf.lowering.programs.target import Target
 from ipu_tf.lowering.tensorflow import tf_private, tf_values
 from ipu_tf.lowering.tensorflow.graph_pruning import pruned
 from ipu_tf.lowering.tensorflow.host_op import host_op
+from ipu_tf.lowering.tensorflow.refusal import check_variables
 from ipu_tf.lowering.tensorflow.shards import shard_count_of
 from ipu_tf.lowering.tensorflow.trace import Lowered, lower
 
@@ -66,6 +67,7 @@ def embed(
     captured = list(zip(graph.external_captures, graph.internal_captures, strict=True))
     handles = [pair for pair in captured if pair[0].dtype == tf.resource]
     values = [pair for pair in captured if pair[0].dtype != tf.resource]
+    check_variables(name, handles)
     program = GraphProgram(graph, [inner for _, inner in values], [inner for _, inner in handles], before)
     with tf.device("/device:CPU:0"):
         states = [tf_values.read_handle(outer, tf_values.handle_spec(inner)) for outer, inner in handles]
@@ -148,7 +150,7 @@ class GraphProgram:
         fed.update(zip((t.name for t in self._handles), (v.handle for v in variables), strict=True))
         used = {text for node in self._graph_def.node for text in node.input}
         fed = {name: tensor for name, tensor in fed.items() if name.removesuffix(":0") in used}
-        return tf_private.import_graph(self._graph_def, fed, self._names)
+        return tf_private.import_graph(self._graph_def, fed, self._names, self._graph)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,11 +16,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_tf.device.op_places import with_text
 from ipu_tf.lowering.programs.embed import embed
 from ipu_tf.lowering.programs.target import Target
 from ipu_tf.lowering.tensorflow import tf_private, tf_values
-from ipu_tf.lowering.tensorflow.clustering import Cluster, plan
+from ipu_tf.lowering.tensorflow.clustering import Cluster, MisplacedOp, plan
 from ipu_tf.lowering.tensorflow.graph_pruning import part_of
+from ipu_tf.lowering.tensorflow.op_lines import place_of
 from ipu_tf.lowering.tensorflow.session_nodes import is_constant, is_ipu, needed, node, placed_on
 
 Where = Callable[[int, int], Target]
@@ -87,7 +89,7 @@ def check_devices(
                 operation,
                 f"Cannot assign a device for operation {operation.name}: it was explicitly assigned to "
                 f"{operation.device}, which is not among the devices of the session. Place it on a device that is "
-                "there, or give the session ConfigProto(allow_soft_placement=True).",
+                f"there, or give the session ConfigProto(allow_soft_placement=True).\n{place_of(operation)}",
             )
 
 
@@ -112,7 +114,10 @@ def devices_named(graph: tf.Graph) -> frozenset[str]:
 
 def _rewritten(graph: tf.Graph, wanted: Run, fed: frozenset[str], where: Where) -> Run | None:
     operations = needed(wanted.fetches, wanted.targets, fed)
-    found = plan({name: node(operation, fed) for name, operation in operations.items()})
+    try:
+        found = plan({name: node(operation, fed) for name, operation in operations.items()})
+    except MisplacedOp as error:
+        raise with_text(error, str(place_of(operations[error.op]))) from None
     if not found.clusters:
         return None
     with tf_private.extending(graph):
@@ -169,15 +174,14 @@ class _Rewriting:
         inputs = self._inputs(inside)
         outputs = [t for op in inside.values() for t in op.outputs if self._read_outside(t, inside)]
         constants = [t.op for op in inside.values() for t in op.inputs if is_constant(t.op) and t.name not in self._fed]
-        nodes = part_of(
-            tf.compat.v1.get_default_graph().as_graph_def(), {*inside, *(op.name for op in constants)}, True
-        )
+        graph = tf.compat.v1.get_default_graph()
+        nodes = part_of(graph.as_graph_def(), {*inside, *(op.name for op in constants)}, True)
         given = {name: tensor for name, tensor in inputs.items() if tensor.dtype == tf.resource}
         values = {name: _value(tensor) for name, tensor in inputs.items() if tensor.dtype != tf.resource}
 
         def computation(*tensors: tf.Tensor) -> list[tf.Tensor]:
             fed = {**given, **dict(zip(values, tensors, strict=True))}
-            results = tf_private.import_graph(nodes, fed, [tensor.name for tensor in outputs])
+            results = tf_private.import_graph(nodes, fed, [tensor.name for tensor in outputs], graph)
             return results or [tf.constant(0)]
 
         controls = {c.name: self.operation(c) for op in inside.values() for c in op.control_inputs}

@@ -9,8 +9,10 @@ import jax
 import numpy as np
 
 from ipu_tf.device.errors import MiniBatchesError, NoTrainingLoop
+from ipu_tf.lowering.stablehlo.errors import placed
 from ipu_tf.lowering.stablehlo.hidden_state import ACCUMULATE, UPDATE_DUE, mini_batches
 from ipu_tf.lowering.stablehlo.module import Module, callee, custom_call_target
+from ipu_tf.lowering.stablehlo.op import Op
 from ipu_tf.lowering.stablehlo.trip_count import trip_count
 
 _BRANCHES = ("stablehlo.case", "stablehlo.if")
@@ -63,8 +65,9 @@ def check_inside_loops(module: Module) -> None:
     Raises:
         NoTrainingLoop: if it does so outside of any.
     """
-    if any(_accumulation(operation) for operation in own_operations(module, module.main)):
-        raise NoTrainingLoop
+    for operation in own_operations(module, module.main):
+        if _accumulation(operation):
+            raise placed(NoTrainingLoop(), module.name, operation.name, module.place_of(Op(operation).origin))
 
 
 def _accumulation(operation: Any) -> bool:

@@ -1,27 +1,38 @@
-"""What lowering says when it cannot lower."""
+"""What lowering says when it cannot lower: which op, the line of the user's program that made it, and what to do."""
 
 from __future__ import annotations
 
 import dataclasses
 
+import tensorflow as tf
+
+from ipu_tf.device.op_places import OpPlace, as_placed, described, is_placed, with_text
+from ipu_tf.device.source_lines import indented
+
 
 @dataclasses.dataclass(frozen=True)
 class UnsupportedOp:
-    """One kind of op the importer has no rule for, and where in the user's model it came from.
+    """One kind of op the importer has no rule for, and where in the user's program it came from.
 
     Attributes:
-        name: the op as StableHLO spells it, e.g. `stablehlo.custom_call @TopK`.
+        name: the op as TensorFlow or StableHLO spells it, e.g. `stablehlo.custom_call @TopK`.
         reason: why it cannot be imported.
-        origins: TensorFlow name scopes of the ops, e.g. `sequential/dense/MatMul`.
+        places: the ops of this kind, by TensorFlow's names, and the lines that made them.
+        advice: what to do instead; may be empty.
     """
 
     name: str
     reason: str
-    origins: tuple[str, ...]
+    places: tuple[OpPlace, ...]
+    advice: str = ""
+
+    def __str__(self) -> str:
+        lines = [f"{self.name}: {self.reason}", indented(described(self.places)), self.advice and f"  {self.advice}"]
+        return "\n".join(filter(None, lines))
 
 
 class UnsupportedOpsError(NotImplementedError):
-    """A program has ops the emulated device cannot run. Lists all of them at once.
+    """A program has ops the emulated device cannot run. Lists all of them at once, each with the user's line.
 
     Attributes:
         ops: the unsupported ops, one entry for each kind.
@@ -29,18 +40,31 @@ class UnsupportedOpsError(NotImplementedError):
 
     def __init__(self, program: str, ops: tuple[UnsupportedOp, ...]) -> None:
         self.ops = ops
-        lines = [f"  {op.name}: {op.reason} (from {_shortened(op.origins)})" for op in ops]
         super().__init__(
             f"The program `{program}` uses {len(ops)} kind(s) of op that the emulated IPU cannot run:\n"
-            + "\n".join(lines)
+            + "\n".join(indented(op, "  ") for op in ops)
             + "\nNothing was run. Move these parts to the host, or write them with other TensorFlow ops."
         )
 
 
-def _shortened(origins: tuple[str, ...], most: int = 4) -> str:
-    shown = ", ".join(origins[:most])
-    return shown if len(origins) <= most else f"{shown} and {len(origins) - most} more places"
-
-
 class LoweringError(ValueError):
     """TensorFlow could not turn a function into StableHLO; the message says what TensorFlow said."""
+
+
+def placed(error: BaseException, program: str, name: str, place: OpPlace) -> BaseException:
+    """An error that an op caused, with the op and the user's line in its message; of the same type where it can be.
+
+    Args:
+        error: the error. One that is placed already is given back as it is.
+        program: name of the program.
+        name: the op as StableHLO spells it.
+        place: where it was made.
+    """
+    if is_placed(error) or isinstance(error, UnsupportedOpsError):
+        return error
+    if type(error) is NotImplementedError:
+        return UnsupportedOpsError(program, (UnsupportedOp(name, str(error), (place,)),))
+    if isinstance(error, tf.errors.OpError):
+        made = type(error)(error.node_def, error.op, f"{error.message}\n{place}")
+        return as_placed(made.with_traceback(error.__traceback__))
+    return with_text(error, str(place))

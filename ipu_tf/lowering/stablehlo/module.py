@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import jax
 
+from ipu_tf.device.op_places import OpPlace
 from ipu_tf.lowering.jax.jax_private import ir, parse_module
 from ipu_tf.lowering.stablehlo.op import array_type
 
@@ -45,6 +46,7 @@ class Module:
         norm_group: over how many consecutive replicas a batch normalisation takes the statistics of training.
         rounding_overrides: gives, by TensorFlow's name, the ops that round stochastically, or do not, whatever is
             configured.
+        place_of: gives, by TensorFlow's name of an op, the line of the user's program that made it.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Module:
     arithmetic: Arithmetic | None = None
     norm_group: int = 1
     rounding_overrides: Callable[[], Mapping[str, bool]] = dict
+    place_of: Callable[[str], OpPlace] = OpPlace
 
     @property
     def main(self) -> Any:
@@ -66,10 +69,7 @@ class Module:
 def parse(text_or_bytecode: str | bytes) -> Module:
     """The module in StableHLO text or MLIR bytecode."""
     mlir = parse_module(text_or_bytecode)
-    functions = {
-        ir.StringAttr(function.attributes["sym_name"]).value: function.regions[0].blocks[0]
-        for function in mlir.body.operations
-    }
+    functions = functions_of(mlir)
     main = functions["main"]
     returned = main.operations[len(main.operations) - 1].operands
     return Module(
@@ -80,6 +80,14 @@ def parse(text_or_bytecode: str | bytes) -> Module:
         aliases=_aliases(mlir),
         mlir=mlir,
     )
+
+
+def functions_of(mlir: Any) -> dict[str, Any]:
+    """The entry block of every function of an MLIR module, by symbol name."""
+    return {
+        ir.StringAttr(function.attributes["sym_name"]).value: function.regions[0].blocks[0]
+        for function in mlir.body.operations
+    }
 
 
 def walk(block: Any, functions: dict[str, Any]) -> Iterator[Any]:

@@ -188,7 +188,7 @@ class _Cutter:
         if level > starts:
             raise UncuttableError(
                 f"what stage {mark.stage} hands on depends on a later pass: on {self._pass(level)} (stages share a "
-                f"variable, or hand tensors past each other; `{origin(node)}`)"
+                f"variable, or hand tensors past each other; {origin(self.module, node)})"
             )
         [value] = node.operands
         anchors = self.anchors.get(value, frozenset())

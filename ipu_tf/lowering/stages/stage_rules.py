@@ -34,21 +34,23 @@ def check_cuttable(module: Module, step: FlatStep, live: Sequence[Node], mark: M
             raise UncuttableError(f"it has an assertion (`{origin(node)}`), which is one state of the whole program")
     for node in live:
         if node.after_update:
-            raise UncuttableError(f"`{origin(node)}` reads what the update changes in the same micro-batch")
+            raise UncuttableError(f"{origin(module, node)} reads what the update changes in the same micro-batch")
         uses = types_in(inside(module, node), module)
         if EXCEPTIONS in uses or (
             SEED in uses and node.operation.name != "stablehlo.rng" and not node.operation.regions
         ):
             raise UncuttableError(
                 "floating-point settings round stochastically, or look for exceptions, which is one state of the "
-                f"whole program (`{origin(node)}`)"
+                f"whole program ({origin(module, node)})"
             )
         if node.operation.regions and uses:
-            raise UncuttableError(f"`{origin(node)}` is a loop or branch with random numbers or state of its own")
+            raise UncuttableError(f"{origin(module, node)} is a loop or branch with random numbers or state of its own")
         if node.on_update and uses:
-            raise UncuttableError(f"the update uses random numbers or a counter (`{origin(node)}`)")
+            raise UncuttableError(f"the update uses random numbers or a counter ({origin(module, node)})")
         if node.operation.regions and any(custom_call_target(o) in EFFECTS for o in inside(module, node)):
-            raise UncuttableError(f"a loop or branch inside of a stage (`{origin(node)}`) uses a queue or the host")
+            raise UncuttableError(
+                f"a loop or branch inside of a stage ({origin(module, node)}) uses a queue or the host"
+            )
 
 
 def inside(module: Module, node: Node) -> Iterable[Any]:
@@ -59,6 +61,8 @@ def inside(module: Module, node: Node) -> Iterable[Any]:
             yield from walk(block, module.functions)
 
 
-def origin(node: Node) -> str:
-    """Where an operation comes from, for messages."""
-    return Op(node.operation).origin
+def origin(module: Module, node: Node) -> str:
+    """Where an operation comes from, for messages: TensorFlow's name of it, and the line of the user's program."""
+    place = module.place_of(Op(node.operation).origin)
+    line = next((f", {line.file}, line {line.line}" for line in place.lines), "")
+    return f"`{place.name}`{line}"

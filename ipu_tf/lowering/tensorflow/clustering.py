@@ -65,6 +65,18 @@ class Plan:
     dependents: Mapping[int, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
 
+class MisplacedOp(ValueError):
+    """Ops cannot be clustered because of where one of them is placed, or of what it waits for.
+
+    Attributes:
+        op: the name of the op.
+    """
+
+    def __init__(self, op: str, message: str) -> None:
+        self.op = op
+        super().__init__(message)
+
+
 def plan(nodes: Mapping[str, Node]) -> Plan:
     """The programs among some ops.
 
@@ -72,7 +84,7 @@ def plan(nodes: Mapping[str, Node]) -> Plan:
         nodes: the ops by name.
 
     Raises:
-        ValueError: if the ops of a group lie in different places, or ops wait for each other outside of groups.
+        MisplacedOp: if the ops of a group lie in different places, or ops wait for each other outside of groups.
 
     Example:
         >>> nodes = {"feed": Node(()), "add": Node(("feed",), 0), "print": Node(("add",)), "mul": Node(("add",), 0)}
@@ -84,7 +96,7 @@ def plan(nodes: Mapping[str, Node]) -> Plan:
     on_host = _ancestors(nodes, (name for name, node in nodes.items() if node.initialises))
     places = {name: None if name in on_host else node.ordinal for name, node in nodes.items()}
     homes = _homes(nodes, units, places)
-    order = _in_order(_edges(nodes, units))
+    order = _in_order(_edges(nodes, units), units)
     phases = _phases(order, homes)
     members: dict[tuple[int, int], list[str]] = collections.defaultdict(list)
     for name in nodes:
@@ -117,9 +129,10 @@ def _homes(
     for name in settled:
         unit, place = units[name], places[name]
         if homes.setdefault(unit, place) != place:
-            raise ValueError(
+            raise MisplacedOp(
+                name,
                 f"The ops of the loop or branch `{unit}` are placed on different devices: {_spelt(homes[unit])} and, "
-                f"`{name}`, {_spelt(place)}. Place all of them on one."
+                f"`{name}`, {_spelt(place)}. Place all of them on one.",
             )
     return {unit: homes.get(unit) for unit in units.values()}
 
@@ -137,7 +150,7 @@ def _edges(nodes: Mapping[str, Node], units: Mapping[str, str]) -> dict[str, dic
     return edges
 
 
-def _in_order(edges: Mapping[str, Mapping[str, None]]) -> dict[str, tuple[str, ...]]:
+def _in_order(edges: Mapping[str, Mapping[str, None]], units: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     """The units with those before them, each after those before it."""
     waiting = {unit: len(before) for unit, before in edges.items()}
     after: dict[str, list[str]] = collections.defaultdict(list)
@@ -154,8 +167,9 @@ def _in_order(edges: Mapping[str, Mapping[str, None]]) -> dict[str, tuple[str, .
             if not waiting[later]:
                 ready.append(later)
     if len(order) < len(edges):
-        stuck = ", ".join(sorted(set(edges) - set(order))[:4])
-        raise ValueError(f"Some ops wait for each other, and no loop is around them: {stuck}.")
+        stuck = sorted(set(edges) - set(order))
+        text = f"Some ops wait for each other, and no loop is around them: {', '.join(stuck[:4])}."
+        raise MisplacedOp(next((name for name, unit in units.items() if unit in stuck), ""), text)
     return order
 
 

@@ -10,8 +10,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
+from ipu_tf.device.errors import DeviceError
+from ipu_tf.lowering.stablehlo.errors import LoweringError, UnsupportedOpsError
 from ipu_tf.lowering.tensorflow import tf_hooks
 
+_REFUSALS = (DeviceError, LoweringError, UnsupportedOpsError, tf.errors.OpError)
 _failures: dict[int, BaseException] = {}
 _numbers = itertools.count()
 _MOST_KEPT = 16
@@ -48,13 +51,15 @@ def host_op(
     Raises:
         When it runs: what the function raised, out of `Session.run`; out of a `tf.function` as TensorFlow words it.
     """
-    tf_hooks.hook_sessions(_original)
+    raise_original_errors()
 
     def call(*values: np.ndarray) -> list[np.ndarray]:
         try:
             return [np.asarray(result) for result in function(*values) or ()] or [np.zeros((), np.int32)]
         except Exception as error:
-            raise RuntimeError(f"{error} {_remembered(error)}") from error
+            # TensorFlow prints the chain of causes twice and more. What was refused is said by the message alone.
+            cause = None if isinstance(error, _REFUSALS) else error
+            raise RuntimeError(f"{error} {_remembered(error)}") from cause
 
     # The op wants a result to be of use; one that has none gives a dummy.
     dtypes = [spec.dtype for spec in outputs] or [tf.int32]
@@ -66,6 +71,11 @@ def host_op(
     for result, spec in zip(results, outputs, strict=False):
         result.set_shape(spec.shape)
     return HostOp(operation, results[: len(outputs)])
+
+
+def raise_original_errors() -> None:
+    """Makes `Session.run` raise what a function of a host op raised, not TensorFlow's account of it."""
+    tf_hooks.hook_sessions(_original)
 
 
 def _remembered(error: BaseException) -> str:

@@ -25,7 +25,7 @@ def checked_function(function: Any, name: str) -> Any:
     def again(*tensors: tf.Tensor) -> list[Any]:
         given = zip(placeholders, [*tensors, *captured], strict=True)
         fed = {name: tensor for name, tensor in given if name.removesuffix(":0") in used}
-        return tf_private.import_graph(graph_def, fed, outputs)
+        return tf_private.import_graph(graph_def, fed, outputs, function.graph)
 
     again.__name__ = name
     specs = [tf.TensorSpec(t.shape, t.dtype) for t in function.inputs[: len(placeholders) - len(captured)]]

@@ -29,6 +29,7 @@ from tensorflow.python.ops import gen_candidate_sampling_ops as _gen_candidate_s
 
 from ipu_tf._patches.installation import is_installed, record, replace_in
 from ipu_tf.device.run.forks import check_not_forked
+from ipu_tf.lowering.tensorflow.op_lines import place_of
 from ipu_tf.lowering.tensorflow.tf_private import scope_attribute
 from ipu_tf.lowering.tensorflow.tf_values import current_device
 
@@ -105,7 +106,8 @@ def hook_sessions(original: Callable[[BaseException], BaseException | None]) -> 
                 known = original(error)
                 if known is None:
                     raise
-                raise known from error
+                # Not from `error`, which repeats it within stacks of TensorFlow's own.
+                raise known from known.__cause__
 
         return run
 
@@ -330,17 +332,19 @@ def _hook_eager_ops(is_ours: Callable[[str], bool], run: RunEagerOp) -> None:
 
 def _check_places(function: Any, computes_there: Callable[[tf.Operation], bool]) -> None:
     """Refuses a function that the host is about to run although ops in it are placed on one of our devices."""
-    place = getattr(function, "_ipu_tf_place", None)
-    if place is None:
+    found = getattr(function, "_ipu_tf_place", None)
+    if found is None:
         operations = function.graph.get_operations()
-        place = next((f"{o.name} on {o.device}" for o in operations if o.device and computes_there(o)), "")
-        function._ipu_tf_place = place
-    if place:
+        found = next(((o.device, place_of(o)) for o in operations if o.device and computes_there(o)), ())
+        function._ipu_tf_place = found
+    if found:
+        device, place = found
         raise tf.errors.InvalidArgumentError(
             None,
             None,
-            f"The function `{function.name.decode()}` places ops on an IPU ({place}), and it is called as a function "
-            "of the host. Run it on the device: by IPUStrategy.run, or by ipu_compiler.compile within it.",
+            f"The function `{function.name.decode()}` places ops on an IPU ({place.name} on {device}), and it is "
+            "called as a function of the host. Run it on the device: by IPUStrategy.run, or by ipu_compiler.compile "
+            f"within it.\n{place}",
         )
 
 

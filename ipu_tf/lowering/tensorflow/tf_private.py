@@ -111,15 +111,19 @@ def _outside(tensor: tf.Tensor) -> tf.Tensor:
     return result
 
 
-def import_graph(graph_def: Any, inputs: dict[str, tf.Tensor], outputs: Sequence[str]) -> list[Any]:
+def import_graph(
+    graph_def: Any, inputs: dict[str, tf.Tensor], outputs: Sequence[str], origin: tf.Graph | None = None
+) -> list[Any]:
     """Copies a graph's nodes into the function graph being built, with some tensors replaced.
 
     Args:
         graph_def: the nodes.
         inputs: what stands for tensors that the nodes refer to, by their names; eager tensors are captured.
         outputs: names of the tensors to give.
+        origin: the graph that the nodes are from, which knows the lines they were made at.
     """
     graph = _ops.get_default_graph()
+    set_origin(graph, origin)
     fed = {name: graph.capture(tensor) for name, tensor in inputs.items()}
     return list(_importer.import_graph_def(graph_def, fed, list(outputs), name=""))
 
@@ -297,6 +301,39 @@ def kept_with(graph: tf.Graph, name: str) -> dict[Any, Any]:
     return kept
 
 
+def set_origin(graph: tf.Graph, origin: tf.Graph | None) -> None:
+    """Notes from which graph the ops of a graph were copied, without keeping that alive."""
+    if origin is not None:
+        graph._ipu_tf_origin = weakref.ref(origin)
+
+
+def origin_of(graph: tf.Graph) -> Any:
+    """The graph that the ops of a graph were copied from under the same names; None if they were not, or it is gone."""
+    reference = getattr(graph, "_ipu_tf_origin", None)
+    return None if reference is None else reference()
+
+
+def operation_named(graph: tf.Graph, name: str) -> tf.Operation | None:
+    """The op of a graph that has this name; None if there is none."""
+    try:
+        return graph.get_operation_by_name(name)
+    except (KeyError, ValueError):
+        return None
+
+
+def known_functions(graph: tf.Graph) -> dict[str, Any]:
+    """The `FuncGraph`s of the functions that a graph's ops call, by name; those without one are left out."""
+    functions = {name: getattr(function, "graph", None) for name, function in graph._functions.items()}
+    return {name: traced for name, traced in functions.items() if traced is not None}
+
+
+def called_graphs(operation: tf.Operation) -> list[Any]:
+    """The `FuncGraph`s of the functions that an op calls: of a call, a loop or a branch."""
+    known = known_functions(operation.graph)
+    names = [called.name for value in operation.node_def.attr.values() for called in (value.func, *value.list.func)]
+    return [known[name] for name in names if name in known]
+
+
 def devices_in_functions(graph: tf.Graph) -> list[str]:
     """The devices that ops are placed on in the functions, loops and branches of a graph, as TensorFlow spells them."""
     nodes = (node for function in graph.as_graph_def().library.function for node in function.node_def)
@@ -338,7 +375,9 @@ def add_op(op_type: str, arguments: dict[str, Any]) -> Any:
 
 def frozen(function: Any) -> Any:
     """A concrete function with the values that its variables have now in their places."""
-    return _convert_to_constants.convert_variables_to_constants_v2(function)
+    constant = _convert_to_constants.convert_variables_to_constants_v2(function)
+    set_origin(constant.graph, function.graph)
+    return constant
 
 
 def has_custom_calls(function: Any) -> bool:

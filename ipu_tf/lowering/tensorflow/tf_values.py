@@ -156,6 +156,12 @@ def handle_spec(handle: tf.Tensor) -> tf.TensorSpec:
     return tf.TensorSpec(tf.TensorShape(data.shape), tf.as_dtype(data.dtype))
 
 
+def is_variable(handle: tf.Tensor) -> bool:
+    """Whether a resource of a graph is a variable, and not a table, an iterator or something else."""
+    data = _handle_data_util.get_resource_handle_data(handle)
+    return len(data.shape_and_type) == 1
+
+
 def read_handle(handle: tf.Tensor, spec: tf.TensorSpec) -> tf.Tensor:
     """The value of the variable of this shape and dtype behind a resource handle."""
     value = tf.raw_ops.ReadVariableOp(resource=handle, dtype=spec.dtype)

@@ -17,6 +17,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_tf._config.synthetic_data import SyntheticDataCategory, use_synthetic_data_for
+from ipu_tf._loops.jax_step_loop import refusals_at_lines
 from ipu_tf.ipu_iterator import stock_iterators
 from keras_ipu.pipeline.stage_discovery import discover_stages
 from keras_ipu.stock import hooks as keras_hooks
@@ -92,6 +93,7 @@ def _running(model: Any, doing: str) -> Iterator[None]:
             replicas = replica_count(model)
             separate(model)
             within.enter_context(stock_iterators())
+            within.enter_context(refusals_at_lines())
             within.enter_context(asynchronous(model, doing, replicas, reduced_rows))
         token = _replicas.set(replicas)
         within.callback(_replicas.reset, token)

@@ -1,0 +1,68 @@
+"""An op and the lines of the user's program that made it, as error messages show them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from ipu_tf.device.source_lines import SourceLine, indented
+
+_MOST_NAMES = 4
+_PLACED = "_ipu_tf_placed"
+
+
+@dataclasses.dataclass(frozen=True)
+class OpPlace:
+    """An op, and where the user's program made it.
+
+    Attributes:
+        name: the op's name, with those of the calls around it.
+        op_type: TensorFlow's type of the op, e.g. `Where`; empty where it is not known.
+        lines: the line, innermost first if an installed package stands between; empty where it is not known.
+    """
+
+    name: str
+    op_type: str = ""
+    lines: tuple[SourceLine, ...] = ()
+
+    def __str__(self) -> str:
+        return _described([self.name], self.op_type, self.lines)
+
+
+def described(places: Sequence[OpPlace], most: int = 4) -> str:
+    """Several ops and their lines; those made at one line together, and at most so many lines."""
+    by_line: dict[tuple[str, tuple[SourceLine, ...]], list[str]] = {}
+    for place in places:
+        by_line.setdefault((place.op_type, place.lines), []).append(place.name)
+    texts = [_described(list(dict.fromkeys(names)), kind, lines) for (kind, lines), names in by_line.items()]
+    more = [f"and {len(texts) - most} more lines"] if len(texts) > most else []
+    return "\n".join([*texts[:most], *more])
+
+
+def with_text(error: BaseException, text: str) -> BaseException:
+    """Adds a text to the end of an error's message, or as a note where that is not one text; once. Gives the error."""
+    if is_placed(error):
+        return error
+    if not isinstance(error, KeyError) and len(error.args) == 1 and str(error) == error.args[0]:
+        error.args = (f"{error}\n{text}",)
+    else:
+        error.add_note(text)
+    return as_placed(error)
+
+
+def is_placed(error: BaseException) -> bool:
+    """Whether an error's message has the user's line already."""
+    return getattr(error, _PLACED, False)
+
+
+def as_placed(error: BaseException) -> BaseException:
+    """Notes that an error's message has the user's line. Gives the error."""
+    setattr(error, _PLACED, True)
+    return error
+
+
+def _described(names: Sequence[str], op_type: str, lines: Sequence[SourceLine]) -> str:
+    shown = ", ".join(f"`{name}`" for name in names[:_MOST_NAMES])
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    kind = f" ({op_type})" if op_type and op_type not in shown else ""
+    return "\n".join([f"{shown}{more}{kind}", *(indented(line, "  ") for line in lines)])

@@ -1,0 +1,96 @@
+"""The line of the user's own program that an op was made at, for error messages.
+
+script.py ─► Keras ─► layer.call (user) ─► tf.boolean_mask ─► op        the line in `layer.call` is shown
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib.util
+import linecache
+import sysconfig
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+
+#: Packages whose frames are never the user's own.
+_LIBRARIES = ("tensorflow", "keras", "tf_keras", "jax", "jaxlib", "ipu_tf", "keras_ipu")
+_INSTALLED = ("site-packages", "dist-packages")
+_MADE_UP = ("<frozen ", "<__array_function__", "<attrs ", "<decorator-gen")
+
+Frame = tuple[str, int, str]
+"""A frame of a stack: file, line number from 1, name of the function."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SourceLine:
+    """A line of a source file, printed as in Python's tracebacks.
+
+    Attributes:
+        file: path of the file.
+        line: number of the line, from 1.
+        function: the function that it is in.
+    """
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        text = linecache.getline(self.file, self.line).strip()
+        function = self.function or "<lambda>"  # AutoGraph leaves out the name of a lambda
+        return f'File "{self.file}", line {self.line}, in {function}' + (f"\n  {text}" if text else "")
+
+
+def user_lines(frames: Iterable[Frame]) -> tuple[SourceLine, ...]:
+    """The innermost frame outside of TensorFlow, Keras, JAX, this package and Python's library; empty if none is.
+
+    Where that lies in another installed package, the innermost frame outside of all packages comes second.
+
+    Args:
+        frames: a stack, outermost frame first.
+    """
+    own = [frame for frame in frames if not _of_library(frame[0])]
+    found = own[-1:]
+    if found and _installed(found[0][0]):
+        found += [frame for frame in own if not _installed(frame[0])][-1:]
+    return tuple(SourceLine(*frame) for frame in found)
+
+
+def traceback_frames(traceback: TracebackType | None) -> Iterator[Frame]:
+    """The frames that an exception came through, outermost first."""
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        yield code.co_filename, traceback.tb_lineno, code.co_name
+        traceback = traceback.tb_next
+
+
+def indented(text: object, by: str = "    ") -> str:
+    """A text of several lines, each of them indented."""
+    return "\n".join(by + line for line in str(text).splitlines())
+
+
+@functools.lru_cache(maxsize=4096)
+def _of_library(file: str) -> bool:
+    if file.startswith(_MADE_UP) or "__autograph_generated_file" in file:
+        return True
+    path = Path(file)
+    if any(root in path.parents for root in _library_roots()):
+        return True
+    return _standard_library() in path.parents and not _installed(file)
+
+
+def _installed(file: str) -> bool:
+    return any(name in Path(file).parts for name in _INSTALLED)
+
+
+@functools.cache
+def _library_roots() -> tuple[Path, ...]:
+    specs = filter(None, map(importlib.util.find_spec, _LIBRARIES))
+    return tuple(Path(root) for spec in specs for root in spec.submodule_search_locations or ())
+
+
+@functools.cache
+def _standard_library() -> Path:
+    return Path(sysconfig.get_paths()["stdlib"])

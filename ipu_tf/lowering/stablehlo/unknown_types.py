@@ -1,0 +1,28 @@
+"""Ops of StableHLO whose results have a shape that depends on values, or a dtype that the device has not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ipu_tf.lowering.stablehlo.op import array_types
+
+UNKNOWN_SHAPE = "the shape of its result depends on values, and the device needs fixed shapes"
+UNKNOWN_DTYPE = "its result is of a type that the device has not"
+
+
+def makes_unknown_type(operation: Any) -> str:
+    """What is unknown of an MLIR operation's results; empty if nothing is, or if it only passes that on."""
+    made = _what_is_unknown(operation.results)
+    return made if made != _what_is_unknown(operation.operands) else ""
+
+
+def _what_is_unknown(values: Iterable[Any]) -> str:
+    for text in (str(value.type) for value in values):
+        if "?" in text:
+            return UNKNOWN_SHAPE
+        try:
+            _ = text.startswith(("tensor", "tuple")) and array_types(text)
+        except NotImplementedError:
+            return UNKNOWN_DTYPE
+    return ""

@@ -1,0 +1,103 @@
+"""Where in the user's program an op of a lowered graph was made, found by the name that StableHLO keeps of it.
+
+stablehlo loc("while/PartitionedCall/Where") ─► op `Where` of the function called there ─► its Python stack ─► line
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_tf.device.op_places import OpPlace
+from ipu_tf.device.source_lines import SourceLine, user_lines
+from ipu_tf.lowering.tensorflow import tf_private
+
+
+def place_of(operation: tf.Operation) -> OpPlace:
+    """Where an op of TensorFlow was made."""
+    if operation.traceback is None:  # it was copied from another graph
+        return place_of_name(operation.graph, operation.name)
+    return OpPlace(operation.name, operation.type, _lines(operation))
+
+
+def place_of_value(tensor: tf.Tensor) -> OpPlace:
+    """Where the op was made that computes a tensor: one that a call gives is followed into the function."""
+    operation = tensor.op
+    graphs = tf_private.called_graphs(operation)
+    if operation.type == "Identity":
+        return place_of_value(operation.inputs[0])
+    if "PartitionedCall" in operation.type and graphs:
+        return place_of_value(graphs[0].outputs[tensor.value_index])
+    return place_of(operation)
+
+
+def place_of_name(graph: Any, name: str) -> OpPlace:
+    """Where the op was made that tf2xla calls `name` in a program lowered from a graph.
+
+    Args:
+        graph: the `FuncGraph`.
+        name: the op's name; names of inlined calls come before it, separated by slashes.
+    """
+    found = _found(graph, name) or _by_end(graph, name)
+    if not found and "/" in name:  # a marker that stands for an op has a name of its own below the op's
+        return dataclasses.replace(place_of_name(graph, name.rpartition("/")[0]), name=name)
+    lines = next(filter(None, map(_lines, found)), ())
+    return OpPlace(name, found[0].type if found else "", lines)
+
+
+def place_in_function(graph: Any, function: str, name: str) -> OpPlace:
+    """Where an op of one of the functions that a graph calls was made.
+
+    Args:
+        graph: the `FuncGraph`.
+        function: the function's name, as TensorFlow has it.
+        name: the op's name in the function.
+    """
+    for traced in _origins(graph):
+        known = tf_private.known_functions(traced)
+        # A function that was rewritten has a longer name than the user's.
+        fitting = [each for each in known if f"{function}_".startswith(f"{each}_")]
+        if fitting:
+            return place_of_name(known[max(fitting, key=len)], name)
+    return place_of_name(graph, name)
+
+
+def _lines(operation: tf.Operation) -> tuple[SourceLine, ...]:
+    # Ops that were imported from a graph's definition have no stack.
+    return user_lines((frame.filename, frame.lineno, frame.name) for frame in operation.traceback or ())
+
+
+def _found(graph: Any, name: str) -> list[tf.Operation]:
+    """The op of this name, then the calls around it, innermost first; empty if there is none."""
+    origin = tf_private.origin_of(graph)
+    found = _found(origin, name) if origin is not None else []
+    if found:
+        return found
+    operation = tf_private.operation_named(graph, name)
+    if operation is not None:
+        return [operation]
+    parts = name.split("/")
+    for size in range(len(parts) - 1, 0, -1):
+        caller = tf_private.operation_named(graph, "/".join(parts[:size]))
+        for called in tf_private.called_graphs(caller) if caller is not None else ():
+            # Ops in the functions of loops and branches have the name of the loop before their own.
+            found = _found(called, "/".join(parts[size:])) or _found(called, name)
+            if found:
+                return [*found, caller]
+    return []
+
+
+def _by_end(graph: Any, name: str) -> list[tf.Operation]:
+    """The op of any function whose name is the longest end of this one."""
+    graphs = [each for traced in _origins(graph) for each in (traced, *tf_private.known_functions(traced).values())]
+    ends = ["/".join(name.split("/")[start:]) for start in range(name.count("/") + 1)]
+    found = (tf_private.operation_named(each, end) for end in ends for each in graphs)
+    return [operation for operation in found if operation is not None][:1]
+
+
+def _origins(graph: Any) -> list[Any]:
+    """The graphs that a graph was copied from, the first of them first, and itself."""
+    origin = tf_private.origin_of(graph)
+    return [graph] if origin is None else [*_origins(origin), graph]
