@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 import subprocess
 import sys
@@ -65,19 +66,44 @@ def test_every_example_is_run_here() -> None:
     assert [name for name in names if f'run("{name}"' not in text] == []
 
 
-def test_the_readme_s_code_runs(tmp_path: Path) -> None:
-    """Every complete program of the README, one after the other in one process, as it says."""
+def complete_programs() -> list[str]:
+    """The README's blocks of Python, without the sketch in its first lines."""
     blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
     programs = [block for block in blocks if "..." not in block]
-    assert len(programs) == len(blocks) - 1 == 4
-    script = tmp_path / "readme.py"
-    script.write_text("\n".join(programs))
-    ran = run_script(script)
-    assert "array([11., 22.], dtype=float32), array([101., 202.], dtype=float32)" in ran.output
-    assert "tf.Tensor(45.0" in ran.output
-    assert "[ 0.  0.  1.  3.  6. 10. 15. 21. 28. 36.]" in ran.output
-    # Programs to train split and whole, to test, to add and to repeat; 20 steps, 2 epochs of 20, 20 to test, 1 and 10.
-    assert (ran.programs, ran.executions, ran.steps) == (5, 6, 91)
+    assert len(programs) == len(blocks) - 1
+    return programs
+
+
+#: What each program of the README prints, and the programs, executions and steps of the device: 20 steps of a split
+#: model; two epochs of 20 steps, and 20 to test; a sum; a loop of ten.
+README_PROGRAMS = (
+    ("loss: ", (1, 1, 20)),
+    ("loss: ", (2, 3, 60)),
+    ("array([11., 22.], dtype=float32), array([101., 202.], dtype=float32)", (1, 1, 1)),
+    ("[ 0.  0.  1.  3.  6. 10. 15. 21. 28. 36.]", (1, 1, 10)),
+)
+
+
+def test_the_readme_s_programs_are_all_run() -> None:
+    assert len(complete_programs()) == len(README_PROGRAMS)
+
+
+@pytest.mark.parametrize("index", range(len(README_PROGRAMS)))
+def test_a_program_of_the_readme_runs_alone(index: int, tmp_path: Path) -> None:
+    """In a process of its own, and without the launcher, which would configure a device for it."""
+    script = tmp_path / "program.py"
+    counting = "\nfrom ipu_tf.emulation import device_counts\nprint(device_counts())\n"
+    script.write_text(complete_programs()[index] + counting)
+    command = [sys.executable, "-W", "error", str(script)]
+    environment = dict(os.environ, PYTHONPATH=str(ROOT))
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    printed, counts = README_PROGRAMS[index]
+    assert printed in done.stdout
+    counted = re.search(r"programs=(\d+), executions=(\d+), steps=(\d+)", done.stdout.splitlines()[-1])
+    assert counted and tuple(map(int, counted.groups())) == counts, done.stdout
 
 
 def test_digits_cnn() -> None:
