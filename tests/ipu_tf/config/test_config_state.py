@@ -18,7 +18,11 @@ pytestmark = pytest.mark.filterwarnings("error")
 
 NOT_CONFIGURED = (
     "No device target has been configured. Did you configure the IPU devices by running "
-    "`tensorflow.python.ipu.utils.configure_ipu_system(ipu_options)`?"
+    "`tensorflow.python.ipu.utils.configure_ipu_system(ipu_options)`?\n"
+    "Put these lines before the first use of the device (`import ipu_tf as ipu`):\n"
+    "    cfg = ipu.config.IPUConfig()\n"
+    "    cfg.auto_select_ipus = 1\n"
+    "    cfg.configure_ipu_system()"
 )
 ALREADY = (
     "IPU system configuration has already been set in this process, but it should have been reset "
