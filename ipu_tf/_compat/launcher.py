@@ -7,21 +7,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ipu_tf._compat.aliases import install_aliases, provide_checkout
-from ipu_tf._compat.former_names import bridge_former_names
-from ipu_tf._compat.keras_in_graphs import bridge_keras
-from ipu_tf._compat.launcher_detect import V1_MODULES, program_style
+from ipu_tf._compat.launcher_module import ModuleMissing, ModuleProgram
 from ipu_tf._compat.launcher_script import Script, ScriptMissing, shorten_tracebacks
 from ipu_tf._compat.launcher_stats import StatsReport
-from ipu_tf._compat.tf1_names import (
-    bridge_dimensions,
-    bridge_functional_ops,
-    bridge_layers,
-    bridge_tf1_names,
-    bridge_variables,
-    disable_v2_behavior,
-)
-from ipu_tf._patches.import_hooks import after_import
+from ipu_tf._compat.program_names import prepare, provide_names
+from ipu_tf.device import environment
 
 DESCRIPTION = """\
 Runs a Python program written for Graphcore's TensorFlow or Keras, unchanged, on an emulated IPU.
@@ -34,11 +24,19 @@ example:
   python -m ipu_tf --stats train.py --epochs 3
 
   runs train.py with the arguments --epochs 3, and ends with a line such as
-  ipu_tf: 2 programs compiled, 30 executions, 3000 steps, 1 replica on 1 device (cpu)"""
+  ipu_tf: 2 programs compiled, 30 executions, 3000 steps, 1 replica on 1 device (cpu)
+
+Python processes that the program starts find Graphcore's modules as well; with IPU_TF_ALIASES=0 they do not."""
+
+USAGE = """\
+python -m ipu_tf [--stats] [--help] SCRIPT [ARGS...]
+       python -m ipu_tf [--stats] -m MODULE [ARGS...]"""
+
+_MODULE = "-m"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Runs the script that the command line names; the process then ends as the script would end it.
+    """Runs the script or module that the command line names; the process then ends as that would end it.
 
     Args:
         argv: the command line after `python -m ipu_tf`; that of this process by default.
@@ -52,60 +50,61 @@ def main(argv: Sequence[str] | None = None) -> None:
     stats = parser.parse_args(options).stats
     if not command:
         parser.error("which script? Give the path of a Python file after the options")
-    script_path, *args = command
-    shorten_tracebacks(Path(script_path).absolute())
+    program: Script | ModuleProgram
+    if command[0].startswith(_MODULE):
+        provide_names()  # packages around the module are imported to find it
+        program = _module(command, parser)
+        prepare(program.file, Path.cwd())
+    else:
+        program = _script(command, parser)
+        prepare(program.file)
+    environment.give_aliases_to_children(str(Path(__file__).with_name("child_processes")))
+    _run(program, StatsReport() if stats else None)
+
+
+def _script(command: Sequence[str], parser: argparse.ArgumentParser) -> Script:
+    path, *args = command
+    shorten_tracebacks(Path(path).absolute())
     try:
-        script = Script(script_path)
+        return Script(path, args)
     except ScriptMissing as error:
         parser.error(str(error))
-    prepare(script.file)
-    _run(script, args, StatsReport() if stats else None)
 
 
-def prepare(script: Path) -> None:
-    """Makes Graphcore's modules importable, and TensorFlow behave as version 1 for a script that needs it.
-
-    TensorFlow is not imported here: the script may set environment variables before it imports it.
-
-    Raises:
-        OSError: the script cannot be read.
-        SyntaxError: the script is not Python.
-    """
-    install_aliases()
-    bridge_former_names()
-    bridge_keras()
-    after_import("tensorflow.python.ops.functional_ops", bridge_functional_ops)
-    after_import("tensorflow.python.ops.resource_variable_ops", bridge_variables)
-    for v1 in sorted(V1_MODULES):
-        after_import(v1, bridge_layers)
-    after_import("ipu_tf._config.state", lambda module: module.have_one_ipu_by_default())
-    provide_checkout(script)
-    style = program_style(script)
-    if style.tf1:
-        after_import("tensorflow", bridge_tf1_names)
-        after_import("tensorflow.python.framework.tensor_shape", bridge_dimensions)
-        if not style.settles:
-            after_import("tensorflow", disable_v2_behavior)
-
-
-def _run(script: Script, args: Sequence[str], report: StatsReport | None) -> None:
+def _module(command: Sequence[str], parser: argparse.ArgumentParser) -> ModuleProgram:
+    first, *args = command
+    name, *args = (first[2:], *args) if len(first) > 2 else args or [""]
+    if not name:
+        parser.error("argument expected for the -m option: the name of a module")
     try:
-        script.run(args)
+        program = ModuleProgram(name, args)
+    except ModuleMissing as error:
+        sys.exit(f"{sys.executable}: {error}")
+    except SyntaxError as error:
+        shorten_tracebacks(Path(error.filename or ""))
+        raise
+    shorten_tracebacks(program.file)
+    return program
+
+
+def _run(program: Script | ModuleProgram, report: StatsReport | None) -> None:
+    try:
+        program.run()
     finally:
         if report is not None:
             report.note_devices()
 
 
 def _split(argv: list[str]) -> tuple[list[str], list[str]]:
-    """The launcher's own options, and from the script on everything, which is the script's business."""
-    end = next((i for i, arg in enumerate(argv) if not arg.startswith("-")), len(argv))
+    """The launcher's own options, and from the script or `-m` on everything, which is the program's business."""
+    end = next((i for i, arg in enumerate(argv) if not arg.startswith("-") or arg.startswith(_MODULE)), len(argv))
     return argv[:end], argv[end:]
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m ipu_tf",
-        usage="python -m ipu_tf [--stats] [--help] SCRIPT [ARGS...]",
+        usage=USAGE,
         description=DESCRIPTION,
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -93,8 +93,8 @@ class _Uses:
         )
 
 
-def program_style(script: Path) -> ProgramStyle:
-    """The style of `script`, together with the modules it imports that lie beside it.
+def program_style(script: Path, root: Path | None = None) -> ProgramStyle:
+    """The style of `script`, together with the modules it imports that lie beside it, or in the folder `root`.
 
     A program is one for TensorFlow 1 when it spells a name that `tensorflow` has no more (`tf.placeholder`),
     when it runs a graph with `tf.compat.v1` (its sessions, its placeholders), or when `tensorflow.compat.v1`
@@ -105,21 +105,22 @@ def program_style(script: Path) -> ProgramStyle:
         OSError: the script cannot be read.
         SyntaxError: the script is not Python.
     """
-    uses = functools.reduce(_Uses.__or__, (_uses(tree) for tree in _program(script)))
+    uses = functools.reduce(_Uses.__or__, (_uses(tree) for tree in _program(script, root)))
     eager = bool(EAGER_MODE_NAMES & (uses.today | uses.v1))
     graph = bool(GRAPH_MODE_NAMES & uses.v1) or (uses.imports_v1 and not uses.imports_today)
     return ProgramStyle(tf1=bool(FORMER_NAMES & uses.today) or (graph and not eager), settles=uses.settles)
 
 
-def _program(script: Path) -> Iterator[ast.Module]:
-    """The syntax trees of the script and of the modules beside it, each file once."""
+def _program(script: Path, root: Path | None) -> Iterator[ast.Module]:
+    """The syntax trees of the script and of the modules that lie beside it or in `root`, each file once."""
+    folders = (script.resolve().parent, *([root] if root else []))
     seen = {script.resolve()}
     tree = ast.parse(script.read_bytes(), filename=str(script))
     waiting = [tree]
     while waiting:
         tree = waiting.pop()
         yield tree
-        for path in _local_files(tree, script.resolve().parent):
+        for path in (path for folder in folders for path in _local_files(tree, folder)):
             if path not in seen:
                 seen.add(path)
                 waiting.extend(_parse_module(path))

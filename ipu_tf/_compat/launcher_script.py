@@ -20,14 +20,16 @@ class Script:
 
     Args:
         path: the script as the user named it.
+        args: the script's own arguments, `sys.argv[1:]`.
 
     Raises:
         ScriptMissing: there is no such file, or it cannot be read.
         SyntaxError: it is not Python; Python's own report of it names the script.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, args: Sequence[str]) -> None:
         self.path = path
+        self._args = args
         # Python, too, gives `__main__` an absolute `__file__`, whatever was typed.
         self.file = Path(path).absolute()
         try:
@@ -36,16 +38,13 @@ class Script:
             raise ScriptMissing(f"can't open file {str(self.file)!r}: {error.strerror}") from error
         self._code: CodeType = compile(source, str(self.file), "exec", dont_inherit=True)
 
-    def run(self, args: Sequence[str]) -> None:
+    def run(self) -> None:
         """Runs the script as module `__main__`, which it stays, with `sys.argv` and `sys.path` set for it.
-
-        Args:
-            args: the script's own arguments, `sys.argv[1:]`.
 
         Raises:
             BaseException: whatever the script raises, SystemExit included.
         """
-        sys.argv = [self.path, *args]
+        sys.argv = [self.path, *self._args]
         if not sys.flags.safe_path:
             # `python -m` put the current folder there; `python SCRIPT` puts the script's, links resolved.
             sys.path[0] = str(self.file.resolve().parent)

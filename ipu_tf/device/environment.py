@@ -120,6 +120,23 @@ def distribution() -> dict[str, str]:
     return {name: text for name, text in told.items() if text not in ("", _ALONE[name])}
 
 
+def gives_aliases() -> bool:
+    """Whether Graphcore's names are to be had in a process that a launched program started: `IPU_TF_ALIASES` is 1."""
+    return os.environ.get("IPU_TF_ALIASES", "").strip() == "1"
+
+
+def give_aliases_to_children(folder: str) -> None:
+    """Sets `IPU_TF_ALIASES`, unless it is set, and puts a folder before `PYTHONPATH`, for processes started later.
+
+    Args:
+        folder: where Python finds what gives them the names at their start.
+    """
+    os.environ.setdefault("IPU_TF_ALIASES", "1")
+    before = os.environ.get("PYTHONPATH", "")
+    if folder not in before.split(os.pathsep):
+        os.environ["PYTHONPATH"] = os.pathsep.join([folder, *([before] if before else [])])
+
+
 def xla_flags() -> str:
     """The text of the variables by which XLA is told how to compile; empty if none is set."""
     return " ".join(os.environ[name] for name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS") if os.environ.get(name))

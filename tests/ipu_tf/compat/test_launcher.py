@@ -98,6 +98,7 @@ def test_help_shows_an_example(tmp_path: Path) -> None:
     done = launch("--help", cwd=tmp_path)
     assert done.returncode == 0
     assert "usage: python -m ipu_tf [--stats] [--help] SCRIPT [ARGS...]" in done.stdout
+    assert "python -m ipu_tf [--stats] -m MODULE [ARGS...]" in done.stdout
     assert "python -m ipu_tf --stats train.py --epochs 3" in done.stdout
 
 
@@ -108,6 +109,7 @@ def test_help_shows_an_example(tmp_path: Path) -> None:
         (("--stat", "x.py"), "unrecognized arguments: --stat"),
         (("absent.py",), "No such file or directory"),
         (("--stats", "."), "Is a directory"),
+        (("-m",), "argument expected for the -m option"),
     ],
 )
 def test_a_wrong_command_line_ends_with_code_2(tmp_path: Path, args: tuple[str, ...], says: str) -> None:

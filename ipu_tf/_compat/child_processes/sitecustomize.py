@@ -1,0 +1,75 @@
+"""What Python imports at the start of a process that a launched program started: Graphcore's names, when first wanted.
+
+    launcher ─► IPU_TF_ALIASES=1, PYTHONPATH=this folder ─► python3 script.py ─► this module ─► `import tensorflow`
+                                                                                               ─► names are prepared
+
+Other programs' Python processes never see this folder. Nothing of this project is imported before it is needed; what
+else is called `sitecustomize` runs as if this one were not there.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # without importing `typing`, which a small program can do without
+    from collections.abc import Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
+#: The first parts of the names that Graphcore's modules have.
+ROOTS = frozenset(("ipu_tensorflow_addons", "keras", "popdist", "popef", "pva", "tensorflow", "tensorflow_estimator"))
+_PACKAGES = ("ipu_tf", "keras_ipu")
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_PROJECT = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))
+
+
+class FirstImport:
+    """A finder of `sys.meta_path` that prepares Graphcore's names when one of them is first imported, and then goes."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None, /
+    ) -> ModuleSpec | None:
+        """What the other finders find, once the names are prepared; None for names that are none of Graphcore's."""
+        if fullname in _PACKAGES:
+            make_importable()
+        if fullname.partition(".")[0] not in ROOTS:
+            return None
+        sys.meta_path.remove(self)
+        prepare()
+        found = (finder.find_spec(fullname, path, target) for finder in list(sys.meta_path))
+        return next((spec for spec in found if spec is not None), None)
+
+
+def prepare() -> None:
+    """Does for this process what the launcher does before it runs a script, unless `IPU_TF_ALIASES` says otherwise."""
+    make_importable()
+    importlib.import_module("ipu_tf._compat.program_names").prepare_child()
+
+
+def make_importable() -> None:
+    """Makes this project importable as last of all, where the process does not have it: it may run from a checkout."""
+    if not any(os.path.isdir(os.path.join(entry or ".", "ipu_tf")) for entry in sys.path):
+        sys.path.append(_PROJECT)
+
+
+def next_sitecustomize() -> None:
+    """Runs the `sitecustomize` that Python would have found without this folder."""
+    this = sys.modules.pop(__name__)
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != _HERE]
+    try:
+        importlib.import_module("sitecustomize")
+    except ImportError as error:
+        if error.name != "sitecustomize":
+            raise
+    finally:
+        sys.modules.setdefault(__name__, this)
+
+
+if __name__ == "sitecustomize":
+    # A program may start any Python there is, also one too old for this project.
+    if sys.version_info >= (3, 11):  # noqa: UP036
+        sys.meta_path.insert(0, FirstImport())
+    next_sitecustomize()

@@ -1,0 +1,87 @@
+"""Running a module as `python -m` would."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import CodeType
+
+
+class ModuleMissing(Exception):
+    """There is no such module to run; the message is Python's."""
+
+
+class ModuleProgram:
+    """A module, or the `__main__` of a package, compiled. Packages around it are imported.
+
+    Args:
+        name: the module's name.
+        args: its arguments.
+
+    Raises:
+        ModuleMissing: there is no such module, or it has no code to run.
+        SyntaxError: it is not Python.
+        BaseException: what a package around it raises when it is imported.
+
+    Attributes:
+        file: the module's file.
+    """
+
+    def __init__(self, name: str, args: Sequence[str]) -> None:
+        sys.argv = ["-m", *args]  # as Python has it while the packages around the module are imported
+        self._args = args
+        self._spec, self._code = _located(name)
+        self.file = Path(self._spec.origin or name)
+
+    def run(self) -> None:
+        """Runs it as module `__main__`, which it stays, with `sys.argv` set for it.
+
+        Raises:
+            BaseException: whatever the module raises, SystemExit included.
+        """
+        sys.argv = [self._spec.origin or "-m", *self._args]
+        module = importlib.util.module_from_spec(self._spec)
+        module.__name__ = "__main__"
+        module.__annotations__ = {}
+        sys.modules["__main__"] = module
+        exec(self._code, module.__dict__)
+
+
+def _located(name: str) -> tuple[ModuleSpec, CodeType]:
+    if name.startswith("."):
+        raise ModuleMissing("Relative module names not supported")
+    spec = _spec(name)
+    if spec is None:
+        raise ModuleMissing(f"No module named {name}")
+    if spec.submodule_search_locations is not None:
+        if name == "__main__" or name.endswith(".__main__"):
+            raise ModuleMissing("Cannot use package as __main__ module")
+        try:
+            return _located(f"{name}.__main__")
+        except ModuleMissing as error:
+            raise ModuleMissing(f"{error}; {name!r} is a package and cannot be directly executed") from None
+    code = getattr(spec.loader, "get_code", lambda _: None)(spec.name)
+    if code is None:
+        raise ModuleMissing(f"No code object available for {name}")
+    return spec, code
+
+
+def _spec(name: str) -> ModuleSpec | None:
+    parent = name.rpartition(".")[0]
+    try:
+        if parent:
+            importlib.import_module(parent)
+    except ImportError as error:
+        # That a package is not there is said below; what else goes wrong in one is the program's own error.
+        if error.name is None or not f"{parent}.".startswith(f"{error.name}."):
+            raise
+    try:
+        return importlib.util.find_spec(name)
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        hint = f". Try using '{name[:-3]}' instead of '{name}' as the module name." if name.endswith(".py") else ""
+        said = f"{type(error).__name__}: {error}"
+        raise ModuleMissing(f"Error while finding module specification for {name!r} ({said}){hint}") from error
