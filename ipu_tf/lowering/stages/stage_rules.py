@@ -31,7 +31,8 @@ def check_cuttable(module: Module, step: FlatStep, live: Sequence[Node], mark: M
         raise UncuttableError("the number of micro-batches to an update is known only when the program runs")
     for node in step.nodes:
         if any(custom_call_target(operation) == CHECK for operation in inside(module, node)):
-            raise UncuttableError(f"it has an assertion (`{origin(node)}`), which is one state of the whole program")
+            where = origin(module, node)
+            raise UncuttableError(f"it has an assertion ({where}), which is one state of the whole program")
     for node in live:
         if node.after_update:
             raise UncuttableError(f"{origin(module, node)} reads what the update changes in the same micro-batch")
