@@ -40,6 +40,7 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
 
     Raises:
         Exception: outside an `ipu_scope`, unless the computation consists of no-ops in a graph.
+        TypeError: for `inputs` that are no list and no tuple.
         ValueError: if the computation gives operations before tensors, or an estimator's spec.
         tf.errors.FailedPreconditionError: when it runs, if no device is configured.
 
@@ -54,6 +55,8 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
         >>> float(product)
         6.0
     """
+    if not isinstance(inputs, (list, tuple, type(None))):
+        raise TypeError(f"`inputs` must be a list or tuple of tensors, or None. Received: {inputs!r}.")
     with tf.device("/device:CPU:0"):
         tensors = [tf.convert_to_tensor(value) for value in inputs or []]
     device = tf_values.current_device()

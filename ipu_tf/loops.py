@@ -49,6 +49,8 @@ def while_loop(
         ValueError: if `body` returns operations before tensors; for a negative number of iterations, or one beyond
             32 bits.
     """
+    if not isinstance(infeed_queue, IPUInfeedQueue | None):
+        raise TypeError(f"`infeed_queue` must be an IPUInfeedQueue or None. Received: {infeed_queue!r}.")
     if maximum_iterations is not None:
         maximum_iterations = checked_iterations("maximum_iterations", maximum_iterations)
     values = [tf.convert_to_tensor(value) for value in _as_list(inputs)]

@@ -36,6 +36,9 @@ class Script:
             source = self.file.read_bytes()
         except OSError as error:
             raise ScriptMissing(f"can't open file {str(self.file)!r}: {error.strerror}") from error
+        if b"\0" in source:  # for which `compile` has no SyntaxError before Python 3.12
+            line = source.count(b"\n", 0, source.index(b"\0")) + 1
+            raise SyntaxError("source code cannot contain null bytes", (str(self.file), line, None, None))
         self._code: CodeType = compile(source, str(self.file), "exec", dont_inherit=True)
 
     def run(self) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import dataclasses
+import os
 import sys
 
 from ipu_tf.device.counters import COUNTERS, DeviceCounts
@@ -61,9 +63,23 @@ class StatsReport:
 
     def _print(self) -> None:
         # A script may have put something of its own in the place of sys.stdout, or closed it.
-        if sys.stdout is not None and not getattr(sys.stdout, "closed", False):
-            sys.stdout.flush()
-        print(stats_line(COUNTERS.read(), self._devices), file=sys.__stdout__, flush=True)
+        line = stats_line(COUNTERS.read(), self._devices)
+        try:
+            if sys.stdout is not None and not getattr(sys.stdout, "closed", False):
+                sys.stdout.flush()
+            print(line, file=sys.__stdout__, flush=True)
+        except (OSError, ValueError):  # a pipe whose reader has gone, or a closed file
+            print(line, file=sys.__stderr__)
+            _forget_output()
+
+
+def _forget_output() -> None:
+    """Sends what is left for a standard output that cannot be written to nowhere, for Python would try again."""
+    with contextlib.suppress(OSError, ValueError):
+        assert sys.__stdout__ is not None
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.__stdout__.fileno())
+        os.close(nowhere)
 
 
 def _count(number: int, noun: str) -> str:

@@ -131,8 +131,19 @@ class ConfigBase:
         return json.dumps(self.to_dict())
 
     def from_json(self, json_cfg: str) -> None:
-        """Take the values of a JSON object made by `to_json`; see `from_dict`."""
-        self.from_dict(json.loads(json_cfg))
+        """Take the values of a JSON object made by `to_json`; see `from_dict`.
+
+        Raises:
+            TypeError: for JSON that is no object.
+            ValueError: for a text that is no JSON, and as `from_dict`.
+        """
+        try:
+            values = json.loads(json_cfg)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"A configuration is read from a JSON object. Received no JSON: {error}.") from None
+        if not isinstance(values, dict):
+            raise TypeError(f"A configuration is read from a JSON object. Received: {json_cfg!r}.")
+        self.from_dict(values)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """An independent configuration with the same values."""

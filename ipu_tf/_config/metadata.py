@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import copy
 import inspect
+import math
 import textwrap
 
 from ipu_tf._config.messages import warn_user
@@ -70,6 +71,19 @@ class AttributeMetadata:
         return None if self._value_type is None else self._value_type.actual
 
     @property
+    def range(self) -> str:
+        """The accepted range in words, such as `from 0 to 1`; empty where there is none."""
+        return "" if self._value_type is None else self._value_type.range
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The least and the greatest number that is accepted; infinities where there is no bound."""
+        kind = self._value_type
+        least = None if kind is None else kind.least
+        most = None if kind is None else kind.most
+        return -math.inf if least is None else least, math.inf if most is None else most
+
+    @property
     def default(self) -> object:
         """A copy of the default value; None for a category."""
         return copy.deepcopy(self._default)
@@ -85,15 +99,18 @@ class AttributeMetadata:
         return " ".join(treatment.reason for treatment in self._treatments)
 
     def check_type(self, value: object) -> bool:
-        """True if `value` has the attribute's type.
+        """True if `value` has the attribute's type and is in its range.
 
         Raises:
             TypeError: if it has another type, or if this is a category.
+            ValueError: if it is out of range.
         """
         if self._value_type is None:
             raise TypeError(f"{self.name} is a category and cannot be assigned to.")
         if not self._value_type.accepts(value):
             raise TypeError(f"Trying to set {self.name} to {value}, but it must be of type {self.type}")
+        if not self._value_type.holds(value):
+            raise ValueError(f"{self.name} must be {self.range}. Received: {value}.")
         return True
 
     def warn_if_deprecated(self) -> None:
@@ -107,6 +124,7 @@ class AttributeMetadata:
         if self.deprecated:
             blocks.append(f".. note::\n\n{_INDENT}DEPRECATED: {self.deprecated_msg}")
         blocks.append(self.__doc__ or "")
+        blocks += [f"Range: {self.range}."] if self.range else []
         blocks += [f"Emulation: {item.effect.value}. {item.reason}" for item in self._treatments]
         # The options of a directive follow its first line directly; everything else follows an empty line.
         gap = "\n" if self._value_type else "\n\n"

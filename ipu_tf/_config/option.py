@@ -30,6 +30,8 @@ class Option(Generic[Value]):
         *,
         value_type: ValueType | None = None,
         exceptions: Sequence[tuple[Callable[[Value], bool], Treatment]] = (),
+        least: float | None = None,
+        most: float | None = None,
     ) -> None:
         """Declare an attribute.
 
@@ -40,11 +42,13 @@ class Option(Generic[Value]):
             value_type: what it accepts; by default exactly the type of `default`.
             exceptions: pairs of a test of values and the treatment of those that pass; the first match
                 counts.
+            least: the least number it may be; None for any.
+            most: the greatest.
         """
         self.__doc__ = doc
         self._default = default
         self._treatment = treatment
-        self._value_type = value_type or ValueType.of(type(default))
+        self._value_type = dataclasses.replace(value_type or ValueType.of(type(default)), least=least, most=most)
         self._exceptions = tuple(exceptions)
 
     def __set_name__(self, owner: type[ConfigBase], name: str) -> None:

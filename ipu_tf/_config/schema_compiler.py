@@ -12,7 +12,7 @@ _INPUT = no_effect("The values and the order of the input are the same however i
 
 def _waiting_bytes(what: str) -> Option[int]:
     """The size of a buffer in which communication waits to be made together."""
-    return Option(0, f"How many bytes of {what} may wait to be made together; 0 for none.", COLLECTIVES)
+    return Option(0, f"How many bytes of {what} may wait to be made together; 0 for none.", COLLECTIVES, least=0)
 
 
 class AlgebraicSimplifier(ConfigBase):
@@ -49,7 +49,7 @@ class Optimizations(ConfigBase):
     maximum_reduce_many_buffer_size = _waiting_bytes("reductions")
     maximum_all_gather_buffer_size = _waiting_bytes("all-gathers")
     minimum_remote_tensor_size = Option(
-        128, "The size in bytes from which a tensor may be kept in the host's memory.", MEMORY
+        128, "The size in bytes from which a tensor may be kept in the host's memory.", MEMORY, least=0
     )
     merge_remote_buffers = Option(
         MergeRemoteBuffersBehaviour.IF_BENEFICIAL,
@@ -58,10 +58,10 @@ class Optimizations(ConfigBase):
     )
     enable_gather_simplifier = Option(True, "Whether embedding lookups are simplified further.", COMPILER)
     triangular_solve_expander_block_size = Option(
-        0, "The block size of triangular solves: parallelism against code. 0 for Poplar's choice.", COMPILER
+        0, "The block size of triangular solves: parallelism against code. 0 for Poplar's choice.", COMPILER, least=0
     )
     cholesky_block_size = Option(
-        0, "The block size of Cholesky factorisations, likewise. 0 for Poplar's choice.", COMPILER
+        0, "The block size of Cholesky factorisations, likewise. 0 for Poplar's choice.", COMPILER, least=0
     )
     enable_fast_math = Option(False, "The former name of `optimizations.math.fast`.", COMPILER)
     enable_dynamic_slice_replacement = Option(
@@ -78,8 +78,8 @@ class Scheduling(ConfigBase):
         COMPILER,
     )
     maximum_scheduler_lookahead_depth = Option(
-        5, "How many decisions the algorithm `LOOK_AHEAD` looks ahead; time grows fast with it.", COMPILER
+        5, "How many decisions the algorithm `LOOK_AHEAD` looks ahead; time grows fast with it.", COMPILER, least=0
     )
     maximum_scheduler_search_space_size = Option(
-        64, "The most orders that the algorithm `LOOK_AHEAD` compares at a decision.", COMPILER
+        64, "The most orders that the algorithm `LOOK_AHEAD` compares at a decision.", COMPILER, least=0
     )

@@ -45,7 +45,7 @@ class IpuModel(ConfigBase):
     """The category `ipu_model`."""
 
     compile_ipu_code = Option(True, "Whether the IPU model compiles the code of the tiles.", _MODEL)
-    tiles_per_ipu = Option(0, "The number of tiles of a modelled IPU; 0 for that of `version`.", _MODEL)
+    tiles_per_ipu = Option(0, "The number of tiles of a modelled IPU; 0 for that of `version`.", _MODEL, least=0)
     version = Option(
         "ipu2",
         """The IPU architecture to model: "ipu1" or "ipu2". It must not be empty on the IPU model.""",
@@ -56,7 +56,9 @@ class IpuModel(ConfigBase):
 class IoTiles(ConfigBase):
     """The category `io_tiles`."""
 
-    num_io_tiles = Option(0, "How many tiles of each IPU are set aside to move data in and out.", CHECKED)
+    num_io_tiles = Option(
+        0, "How many tiles of each IPU are set aside to move data in and out.", CHECKED, least=0, most=1472
+    )
     place_ops_on_io_tiles = Option(
         False,
         """Whether input and output run on the tiles set aside, beside the computation. It needs some of them:
@@ -64,9 +66,7 @@ class IoTiles(ConfigBase):
         CHECKED,
     )
     available_memory_proportion = Option(
-        0.9,
-        "The part of the I/O tiles' memory, from 0 to 1, that may hold data; the rest is for code.",
-        MEMORY,
+        0.9, "The part of the I/O tiles' memory that may hold data; the rest is for code.", MEMORY, least=0, most=1
     )
 
 
@@ -80,6 +80,7 @@ class MultiReplicaDistribution(ConfigBase):
         has `process_count` times as many replicas as this process. 0 for a process on its own.""",
         warns("This process runs on its own: it has its own replicas only and reduces over no others."),
         exceptions=[(lambda value: value == 1, no_effect("One process is a process on its own."))],
+        least=0,
     )
 
 

@@ -14,11 +14,28 @@ class ValueType:
         text: the type as it is written in documentation and error messages.
         actual: the Python type, or None where several are accepted.
         accepts: tells whether a value has the type.
+        least: the least number in range; None for no range.
+        most: the greatest; None for no bound.
     """
 
     text: str
     actual: type | None
     accepts: Callable[[object], bool]
+    least: float | None = None
+    most: float | None = None
+
+    @property
+    def range(self) -> str:
+        """The range in words; empty where any value of the type will do."""
+        if self.least is None:
+            return ""
+        return f"at least {self.least}" if self.most is None else f"from {self.least} to {self.most}"
+
+    def holds(self, value: object) -> bool:
+        """Whether a value of the type is in range."""
+        if self.least is None or not isinstance(value, (int, float)):
+            return True
+        return self.least <= value and (self.most is None or value <= self.most)
 
     @staticmethod
     def of(kind: type) -> ValueType:

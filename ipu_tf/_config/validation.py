@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ipu_tf._config.base import settings_of
 from ipu_tf._config.enums import DeviceConnectionType
 from ipu_tf._config.flags import use_ipu_model
+from ipu_tf._config.library_options import warn_of_unknown
 
 if TYPE_CHECKING:
     from ipu_tf._config.schema import ConfigRoot
@@ -33,6 +34,7 @@ def _types(config: ConfigRoot) -> None:
         item.metadata.check_type(item.value)
         if item.metadata.actual_type is dict:
             _option_strings(item.metadata.name, item.value)
+            warn_of_unknown(item.metadata.name, item.value)
 
 
 def _option_strings(name: str, options: dict[object, object]) -> None:

@@ -7,6 +7,7 @@ import enum
 from typing import Any
 
 from ipu_tf._arguments.named_int_enum import NamedIntEnum
+from ipu_tf._config.library_options import warn_of_unknown
 from ipu_tf.device.schedule.pipeline_shape import ALL_DEVICES
 from ipu_tf.device.schedule.timetable import Schedule
 
@@ -55,6 +56,7 @@ class PipelineStageOptions:
             value = getattr(self, field.name)
             if not isinstance(value, (dict, type(None))):
                 raise TypeError(f"PipelineStageOptions.{field.name} must be dictionary.")
+            warn_of_unknown(f"PipelineStageOptions.{field.name}", value or {})
             object.__setattr__(self, field.name, dict(value or {}))
 
     @property

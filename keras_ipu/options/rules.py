@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ipu_tf._arguments.counts import as_integer
+from ipu_tf._arguments.known_names import check_known
+from ipu_tf._tracing.queue_arguments import checked_buffer_depth, checked_prefetch_depth
+from ipu_tf.ops.pipelining_ops import pipeline
 
 _REDUCTIONS = ("SUM", "MEAN", "RUNNING_MEAN")
 _AUTOMATIC_PIPELINING = (
@@ -18,6 +21,7 @@ _AUTOMATIC_PIPELINING = (
     "optimizer_function",
 )
 _INCOMPATIBLE_PIPELINING = ("outfeed_loss", "outfeed_mask", "batch_serialization_iterations")
+_ACCUMULATION = ("dtype", "name", "offload_weight_update_variables", "replicated_optimizer_state_sharding")
 _EXPLICIT_PIPELINING = {
     "gradient_accumulation_count": "gradient_accumulation_steps_per_replica",
     "device_mapping": "device_mapping",
@@ -70,13 +74,17 @@ def checked_device_mapping(mapping: Any) -> tuple[int, ...] | None:
     """The IPU of each pipeline stage; None stays None.
 
     Raises:
-        ValueError: unless it is a list of integers.
+        ValueError: unless it is a list of integers that are not negative.
     """
     if mapping is None:
         return None
-    if not isinstance(mapping, list) or not all(isinstance(ipu, int) for ipu in mapping):
-        raise ValueError("Expected `device_mapping` to be a list of integers.")
-    return tuple(mapping)
+    numbers = [as_integer(ipu) for ipu in mapping] if isinstance(mapping, list) else [None]
+    if None in numbers:
+        raise ValueError(f"Expected `device_mapping` to be a list of integers. Received: {mapping!r}.")
+    ipus = tuple(number for number in numbers if number is not None)
+    if any(ipu < 0 for ipu in ipus):
+        raise ValueError(f"Expected `device_mapping` to hold numbers of IPUs, from 0 on. Received: {mapping!r}.")
+    return ipus
 
 
 def checked_accumulation_kwargs(kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -84,6 +92,7 @@ def checked_accumulation_kwargs(kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
 
     Raises:
         ValueError: for arguments that are set in other ways.
+        TypeError: for arguments that the optimizer does not take.
     """
     found = "Found `{}` key in `gradient_accumulation_optimizer_kwargs`. "
     if "opt" in kwargs:
@@ -98,6 +107,7 @@ def checked_accumulation_kwargs(kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
         )
     if "experimental_normalize_gradients" in kwargs:
         raise ValueError(_NORMALIZE.format("set_gradient_accumulation_options"))
+    check_known("set_gradient_accumulation_options", kwargs, _ACCUMULATION)
     return kwargs
 
 
@@ -109,6 +119,7 @@ def checked_pipelining_kwargs(kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
 
     Raises:
         ValueError: for arguments that are set in other ways or make no sense with Keras.
+        TypeError: for arguments that `pipeline` does not take.
     """
     for explicit, argument in _EXPLICIT_PIPELINING.items():
         if explicit in kwargs:
@@ -120,6 +131,7 @@ def checked_pipelining_kwargs(kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
     _refuse(_INCOMPATIBLE, _INCOMPATIBLE_PIPELINING, "pipelining_kwargs", kwargs)
     if "experimental_normalize_gradients" in kwargs:
         raise ValueError(_NORMALIZE.format("set_pipelining_options"))
+    check_known("set_pipelining_options", kwargs, _parameters(pipeline))
     return {"gradient_accumulation_for_captured_grads": False, **kwargs}
 
 
@@ -131,12 +143,14 @@ def checked_infeed_kwargs(kwargs: Mapping[str, Any], queue: Callable[..., Any]) 
         queue: the class of the queues.
 
     Raises:
-        ValueError: for arguments that Keras sets itself.
+        ValueError: for arguments that Keras sets itself, or a depth out of range.
         TypeError: for arguments that a queue does not have.
     """
     _refuse(_AUTOMATIC, ("dataset", "infeed_spec", "element_spec"), "kwargs", kwargs)
     _refuse(_INCOMPATIBLE, ("_internal_id",), "kwargs", kwargs)
-    _known("set_infeed_queue_options", kwargs, queue)
+    check_known("set_infeed_queue_options", kwargs, _parameters(queue))
+    if kwargs.get("prefetch_depth") is not None:
+        checked_prefetch_depth(kwargs["prefetch_depth"])
     return kwargs
 
 
@@ -152,7 +166,9 @@ def checked_outfeed_kwargs(kwargs: Mapping[str, Any], queue: Callable[..., Any])
         TypeError: for arguments that a queue does not have.
     """
     _refuse(_INCOMPATIBLE, ("outfeed_mode", "device_ordinal"), "kwargs", kwargs)
-    _known("set_outfeed_queue_options", kwargs, queue)
+    check_known("set_outfeed_queue_options", kwargs, _parameters(queue))
+    if "buffer_depth" in kwargs:
+        checked_buffer_depth(kwargs["buffer_depth"])
     return kwargs
 
 
@@ -162,9 +178,7 @@ def _refuse(text: str, names: Iterable[str], where: str, kwargs: Mapping[str, An
             raise ValueError(text.format(name, where))
 
 
-def _known(method: str, kwargs: Mapping[str, Any], queue: Callable[..., Any]) -> None:
+def _parameters(function: Callable[..., Any]) -> list[str]:
+    """The names of the parameters of a function or class that can be given by name."""
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    known = [name for name, each in inspect.signature(queue).parameters.items() if each.kind in named]
-    for name in kwargs:
-        if name not in known:
-            raise TypeError(f"{method}() got an unexpected keyword argument {name!r}: the queue takes {known}.")
+    return [name for name, each in inspect.signature(function).parameters.items() if each.kind in named]

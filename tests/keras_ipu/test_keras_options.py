@@ -438,3 +438,48 @@ def _run(model: keras.Model, doing: str) -> None:
         model.predict(x, batch_size=1, verbose=0)
     else:
         getattr(model, doing)(x, y, batch_size=1, verbose=0)
+
+
+MISSPELT = [
+    ("set_pipelining_options", "offload_activation", "offload_activations"),
+    ("set_pipelining_options", "pipeline_shedule", "pipeline_schedule"),
+    ("set_gradient_accumulation_options", "dtyp", "dtype"),
+    ("set_infeed_queue_options", "prefetch_dept", "prefetch_depth"),
+    ("set_outfeed_queue_options", "bufer_depth", "buffer_depth"),
+]
+
+
+@pytest.mark.parametrize(("method", "given", "meant"), MISSPELT)
+def test_a_misspelt_argument_is_refused_with_what_was_meant(
+    strategy: IPUStrategyV1, method: str, given: str, meant: str
+) -> None:
+    with strategy.scope():
+        model = keras.Sequential([keras.layers.Dense(1)])
+    before = options_of(model)
+    with pytest.raises(TypeError, match=rf"{method}\(\) .* '{given}'. Did you mean '{meant}'\? It takes: .*{meant}"):
+        getattr(model, method)(**{given: 1})
+    assert options_of(model) == before
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "error", "text"),
+    [
+        ("set_pipelining_options", {"device_mapping": [0, -1]}, ValueError, r"from 0 on. Received: \[0, -1\]"),
+        ("set_pipelining_options", {"device_mapping": [0, 1.0]}, ValueError, r"list of integers. Received: \[0, 1.0\]"),
+        ("set_pipelining_options", {"device_mapping": [0, True]}, ValueError, "list of integers. Received"),
+        ("set_infeed_queue_options", {"prefetch_depth": 0}, ValueError, "must be greater than zero, but it is 0"),
+        ("set_infeed_queue_options", {"prefetch_depth": 256}, ValueError, "must be less than 256, but it is 256"),
+        ("set_infeed_queue_options", {"prefetch_depth": 2.5}, TypeError, "`prefetch_depth` must be an integer"),
+        ("set_outfeed_queue_options", {"buffer_depth": -1}, ValueError, "cannot be less than 1. Received: -1"),
+        ("set_outfeed_queue_options", {"buffer_depth": None}, TypeError, "`buffer_depth` must be an integer"),
+    ],
+)
+def test_an_option_out_of_range_is_refused_when_it_is_set(
+    strategy: IPUStrategyV1, method: str, options: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    with strategy.scope():
+        model = keras.Sequential([keras.layers.Dense(1)])
+    before = options_of(model)
+    with pytest.raises(error, match=text):
+        getattr(model, method)(**options)
+    assert options_of(model) == before

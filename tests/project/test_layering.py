@@ -33,6 +33,7 @@ PRIVATE_ENTRY_POINTS = frozenset(
         "ipu_tf._config.state",
         "ipu_tf._config.synthetic_data",
         "ipu_tf._arguments.counts",
+        "ipu_tf._arguments.known_names",
         "ipu_tf._loops.feature_names",
         "ipu_tf._loops.jax_feed",
         "ipu_tf._loops.jax_step_loop",
@@ -45,6 +46,7 @@ PRIVATE_ENTRY_POINTS = frozenset(
         "ipu_tf._serving.jax_serving",
         "ipu_tf._serving.rules",
         "ipu_tf._strategy.hooks",
+        "ipu_tf._tracing.queue_arguments",
         "ipu_tf._training.replication",
         "ipu_tf._training.weight_update",
     }

@@ -277,3 +277,19 @@ def test_a_program_that_configures_nothing_has_one_ipu_under_the_launcher(tmp_pa
     alone = python(str(script), cwd=tmp_path)
     assert alone.returncode != 0
     assert "No device target has been configured" in alone.stderr
+
+
+def test_null_bytes_are_a_syntax_error(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_bytes(b"x = 1\ny = '\0'\n")
+    done = launch("--stats", program, cwd=tmp_path)
+    assert done.returncode == 1
+    assert f'File "{program}", line 2' in done.stderr
+    assert "SyntaxError: source code cannot contain null bytes" in done.stderr
+
+
+def test_stats_reach_the_user_when_nobody_reads_the_output(tmp_path: Path) -> None:
+    program = write(tmp_path, "import os\nos.close(1)\nos.dup2(os.open(os.devnull, os.O_RDONLY), 1)")
+    done = launch("--stats", program, cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stderr.splitlines()[-1] == NOTHING_RAN

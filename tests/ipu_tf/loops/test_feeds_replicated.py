@@ -179,7 +179,7 @@ def test_a_line_delays(strategy: Strategy, depth: int, count: int) -> None:  # n
 
 
 def test_a_line_without_depth() -> None:
-    with tf.Graph().as_default(), pytest.raises(ValueError, match="`depth` must be at least 1. Received: 0."):
+    with tf.Graph().as_default(), pytest.raises(ValueError, match="`depth` must be a positive integer. Received: 0."):
         fifo(1.0, 0)
 
 
