@@ -49,6 +49,11 @@ TENSORFLOW = (
         When.SCOPE,
         "`iter(dataset)` within the scope makes an iterator that feeds the device",
     ),
+    Patch(
+        "tensorflow.python.data.ops.iterator_ops:OwnedIterator._next_internal",
+        When.USE,
+        "programs take elements of iterators made outside of the scope",
+    ),
     Patch("tensorflow.python.framework.test_util:TensorFlowTestCase.*", When.TESTING, "Graphcore's assertions"),
     Patch("tensorflow.python.platform.test:TestCase.*", When.TESTING, "Graphcore's assertions"),
 )
@@ -57,6 +62,11 @@ TENSORFLOW = (
 KERAS = (
     Patch(f"{_TRAINER}.*.trainer:*Trainer.*", When.SCOPE, "fit, evaluate and predict run on the device"),
     Patch(f"{_TRAINER}.*.trainer:*EpochIterator", When.SCOPE, "batches of several steps go into one execution"),
+    Patch(
+        "keras.src.optimizers.optimizer:Optimizer.apply",
+        When.SCOPE,
+        "rows of embeddings that a batch names several times are added up before the update",
+    ),
     Patch("keras.src.trainers.trainer:Trainer.*", When.SCOPE, "fit, evaluate and predict run on the device"),
     Patch("keras.src.models.model:Model.*", When.SCOPE, "options and pipeline stages of IPU models, and their saving"),
     Patch("keras.src.models.functional:Functional.*", When.SCOPE, "pipeline stages and saving of IPU models"),

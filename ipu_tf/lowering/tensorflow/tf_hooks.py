@@ -59,16 +59,7 @@ def dataset_iterators(make: Callable[[tf.data.Dataset], Any] | None) -> Iterator
 @contextlib.contextmanager
 def elements_in_programs(take: Callable[[Any], Any]) -> Iterator[None]:
     """Within it, in this thread, the next element of TensorFlow's own iterator is, in a graph, what `take` gives."""
-    cls = _iterator_ops.OwnedIterator
-    stock = cls._next_internal
-    if not getattr(stock, "_ipu_tf_hook", False):
-
-        def hooked(self: Any) -> Any:
-            taken = None if _context.executing_eagerly() else getattr(_local, "take_element", None)
-            return stock(self) if taken is None else taken(self)
-
-        hooked._ipu_tf_hook = True  # type: ignore[attr-defined]
-        cls._next_internal = hooked
+    _install_element_hook()
     outer = getattr(_local, "take_element", None)
     _local.take_element = take
     try:
@@ -80,6 +71,18 @@ def elements_in_programs(take: Callable[[Any], Any]) -> Iterator[None]:
 def is_stock_iterator(thing: Any) -> bool:
     """Whether something is TensorFlow's own iterator over a dataset, made eagerly."""
     return type(thing) is _iterator_ops.OwnedIterator and isinstance(thing._iterator_resource, _ops.EagerTensor)
+
+
+def _install_element_hook() -> None:
+    def hooked(stock: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(stock)
+        def element(self: Any) -> Any:
+            take = None if _context.executing_eagerly() else getattr(_local, "take_element", None)
+            return stock(self) if take is None else take(self)
+
+        return element
+
+    replace_in(_iterator_ops.OwnedIterator, "_next_internal", hooked)
 
 
 def _install_iterator_hook() -> None:
