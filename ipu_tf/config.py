@@ -17,7 +17,7 @@ from ipu_tf._config.enums import (
     StochasticRoundingBehaviour,
 )
 from ipu_tf._config.flags import use_ipu_model
-from ipu_tf._config.ignored import EmulationWarning, IgnoredOption, ignored_in
+from ipu_tf._config.ignored_options import EmulationWarning, IgnoredOption, ignored_in
 from ipu_tf._config.ipu_options import IpuOptions
 from ipu_tf._config.metadata import AttributeMetadata
 from ipu_tf._config.schema import ConfigRoot

@@ -7,12 +7,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf._tracing.deferred_errors import deferring, raise_first
+from ipu_tf._tracing.deferred_errors import deferring, raise_first_error
 from ipu_tf._training.replication import target, target_of
 from ipu_tf.ipu_strategy import device_ordinal
 from ipu_tf.lowering.programs.device_function import DeviceFunction
-from ipu_tf.lowering.programs.embed import embed
-from ipu_tf.lowering.programs.target import Target
+from ipu_tf.lowering.programs.graph_op import embed
+from ipu_tf.lowering.programs.program_target import Target
 from ipu_tf.lowering.tensorflow import tf_private, tf_values
 
 _NOT_ON_IPU = """  A computation has been compiled, however it was not placed on an IPU device. This computation \
@@ -71,7 +71,7 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
     with _resource_variables(), tf.compat.v1.get_default_graph().as_default(), deferring() as errors:
 
         def before(shards: int) -> Target:
-            raise_first(errors)
+            raise_first_error(errors)
             return target(_checked_ordinal(parts.device_within(device)), shards)
 
         embedded = embed(parts, tensors, name, before)

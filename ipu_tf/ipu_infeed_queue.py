@@ -24,7 +24,7 @@ from ipu_tf.device.feeds import queues
 from ipu_tf.device.feeds.infeed import Infeed
 from ipu_tf.device.feeds.synthetic import infeed_elements
 from ipu_tf.device.feeds.timeout import watched
-from ipu_tf.lowering.programs.host_errors import as_promised
+from ipu_tf.lowering.programs.host_errors import to_tensorflow_error
 from ipu_tf.lowering.tensorflow import tf_hooks, tf_values
 from ipu_tf.lowering.tensorflow.dataset_source import GraphDataset, eager_elements, flat_specs
 from ipu_tf.lowering.tensorflow.host_op import host_op
@@ -182,7 +182,7 @@ class IPUInfeedQueue:
         try:
             known = queues.remove(self._id)
         except DeviceError as error:
-            raise as_promised(error) from None
+            raise to_tensorflow_error(error) from None
         if not known:
             raise tf.errors.NotFoundError(
                 None,

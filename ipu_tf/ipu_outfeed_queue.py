@@ -119,13 +119,13 @@ class IPUOutfeedQueue:
                 "An outfeed is enqueued by a program on the device. Call `enqueue` inside a function given to "
                 "`strategy.run` or `ipu_compiler.compile`. Received: a call in eager mode."
             )
-        self._check_first()
+        self._check_first_enqueue()
         flat = [tf.convert_to_tensor(tensor) for tensor in tf.nest.flatten(tensors)]
         specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in flat]
         self._check_row(specs)
         self._specs = specs
         self._structure = tf.nest.map_structure(lambda _: None, tensors)
-        self._note_graphs()
+        self._record_graphs()
         return enqueue_marker(self._id, flat)
 
     def dequeue(self, wait_for_completion: bool = False) -> Any:
@@ -183,7 +183,7 @@ class IPUOutfeedQueue:
         return IPUOutfeedQueueIterator(self)
 
     def _pop(self) -> Any:
-        row = None if self._transfers_nothing() else queues.outfeed(self._id).pop()
+        row = None if self._has_no_transfer() else queues.outfeed(self._id).pop()
         return None if row is None else self._pack([tf.convert_to_tensor(array) for array in row])
 
     def _rows(self, wait: bool) -> Sequence[np.ndarray]:
@@ -191,7 +191,7 @@ class IPUOutfeedQueue:
         if wait:
             queues.wait_for_programs()
         assert self._specs is not None
-        if self._transfers_nothing():
+        if self._has_no_transfer():
             outfeed.drain()
         if self._mode is IPUOutfeedMode.ALL:
             rows = outfeed.drain()
@@ -206,7 +206,7 @@ class IPUOutfeedQueue:
             )
         return newest
 
-    def _transfers_nothing(self) -> bool:
+    def _has_no_transfer(self) -> bool:
         """Whether TF_POPLAR_FLAGS keeps rows from the host; an error in mode `LAST`, which has no row to give then."""
         nothing = flags().synthetic_data.uses(Category.OUTFEED)
         if nothing and self._mode is IPUOutfeedMode.LAST:
@@ -236,14 +236,14 @@ class IPUOutfeedQueue:
                 f"Consider changing the `feed_name` in IPUOutfeedQueue. It has {self._specs}. Received: {specs}.",
             )
 
-    def _check_first(self) -> None:
+    def _check_first_enqueue(self) -> None:
         around = _graphs_around()
         # In TF2 all functions are in one outermost graph, and each may enqueue.
         programs = around[:1] if tf.compat.v1.executing_eagerly_outside_functions() else [around[0], around[-1]]
         if any(graph in self._graphs for graph in programs):
             raise ValueError("An outfeed can only be enqueued once.")
 
-    def _note_graphs(self) -> None:
+    def _record_graphs(self) -> None:
         self._thread = threading.get_ident()
         for graph in _graphs_around():
             self._graphs.add(graph)
@@ -296,4 +296,4 @@ class IPUOutfeedQueueIterator:
 
 
 # Devices that are configured anew may have another number of replicas.
-on_reset(queues.forget_replicas)
+on_reset(queues.reset_replica_counts)

@@ -17,9 +17,9 @@ import tensorflow as tf
 
 from ipu_tf._config.state import require_device
 from ipu_tf._strategy import host_functions
-from ipu_tf._strategy.hooks import entered_scope
+from ipu_tf._strategy.hooks import enter_scope_hooks
 from ipu_tf._strategy.run import run_on_device
-from ipu_tf._training.weight_update import summed_already
+from ipu_tf._training.weight_update import gradients_are_reduced
 from ipu_tf.ipu_iterator import ipu_iterators
 from ipu_tf.keras_extensions import KerasExtensions
 from ipu_tf.lowering.tensorflow import tf_private
@@ -66,7 +66,7 @@ class IPUStrategyV1(KerasExtensions, tf.distribute.Strategy):
                 stack.enter_context(ipu_iterators(self._device_ordinal))
             if self.keras_extensions_enabled:
                 host_functions.install()
-            stack.enter_context(entered_scope(self))
+            stack.enter_context(enter_scope_hooks(self))
             yield self
 
     @tf.autograph.experimental.do_not_convert
@@ -186,7 +186,7 @@ class _IPUExtended(tf.compat.v1.distribute.StrategyExtended):
     def _reduce_to(self, reduce_op: Any, value: Any, destinations: Any, options: Any) -> Any:
         if reduce_op not in (tf.distribute.ReduceOp.SUM, tf.distribute.ReduceOp.MEAN):
             raise ValueError(f"Unsupported reduce op: {reduce_op}")
-        if not self._replicated() or summed_already():
+        if not self._replicated() or gradients_are_reduced():
             return value
         combine = cross_replica_sum if reduce_op is tf.distribute.ReduceOp.SUM else cross_replica_mean
         return tf.nest.map_structure(combine, value)

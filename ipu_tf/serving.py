@@ -13,8 +13,8 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_tf import loops
+from ipu_tf._serving.checks import Specs, Step, check_signatures, checked_directory, input_signature
 from ipu_tf._serving.export import Served, export
-from ipu_tf._serving.rules import Specs, Step, check_signatures, checked_directory, input_signature
 from ipu_tf.ops.pipelining_ops import PipelineSchedule, PipelineStageOptions, pipeline
 
 

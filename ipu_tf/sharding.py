@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_tf.lowering.tensorflow import tf_hooks, tf_private
-from ipu_tf.lowering.tensorflow.shards import SHARD_ATTRIBUTE, put_on_shards, shard_value, shards_in, shards_of
+from ipu_tf.lowering.tensorflow.shards import SHARD_ATTRIBUTE, parse_shards, set_shard_attribute, shard_value, shards_of
 
 __all__ = [
     "dependencies",
@@ -90,7 +90,7 @@ def propagate_sharding(g: tf.Graph) -> None:
         placed = any(shards is not None for _, shards in found)
         for op, shards in found:
             if shards is not None:
-                put_on_shards(op, shards)
+                set_shard_attribute(op, shards)
         waiting = [op for op, shards in found if shards is None]
 
 
@@ -99,7 +99,7 @@ def enable_sharded_gradient_tape() -> None:
 
     `scopes.ipu_shard` does this by itself.
     """
-    tf_hooks.hook_gradient_tapes(SHARD_ATTRIBUTE, lambda value: shard_scope(shards_in(value)))
+    tf_hooks.hook_gradient_tapes(SHARD_ATTRIBUTE, lambda value: shard_scope(parse_shards(value)))
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf._compat.former_config import former_function
+from ipu_tf._compat.legacy_config import former_function
 from ipu_tf._config.state import configured_devices, require_device
 from ipu_tf._config.synthetic_data import SyntheticDataCategory, use_synthetic_data_for
 from ipu_tf._sessions.live_variables import (

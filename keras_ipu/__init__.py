@@ -17,7 +17,7 @@ from keras_ipu.pipeline.stage_assignment import (
     SequentialNestedModelPipelineStageAssignment,
 )
 from keras_ipu.scope.scope import keras_scope
-from keras_ipu.stock.models import fresh_names
+from keras_ipu.stock.models import reset_layer_names
 
 __ipu__built__ = "1"
 
@@ -62,4 +62,4 @@ def __getattr__(name: str) -> Any:
 
 
 add_scope_hook(keras_scope)
-add_graph_hook(fresh_names)
+add_graph_hook(reset_layer_names)

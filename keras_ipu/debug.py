@@ -13,9 +13,9 @@ import tensorflow as tf
 from ipu_tf.ipu_iterator import stock_iterators
 from keras_ipu.parity.report import Difference, ParityReport, difference, differences
 from keras_ipu.parity.runs import Run, Task, plain_run, split_run
-from keras_ipu.pipeline.run_rules import accumulation_steps
+from keras_ipu.pipeline.run_checks import accumulation_steps
 from keras_ipu.stock.ownership import is_ipu_model
-from keras_ipu.training.common.update_split import Split, split_of
+from keras_ipu.training.common.step_split import Split, step_split
 
 __all__ = ["Difference", "ParityReport", "check_parity"]
 
@@ -63,7 +63,7 @@ def check_parity(
     """
     _check_model(model)
     micro_batches = accumulation_steps(model, 0)  # no number of steps is given, so it divides them
-    split = split_of(model, micro_batches)
+    split = step_split(model, micro_batches)
     batches = _batches(data, batch_size, updates * micro_batches * split.replicas)
     task = Task(model, make, split, updates, batches)
     found = split_run(task)

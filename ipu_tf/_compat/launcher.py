@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ipu_tf._compat.launcher_module import ModuleMissing, ModuleProgram
-from ipu_tf._compat.launcher_script import Script, ScriptMissing, shorten_tracebacks
 from ipu_tf._compat.launcher_stats import StatsReport
 from ipu_tf._compat.program_names import prepare, provide_names
+from ipu_tf._compat.run_script import Script, ScriptMissing, shorten_tracebacks
 from ipu_tf.device import environment
 
 DESCRIPTION = """\

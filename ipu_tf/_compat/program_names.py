@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 from ipu_tf._compat.aliases import install_aliases, provide_checkout
-from ipu_tf._compat.former_names import bridge_former_names
+from ipu_tf._compat.detect_tf1 import V1_MODULES, program_style
 from ipu_tf._compat.keras_in_graphs import bridge_keras
-from ipu_tf._compat.launcher_detect import V1_MODULES, program_style
+from ipu_tf._compat.removed_names import bridge_former_names
 from ipu_tf._compat.tf1_names import (
     bridge_dimensions,
     bridge_functional_ops,
@@ -32,7 +32,7 @@ def provide_names() -> None:
     after_import("tensorflow.python.ops.resource_variable_ops", bridge_variables)
     for v1 in sorted(V1_MODULES):
         after_import(v1, bridge_layers)
-    after_import("ipu_tf._config.state", lambda module: module.have_one_ipu_by_default())
+    after_import("ipu_tf._config.state", lambda module: module.use_one_ipu_by_default())
 
 
 def prepare(script: Path, root: Path | None = None) -> None:

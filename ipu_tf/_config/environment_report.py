@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ipu_tf._config.flag_table import usage
 from ipu_tf._config.flags import Flags, ignored
-from ipu_tf._config.ignored import EmulationWarning
 from ipu_tf._config.ignored_arguments import record_ignored
+from ipu_tf._config.ignored_options import EmulationWarning
 from ipu_tf._config.messages import warn_user
 from ipu_tf._config.treatment import Effect
 from ipu_tf.device.environment import other_options
@@ -35,7 +35,7 @@ class _Said:
 _SAID = _Said()
 
 
-def announce_environment(flags: Flags) -> None:
+def warn_about_environment(flags: Flags) -> None:
     """Prints what `--help` asks for, warns of variables that would change what an IPU does, and records the others.
 
     `ipu_tf.emulation.ignored_arguments()` lists what is recorded.
@@ -49,10 +49,10 @@ def announce_environment(flags: Flags) -> None:
         else:
             record_ignored(name, value, flag.treatment.reason.rstrip(".").lower())
     for name, text in other_options().items():
-        _announce_other(name, text)
+        _warn_about_variable(name, text)
 
 
-def _announce_other(name: str, text: str) -> None:
+def _warn_about_variable(name: str, text: str) -> None:
     if name == "GCDA_OPTIONS":
         _warn(name, text, _FAULTS)
     elif name == "POPLAR_ENGINE_OPTIONS" and "autoReport" in text:

@@ -13,17 +13,17 @@ import jax
 
 from ipu_tf._config.devices import IPUDevice, auto_selected_devices, selected_devices
 from ipu_tf._config.enums import DeviceConnectionType
-from ipu_tf._config.environment_report import announce_environment
+from ipu_tf._config.environment_report import warn_about_environment
 from ipu_tf._config.errors import failed_precondition, invalid_argument
 from ipu_tf._config.flags import flags, use_ipu_model
-from ipu_tf._config.ignored import WARNED
+from ipu_tf._config.ignored_options import WARNED
 from ipu_tf._config.ipu_options import IpuOptions
 from ipu_tf._config.messages import LOGGER
 from ipu_tf._config.schema import ConfigRoot
 from ipu_tf._config.validation import as_numbers, validate
-from ipu_tf.device.feeds import connection
-from ipu_tf.device.feeds.connection import Connection
-from ipu_tf.device.files import artifacts
+from ipu_tf.device.feeds import connection_type as connection
+from ipu_tf.device.feeds.connection_type import Connection
+from ipu_tf.device.files import saved_programs as artifacts
 from ipu_tf.device.memory.residency import RESIDENCY
 from ipu_tf.device.run.forks import check_not_forked
 
@@ -95,7 +95,7 @@ class _SystemState:
                 return
             if existing is not None and not reset_configuration:
                 raise failed_precondition(_ALREADY_CONFIGURED)
-            announce_environment(flags())
+            warn_about_environment(flags())
             WARNED.warn(wanted.config)
             note = f"configured {', '.join(map(str, wanted.devices))} (jax {jax.__version__} on {_backend()})"
             self.reset()
@@ -208,13 +208,13 @@ def require_device(ordinal: int) -> IPUDevice:
     if not devices:
         raise failed_precondition(_NOT_CONFIGURED)
     if configured_system() is None:
-        _tell_default()
+        _log_default()
     if not 0 <= ordinal < len(devices):
         raise invalid_argument(_no_such_device(ordinal, devices))
     return devices[ordinal]
 
 
-def have_one_ipu_by_default() -> None:
+def use_one_ipu_by_default() -> None:
     """From now on a process that configures nothing has `/device:IPU:0` with one IPU.
 
     The launcher asks for this: programs that configure nothing were written for Graphcore's IPU model, which does so.
@@ -223,7 +223,7 @@ def have_one_ipu_by_default() -> None:
 
 
 @functools.cache
-def _tell_default() -> None:
+def _log_default() -> None:
     LOGGER.info("ipu_tf: nothing is configured: /device:IPU:0 has 1 emulated IPU, as on Graphcore's IPU model.")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_tf._estimators.batch_sizes import BATCH_SIZE, local_batch_size
-from ipu_tf._estimators.device_setup import configure
+from ipu_tf._estimators.configure_device import configure
 from ipu_tf._estimators.feeds import FeedsHook, free
 from ipu_tf._estimators.hooks import StepHook
 from ipu_tf._estimators.model import Loop, Model

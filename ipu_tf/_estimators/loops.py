@@ -74,7 +74,7 @@ class EvaluationLoop(Loop):
     def program(self) -> Any:
         """The mean loss."""
         # A model may build its training step in every mode: here it must not run.
-        with tf_private.only_what_is_used():
+        with tf_private.prune_unused():
             total = loops.repeat(self.model.run.iterations_per_loop, self._step, [_NO_LOSS], self.infeed)
         return mean_over_loop(self.model, total)
 
@@ -122,7 +122,7 @@ class PredictionLoop(Loop):
     def program(self) -> Any:
         """The operation that predicts."""
         self.outfeed = _outfeed(self, IPUOutfeedMode.ALL)
-        with tf_private.only_what_is_used():
+        with tf_private.prune_unused():
             return loops.repeat(self.model.run.iterations_per_loop, self._step, infeed_queue=self.infeed)
 
     def _step(self, *args: Any, **named: Any) -> Any:

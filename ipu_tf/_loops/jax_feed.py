@@ -7,11 +7,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from ipu_tf._loops.loop_feed import Arrays, LoopFeed
+from ipu_tf._loops.batch_feed import Arrays, BatchFeed
 from ipu_tf.device.program.program import Types
 
 
-class JaxFeed(LoopFeed):
+class JaxFeed(BatchFeed):
     """Elements for JAX step loops: trees of arrays. Its `spec` is a tree of `jax.ShapeDtypeStruct`s."""
 
     def _spec_of(self, element: Any) -> Any:

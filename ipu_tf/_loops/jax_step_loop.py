@@ -18,10 +18,11 @@ import jax
 import numpy as np
 
 from ipu_tf._loops.jax_feed import JaxFeed
-from ipu_tf._loops.loop_rows import LoopRows
+from ipu_tf._loops.step_outputs import StepOutputs
 from ipu_tf._training.replication import check_target, target
 from ipu_tf.device.errors import InfeedExhausted
-from ipu_tf.device.feeds import connection, queues
+from ipu_tf.device.feeds import connection_type as connection
+from ipu_tf.device.feeds import queues
 from ipu_tf.device.feeds.outfeed import Outfeed
 from ipu_tf.device.program.program import bytes_of
 from ipu_tf.device.run.executable import Executable, Outcome
@@ -30,17 +31,17 @@ from ipu_tf.emulation import EmulationError
 from ipu_tf.lowering.importer.numerics import Numerics, Rounding
 from ipu_tf.lowering.jax.jax_lines import refusals_at_lines
 from ipu_tf.lowering.jax.jax_step import Step, TracedStep, traced_step
-from ipu_tf.lowering.jax.jax_updates import UpdateRule, Updates
-from ipu_tf.lowering.programs.host_errors import as_promised
+from ipu_tf.lowering.jax.jax_updates import AccumulationSettings, Updates
+from ipu_tf.lowering.programs.host_errors import to_tensorflow_error
 
-__all__ = ["JaxRan", "JaxStepLoop", "UpdateRule", "Updates", "refusals_at_lines"]
+__all__ = ["JaxStepLoopResult", "JaxStepLoop", "AccumulationSettings", "Updates", "refusals_at_lines"]
 
 _numbers = itertools.count()
 _HALF = np.dtype(np.float16)
 
 
 @dataclasses.dataclass(frozen=True)
-class JaxRan:
+class JaxStepLoopResult:
     """What a run gave.
 
     Attributes:
@@ -89,7 +90,7 @@ class JaxStepLoop:
         carried: Any,
         constants: Any,
         element: Any,
-        rule: UpdateRule = UpdateRule(),  # noqa: B008
+        rule: AccumulationSettings = AccumulationSettings(),  # noqa: B008
         ordinal: int = 0,
         all_rows: bool = False,
         shards: int = 1,
@@ -110,7 +111,7 @@ class JaxStepLoop:
         self.row_bytes = bytes_of(self._traced.rows)
         _check_numerics(self._target.numerics, self._traced)
         self._executable = Executable(self._traced.program, ordinal)
-        self._rows = LoopRows(self._outfeed, self._traced.rows, self._executable.replicas, all_rows)
+        self._rows = StepOutputs(self._outfeed, self._traced.rows, self._executable.replicas, all_rows)
 
     def run(
         self,
@@ -119,7 +120,7 @@ class JaxStepLoop:
         elements: JaxFeed,
         steps: int,
         watch: Callable[[Any], None] | None = None,
-    ) -> JaxRan:
+    ) -> JaxStepLoopResult:
         """Runs up to `steps` steps.
 
         Args:
@@ -143,14 +144,14 @@ class JaxStepLoop:
             try:
                 interrupts.check()
             except KeyboardInterrupt as asked:
-                return _ended_by(ran, asked)
+                return _with_error(ran, asked)
         return ran
 
     def _run_watched(
         self, carried: Any, constants: Any, elements: JaxFeed, steps: int, watch: Callable[[Any], None]
-    ) -> JaxRan:
+    ) -> JaxStepLoopResult:
         assert self._stepwise, "Rows of a loop that is not stepwise come in chunks."
-        ran: JaxRan | None = None
+        ran: JaxStepLoopResult | None = None
         try:
             with self._rows.watched(elements, lambda row: watch(self._packed(row))) as ended:
                 ran = self._run(carried, constants, elements, steps)
@@ -158,38 +159,38 @@ class JaxStepLoop:
         except BaseException as error:
             if ran is None:
                 raise
-            return _ended_by(ran, error)
+            return _with_error(ran, error)
         return ran
 
     def _packed(self, arrays: Sequence[Any]) -> Any:
         return jax.tree.unflatten(self._traced.row_tree, arrays)
 
-    def _run(self, carried: Any, constants: Any, elements: JaxFeed, steps: int) -> JaxRan:
+    def _run(self, carried: Any, constants: Any, elements: JaxFeed, steps: int) -> JaxStepLoopResult:
         check_target(self._target, self._shards)
         self._rows.forget()
-        queues.add_infeed(elements.infeed_as(self._infeed))
+        queues.add_infeed(elements.as_infeed(self._infeed))
         queues.add_outfeed(self._outfeed)
         try:
             leaves = [*jax.tree.leaves(carried), *jax.tree.leaves(constants)]
             outcome = self._executable.run([np.int32(steps), *leaves])
         except BaseException as error:
-            raise as_promised(error) from error.__cause__
+            raise to_tensorflow_error(error) from error.__cause__
         finally:
             queues.remove(self._infeed)
             queues.remove(self._outfeed.name)
         return self._ran(outcome, elements, steps)
 
-    def _ran(self, outcome: Outcome, elements: JaxFeed, steps: int) -> JaxRan:
+    def _ran(self, outcome: Outcome, elements: JaxFeed, steps: int) -> JaxStepLoopResult:
         replicas = self._executable.replicas.count
-        ran = outcome.steps if connection.attached() else elements.taken_steps(steps, replicas)
+        ran = outcome.steps if connection.attached() else elements.skip_elements(steps, replicas)
         error = outcome.error
-        promised = None if error is None or isinstance(error, InfeedExhausted) else as_promised(error)
+        promised = None if error is None or isinstance(error, InfeedExhausted) else to_tensorflow_error(error)
         rows = self._rows.of_run(ran)
         packed = None if rows is None else self._packed(rows)
-        return JaxRan(ran, jax.tree.unflatten(self._state_tree, outcome.results), packed, promised)
+        return JaxStepLoopResult(ran, jax.tree.unflatten(self._state_tree, outcome.results), packed, promised)
 
 
-def _ended_by(ran: JaxRan, error: BaseException) -> JaxRan:
+def _with_error(ran: JaxStepLoopResult, error: BaseException) -> JaxStepLoopResult:
     """What ran, ended by an error; by the first one, if one had ended it already."""
     return ran if ran.error is not None else dataclasses.replace(ran, error=error)
 

@@ -14,18 +14,19 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ipu_tf._loops.loop_rows import LoopRows
+from ipu_tf._loops.step_outputs import StepOutputs
 from ipu_tf._loops.tensor_feed import Feed
 from ipu_tf._training.replication import check_target, target
 from ipu_tf.device.errors import InfeedExhausted
-from ipu_tf.device.feeds import connection, queues
+from ipu_tf.device.feeds import connection_type as connection
+from ipu_tf.device.feeds import queues
 from ipu_tf.device.feeds.outfeed import Outfeed
 from ipu_tf.device.memory.residency import RESIDENCY
 from ipu_tf.device.program.program import bytes_of
 from ipu_tf.device.run.executable import Executable
 from ipu_tf.device.run.interrupts import Interrupts
 from ipu_tf.lowering.programs.captures import Captures
-from ipu_tf.lowering.programs.host_errors import as_promised
+from ipu_tf.lowering.programs.host_errors import to_tensorflow_error
 from ipu_tf.lowering.programs.step_program import step_program
 from ipu_tf.lowering.tensorflow import tf_private, tf_values
 from ipu_tf.lowering.tensorflow.trace import lower
@@ -108,7 +109,7 @@ class StepLoop:
         self.calls_host = program.uses_callbacks
         types = self._lowered.module.results[: self._lowered.outputs]
         self.row_bytes = bytes_of(types)
-        self._rows = LoopRows(self._outfeed, types, self._executable.replicas, all_rows)
+        self._rows = StepOutputs(self._outfeed, types, self._executable.replicas, all_rows)
         self._captures = Captures(self._lowered)
 
     def run(self, elements: Feed, steps: int, watch: Callable[[Any], None] | None = None) -> Ran:
@@ -157,21 +158,21 @@ class StepLoop:
         """Runs steps: how many, and the arrays of their rows."""
         check_target(self._target, self._shards)
         self._rows.forget()
-        queues.add_infeed(elements.infeed_as(self._infeed))
+        queues.add_infeed(elements.as_infeed(self._infeed))
         queues.add_outfeed(self._outfeed)
         try:
             captured = self._captures.acquire(self._executable.replicas, self._executable.homes())
             outcome = self._executable.run([np.int32(steps), *captured])
         except BaseException as error:
             self._captures.recover()
-            raise as_promised(error) from error.__cause__
+            raise to_tensorflow_error(error) from error.__cause__
         finally:
             queues.remove(self._infeed)
             queues.remove(self._outfeed.name)
         self._captures.commit(dict(zip(self._lowered.module.aliases, outcome.results, strict=True)))
         if outcome.error is not None and not isinstance(outcome.error, InfeedExhausted):
-            raise as_promised(outcome.error)
-        ran = outcome.steps if connection.attached() else elements.taken_steps(steps, self.replicas)
+            raise to_tensorflow_error(outcome.error)
+        ran = outcome.steps if connection.attached() else elements.skip_elements(steps, self.replicas)
         return ran, self._rows.of_run(ran)
 
     def _packed(self, arrays: Sequence[np.ndarray]) -> Any:

@@ -9,19 +9,19 @@ import jax
 import numpy as np
 import tensorflow as tf
 
-from ipu_tf._loops.loop_feed import Arrays, LoopFeed
+from ipu_tf._loops.batch_feed import Arrays, BatchFeed
 from ipu_tf.device.program.program import Types
 from ipu_tf.lowering.tensorflow import tf_values
 
 
-class Feed(LoopFeed):
+class Feed(BatchFeed):
     """Elements for step loops: structures of tensors or arrays. Its `spec` is one of `tf.TensorSpec`s and `None`s."""
 
     def __init__(
         self, iterator: Iterator[Any], on_cast: Callable[[str, str], None] = lambda was, becomes: None
     ) -> None:
         super().__init__(iterator, on_cast)
-        tf_values.end_elsewhere(iterator)
+        tf_values.destroy_iterator_in_background(iterator)
 
     def _spec_of(self, element: Any) -> Any:
         return tf.nest.map_structure(self._leaf_spec, _without_optionals(element))

@@ -18,7 +18,7 @@ import tensorflow as tf
 from ipu_tf._config.ignored_arguments import record_ignored
 from ipu_tf.device.errors import DeviceError
 from ipu_tf.device.memory import host_tables
-from ipu_tf.lowering.programs.host_errors import as_promised
+from ipu_tf.lowering.programs.host_errors import to_tensorflow_error
 from ipu_tf.lowering.tensorflow import tf_values
 from ipu_tf.lowering.tensorflow.host_calls import lookup_marker, update_marker
 from ipu_tf.lowering.tensorflow.host_op import host_op
@@ -189,9 +189,9 @@ class HostEmbedding:
 
             return self._rows(indices), gradient
 
-        return rows(tf.convert_to_tensor(self._stand_in_variable()), indices)
+        return rows(tf.convert_to_tensor(self._placeholder_variable()), indices)
 
-    def _stand_in_variable(self) -> tf.Variable:
+    def _placeholder_variable(self) -> tf.Variable:
         """The variable whose gradient stands for that of the table."""
         if self._stand_in is None:
             with tf.init_scope(), tf.device("/device:CPU:0"):
@@ -209,7 +209,7 @@ class HostEmbedding:
             factor = self._spec.get_accumulation_factor()
             host_tables.register(self._name, host_tables.HostTable(np.array(rows), factor))
         except DeviceError as error:
-            raise as_promised(error) from None
+            raise to_tensorflow_error(error) from None
 
     def _write_back(self, rows: np.ndarray) -> None:
         if isinstance(self._table, tf.Variable):

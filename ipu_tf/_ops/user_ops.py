@@ -102,7 +102,7 @@ def user_op(library_path: str, op_name: str) -> UserOp:
     raise EmulationError(f"The op `{op_name}` of {library_path} is code for IPUs, which cannot be run here. {advice}")
 
 
-def called_gradient(
+def call_gradient(
     function: Callable[..., Any],
     lists: Sequence[list[tf.Tensor]],
     attributes: str | None,

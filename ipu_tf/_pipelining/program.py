@@ -18,13 +18,13 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_tf import loops
+from ipu_tf._pipelining.last_device_mapping import record_mapping
 from ipu_tf._pipelining.optimizer_output import OptimizerFunctionOutput
-from ipu_tf._pipelining.placed import note_mapping
+from ipu_tf._pipelining.pipeline_arguments import PipelineArguments
 from ipu_tf._pipelining.recomputation import recomputation_of
-from ipu_tf._pipelining.request import PipelineRequest
-from ipu_tf._pipelining.stage_seams import Seams
+from ipu_tf._pipelining.stage_boundaries import Seams
 from ipu_tf._pipelining.stage_variables import StageVariables
-from ipu_tf._training.accumulation import accumulated, on_update, updates_every
+from ipu_tf._training.accumulation import accumulated, accumulation_scope, on_update
 from ipu_tf.eager.backprop import GradientCaptureTape
 from ipu_tf.gradient_accumulation import GradientAccumulationReductionMethod as Reduction
 from ipu_tf.lowering.tensorflow import tf_private, tf_values
@@ -34,9 +34,9 @@ from ipu_tf.pipeline.options import ALL_DEVICES
 from ipu_tf.sharding import shard_scope
 
 
-def pipeline_loop(request: PipelineRequest) -> tf.Operation:
+def pipeline_loop(request: PipelineArguments) -> tf.Operation:
     """The operation that runs a pipeline inside of a program."""
-    note_mapping(tuple(request.device_mapping))
+    record_mapping(tuple(request.device_mapping))
     if isinstance(request.count, tf.Tensor) and not request.overlapped:
         request = dataclasses.replace(request, count=checked_depth(request.count, request.overlap))
     step = _Step(request)
@@ -48,12 +48,12 @@ def pipeline_loop(request: PipelineRequest) -> tf.Operation:
 class _Step:
     """One micro-batch, as the body of a loop."""
 
-    def __init__(self, request: PipelineRequest) -> None:
+    def __init__(self, request: PipelineArguments) -> None:
         self._request, self._seams = request, _seams(request)
 
     def __call__(self, *element: Any, **named: Any) -> list[tf.Operation]:
         request = self._request
-        with _no_captures_but([*request.inputs, request.count]), updates_every(request.micro_batches):
+        with _check_no_captures([*request.inputs, request.count]), accumulation_scope(request.micro_batches):
             outputs = self._forward(element, named)
             if request.training:
                 return self._train(outputs)
@@ -145,14 +145,14 @@ class _Step:
         return [on_update(request.micro_batches, lambda: queue.enqueue(row)).op]
 
 
-def _seams(request: PipelineRequest) -> Seams:
+def _seams(request: PipelineArguments) -> Seams:
     mapping = tuple(tuple(where) if isinstance(where, (list, tuple)) else where for where in request.device_mapping)
     count = 0 if isinstance(request.count, tf.Tensor) else request.micro_batches
     recomputation = recomputation_of(request.recomputation, int(request.schedule), request.training)
     return Seams(len(request.stages), mapping, int(request.schedule), request.training, count, recomputation)
 
 
-def _run_stage(request: PipelineRequest, number: int, args: list[Any], named: dict[str, Any]) -> Any:
+def _run_stage(request: PipelineArguments, number: int, args: list[Any], named: dict[str, Any]) -> Any:
     stage, where = request.stages[number], request.device_mapping[number]
     name = f"{request.name}_stage_{number}"
     if not isinstance(stage, (list, tuple)):
@@ -203,7 +203,7 @@ def _with_zeros(pair: tuple[Any, Any]) -> tuple[Any, Any]:
 
 def _apply(found: OptimizerFunctionOutput, pairs: list[tuple[Any, Any]], captured: dict[str, Any]) -> list[Any]:
     named = dict(found.apply_gradients_kwargs)
-    if captured and _takes_captured(found.opt):
+    if captured and _accepts_captured_grads(found.opt):
         named["captured_grads"] = captured
     results = [found.opt.apply_gradients(pairs, *found.apply_gradients_args, **named)]
     if captured and found.captured_gradient_outfeed is not None:
@@ -211,13 +211,13 @@ def _apply(found: OptimizerFunctionOutput, pairs: list[tuple[Any, Any]], capture
     return results
 
 
-def _takes_captured(opt: Any) -> bool:
+def _accepts_captured_grads(opt: Any) -> bool:
     named = inspect.getfullargspec(type(opt).apply_gradients)
     return "captured_grads" in (*named.args, *named.kwonlyargs) or bool(getattr(opt, "supports_captured_grads", False))
 
 
 @contextlib.contextmanager
-def _no_captures_but(given: Sequence[Any]) -> Iterator[None]:
+def _check_no_captures(given: Sequence[Any]) -> Iterator[None]:
     """Refuses tensors of outer graphs: a stage's data comes from the stage before, the infeed, or `inputs`."""
     graph = tf.compat.v1.get_default_graph()
     before = tf_private.captured_tensors(graph)

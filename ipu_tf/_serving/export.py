@@ -15,8 +15,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf._serving.rules import Specs, Step, check_fits, checked_names
-from ipu_tf._strategy.run import runs_itself
+from ipu_tf._serving.checks import Specs, Step, check_compatible, checked_names
+from ipu_tf._strategy.run import skip_device_compilation
 from ipu_tf.device.files.executable_file import SUFFIX
 from ipu_tf.ipu_infeed_queue import IPUInfeedQueue
 from ipu_tf.ipu_outfeed_queue import IPUOutfeedQueue
@@ -72,10 +72,10 @@ def export(served: Served, directory: str) -> Any:
     def around(step: Step) -> Any:
         def predict(*inputs: tf.Tensor) -> Any:
             elements = inputs if before is None else _as_list(before(*inputs))
-            check_fits(elements, served.step_signature, "preprocessing_step", "predict_step")
+            check_compatible(elements, served.step_signature, "preprocessing_step", "predict_step")
             results = _as_list(step(*elements))
             if after is not None:
-                check_fits(results, served.postprocessing_signature or (), "predict_step", "postprocessing_step")
+                check_compatible(results, served.postprocessing_signature or (), "predict_step", "postprocessing_step")
                 results = _as_list(after(*results))
             return _named(results, names)
 
@@ -93,7 +93,7 @@ def export(served: Served, directory: str) -> Any:
     def on_device(*elements: tf.Tensor) -> list[tf.Tensor]:
         return embedded_runtime_call(elements, embedded_runtime_start(saved, [], name))
 
-    return runs_itself(around(on_device))
+    return skip_device_compilation(around(on_device))
 
 
 def _compile(served: Served, file: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_tf.lowering.tensorflow import tf_private, tf_values
-from ipu_tf.lowering.tensorflow.session_nodes import is_ipu
+from ipu_tf.lowering.tensorflow.session_graph import is_ipu
 
 
 def on_devices(name: str, stock: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ipu_tf.lowering.programs.target import Target
+from ipu_tf.lowering.programs.program_target import Target
 from ipu_tf.lowering.tensorflow import tf_private
-from ipu_tf.lowering.tensorflow.session_nodes import MOVING, OF_THE_HOST
+from ipu_tf.lowering.tensorflow.session_graph import MOVING, OF_THE_HOST
 
 #: What lives on the host: an op that takes or gives one is the host's, or is refused.
 _HANDLES = frozenset({tf.resource, tf.variant})

@@ -15,7 +15,7 @@ from ipu_tf._sessions import candidate_samplers, eager_ops
 from ipu_tf._sessions.xla_compile import on_devices
 from ipu_tf.lowering.tensorflow import tf_hooks
 from ipu_tf.lowering.tensorflow.host_op import raise_original_errors
-from ipu_tf.lowering.tensorflow.session_nodes import computes_on_ipu, is_ipu
+from ipu_tf.lowering.tensorflow.session_graph import computes_on_ipu, is_ipu
 
 
 def install() -> None:
@@ -36,7 +36,7 @@ def _rewrite(
     from ipu_tf._training.replication import target
     from ipu_tf.lowering.programs import session_clusters
 
-    if tf_hooks.wants_strict_placement(session):
+    if tf_hooks.requires_strict_placement(session):
         session_clusters.check_devices(session, fetches, targets, fed)
     found = session_clusters.rewritten(session_clusters.Run(tuple(fetches), tuple(targets)), fed, target)
     return None if found is None else (found.fetches, found.targets)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ipu_tf.lowering.tensorflow import tf_values
-from ipu_tf.lowering.tensorflow.session_nodes import is_ipu
+from ipu_tf.lowering.tensorflow.session_graph import is_ipu
 
 
 def on_devices(stock: Callable[..., Any]) -> Callable[..., Any]:

@@ -35,7 +35,7 @@ def add_scope_hook(hook: ScopeHook) -> None:
 
 
 @contextlib.contextmanager
-def entered_scope(strategy: Any) -> Iterator[None]:
+def enter_scope_hooks(strategy: Any) -> Iterator[None]:
     """Enters every hook's context, Keras's among them.
 
     Raises:
@@ -59,7 +59,7 @@ def add_graph_hook(hook: GraphHook) -> None:
 
 
 @contextlib.contextmanager
-def own_graph() -> Iterator[None]:
+def standalone_graph_scope() -> Iterator[None]:
     """Enters every hook's context for a graph that stands alone, e.g. one of an estimator's."""
     _import_keras()
     with contextlib.ExitStack() as stack:

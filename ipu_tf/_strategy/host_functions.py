@@ -16,7 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_tf.lowering.tensorflow import tf_hooks
-from ipu_tf.lowering.tensorflow.session_nodes import MOVING
+from ipu_tf.lowering.tensorflow.session_graph import MOVING
 
 _log = logging.getLogger("ipu_tf")
 _PYTHON = ("EagerPyFunc", "PyFunc", "PyFuncStateless")

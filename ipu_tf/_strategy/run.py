@@ -14,8 +14,8 @@ from ipu_tf._strategy.hooks import refuse_legacy_keras
 from ipu_tf._training.replication import target, target_of
 from ipu_tf.ipu_iterator import fed_by, iterators_in_programs
 from ipu_tf.lowering.programs.device_function import DeviceFunction
-from ipu_tf.lowering.programs.embed import embed
-from ipu_tf.lowering.programs.target import Target
+from ipu_tf.lowering.programs.graph_op import embed
+from ipu_tf.lowering.programs.program_target import Target
 from ipu_tf.lowering.tensorflow import tf_private, tf_values
 from ipu_tf.lowering.tensorflow.op_lines import place_of_value
 
@@ -43,7 +43,7 @@ class _Prepared:
 _prepared: weakref.WeakKeyDictionary[Any, dict[Any, _Prepared]] = weakref.WeakKeyDictionary()
 
 
-def runs_itself(function: Any) -> Any:
+def skip_device_compilation(function: Any) -> Any:
     """Marks a `tf.function` whose parts find their own places on host and device: `run` only calls it."""
     function._ipu_runs_itself = True  # noqa: SLF001 - TensorFlow's object carries our mark
     return function

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import tensorflow as tf
 
-from ipu_tf._pipelining.placed import last_mapping
+from ipu_tf._pipelining.last_device_mapping import last_mapping
 from ipu_tf._testing.events import extract_all_events
 from ipu_tf.config import IPUConfig
 from ipu_tf.device.counters import COUNTERS

@@ -28,7 +28,7 @@ def defer(error: Exception) -> None:
     errors.append(error)
 
 
-def raise_first(errors: list[Exception]) -> None:
+def raise_first_error(errors: list[Exception]) -> None:
     """Raises the first of the errors that a program was built with, if there are any."""
     if errors:
         raise errors[0]

@@ -77,9 +77,9 @@ _local = threading.local()
 
 
 @contextlib.contextmanager
-def updates_every(count: Count) -> Iterator[None]:
+def accumulation_scope(count: Count) -> Iterator[None]:
     """Within it, in this thread, the loop that is traced makes an update in every `count`-th iteration."""
-    outer = iterations_to_update()
+    outer = current_accumulation_count()
     _local.count = count
     try:
         yield
@@ -87,8 +87,8 @@ def updates_every(count: Count) -> Iterator[None]:
         _local.count = outer
 
 
-def iterations_to_update() -> Count | None:
-    """After how many iterations the loop that is traced makes an update, as far as `updates_every` says it."""
+def current_accumulation_count() -> Count | None:
+    """After how many iterations the loop that is traced makes an update, as far as `accumulation_scope` says it."""
     return getattr(_local, "count", None)
 
 

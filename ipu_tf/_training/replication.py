@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from ipu_tf._config.numerics import configured_numerics
 from ipu_tf._config.state import require_device
-from ipu_tf.lowering.programs.target import Target
+from ipu_tf.lowering.programs.program_target import Target
 from ipu_tf.lowering.tensorflow.shards import shard_count_of
 
 

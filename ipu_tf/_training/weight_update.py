@@ -21,7 +21,7 @@ from ipu_tf.ops.cross_replica_ops import cross_replica_sum
 _already_summed: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_already_summed", default=False)
 
 
-def split_update(
+def accumulate_and_apply(
     gradients: Sequence[Any],
     apply: Callable[[list[Any]], Any],
     micro_batches: int = 1,
@@ -65,7 +65,7 @@ def traced_for_device() -> bool:
     return tf_private.in_program(tf.compat.v1.get_default_graph())
 
 
-def summed_already() -> bool:
+def gradients_are_reduced() -> bool:
     """Whether the gradients that an optimizer is applying now are those of all replicas."""
     return _already_summed.get()
 

@@ -24,7 +24,7 @@ class InfeedExhausted(DeviceError):
         )
 
 
-class InfeedStarved(DeviceError):
+class InfeedTimeout(DeviceError):
     """No element came from an infeed for a long time.
 
     Attributes:
@@ -69,7 +69,7 @@ class UnknownQueue(DeviceError):
         super().__init__(f"The program uses the {kind} '{name}', which was deleted or never started.")
 
 
-class InfeedShared(DeviceError):
+class InfeedReplicaMismatch(DeviceError):
     """Two programs with different numbers of replicas take elements of one infeed.
 
     Args:
@@ -86,7 +86,7 @@ class InfeedShared(DeviceError):
         )
 
 
-class OutfeedShared(DeviceError):
+class OutfeedReplicaMismatch(DeviceError):
     """Two programs with different numbers of replicas give rows to one outfeed.
 
     Args:
@@ -114,7 +114,7 @@ class InfeedInUse(DeviceError):
         super().__init__(f"Cannot delete infeed with id='{name}' while in use")
 
 
-class MiniBatchesError(DeviceError):
+class AccumulationCountError(DeviceError):
     """Gradients are accumulated over a number of mini-batches that does not divide the loop's iterations.
 
     Args:
@@ -137,7 +137,7 @@ class MiniBatchesError(DeviceError):
         )
 
 
-class NoTrainingLoop(DeviceError):
+class AccumulationOutsideLoopError(DeviceError):
     """Gradients are accumulated outside of a loop."""
 
     def __init__(self) -> None:

@@ -117,7 +117,7 @@ class GradientCaptureTape(tf.GradientTape, GradientCaptureContext):
         return gradients
 
 
-def keep_gradients(tag: str, gradients: list[tf.Tensor]) -> None:
+def record_captured_gradients(tag: str, gradients: list[tf.Tensor]) -> None:
     """Hands gradients to the innermost context that waits for some.
 
     Args:

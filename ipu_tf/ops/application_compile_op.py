@@ -15,9 +15,9 @@ import tensorflow as tf
 from ipu_tf._training.replication import target, target_of
 from ipu_tf.device.files.executable_file import SUFFIX, ExportError, write
 from ipu_tf.emulation import EmulationError
-from ipu_tf.lowering.programs.embed import GraphProgram
+from ipu_tf.lowering.programs.graph_op import GraphProgram
 from ipu_tf.lowering.programs.program_file import Parameter, program_contents
-from ipu_tf.lowering.programs.target import Target
+from ipu_tf.lowering.programs.program_target import Target
 from ipu_tf.lowering.tensorflow import tf_private, tf_values
 from ipu_tf.lowering.tensorflow.host_op import host_op
 from ipu_tf.lowering.tensorflow.refusal import check_variables

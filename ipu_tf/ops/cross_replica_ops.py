@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_tf._arguments.counts import checked_integer
-from ipu_tf.lowering.stablehlo.replica_identity import ASSUME_EQUAL
+from ipu_tf.lowering.stablehlo.replica_divergence import ASSUME_EQUAL
 from ipu_tf.lowering.tensorflow import tf_private
 from ipu_tf.lowering.tensorflow.markers import marker
 

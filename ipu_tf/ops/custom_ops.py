@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_tf._config.ignored_arguments import record_ignored
-from ipu_tf._ops.user_ops import UserOp, called_gradient, user_op
+from ipu_tf._ops.user_ops import UserOp, call_gradient, user_op
 from ipu_tf.vertex_edsl import as_expression, placeholder
 
 
@@ -178,9 +178,7 @@ class _Call:
             found = self._by_tensorflow(upstream, [inputs[index] for index in chosen], chosen, inputs)
         else:
             separately = chosen if self._separate else None
-            found = called_gradient(
-                self._op.grad_fn, [upstream, inputs, outputs], self._gradient_attributes, separately
-            )
+            found = call_gradient(self._op.grad_fn, [upstream, inputs, outputs], self._gradient_attributes, separately)
         if len(found) != len(chosen):
             raise ValueError(
                 f"{self._title} has gradients for {len(chosen)} inputs. Its registered grad_fn gave: {len(found)}."

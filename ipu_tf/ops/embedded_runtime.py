@@ -19,7 +19,7 @@ from ipu_tf.device.files.embedded_engine import EmbeddedEngine
 from ipu_tf.device.files.executable_about import Signature, Tensor
 from ipu_tf.device.files.executable_reading import about_text, read
 from ipu_tf.emulation import record_ignored
-from ipu_tf.lowering.programs.host_errors import as_promised
+from ipu_tf.lowering.programs.host_errors import to_tensorflow_error
 from ipu_tf.lowering.tensorflow import tf_values
 from ipu_tf.lowering.tensorflow.host_op import host_op
 
@@ -142,7 +142,7 @@ def call_op(inputs: Sequence[Any], anchor: tf.Tensor, outputs: Sequence[tf.Tenso
         try:
             return _engines[name][2].call(values)
         except DeviceError as error:
-            raise as_promised(error) from error.__cause__
+            raise to_tensorflow_error(error) from error.__cause__
 
     return _op(call, [anchor, *inputs], outputs, f"{_word(name)}_call")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf.eager.backprop import keep_gradients
+from ipu_tf.eager.backprop import record_captured_gradients
 
 
 def capture_upstream_gradients(args: Any, tag: str = "") -> Any:
@@ -29,7 +29,7 @@ def capture_upstream_gradients(args: Any, tag: str = "") -> Any:
     @tf.custom_gradient
     def captured(*tensors: tf.Tensor) -> Any:
         def gradient(*upstream: tf.Tensor) -> Any:
-            keep_gradients(tag, list(upstream))
+            record_captured_gradients(tag, list(upstream))
             return upstream
 
         return [tf.identity(tensor) for tensor in tensors], gradient

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from ipu_tf._arguments.counts import checked_count
 from ipu_tf._config.ignored_arguments import record_ignored
-from ipu_tf._training.accumulation import iterations_to_update
+from ipu_tf._training.accumulation import current_accumulation_count
 from ipu_tf.lowering.stablehlo.hidden_state import FIFO, ITERATION_COUNTER
 from ipu_tf.lowering.tensorflow import tf_values
 from ipu_tf.lowering.tensorflow.host_calls import print_marker
@@ -77,7 +77,7 @@ def get_current_iteration_counter(name: str | None = None, **kwargs: Any) -> tf.
         record_ignored(f"get_current_iteration_counter.{key}", value, "a loop here always counts its own iterations")
     with tf.name_scope(name or "iteration_counter"):
         [index] = marker(ITERATION_COUNTER, [], [tf.TensorSpec([], tf.int32)])
-        count = iterations_to_update()
+        count = current_accumulation_count()
         return index if count is None else index % tf.cast(count, tf.int32)
 
 

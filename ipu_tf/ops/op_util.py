@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf._training.accumulation import accumulated, iterations_to_update, on_update
+from ipu_tf._training.accumulation import accumulated, current_accumulation_count, on_update
 from ipu_tf.emulation import EmulationError, record_ignored
 
 _UNDEFINED, _ON, _OFF = "THREESTATE_UNDEFINED", "THREESTATE_ON", "THREESTATE_OFF"
@@ -102,7 +102,7 @@ def accumulate_gradients(
             "`pipelining_ops.pipeline` or `GradientAccumulationOptimizerV2` with a reduction_method."
         )
     record_ignored("accumulate_gradients.create_accumulator_from_shape", create_accumulator_from_shape or None)
-    count = iterations_to_update() or 1
+    count = current_accumulation_count() or 1
 
     def sum_of(gradient: Any, variable: Any) -> Any:
         dtype = get_accumulator_dtype(variable, gradient_accumulation_dtype).base_dtype

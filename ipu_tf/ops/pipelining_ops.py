@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from ipu_tf._arguments.counts import checked_count
 from ipu_tf._pipelining.optimizer_output import OptimizerFunctionOutput
+from ipu_tf._pipelining.pipeline_arguments import PipelineArguments, Stage, checked_micro_batches, stage_options
 from ipu_tf._pipelining.program import pipeline_loop
-from ipu_tf._pipelining.request import PipelineRequest, Stage, checked_micro_batches, stage_options
-from ipu_tf._pipelining.stage_seams import checkpoint
+from ipu_tf._pipelining.stage_boundaries import checkpoint
 from ipu_tf._tracing.deferred_errors import defer
 from ipu_tf.emulation import record_ignored
 from ipu_tf.gradient_accumulation import GradientAccumulationReductionMethod
@@ -135,7 +135,7 @@ def pipeline(
     batch_serialization_iterations = checked_count("batch_serialization_iterations", batch_serialization_iterations)
     serialized = batch_serialization_iterations > 1
     sequential = PipelineSchedule.Sequential if serialized else PipelineSchedule.Grouped
-    request = PipelineRequest(
+    request = PipelineArguments(
         stages=computational_stages,
         count=count,
         repeat_count=repeat_count,
@@ -187,7 +187,7 @@ def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
     return tf.nest.map_structure(lambda tensor: checkpoint(tf.identity(tensor, name=name)), tensors)
 
 
-def _run(request: PipelineRequest) -> tf.Operation:
+def _run(request: PipelineArguments) -> tf.Operation:
     """The loop of the pipeline. A number of micro-batches that it cannot run is told of when the program runs."""
     operation = pipeline_loop(request)
     try:
@@ -213,7 +213,7 @@ def _tensors(inputs: Any) -> list[tf.Tensor]:
     return [tf.convert_to_tensor(value) for value in inputs]
 
 
-def _check_stage_options(request: PipelineRequest, **options: Any) -> None:
+def _check_stage_options(request: PipelineArguments, **options: Any) -> None:
     """Those of backward stages are looked at in training alone."""
     for argument, value in options.items():
         if request.training or argument.startswith("forward"):

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
         PipelineDevicesError,
         may_run_on_devices,
         pipelines_on_one_device,
-        refuse_devices,
+        require_one_device,
         run_on_devices,
     )
 
@@ -95,7 +95,7 @@ __all__ = [
     "plan",
     "problems",
     "recomputation_of",
-    "refuse_devices",
+    "require_one_device",
     "run_on_devices",
     "schedule_table",
     "sequential",
@@ -120,7 +120,7 @@ _ON_JAX = {
     "pipeline_counts": "ipu_tf.device.run.pipeline_counts",
     "pipelines_on_one_device": "ipu_tf.device.run.pipeline_placement",
     "recomputation_of": "ipu_tf._pipelining.recomputation",
-    "refuse_devices": "ipu_tf.device.run.pipeline_placement",
+    "require_one_device": "ipu_tf.device.run.pipeline_placement",
     "run_on_devices": "ipu_tf.device.run.pipeline_placement",
 }
 

@@ -13,14 +13,14 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_tf._arguments.counts import checked_integer
-from ipu_tf._strategy.hooks import own_graph
+from ipu_tf._strategy.hooks import standalone_graph_scope
 from ipu_tf.emulation import EmulationError
 from ipu_tf.lowering.tensorflow import tf_private
 from ipu_tf.tf_estimator.built_model import BuiltModel
 from ipu_tf.tf_estimator.calls import call_model_fn, call_with, check_model_fn
 from ipu_tf.tf_estimator.evaluation import run_evaluation, write_summary
 from ipu_tf.tf_estimator.hooks import StopAfterRunsHook
-from ipu_tf.tf_estimator.input_data import started_input
+from ipu_tf.tf_estimator.input_data import make_input
 from ipu_tf.tf_estimator.model_fn import EstimatorSpec, ModeKeys
 from ipu_tf.tf_estimator.placement import refuse_uncompiled
 from ipu_tf.tf_estimator.prediction import examples, predictions
@@ -237,7 +237,7 @@ class Estimator:
             return call_with(input_fn, {"mode": mode, "params": self._params_for(mode), "config": self._config})
 
     def _build(self, input_fn: InputFn, mode: str) -> BuiltModel:
-        features, labels, hooks = started_input(self._call_input_fn(input_fn, mode), mode)
+        features, labels, hooks = make_input(self._call_input_fn(input_fn, mode), mode)
         spec = call_model_fn(self._model_fn, features, labels, mode, self._params_for(mode), self._config)
         if not isinstance(spec, EstimatorSpec):
             raise ValueError("model_fn should return an EstimatorSpec.")
@@ -257,7 +257,7 @@ class Estimator:
     @contextlib.contextmanager
     def _graph(self) -> Iterator[None]:
         """A graph of its own, with a global step, in which layers are named as in any other."""
-        with tf.Graph().as_default(), own_graph():
+        with tf.Graph().as_default(), standalone_graph_scope():
             tf1.set_random_seed(self._config.tf_random_seed)
             with tf.device("/device:CPU:0"):
                 tf1.get_variable(

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_tf.tf_estimator.built_model import BuiltModel
-from ipu_tf.tf_estimator.data_ended import DataEnded
+from ipu_tf.tf_estimator.end_of_data import EndOfData
 from ipu_tf.tf_estimator.hooks import StartStepHook
 from ipu_tf.tf_estimator.model_fn import LOSS_METRIC_KEY
 from ipu_tf.tf_estimator.run_config import RunConfig
@@ -31,7 +31,7 @@ def run_evaluation(
 
     Raises:
         ValueError: if a metric has the name of the loss.
-        DataEnded: if the data ended before the steps did.
+        EndOfData: if the data ended before the steps did.
     """
     metrics = _with_loss(built)
     update = tf.group(*(update for _, update in metrics.values()))
@@ -48,7 +48,7 @@ def run_evaluation(
                 session.run(update)
             except tf.errors.OutOfRangeError as error:
                 if built.endless:
-                    raise DataEnded("evaluation", error) from error
+                    raise EndOfData("evaluation", error) from error
                 break
     return {**final.final_ops_values, tf1.GraphKeys.GLOBAL_STEP: start.step}
 

@@ -27,7 +27,7 @@ def features_and_labels(element: Any, mode: str) -> tuple[Any, Any]:
     return element[0], element[1]
 
 
-def started_input(data: Any, mode: str) -> tuple[Any, Any, tuple[InitializerHook, ...]]:
+def make_input(data: Any, mode: str) -> tuple[Any, Any, tuple[InitializerHook, ...]]:
     """Features and labels as tensors of the graph, and the hooks that start them.
 
     Args:

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_tf.tf_estimator.built_model import BuiltModel
-from ipu_tf.tf_estimator.data_ended import DataEnded
+from ipu_tf.tf_estimator.end_of_data import EndOfData
 from ipu_tf.tf_estimator.model_fn import LOSS_METRIC_KEY, EstimatorSpec
 from ipu_tf.tf_estimator.run_config import RunConfig
 
@@ -40,7 +40,7 @@ def run_training(built: BuiltModel, training: Training) -> np.ndarray | None:
     """Trains; gives the loss of the last run, None if there was none.
 
     Raises:
-        DataEnded: if the data ended before the steps did. Until then the model is trained and saved.
+        EndOfData: if the data ended before the steps did. Until then the model is trained and saved.
         ValueError: for listeners where there are no checkpoints.
     """
     spec, config = built.spec, training.config
@@ -65,7 +65,7 @@ def run_training(built: BuiltModel, training: Training) -> np.ndarray | None:
                 _, loss = session.run([spec.train_op, spec.loss])
             except tf.errors.OutOfRangeError as error:
                 if built.endless:
-                    ended = DataEnded("training", error)
+                    ended = EndOfData("training", error)
                 break
     if ended is not None:
         raise ended

@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 from keras_ipu.options.methods import OptionMethods
 from keras_ipu.options.options import ReplicatedMetricReductionMethod
 from keras_ipu.pipeline import stage_assignment as pipeline_stage_assignment
+from keras_ipu.pipeline.cost_split_methods import SplitMethods
 from keras_ipu.pipeline.graph import ModelKind, kind_of
-from keras_ipu.pipeline.split_methods import SplitMethods
 from keras_ipu.pipeline.stage_assignment import (
     FunctionalLayerPipelineStageAssignment,
     FunctionalNestedModelPipelineStageAssignment,
@@ -54,7 +54,7 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-class _ExtensionKind(type):
+class _ExtensionMeta(type):
     """Makes the models of a kind instances of the extension class."""
 
     kind: ModelKind | None
@@ -65,7 +65,7 @@ class _ExtensionKind(type):
         return cls.kind is None or kind_of(instance) is cls.kind
 
 
-class KerasExtensionBase(OptionMethods, StageMethods, SplitMethods, ServingMethods, metaclass=_ExtensionKind):
+class KerasExtensionBase(OptionMethods, StageMethods, SplitMethods, ServingMethods, metaclass=_ExtensionMeta):
     """Every IPU model is an instance of this class."""
 
     kind: ClassVar[ModelKind | None] = None

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_tf._arguments.counts import checked_count, optional_count
-from keras_ipu.training.common.data_rules import checked_data, checked_steps, checked_steps_per_execution
+from keras_ipu.training.common.data_checks import checked_data, checked_steps, checked_steps_per_execution
 
 _log = logging.getLogger("ipu_tf")
 _FROM_GENERATOR = "use `tf.data.Dataset.from_generator()` to specify the shape of your data."

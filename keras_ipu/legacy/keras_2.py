@@ -45,7 +45,7 @@ def install_keras_2() -> None:
     for owner, name, get in _ATTRIBUTES:
         keras_hooks.add_attribute(owner, name, property(get))
     if not hasattr(keras.backend, "learning_phase"):
-        replace_in(keras.backend, "learning_phase", lambda absent: keras_private.training_now, missing=None)
+        replace_in(keras.backend, "learning_phase", lambda absent: keras_private.is_training_call, missing=None)
 
 
 def _always(_: Any) -> bool:
@@ -66,12 +66,12 @@ def _compile(stock: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -
         given["optimizer"] = _own_optimizer(model, given["optimizer"])
     outputs = len(getattr(model, "outputs", None) or ())
     for kind in ("metrics", "weighted_metrics"):
-        if outputs > 1 and _are_names(given.get(kind)):
+        if outputs > 1 and _only_strings(given.get(kind)):
             given[kind] = [list(given[kind])] * outputs  # each output has them all
     stock(model, **given)
 
 
-def _are_names(metrics: Any) -> bool:
+def _only_strings(metrics: Any) -> bool:
     return isinstance(metrics, (list, tuple)) and bool(metrics) and all(isinstance(each, str) for each in metrics)
 
 

@@ -11,7 +11,7 @@ from keras import ops
 
 from keras_ipu.optimizers.als_settings import ALSDefaults, ALSSettings, checked_settings, read_only
 from keras_ipu.optimizers.als_state import ALSState, advanced, observed, saturated
-from keras_ipu.optimizers.handing_down import as_written
+from keras_ipu.optimizers.inner_optimizer_calls import as_written
 from keras_ipu.optimizers.ipu_optimizer import CapturedGrads, IpuOptimizer
 from keras_ipu.optimizers.parameter_unscaling import ParameterUnscalingOptimizer
 

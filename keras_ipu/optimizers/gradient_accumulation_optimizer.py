@@ -10,7 +10,7 @@ import keras
 from ipu_tf._arguments.counts import checked_integer
 from ipu_tf.emulation import record_ignored
 from keras_ipu.optimizers.gradient_reduction import accumulated, reduction_named
-from keras_ipu.optimizers.handing_down import apply_when
+from keras_ipu.optimizers.inner_optimizer_calls import apply_if
 from keras_ipu.optimizers.ipu_optimizer import CapturedGrads, IpuOptimizer
 
 _SHARDING_NEEDS_OFFLOADING = (
@@ -94,7 +94,7 @@ class GradientAccumulationOptimizer(IpuOptimizer):
             for grad, holder in zip(grads, holders, strict=True)
         ]
         due = keras.ops.equal(position, self.num_mini_batches - 1)
-        apply_when(due, lambda: apply(totals), [*self._trainable_variables, *self.inner_optimizer.variables])
+        apply_if(due, lambda: apply(totals), [*self._trainable_variables, *self.inner_optimizer.variables])
         for total, holder in zip(totals, holders, strict=True):
             if total is not None:
                 self.assign(holder, keras.ops.where(due, keras.ops.zeros_like(total), total))

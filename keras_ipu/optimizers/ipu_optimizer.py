@@ -13,13 +13,19 @@ from typing import Any
 
 import keras
 
-from keras_ipu.optimizers.handing_down import apply_gradients_of, as_written, carried, carrying, takes_captured_grads
+from keras_ipu.optimizers.inner_optimizer_calls import (
+    apply_inner_gradients,
+    as_written,
+    carried,
+    carrying,
+    takes_captured_grads,
+)
 
 CapturedGrads = Mapping[str, Any] | None
 """Captured gradients by tag: each a tensor or a list of tensors."""
 
 
-def _of_inner(name: str) -> Any:
+def _inner_property(name: str) -> Any:
     """A property of the wrapped optimizer, shown as one of the wrapper."""
 
     def read(self: Any) -> Any:
@@ -48,9 +54,9 @@ class IpuOptimizer(keras.optimizers.Optimizer):
         TypeError: if `opt` is not a Keras optimizer.
     """
 
-    clipnorm = _of_inner("clipnorm")
-    global_clipnorm = _of_inner("global_clipnorm")
-    clipvalue = _of_inner("clipvalue")
+    clipnorm = _inner_property("clipnorm")
+    global_clipnorm = _inner_property("global_clipnorm")
+    clipvalue = _inner_property("clipvalue")
 
     def __init__(self, opt: Any, name: str | None = None) -> None:
         super().__init__(learning_rate=0.0, name=name)
@@ -120,7 +126,7 @@ class IpuOptimizer(keras.optimizers.Optimizer):
         if isinstance(inner, IpuOptimizer):
             inner.update(grads, variables, captured_grads)
         else:
-            apply_gradients_of(inner, grads, variables, captured_grads)
+            apply_inner_gradients(inner, grads, variables, captured_grads)
 
     @property
     def supports_captured_grads(self) -> bool:

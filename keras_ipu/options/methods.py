@@ -8,7 +8,7 @@ from typing import Any
 from ipu_tf.emulation import record_ignored
 from ipu_tf.ipu_infeed_queue import IPUInfeedQueue
 from ipu_tf.ipu_outfeed_queue import IPUOutfeedQueue
-from keras_ipu.options import rules as option_rules
+from keras_ipu.options import checks as option_rules
 from keras_ipu.options.model_state import options_of, set_options
 from keras_ipu.options.options import ReplicatedMetricReductionMethod
 

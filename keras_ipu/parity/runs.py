@@ -21,7 +21,7 @@ from keras_ipu.parity.steps import assign, steps_of, values_of
 from keras_ipu.pipeline.graph import ModelKind, kind_of
 from keras_ipu.saving.saving import copy_options
 from keras_ipu.stock import models as keras_private
-from keras_ipu.training.common.update_split import Split
+from keras_ipu.training.common.step_split import Split
 
 _ROUND_OFF = 1e-6
 """Gradients of a variable that are smaller, relative to the largest of all, are taken for zeros."""
@@ -63,7 +63,7 @@ class Run:
     round_off: frozenset[str] = frozenset()
 
 
-class _LogKeeper(keras.callbacks.Callback):
+class _LogRecorder(keras.callbacks.Callback):
     def __init__(self) -> None:
         super().__init__()
         self.rows: list[dict[str, Any]] = []
@@ -83,7 +83,7 @@ def split_run(task: Task) -> Run:
             copy, asynchronous_callbacks=True, replicated_metric_reduction=alone, pipelining_accumulate_outfeed=None
         )
         stacked = tf.nest.map_structure(lambda *arrays: tf.stack(arrays), *task.batches)
-        keeper = _LogKeeper()
+        keeper = _LogRecorder()
         dataset = tf.data.Dataset.from_tensor_slices(stacked)
         copy.fit(dataset, shuffle=False, verbose=0, callbacks=[keeper])
     return _run_of(copy, keeper.rows)
@@ -136,11 +136,11 @@ def _reduced(total: list[Any], split: Split) -> list[Any]:
 def _copy(task: Task, **compiled: Any) -> Any:
     """A compiled copy of the model with its weights and optimizer's state; it notes its gradients' norms."""
     model = task.model
-    copy = task.make() if task.make is not None else _by_config(model)
+    copy = task.make() if task.make is not None else _clone_by_config(model)
     if not copy.built:
         copy(keras.utils.unpack_x_y_sample_weight(task.batches[0])[0])
     assign(copy.variables, values_of(model.variables))
-    told = keras_private.compiled_with(model)
+    told = keras_private.compile_config(model)
     optimizer = noting(model.optimizer, task.updates)
     copy.compile(optimizer, told["loss"], loss_weights=told["loss_weights"], **compiled)
     optimizer.build(copy.trainable_variables)
@@ -149,7 +149,7 @@ def _copy(task: Task, **compiled: Any) -> Any:
     return copy
 
 
-def _by_config(model: Any) -> Any:
+def _clone_by_config(model: Any) -> Any:
     if kind_of(model) is not ModelKind.SUBCLASSED:
         try:
             model.compiled = (

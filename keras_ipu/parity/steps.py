@@ -99,14 +99,14 @@ class JaxSteps:
         """As `Steps` says."""
         state = keras_private.state_of(self._model, _STATE)
         logs, after, gradients = self._step(state, _arrays(batch))
-        keras_private.give_state(self._model, dict(zip(_STATE, after, strict=True)))
+        keras_private.restore_state(self._model, dict(zip(_STATE, after, strict=True)))
         return logs, gradients
 
     def update(self, gradients: Sequence[Any]) -> None:
         """As `Steps` says."""
         weights, _, slots, _ = keras_private.state_of(self._model, _STATE)
         weights, slots = self._model.optimizer.stateless_apply(slots, list(gradients), weights)
-        keras_private.give_state(self._model, {_STATE[0]: weights, _STATE[2]: slots})
+        keras_private.restore_state(self._model, {_STATE[0]: weights, _STATE[2]: slots})
 
     def _taken_apart(self, state: Any, batch: Any) -> tuple[Any, Any, list[Any]]:
         found: list[Any] = []
@@ -115,7 +115,7 @@ class JaxSteps:
             found.extend(gradients)
             return weights, slots
 
-        with keras_private.stateless_applying(self._model.optimizer, keep):
+        with keras_private.patch_stateless_apply(self._model.optimizer, keep):
             logs, after = self._model.train_step(state, batch)
         return logs, after, found
 

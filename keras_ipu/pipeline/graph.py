@@ -14,7 +14,7 @@ from typing import Any
 import keras
 
 from keras_ipu.options.model_state import state_of, update_state
-from keras_ipu.pipeline.stage_record import recorded_stage, stages_entered
+from keras_ipu.pipeline.stage_scopes import recorded_stage, stages_entered
 from keras_ipu.stock import graphs as keras_graphs
 from keras_ipu.stock import models as keras_private
 
@@ -122,7 +122,7 @@ def trace(model: Any, inputs: Any) -> None:
         model: the model.
         inputs: a structure of `keras.Input`s.
     """
-    keras_graphs.forget_calls(state_of(model).graph_nodes)
+    keras_graphs.clear_calls(state_of(model).graph_nodes)
     with keras_private.strategy_of(model).scope(), keras_graphs.model_call(model, training=None, first=True):
         outputs = model.call(inputs)
     graph = keras.Function(inputs, outputs, name=f"{model.name}_graph")

@@ -18,7 +18,7 @@ from ipu_tf.pipeline import (
     overlap_length,
 )
 from keras_ipu.options.model_state import options_of
-from keras_ipu.pipeline.run_rules import is_pipelined, stage_numbers
+from keras_ipu.pipeline.run_checks import is_pipelined, stage_numbers
 
 
 def check_micro_batch_count(model: Any, count: int, training: bool) -> None:

@@ -8,7 +8,7 @@ from types import TracebackType
 import tensorflow as tf
 
 from ipu_tf.ipu_strategy import IPUStrategyV1
-from keras_ipu.pipeline.stage_record import current_stage, enter_stage, leave_stage
+from keras_ipu.pipeline.stage_scopes import current_stage, enter_stage, leave_stage
 
 
 class PipelineStage:

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_ipu.pipeline.run_rules import is_pipelined
+from keras_ipu.pipeline.run_checks import is_pipelined
 
 _NARROW = {tf.float64: tf.float32, tf.int64: tf.int32, tf.uint64: tf.uint32}
 _DEFAULT_BATCH = 32

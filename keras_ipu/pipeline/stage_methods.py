@@ -9,13 +9,13 @@ from typing import Any
 import keras
 
 from keras_ipu.options.model_state import reset_functions, state_of, update_state
-from keras_ipu.pipeline import assignment_rules
+from keras_ipu.pipeline import assignment_checks as assignment_rules
 from keras_ipu.pipeline.graph import ModelKind, graph_of, kind_of, post_order
 from keras_ipu.pipeline.plan_builder import build_plan
 from keras_ipu.pipeline.saved_stages import fill_in_stages
 from keras_ipu.pipeline.stage_assignment import SequentialLayerPipelineStageAssignment as _SequentialLayer
 from keras_ipu.pipeline.stage_assignment import SequentialNestedModelPipelineStageAssignment as _AnyNested
-from keras_ipu.pipeline.stage_record import stage_of_node
+from keras_ipu.pipeline.stage_scopes import stage_of_node
 from keras_ipu.pipeline.stage_summary import print_summary
 from keras_ipu.stock import graphs as keras_graphs
 from keras_ipu.stock.ownership import is_ipu_model

@@ -9,11 +9,11 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from ipu_tf._pipelining.stage_seams import Seams
-from ipu_tf.pipeline import recomputation_of, refuse_devices
+from ipu_tf._pipelining.stage_boundaries import Seams
+from ipu_tf.pipeline import recomputation_of, require_one_device
 from keras_ipu.options.model_state import options_of
 from keras_ipu.pipeline.graph import ModelKind, kind_of
-from keras_ipu.pipeline.run_rules import stage_plan
+from keras_ipu.pipeline.run_checks import stage_plan
 from keras_ipu.pipeline.stage_methods import assigned
 from keras_ipu.pipeline.stage_plan import StagePlan, run_stage
 from keras_ipu.stock import graphs as keras_graphs
@@ -37,7 +37,7 @@ def staged_call(model: Any, micro_batches: int, training: bool) -> Iterator[None
         return
     if kind_of(model) is ModelKind.SUBCLASSED:
         # Its `call` may do what a plan of its layers' calls does not know of.
-        refuse_devices(f"{model.name} is a subclassed model, whose call is taken as it is")
+        require_one_device(f"{model.name} is a subclassed model, whose call is taken as it is")
         yield
         return
     plan = stage_plan(model)
@@ -68,7 +68,7 @@ def _seams(model: Any, plan: StagePlan, micro_batches: int, training: bool) -> S
 
 def _after(seams: Seams, stage: int, value: Any) -> Any:
     marked = seams.after(stage, value)
-    mask = keras_graphs.mask_of(value)
+    mask = keras_graphs.get_mask(value)
     if mask is not None:
-        keras_graphs.give_mask(marked, seams.after(stage, mask))
+        keras_graphs.set_mask(marked, seams.after(stage, mask))
     return marked

@@ -16,9 +16,9 @@ import types
 from pathlib import Path
 from typing import Any
 
+from keras_ipu.options.checks import checked_accumulation_kwargs, checked_pipelining_kwargs
 from keras_ipu.options.model_state import ModelState, reset_functions, state_of, update_state
 from keras_ipu.options.options import IPUOptions, ReplicatedMetricReductionMethod
-from keras_ipu.options.rules import checked_accumulation_kwargs, checked_pipelining_kwargs
 from keras_ipu.pipeline.graph import ModelKind, kind_of
 from keras_ipu.pipeline.saved_stages import stages_to_save
 from keras_ipu.pipeline.stage_methods import assigned
@@ -43,7 +43,7 @@ _log = logging.getLogger("ipu_tf")
 
 def options_config(model: Any) -> dict[str, Any]:
     """A model's options and pipeline stages as plain data; empty if all are the defaults."""
-    _tell_unsaved(model)
+    _warn_unsaved(model)
     state, default = state_of(model), IPUOptions()
     config = {
         field.name: _plain(getattr(state.options, field.name))
@@ -125,7 +125,7 @@ def save(stock: Any, model: Any, filepath: Any, *args: Any, **kwargs: Any) -> An
     return stock(model, filepath, *args, **kwargs)
 
 
-def _tell_unsaved(model: Any) -> None:
+def _warn_unsaved(model: Any) -> None:
     for name, (argument, method) in _UNSAVED.items():
         if dict(getattr(state_of(model).options, name)) not in ({}, _NOT_GIVEN[name]):
             _log.info(

@@ -9,8 +9,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ipu_tf._serving.checks import Step, check_signatures, checked_directory, input_signature
 from ipu_tf._serving.export import Served, export
-from ipu_tf._serving.rules import Step, check_signatures, checked_directory, input_signature
 from ipu_tf.serving import step_loop
 from keras_ipu.pipeline.graph import ModelKind, graph_of, kind_of
 from keras_ipu.stock import graphs as keras_graphs

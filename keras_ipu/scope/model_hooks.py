@@ -10,16 +10,16 @@ import keras
 from keras_ipu.extensions import IPUModelAttribute, extension_attributes
 from keras_ipu.pipeline import graph
 from keras_ipu.pipeline.graph import ModelKind, kind_of
-from keras_ipu.pipeline.run_rules import check_before
+from keras_ipu.pipeline.run_checks import check_before
 from keras_ipu.pipeline.stage_methods import assign_from_scopes, assigned, invalidate
-from keras_ipu.pipeline.stage_record import record_stage
+from keras_ipu.pipeline.stage_scopes import record_stage
 from keras_ipu.saving import saving
 from keras_ipu.scope.graphcore_names import READ_ONLY
 from keras_ipu.scope.input_shapes import install_input_shapes
 from keras_ipu.stock import graphs as keras_graphs
 from keras_ipu.stock import hooks as keras_hooks
 from keras_ipu.stock.ownership import is_ipu_model
-from keras_ipu.training.common.recurrent_weights import install_read_once
+from keras_ipu.training.common.recurrent_weights import patch_weight_reads
 from keras_ipu.training.common.run_arguments import checked_arguments
 from keras_ipu.training.tensorflow.summed_rows import install_row_sums
 
@@ -31,7 +31,7 @@ def install_extensions() -> None:
     install_input_shapes()
     if keras.backend.backend() == "tensorflow":
         install_row_sums()
-        install_read_once()
+        patch_weight_reads()
     hook, sequential = keras_hooks.hook, keras.Sequential
     for doing, ours in {"fit": _before_fit, "evaluate": _before_evaluate, "predict": _before_predict}.items():
         hook(keras_hooks.Trainer, doing, is_ipu_model, ours)

@@ -20,7 +20,7 @@ from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 
 
 @dataclasses.dataclass(frozen=True)
-class ArrayRows:
+class ArrayBatches:
     """Arrays that Keras takes batches from.
 
     Attributes:
@@ -51,7 +51,7 @@ def _no_dataset() -> tf.data.Dataset:
         return tf.data.Dataset.from_tensors(0)
 
 
-def rows_of(adapter: Any) -> ArrayRows | None:
+def rows_of(adapter: Any) -> ArrayBatches | None:
     """What an adapter of Keras's takes batches from, if that is dense arrays of numbers; else None.
 
     The order is that of the adapter's own dataset: the same random operations with the same seeds make it, on the
@@ -65,11 +65,11 @@ def rows_of(adapter: Any) -> ArrayRows | None:
     if not all(leaf is None or _is_dense(leaf) for leaf in tf.nest.flatten(arrays)):
         return None
     arrays = tf.nest.map_structure(lambda leaf: None if leaf is None else np.asarray(leaf), arrays)
-    order = _order_of(adapter) if adapter._shuffle else None
-    return ArrayRows(arrays, adapter._batch_size, adapter._num_samples, order)
+    order = _shuffled_indices(adapter) if adapter._shuffle else None
+    return ArrayBatches(arrays, adapter._batch_size, adapter._num_samples, order)
 
 
-def may_read_ahead(adapter: Any) -> bool:
+def can_prefetch(adapter: Any) -> bool:
     """Whether batches may be read before Keras asks for them: those of arrays and of TensorFlow's datasets."""
     return type(adapter) in (_ArrayDataAdapter, _TFDatasetAdapter)
 
@@ -80,7 +80,7 @@ def _is_dense(leaf: Any) -> bool:
     return isinstance(leaf, np.ndarray) and leaf.dtype.kind in "biuf"
 
 
-def _order_of(adapter: Any) -> tf.data.Dataset:
+def _shuffled_indices(adapter: Any) -> tf.data.Dataset:
     samples = adapter._num_samples
     if adapter._shuffle == "batch":  # which shuffles each batch for itself
         ordered = copy.copy(adapter)

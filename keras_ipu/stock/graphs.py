@@ -17,12 +17,12 @@ from keras.src.models.functional import Functional as Functional
 from keras.src.ops.symbolic_arguments import SymbolicArguments
 
 
-def mask_of(tensor: Any) -> Any:
+def get_mask(tensor: Any) -> Any:
     """The mask that Keras keeps at a tensor; None if there is none."""
     return _masking.get_keras_mask(tensor)
 
 
-def give_mask(tensor: Any, mask: Any) -> None:
+def set_mask(tensor: Any, mask: Any) -> None:
     """Has Keras keep a mask at a tensor."""
     _masking.set_keras_mask(tensor, mask)
 
@@ -38,7 +38,7 @@ def calls_of(operation: Any) -> list[Any]:
     return nodes
 
 
-def forget_calls(nodes: Iterable[Any]) -> None:
+def clear_calls(nodes: Iterable[Any]) -> None:
     """Forgets the latest calls of layers as far as they are among these nodes, so that the next call counts on."""
     dropped = set(map(id, nodes))
     for operation in {id(node.operation): node.operation for node in nodes}.values():

@@ -22,7 +22,7 @@ def strategy_of(model: Any) -> Any:
     return getattr(model, "_distribute_strategy", None)
 
 
-def compiled_with(model: Any) -> dict[str, Any]:
+def compile_config(model: Any) -> dict[str, Any]:
     """What a model was last compiled with, by argument, as it was given."""
     config: dict[str, Any] = model._compile_config.config
     return config
@@ -71,7 +71,7 @@ def _has_own(optimizer: Any, name: str) -> bool:
     return not owner.__module__.startswith(("keras.src.", "keras_ipu."))
 
 
-class ReadFrom(StatelessScope):
+class VariableOverrideScope(StatelessScope):
     """Within it, some Keras variables have the values of tensors. Assignments to others take place as ever.
 
     Args:
@@ -90,7 +90,7 @@ class ReadFrom(StatelessScope):
 
 
 @contextlib.contextmanager
-def stateless_applying(optimizer: Any, ours: Callable[..., Any]) -> Iterator[None]:
+def patch_stateless_apply(optimizer: Any, ours: Callable[..., Any]) -> Iterator[None]:
     """Within it, `optimizer.stateless_apply(...)` is `ours(stock, optimizer_variables, grads, trainable_variables)`."""
     stock = optimizer.stateless_apply
 
@@ -105,7 +105,7 @@ def stateless_applying(optimizer: Any, ours: Callable[..., Any]) -> Iterator[Non
 
 
 @contextlib.contextmanager
-def applying_by_gradients(optimizer: Any, **options: Any) -> Iterator[None]:
+def route_apply_through_apply_gradients(optimizer: Any, **options: Any) -> Iterator[None]:
     """Within it, the first `optimizer.apply`, which is what Keras on JAX calls, is made by `apply_gradients`.
 
     Args:
@@ -130,7 +130,7 @@ TRAINING_STATE = ("trainable_variables", "non_trainable_variables", "optimizer_v
 """The parts of what a training step on JAX takes and gives, in order."""
 
 
-def give_state(model: Any, state: dict[str, Any]) -> None:
+def restore_state(model: Any, state: dict[str, Any]) -> None:
     """Gives the variables of a model on the JAX backend their values back, which a run has taken.
 
     Args:
@@ -144,7 +144,7 @@ def give_state(model: Any, state: dict[str, Any]) -> None:
 
 
 def state_of(model: Any, names: Iterable[str]) -> tuple[list[Any], ...]:
-    """What the variables of a model on the JAX backend hold, in lists as `give_state` takes them.
+    """What the variables of a model on the JAX backend hold, in lists as `restore_state` takes them.
 
     Args:
         model: the model.
@@ -172,14 +172,14 @@ def calling(model: Any, ours: Callable[..., Any]) -> Iterator[None]:
         object.__delattr__(model, "call")
 
 
-def training_now() -> bool:
+def is_training_call() -> bool:
     """Whether the layer that is being called is called to train."""
     context = global_state.get_global_attribute("current_call_ctx")
     return bool(context is not None and context.get_value("training"))
 
 
 @contextlib.contextmanager
-def fresh_names() -> Iterator[None]:
+def reset_layer_names() -> Iterator[None]:
     """Within it, Keras counts the names it gives to layers from the beginning; afterwards it goes on as before."""
     before = global_state.get_global_attribute(_NAME_COUNTS)
     global_state.set_global_attribute(_NAME_COUNTS, collections.defaultdict(int))

@@ -28,7 +28,7 @@ from ipu_tf.device.files import executable_about
 from ipu_tf.device.files.embedded_engine import EmbeddedEngine
 from ipu_tf.device.files.executable_file import ABOUT, contents, write
 from ipu_tf.device.files.executable_reading import about_text, read
-from ipu_tf.device.program.program import Program, StraightPart
+from ipu_tf.device.program.program import Program, StraightLinePart
 from ipu_tf.poplar.driver.trace_pb2 import IpuTraceEvent
 from tests.helpers.file_mutations import mutated
 
@@ -93,7 +93,7 @@ def _program(factor: float) -> bytes:
         return (live[0] + 1,), hidden, {"out": (elements["in"][0] * factor * live[1],)}
 
     feeds = {"in": (FLOATS,)}, {"out": (FLOATS,)}
-    part = StraightPart(run, (0, 1), (2,), *feeds)
+    part = StraightLinePart(run, (0, 1), (2,), *feeds)
     program = Program("scaled", (FLOATS, FLOATS), (part,), (2,), {0: 0})
     return contents(program, {1: np.full(3, 2, np.float32)})
 

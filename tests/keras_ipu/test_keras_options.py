@@ -17,7 +17,7 @@ from keras_ipu.extensions import FunctionalExtension, ModelExtension, Sequential
 from keras_ipu.legacy.engine import KerasExtension, extension_delegate
 from keras_ipu.options.model_state import options_of
 from keras_ipu.options.options import IPUOptions, ReplicatedMetricReductionMethod
-from keras_ipu.pipeline.run_rules import accumulation_steps, shard_count
+from keras_ipu.pipeline.run_checks import accumulation_steps, shard_count
 from tests.helpers.device_counts import device_work
 from tests.helpers.one_ipu import strategy
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 import ipu_tf as ipu
 from ipu_tf.lowering.stablehlo.module import walk
 from ipu_tf.lowering.tensorflow.trace import lower
-from keras_ipu.training.common.recurrent_weights import read_once
+from keras_ipu.training.common.recurrent_weights import hoist_weight_reads
 from tests.helpers.device_counts import device_work
 from tests.helpers.one_ipu import strategy as strategy
 
@@ -71,7 +71,7 @@ def test_kernels_are_kept_once(strategy: ipu.ipu_strategy.IPUStrategyV1) -> None
         layer = keras.layers.LSTM(UNITS)
         layer.build((2, STEPS, 3))
     assert copies_kept(layer) > 0
-    with read_once():
+    with hoist_weight_reads():
         assert copies_kept(layer) == 0
 
 

@@ -147,15 +147,15 @@ def test_state_aliases_are_read() -> None:
 def test_jax_runs_again_after_a_failed_ordered_callback() -> None:
     from jax.experimental import io_callback
 
-    from ipu_tf.device.feeds.jax_effects import forget_effects, quiet_callbacks
+    from ipu_tf.device.feeds.jax_effects import reset_ordered_effects, silence_callback_errors
 
     def fails() -> np.ndarray:
         raise KeyError("broken")
 
     program = jax.jit(lambda: io_callback(fails, jax.ShapeDtypeStruct((), np.float32), ordered=True))
-    with quiet_callbacks(), pytest.raises(Exception, match="broken"):
+    with silence_callback_errors(), pytest.raises(Exception, match="broken"):
         jax.block_until_ready(program())
-    forget_effects()
+    reset_ordered_effects()
     fine = jax.jit(lambda: io_callback(lambda: np.float32(2), jax.ShapeDtypeStruct((), np.float32), ordered=True))
     assert float(fine()) == 2.0
     jax.effects_barrier()

@@ -16,7 +16,7 @@ import jax
 from ipu_tf.device.cache.cache_entry import Identity, identity_of, read_entry, write_entry
 from ipu_tf.device.cache.cache_folder import make_room
 from ipu_tf.device.cache.jax_compilation import Compilation, compile_through
-from ipu_tf.device.feeds import connection
+from ipu_tf.device.feeds import connection_type as connection
 
 _NOT_KEPT = re.compile(r"@xla_\w*python\w*callback|__onednn\$")
 """Calls of programs that cannot be kept: the first hold addresses of this process, the second XLA cannot write."""

@@ -15,7 +15,7 @@ from typing import Any
 import jax
 
 from ipu_tf.device.environment import xla_flags
-from ipu_tf.device.memory.host_memory import memory_options
+from ipu_tf.device.memory.malloc_options import memory_options
 
 YNN_FUSIONS = "xla_cpu_experimental_ynn_fusion_type"
 """The option that says which parts of a program YNNPACK is given."""

@@ -78,12 +78,12 @@ class CachedFunction:
 
     def __call__(self, *arguments: Any) -> Any:
         """The function's results."""
-        compiled, structure = self._ready_for(arguments)
+        compiled, structure = self._function_for(arguments)
         return jax.tree.unflatten(structure, compiled(*jax.tree.leaves(arguments)))
 
     def prepare(self, *arguments: Any) -> Any:
         """Compiles or loads it for such arguments without running it; gives shapes and dtypes of the results."""
-        compiled, structure = self._ready_for(arguments)
+        compiled, structure = self._function_for(arguments)
         return jax.tree.unflatten(structure, [jax.ShapeDtypeStruct(o.shape, o.dtype) for o in compiled.out_info])
 
     def take_compiled(self) -> bool:
@@ -91,9 +91,9 @@ class CachedFunction:
         compiled, self._compiled = self._compiled, False
         return compiled
 
-    def _ready_for(self, arguments: tuple[Any, ...]) -> tuple[Any, Any]:
+    def _function_for(self, arguments: tuple[Any, ...]) -> tuple[Any, Any]:
         leaves, tree = jax.tree.flatten(arguments)
-        key = (tree, tuple(map(_kind_of, leaves)))
+        key = (tree, tuple(map(_argument_key, leaves)))
         ready = self._ready.get(key)
         if ready is None:
             with self._lock:
@@ -122,6 +122,6 @@ class CachedFunction:
         return compiled, structure[-1]
 
 
-def _kind_of(leaf: Any) -> Any:
+def _argument_key(leaf: Any) -> Any:
     """What compiled code for one argument depends on."""
     return jax.typeof(leaf), getattr(leaf, "sharding", None) if jax.device_count() > 1 else None

@@ -16,9 +16,9 @@ import numpy as np
 from jax import lax
 
 from ipu_tf.device.convolution.canonical import canonicalize
-from ipu_tf.device.convolution.library import library_convolution
 from ipu_tf.device.convolution.plans import explain, solve
 from ipu_tf.device.convolution.problem import CanonicalConvolution, ConvLayout
+from ipu_tf.device.convolution.xla_plans import library_convolution
 
 __all__ = ["CanonicalConvolution", "ConvLayout", "canonicalize", "convolution", "explain"]
 

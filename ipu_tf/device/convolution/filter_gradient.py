@@ -14,7 +14,7 @@ from jax import lax
 from ipu_tf.device.convolution.chunks import chunk_size, nothing, sum_over_chunks_in
 from ipu_tf.device.convolution.plan import CALL, Best, Plan, Solve, arithmetic, traffic
 from ipu_tf.device.convolution.problem import CanonicalConvolution
-from ipu_tf.device.convolution.windows import Windows, examples_first, flat, product
+from ipu_tf.device.convolution.windows import Windows, batch_first, flat, product
 
 #: Bytes of patches built at a time.
 CHUNK = 4.5e6
@@ -46,7 +46,7 @@ def _cost(problem: CanonicalConvolution, best: Best) -> float:
 
 
 def _emit(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:
-    lhs, rhs = examples_first(lhs, rhs)
+    lhs, rhs = batch_first(lhs, rhs)
     if problem.positions == 1:
         result = _one_position(lhs, rhs, problem)
     else:

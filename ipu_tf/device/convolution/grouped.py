@@ -14,7 +14,7 @@ from jax import lax
 from ipu_tf.device.convolution.chunks import chunk_size, sum_over_chunks
 from ipu_tf.device.convolution.plan import CALL, Best, Plan, Solve, traffic
 from ipu_tf.device.convolution.problem import CanonicalConvolution
-from ipu_tf.device.convolution.windows import Windows, examples_first
+from ipu_tf.device.convolution.windows import Windows, batch_first
 
 #: Products for each result above which the program would be long and a matrix product is better.
 MOST_TERMS = 72
@@ -76,7 +76,7 @@ def _cost_multiply_reduce(problem: CanonicalConvolution, best: Best) -> float:
 
 def _emit_multiply_reduce(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:
     # The sum runs over the examples, which are the features here, and over the window.
-    operands = lax.optimization_barrier(examples_first(lhs, rhs))
+    operands = lax.optimization_barrier(batch_first(lhs, rhs))
     terms = problem.positions * (problem.batch // problem.batch_groups)
     chunk = chunk_size(problem.in_features, MOST_PRODUCTS // terms)
     sums = sum_over_chunks(lambda a, b: _sums_over_examples(a, b, problem), operands, chunk)

@@ -10,13 +10,13 @@ import jax
 
 from ipu_tf.device.convolution import filter_gradient as convolution_filter_gradient
 from ipu_tf.device.convolution import grouped as convolution_grouped
-from ipu_tf.device.convolution import library as convolution_library
 from ipu_tf.device.convolution import matmul as convolution_matmul
-from ipu_tf.device.convolution import native as convolution_native
 from ipu_tf.device.convolution import onednn
-from ipu_tf.device.convolution import shapes as convolution_shapes
+from ipu_tf.device.convolution import onednn_plan as convolution_native
 from ipu_tf.device.convolution import shared_taps as convolution_shared_taps
+from ipu_tf.device.convolution import simplifications as convolution_shapes
 from ipu_tf.device.convolution import transposed as convolution_transposed
+from ipu_tf.device.convolution import xla_plans as convolution_library
 from ipu_tf.device.convolution.plan import Plan
 from ipu_tf.device.convolution.problem import CanonicalConvolution
 

@@ -24,7 +24,7 @@ from ipu_tf.device.convolution import onednn
 from ipu_tf.device.convolution.chunks import chunk_size, nothing, sum_over_chunks_in
 from ipu_tf.device.convolution.plan import CALL, Best, Plan, Solve, arithmetic
 from ipu_tf.device.convolution.problem import CanonicalConvolution
-from ipu_tf.device.convolution.windows import Windows, examples_first, flat, pad_space, product
+from ipu_tf.device.convolution.windows import Windows, batch_first, flat, pad_spatial, product
 
 #: Bytes of both operands written out at a time.
 CHUNK = 8e6
@@ -72,7 +72,7 @@ def _cost(problem: CanonicalConvolution, best: Best) -> float:
 
 
 def _emit(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:
-    operands = lax.optimization_barrier(examples_first(lhs, rhs))
+    operands = lax.optimization_barrier(batch_first(lhs, rhs))
     total = sum_over_chunks_in(
         lambda left, right: _room(left, right, problem),
         lambda room, left, right: _part(room, left, right, problem),
@@ -107,7 +107,7 @@ def _part(room: Room, lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolut
 
 def _write_columns(lhs: jax.Array, room: jax.Array, problem: CanonicalConvolution) -> jax.Array:
     """The input, once for each of the columns' taps."""
-    padded = pad_space(lhs, (problem.padding[0], *((0, 0),) * (problem.rank - 1)))[:, : _rows(problem)]
+    padded = pad_spatial(lhs, (problem.padding[0], *((0, 0),) * (problem.rank - 1)))[:, : _rows(problem)]
     every = dataclasses.astuple(Windows.transposed(problem))
     columns = Windows(*(axes[1:] for axes in every))
     return columns.write_patches(padded.reshape(-1, *padded.shape[2:]), room)

@@ -20,7 +20,7 @@ from jax import lax
 
 from ipu_tf.device.convolution.plan import Best, Plan, Solve, arithmetic, traffic
 from ipu_tf.device.convolution.problem import CanonicalConvolution
-from ipu_tf.device.convolution.windows import pad_space, product
+from ipu_tf.device.convolution.windows import pad_spatial, product
 
 #: Phases above which the program would be long.
 MOST_PHASES = 8
@@ -87,18 +87,18 @@ def _emit_phases(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, 
     for phases in _phases(problem):
         taps = tuple(slice(p.taps.start, None, p.taps.step) for p in phases)
         part = solve(lhs, rhs[taps], _part(problem, phases))
-        total = total + _spread_out(part, phases, problem)
+        total = total + _dilate(part, phases, problem)
     return total
 
 
-def _spread_out(part: jax.Array, phases: tuple[_Phase, ...], problem: CanonicalConvolution) -> jax.Array:
+def _dilate(part: jax.Array, phases: tuple[_Phase, ...], problem: CanonicalConvolution) -> jax.Array:
     """The results of one combination of phases at their places among zeros."""
     inside = tuple(d - 1 for d in problem.input_dilation)
     padding = []
     for phase, gap, size in zip(phases, inside, problem.output, strict=True):
         last = phase.first + (phase.count - 1) * (gap + 1)
         padding.append((phase.first, size - 1 - last))
-    return pad_space(part, tuple(padding), inside)
+    return pad_spatial(part, tuple(padding), inside)
 
 
 def _applies_tiles(problem: CanonicalConvolution) -> bool:
@@ -118,7 +118,7 @@ def _emit_tiles(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, s
     for axis, (low, _) in enumerate(problem.padding):
         start = low - (problem.window[axis] - 1)
         padding.append((start, problem.output[axis] - space.shape[axis + 1] - start))
-    return pad_space(space, tuple(padding))
+    return pad_spatial(space, tuple(padding))
 
 
 def _tiles(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution) -> jax.Array:
@@ -127,7 +127,9 @@ def _tiles(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution) -> jax
     tiles = product(lhs.reshape(-1, problem.in_features), kernel, (1, 0), problem).astype(problem.out_dtype)
     tiles = tiles.reshape(-1, *problem.window, problem.out_features)
     gaps = tuple((0, d - w) for d, w in zip(problem.input_dilation, problem.window, strict=True))
-    return pad_space(tiles, gaps).reshape(problem.batch, *problem.input, *problem.input_dilation, problem.out_features)
+    return pad_spatial(tiles, gaps).reshape(
+        problem.batch, *problem.input, *problem.input_dilation, problem.out_features
+    )
 
 
 def _laid_out(tiles: jax.Array, problem: CanonicalConvolution) -> jax.Array:

@@ -48,7 +48,7 @@ class Windows:
 
     def slices(self, array: jax.Array) -> Iterator[jax.Array]:
         """For each tap, row-major, what it sees of (batch, *space, features): (batch, *counts, features)."""
-        array = pad_space(array, self.padding)
+        array = pad_spatial(array, self.padding)
         for tap in np.ndindex(*self.taps):
             start = [t * d for t, d in zip(tap, self.dilation, strict=True)]
             stop = [b + (c - 1) * s + 1 for b, c, s in zip(start, self.counts, self.steps, strict=True)]
@@ -84,15 +84,15 @@ class Windows:
 
     def _pad(self, array: jax.Array) -> jax.Array:
         """The padded array, written out once and not again in each slice."""
-        return lax.optimization_barrier(pad_space(array, self.padding))
+        return lax.optimization_barrier(pad_spatial(array, self.padding))
 
 
-def examples_first(lhs: jax.Array, rhs: jax.Array) -> tuple[jax.Array, jax.Array]:
+def batch_first(lhs: jax.Array, rhs: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Both operands of a sum over examples, which are its features, in their order in memory: those first."""
     return jnp.moveaxis(lhs, (0, -1), (-1, 0)), jnp.moveaxis(rhs, -2, 0)
 
 
-def pad_space(array: jax.Array, padding: Pairs, interior: tuple[int, ...] | None = None) -> jax.Array:
+def pad_spatial(array: jax.Array, padding: Pairs, interior: tuple[int, ...] | None = None) -> jax.Array:
     """(batch, *space, features) with zeros before, after and between the elements of its space."""
     between = interior or (0,) * len(padding)
     config = [(low, high, inside) for (low, high), inside in zip(padding, between, strict=True)]

@@ -19,7 +19,7 @@ from jax import lax
 from jax.experimental import io_callback
 
 from ipu_tf.device.feeds import queues
-from ipu_tf.device.feeds.jax_effects import forget_effects, quiet_callbacks
+from ipu_tf.device.feeds.jax_effects import reset_ordered_effects, silence_callback_errors
 from ipu_tf.device.feeds.timeout import next_element
 from ipu_tf.device.program.program import Arrays, Types
 from ipu_tf.device.program.replicas import AXIS
@@ -102,16 +102,16 @@ def _of_all(values: Sequence[jax.Array], replicas: int) -> list[Any]:
 
 
 @contextlib.contextmanager
-def failures_raised() -> Iterator[None]:
+def raise_callback_errors() -> Iterator[None]:
     """Raises the exception of a callback that failed in it, in place of JAX's account of it."""
     with _lock:
         _failures.clear()
     try:
-        with quiet_callbacks():
+        with silence_callback_errors():
             yield
             jax.effects_barrier()
     except Exception as error:
-        forget_effects()
+        reset_ordered_effects()
         with _lock:
             failure = _failures.pop() if _failures else None
         if failure is None:

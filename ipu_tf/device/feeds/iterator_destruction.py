@@ -34,7 +34,7 @@ _starting = threading.Lock()
 _at_work: set[threading.Thread] = set()
 
 
-def let_go_elsewhere(owner: Any, thing: Any) -> None:
+def destroy_in_background(owner: Any, thing: Any) -> None:
     """Ends a thing after its owner, in a thread that nobody waits for.
 
     Args:
@@ -43,10 +43,10 @@ def let_go_elsewhere(owner: Any, thing: Any) -> None:
 
     >>> class Iterator: pass
     >>> iterator, buffer = Iterator(), bytearray(8)
-    >>> let_go_elsewhere(iterator, buffer)
+    >>> destroy_in_background(iterator, buffer)
     """
     if _begun.acquire(blocking=False):
-        threading.Thread(target=_let_go, name="ipu-letting-go", daemon=True).start()
+        threading.Thread(target=_destroy, name="ipu-letting-go", daemon=True).start()
     weakref.finalize(owner, _later, thing)
 
 
@@ -58,7 +58,7 @@ def _later(thing: Any) -> None:
         _ended.put((time.monotonic() + _KEPT, thing))
 
 
-def _let_go() -> None:
+def _destroy() -> None:
     while True:
         due, *things = _ended.get()
         while (left := due - time.monotonic()) > 0 and _ended.qsize() < _MOST:
@@ -84,7 +84,7 @@ def _leave(thing: Any) -> None:
 
 
 @atexit.register
-def _leave_all() -> None:
+def _abandon_all() -> None:
     """Leaves what waits in the queue, and waits for what is ending now.
 
     Python ends such threads when they come back from TensorFlow, and C++ takes that for an exception that nobody

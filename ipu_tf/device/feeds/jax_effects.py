@@ -16,7 +16,7 @@ _CALLBACK_LOG = "jax._src.callback"
 
 
 @contextlib.contextmanager
-def quiet_callbacks() -> Iterator[None]:
+def silence_callback_errors() -> Iterator[None]:
     """Within it, JAX does not log the traceback of a callback that fails: whoever runs the program raises it."""
     log = logging.getLogger(_CALLBACK_LOG)
     was, log.disabled = log.disabled, True
@@ -26,7 +26,7 @@ def quiet_callbacks() -> Iterator[None]:
         log.disabled = was
 
 
-def forget_effects() -> None:
+def reset_ordered_effects() -> None:
     """Drops what JAX remembers of ordered effects, so that a program that failed does not fail the next one too."""
     dispatch.runtime_tokens.clear()
 

@@ -7,7 +7,7 @@ import contextlib
 import threading
 from collections.abc import Iterator, Sequence
 
-from ipu_tf.device.errors import InfeedInUse, InfeedShared, OutfeedShared, UnknownQueue
+from ipu_tf.device.errors import InfeedInUse, InfeedReplicaMismatch, OutfeedReplicaMismatch, UnknownQueue
 from ipu_tf.device.feeds.infeed import Infeed
 from ipu_tf.device.feeds.outfeed import Outfeed
 
@@ -68,7 +68,7 @@ def remove(name: str) -> bool:
         return any(queue is not None for queue in removed)
 
 
-def forget_replicas() -> None:
+def reset_replica_counts() -> None:
     """Lets programs with any number of replicas use the queues, as if nothing had used them so far."""
     with _lock:
         queues: list[Infeed | Outfeed] = [*_infeeds.values(), *_outfeeds.values()]
@@ -81,7 +81,7 @@ def used(names: Sequence[str], replicas: int) -> Iterator[None]:
     """Within it, a program with so many replicas uses the queues of these names, as far as they exist.
 
     Raises:
-        InfeedShared, OutfeedShared: if a program with another number of replicas used one of them before.
+        InfeedReplicaMismatch, OutfeedReplicaMismatch: another number of replicas used one of them before.
     """
     with _lock:
         _check_replicas(names, replicas)
@@ -99,10 +99,10 @@ def _check_replicas(names: Sequence[str], replicas: int) -> None:
     outfeeds = [_outfeeds[name] for name in names if name in _outfeeds]
     for source in infeeds:
         if source.replicas not in (None, replicas):
-            raise InfeedShared(source.name, source.replicas, replicas)
+            raise InfeedReplicaMismatch(source.name, source.replicas, replicas)
     for sink in outfeeds:
         if sink.replicas not in (None, replicas):
-            raise OutfeedShared(sink.name, sink.replicas, replicas)
+            raise OutfeedReplicaMismatch(sink.name, sink.replicas, replicas)
     queues: list[Infeed | Outfeed] = [*infeeds, *outfeeds]
     for queue in queues:
         queue.replicas = replicas

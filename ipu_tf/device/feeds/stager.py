@@ -8,7 +8,7 @@ from types import TracebackType
 
 import numpy as np
 
-from ipu_tf.device.errors import InfeedStarved
+from ipu_tf.device.errors import InfeedTimeout
 from ipu_tf.device.feeds import queues
 from ipu_tf.device.feeds.staging import Staged, stage_buffers
 from ipu_tf.device.feeds.timeout import Reading
@@ -34,7 +34,7 @@ class StagedChunk:
 class Stager:
     """Stages chunks for one execution of a loop. A context manager: what it staged ahead goes back at its end.
 
-    It gives up on an infeed from which nothing comes: that chunk is empty and has an `InfeedStarved` as its error.
+    It gives up on an infeed from which nothing comes: that chunk is empty and has an `InfeedTimeout` as its error.
 
     Args:
         part: the loop.
@@ -59,7 +59,7 @@ class Stager:
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._reading is not None and not isinstance(error, KeyboardInterrupt):
-            with contextlib.suppress(InfeedStarved):
+            with contextlib.suppress(InfeedTimeout):
                 self._return(self._reading.result(), 0)
 
     def take(self, count: int) -> StagedChunk:
@@ -69,7 +69,7 @@ class Stager:
         reading, self._reading = self._reading or self._started(count), None
         try:
             return reading.result()
-        except InfeedStarved as error:
+        except InfeedTimeout as error:
             # Should an element come after all, it is written where nobody looks: further executions use the list.
             self._buffers[:] = [{n: tuple(map(np.empty_like, a)) for n, a in each.items()} for each in self._buffers]
             return StagedChunk({name: Staged(a, 0) for name, a in self._buffers[0].items()}, 0, error)

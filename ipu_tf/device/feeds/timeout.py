@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from ipu_tf.device.environment import feed_timeout
-from ipu_tf.device.errors import InfeedStarved
+from ipu_tf.device.errors import InfeedTimeout
 from ipu_tf.device.feeds.infeed import Element, Infeed
 
 T = TypeVar("T")
@@ -152,20 +152,20 @@ class Reading(Generic[T]):
         """What the function gives. To be asked for once.
 
         Raises:
-            InfeedStarved: if no element came for as long as `environment.feed_timeout` says.
+            InfeedTimeout: if no element came for as long as `environment.feed_timeout` says.
             BaseException: what the function raises.
         """
-        while not self._done_within(self._patience()):
+        while not self._finished_within(self._patience()):
             wait, now = self._wait(), time.monotonic()
             if wait is not None and now - wait.since >= feed_timeout():
                 with _lock:
                     _stuck.update((infeed, self._worker) for infeed in self._infeeds if infeed not in _stuck)
-                raise InfeedStarved(wait.queue, wait.element, now - wait.since)
+                raise InfeedTimeout(wait.queue, wait.element, now - wait.since)
         with _lock:
             _idle.append(self._worker)
         return self._future.result()
 
-    def _done_within(self, seconds: float) -> bool:
+    def _finished_within(self, seconds: float) -> bool:
         with contextlib.suppress(concurrent.futures.TimeoutError):
             self._future.exception(seconds)
         return self._future.done()
@@ -189,6 +189,6 @@ def next_element(infeed: Infeed) -> Element:
 
     Raises:
         InfeedExhausted: at the end of the data.
-        InfeedStarved: if none came for as long as `environment.feed_timeout` says.
+        InfeedTimeout: if none came for as long as `environment.feed_timeout` says.
     """
     return Reading([infeed], infeed.next).result()

@@ -29,7 +29,7 @@ _Wanted = Generator[str, Arrays, None]
 """Gives the name of an infeed, and takes its next element."""
 
 
-class NoRow(DeviceError):
+class NoOutput(DeviceError):
     """A call gave the program an element, and the program gave no row."""
 
 
@@ -64,8 +64,8 @@ class EmbeddedEngine:
             The tensors of the signature's `streamed_outputs`.
 
         Raises:
-            ExceptedState: for a floating-point exception that the program stops for.
-            NoRow: if the program has no outfeed, or does not give each of its outfeeds a row for each element.
+            FloatingPointExceptionError: for a floating-point exception that the program stops for.
+            NoOutput: if the program has no outfeed, or does not give each of its outfeeds a row for each element.
         """
         pending: dict[str, list[Any]] = {}
         for tensor, value in zip(self._file.signature.streamed_inputs, elements, strict=True):
@@ -87,7 +87,7 @@ class EmbeddedEngine:
         while self._wants in pending:
             self._wants = self._running.send(pending.pop(self._wants))
         if pending or any(queue not in self._rows for queue in self._outfeeds) or not self._outfeeds:
-            raise NoRow(
+            raise NoOutput(
                 f"'{self._file.name}' took {'no element' if pending else 'an element'} and gave rows to "
                 f"{sorted(self._rows) or 'no queue'}. An embedded program gives each of its outfeeds "
                 f"({sorted(self._outfeeds) or 'it has none'}) one row for each element of its infeeds: use "
@@ -106,7 +106,7 @@ class EmbeddedEngine:
                 runs = self._loop if part["kind"] == "loop" else self._straight
                 state = yield from runs(part, slots, state)
             if not self._asked:
-                raise NoRow(
+                raise NoOutput(
                     f"'{file.name}' ran without taking anything from an infeed: there is nothing to call it with."
                 )
             self._parameters |= {parameter: slots[file.results[r]] for r, parameter in file.aliases.items()}

@@ -105,7 +105,7 @@ class Residency:
         with jax.enable_x64(True):
             view, place = seen[0], home or replicas
             one = replicas.count == 1
-            buffer = place.place(_own_copy(view), 0) if one else place.spread(view, view.shape)
+            buffer = place.place(_private_copy(view), 0) if one else place.spread(view, view.shape)
         COUNTERS.count_upload()
         reference = self._reference(variable)
         self._residents[id(variable)] = _Resident(reference, buffer, replicas, _address(seen), seen[1])
@@ -193,7 +193,7 @@ def _moved(buffer: jax.Array, replicas: Replicas) -> jax.Array:
     return dataclasses.replace(replicas, devices=replicas.where()).place(buffer, 0)
 
 
-def _own_copy(view: np.ndarray) -> np.ndarray:
+def _private_copy(view: np.ndarray) -> np.ndarray:
     """A copy that the device may take over: the host's memory is never donated."""
     copy = aligned_empty(view.shape, view.dtype)
     copy[...] = view

@@ -25,7 +25,7 @@ _PLACE = 1 << len(KINDS)
 _POLES = {"stablehlo.log": 0.0, "stablehlo.log_plus_one": -1.0, "stablehlo.rsqrt": 0.0}
 
 
-class ExceptedState(DeviceError, ArithmeticError):
+class FloatingPointExceptionError(DeviceError, ArithmeticError):
     """A program was stopped by a floating-point exception.
 
     Args:
@@ -75,14 +75,14 @@ def found(
     return _as_bits(masks)
 
 
-def found_in_conversion(value: jax.Array, dtype: np.dtype, kinds: frozenset[str]) -> jax.Array:
+def conversion_exception_bits(value: jax.Array, dtype: np.dtype, kinds: frozenset[str]) -> jax.Array:
     """The exceptions of a conversion to an integer: what is NaN, or too large for 32 bits, is invalid."""
     largest = 2.0**32 if dtype == np.uint32 else 2.0**31
     fits = (value >= -(2.0**31)) & (value < largest) if dtype.itemsize <= 4 else jnp.isfinite(value)
     return _as_bits({kind: jnp.any(~fits) if kind == "inv" else jnp.bool_(False) for kind in kinds})
 
 
-def found_in_comparison(left: jax.Array, right: jax.Array, kinds: frozenset[str]) -> jax.Array:
+def comparison_exception_bits(left: jax.Array, right: jax.Array, kinds: frozenset[str]) -> jax.Array:
     """The exceptions of a comparison by order: NaN has no place in it, which is invalid."""
     unordered = jnp.any(jnp.isnan(left) | jnp.isnan(right))
     return _as_bits({kind: unordered if kind == "inv" else jnp.bool_(False) for kind in kinds})
@@ -107,13 +107,13 @@ def check_exceptions(codes: np.ndarray, origins: Sequence[str]) -> None:
         origins: the program's checked operations, by TensorFlow's names.
 
     Raises:
-        ExceptedState: if there was an exception.
+        FloatingPointExceptionError: if there was an exception.
     """
     for replica, code in enumerate(np.atleast_1d(codes)):
         if code:
             kinds = [name for name, bit in _BITS.items() if int(code) & bit]
             origin = origins[int(code) // _PLACE - 1]
-            raise ExceptedState(kinds, origin, replica if np.ndim(codes) else None)
+            raise FloatingPointExceptionError(kinds, origin, replica if np.ndim(codes) else None)
 
 
 def _of_all(predicate: object, operands: Sequence[jax.Array], elementwise: bool) -> jax.Array:

@@ -1,6 +1,6 @@
 """What the device runs, as frozen data: programs and their parts, pipeline stages, replicas.
 
-    Program = parts in order: StraightPart | LoopPart (streams feeds; may be a pipeline of stages)
+    Program = parts in order: StraightLinePart | LoopPart (streams feeds; may be a pipeline of stages)
 
 Enters: from `lowering`, functions of JAX arrays with their shapes. Leaves: to `device.run`.
 Start with `program`.

@@ -32,7 +32,7 @@ def bytes_of(types: Types) -> int:
 
 
 @dataclasses.dataclass(frozen=True)
-class StraightPart:
+class StraightLinePart:
     """Runs once.
 
     Attributes:
@@ -104,7 +104,7 @@ class LoopPart:
         return tuple(slot for slot in self.carry_out if slot is not None)
 
 
-Part = StraightPart | LoopPart
+Part = StraightLinePart | LoopPart
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,7 +162,7 @@ class Program:
         """Whether an execution may fail and must then leave state as it was: nothing is donated."""
         return bool(self.uses_callbacks or self.checked or self.checks)
 
-    def dying_slots(self, index: int) -> frozenset[int]:
+    def last_read_slots(self, index: int) -> frozenset[int]:
         """Slots that part `index` is the last to read and whose buffers it may therefore take over."""
         return self._dying[index]
 

@@ -82,8 +82,8 @@ class Replicas:
 
     def _on_devices(self, function: Callable[..., Any], in_axes: Any, out_axes: Any) -> Callable[..., Any]:
         def of_one(*arguments: Any) -> Any:
-            own = _at_axes(lambda array, axis: lax.squeeze(array, (axis,)), in_axes, arguments)
-            return _at_axes(lambda array, axis: jnp.expand_dims(array, axis), out_axes, function(*own))
+            own = _squeeze_axes(lambda array, axis: lax.squeeze(array, (axis,)), in_axes, arguments)
+            return _squeeze_axes(lambda array, axis: jnp.expand_dims(array, axis), out_axes, function(*own))
 
         specs = [jax.tree.map(_spec, axes, is_leaf=_is_none) for axes in (in_axes, out_axes)]
         # Loops start from constants and go on with what depends on the replica: varying-axis types forbid that.
@@ -101,12 +101,12 @@ def replicas(count: int, together: bool = False) -> Replicas:
     return Replicas(count, devices[:count] if 1 < count <= len(devices) else ())
 
 
-def only_one(values: jax.Array | bool) -> jax.Array:
+def any_replica(values: jax.Array | bool) -> jax.Array:
     """Whether any replica says yes, as a value that all replicas share."""
     return lax.pmax(jnp.asarray(values, jnp.int32), AXIS) > 0
 
 
-def _at_axes(change: Callable[[Any, int], Any], axes: Any, tree: Any) -> Any:
+def _squeeze_axes(change: Callable[[Any, int], Any], axes: Any, tree: Any) -> Any:
     """`change(leaf, axis)` for every leaf of `tree` that has an axis of replicas."""
 
     def under(axis: int | None, part: Any) -> Any:

@@ -40,7 +40,7 @@ class Slots:
 
     def take(self, index: int) -> tuple[dict[int, Any], dict[int, Any]]:
         """The arrays that part `index` reads: those whose buffers it takes over, and those it must leave."""
-        dying = self._program.dying_slots(index)
+        dying = self._program.last_read_slots(index)
         live = {slot: self._arrays[slot] for slot in self._program.parts[index].live_in}
         alone = self._alone()
         taken = {slot: a for slot, a in live.items() if slot in dying and slot in alone and self._like_state(slot, a)}
@@ -48,7 +48,7 @@ class Slots:
             del self._arrays[slot]
         return taken, {slot: array for slot, array in live.items() if slot not in taken}
 
-    def take_carry(self, index: int, part: LoopPart, replaced: Collection[int] | None = None) -> Arrays:
+    def donate_carry(self, index: int, part: LoopPart, replaced: Collection[int] | None = None) -> Arrays:
         """The initial carry of a loop as buffers of its own: taken over where possible, else copied.
 
         Args:
@@ -56,7 +56,7 @@ class Slots:
             part: that part.
             replaced: positions in the carry that need buffers of their own; all by default.
         """
-        dying = self._program.dying_slots(index) - set(part.constants)
+        dying = self._program.last_read_slots(index) - set(part.constants)
         alone, uses = self._alone(), collections.Counter(part.carry_in)
         carry: list[jax.Array] = []
         for position, slot in enumerate(part.carry_in):

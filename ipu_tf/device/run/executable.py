@@ -14,15 +14,16 @@ import numpy as np
 from ipu_tf.device.cache import executable_cache
 from ipu_tf.device.cache.compiler_options import compiler_options
 from ipu_tf.device.counters import COUNTERS
-from ipu_tf.device.feeds import callbacks, connection, queues, synthetic
+from ipu_tf.device.feeds import callbacks, queues, synthetic
+from ipu_tf.device.feeds import connection_type as connection
 from ipu_tf.device.feeds.timeout import next_element
-from ipu_tf.device.files import artifacts
+from ipu_tf.device.files import saved_programs as artifacts
 from ipu_tf.device.memory import hidden_state as hidden
-from ipu_tf.device.memory.host_memory import keep_freed_memory
+from ipu_tf.device.memory.malloc_options import keep_freed_memory
 from ipu_tf.device.memory.memory_maps import make_room
 from ipu_tf.device.numerics.assertions import ASSERTIONS, check_assertions
 from ipu_tf.device.numerics.exceptions import EXCEPTIONS, check_exceptions
-from ipu_tf.device.program.program import Arrays, Hidden, Program, StraightPart
+from ipu_tf.device.program.program import Arrays, Hidden, Program, StraightLinePart
 from ipu_tf.device.program.replicas import Replicas, replicas
 from ipu_tf.device.program.slots import Slots
 from ipu_tf.device.run import pre_compile
@@ -79,8 +80,8 @@ class Executable:
 
         Raises:
             UnknownQueue: a queue that the program uses was deleted.
-            InfeedShared, OutfeedShared: a program with another number of replicas uses such a queue too.
-            CompileOnly: the device only compiles.
+            InfeedReplicaMismatch, OutfeedReplicaMismatch: another number of replicas uses such a queue too.
+            DeviceNotAttachedError: the device only compiles.
             ForkedProcess: the process was forked from one where JAX had started.
         """
         check_not_forked()
@@ -88,14 +89,14 @@ class Executable:
             artifacts.save(self.program, self._saved)
             if not connection.attached():
                 pre_compile.fill_cache(self, parameters)
-                return Outcome(self._placed(connection.pre_compiled(self.program, self.ordinal)), 0)
+                return Outcome(self._placed(connection.placeholder_results(self.program, self.ordinal)), 0)
             if not synthetic.uses(synthetic.Category.PARAMETERS):
-                return self._run_heard(parameters)
+                return self._run_with_queues(parameters)
             return self._run_synthetic(parameters)
 
     def _run_synthetic(self, parameters: Sequence[Any]) -> Outcome:
         """Runs on parameters that do not come from the host; nothing of the results goes back there."""
-        outcome = self._run_heard(synthetic.parameters(parameters, self.program))
+        outcome = self._run_with_queues(synthetic.parameters(parameters, self.program))
         given = [self.replicas.spread(p, t.shape) for p, t in zip(parameters, self.program.parameters, strict=True)]
         results = synthetic.results(outcome.results, given, self.program.aliases)
         return dataclasses.replace(outcome, results=self._placed(results))
@@ -105,11 +106,11 @@ class Executable:
         several = self.program.aliases if self.replicas.count > 1 else {}
         return tuple(self.replicas.place(r, 0) if i in several else jax.device_put(r) for i, r in enumerate(results))
 
-    def _run_heard(self, parameters: Sequence[Any]) -> Outcome:
+    def _run_with_queues(self, parameters: Sequence[Any]) -> Outcome:
         with queues.used(self.program.queues, self.replicas.count):
             if not self.program.uses_callbacks:
                 return self._run(parameters)
-            with callbacks.failures_raised():
+            with callbacks.raise_callback_errors():
                 return self._run(parameters)
 
     def _run(self, parameters: Sequence[Any]) -> Outcome:
@@ -117,7 +118,7 @@ class Executable:
         state = hidden.initial(self.program.hidden, self.ordinal, self.replicas)
         steps, error, capacities = 0, None, []
         for index, part in enumerate(self.program.parts):
-            if isinstance(part, StraightPart):
+            if isinstance(part, StraightLinePart):
                 state = self._run_straight(index, part, slots, state)
                 continue
             places = stage_places(part, self.program)
@@ -147,7 +148,7 @@ class Executable:
         wanted = zip(parameters, self.program.parameters, self.homes(), strict=True)
         return [(home or self.replicas).spread(p, t.shape) for p, t, home in wanted]
 
-    def _run_straight(self, index: int, part: StraightPart, slots: Slots, state: Hidden) -> Hidden:
+    def _run_straight(self, index: int, part: StraightLinePart, slots: Slots, state: Hidden) -> Hidden:
         elements = {name: self._element(name) for name in part.infeeds}
         taken, kept = together(slots.take(index), self.replicas)
         outputs, state, rows = self.straight_function(index, part)(taken, kept, state, elements)
@@ -163,7 +164,7 @@ class Executable:
             return (None,) * len(self.program.parameters)
         return parameter_homes(self.program)
 
-    def straight_function(self, index: int, part: StraightPart) -> Any:
+    def straight_function(self, index: int, part: StraightLinePart) -> Any:
         """The compiled function of a part that runs once: `(taken, kept, hidden, elements)`."""
         axes = hidden.replica_axes(self.program.hidden)
         over = self.replicas.over
@@ -201,7 +202,7 @@ class Executable:
         COUNTERS.count_execution(steps if capacities else 1, self.replicas.count)
 
 
-def _straight_function(part: StraightPart) -> Any:
+def _straight_function(part: StraightLinePart) -> Any:
     def run(taken: dict[int, Any], kept: dict[int, Any], hidden: Hidden, elements: Any) -> Any:
         values = {**taken, **kept}
         return part.run(tuple(values[slot] for slot in part.live_in), hidden, elements)

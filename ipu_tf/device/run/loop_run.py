@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 import numpy as np
 
-from ipu_tf.device.errors import MiniBatchesError
+from ipu_tf.device.errors import AccumulationCountError
 from ipu_tf.device.feeds import queues
 from ipu_tf.device.feeds.stager import StagedChunk, Stager
 from ipu_tf.device.feeds.staging import chunk_capacity
@@ -17,7 +17,7 @@ from ipu_tf.device.numerics.assertions import ASSERTIONS, check_assertions
 from ipu_tf.device.numerics.exceptions import EXCEPTIONS, check_exceptions
 from ipu_tf.device.program.program import Arrays, Hidden, LoopPart
 from ipu_tf.device.program.slots import Slots
-from ipu_tf.device.run.loop import replicated_chunk_function
+from ipu_tf.device.run.chunk_function import replicated_chunk_function
 from ipu_tf.device.run.pace import Pace
 from ipu_tf.device.run.pipeline_placement import together
 
@@ -67,7 +67,7 @@ class LoopRun:
         self._buffers = executable.kept(
             ("staging", index, self.capacity), lambda: Stager.make_buffers(part, self.capacity, self._replicas)
         )
-        carry, constants = slots.take_carry(index, part), slots.read(part.constants)
+        carry, constants = slots.donate_carry(index, part), slots.read(part.constants)
         if any(isinstance(each, LoopPart) and each.stages is not None for each in executable.program.parts):
             carry, constants = together((carry, constants), self._replicas)  # a pipeline may have left them elsewhere
         self._carry: Arrays = carry
@@ -141,4 +141,4 @@ class LoopRun:
 def _check_mini_batches(part: LoopPart, iterations: int | None) -> None:
     for count in part.mini_batches:
         if iterations is None or iterations % count:
-            raise MiniBatchesError(count, iterations)
+            raise AccumulationCountError(count, iterations)

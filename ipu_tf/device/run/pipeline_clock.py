@@ -29,7 +29,7 @@ class Measured:
     end: float
 
 
-class PipelineClock:
+class PipelineTimer:
     """Notes when each task of a pass is done, and takes it to have begun when its device was free and it was given.
 
     What a task waits for from other devices counts as its own time: the host does not see when it arrives.

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from ipu_tf.device.run.pipeline_clock import Measured, PipelineClock
+from ipu_tf.device.run.pipeline_clock import Measured, PipelineTimer
 from ipu_tf.device.schedule.timetable import Task, TaskKind, Timetable
 
 
@@ -54,7 +54,7 @@ class PipelineRecorder:
     def __init__(self, mapping: tuple[int, ...], measure: bool = False, replicas: int = 1) -> None:
         self._measure = measure
         self._replicas = replicas
-        self._clock: PipelineClock | None = None
+        self._clock: PipelineTimer | None = None
         self._timetable: Timetable | None = None
         self._mapping = mapping
         self._passes = 0
@@ -68,7 +68,7 @@ class PipelineRecorder:
         """One more pass through a timetable begins."""
         self.stop_clock()
         if self._measure:
-            self._clock = PipelineClock(max(self._mapping) + 1)
+            self._clock = PipelineTimer(max(self._mapping) + 1)
         self._passes += 1
         self._timetable = timetable
         self._order = []

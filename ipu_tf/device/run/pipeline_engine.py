@@ -27,9 +27,9 @@ from ipu_tf.device.program.stage_program import StageProgram, StageSegment, Upda
 from ipu_tf.device.run.pipeline_counts import PipelineRecorder, record
 from ipu_tf.device.run.pipeline_elements import PipelineElements
 from ipu_tf.device.run.pipeline_functions import StageFunctions
-from ipu_tf.device.run.pipeline_passes import passes
 from ipu_tf.device.run.pipeline_placement import measures_times, together
-from ipu_tf.device.run.pipeline_plan import routes
+from ipu_tf.device.run.pipeline_routes import routes
+from ipu_tf.device.run.pipeline_runs import passes
 from ipu_tf.device.run.pipeline_state import PipelineState
 from ipu_tf.device.schedule.timetable import Task, TaskKind, Timetable
 
@@ -55,7 +55,7 @@ class PipelineRun:
         capacity: how many micro-batches go through the timetable at a time.
 
     Raises:
-        MiniBatchesError: for a number of micro-batches that makes no whole number of updates.
+        AccumulationCountError: for a number of micro-batches that makes no whole number of updates.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class PipelineRun:
         self._hidden = hidden
         self._state = PipelineState(self._program, self._places, hidden)
         own = {place for place, value in enumerate(self._program.carried) if value in self._program.homes}
-        self._carry = slots.take_carry(index, part, own)
+        self._carry = slots.donate_carry(index, part, own)
         self._place(self._carry, slots.read(part.constants))
         self._source = PipelineElements(part.infeeds, self._replicas)
         self._outfeeds = {name: queues.outfeed(name) for name in part.outfeeds}
@@ -106,8 +106,8 @@ class PipelineRun:
                 if self._error is None:
                     self._pass(plan)
                     done += self._limit
-            self._hand_out(self._older_rows)
-            self._hand_out(self._rows)
+            self._enqueue_outputs(self._older_rows)
+            self._enqueue_outputs(self._rows)
             self._wait(0)
         except BaseException:
             self._settle()
@@ -153,7 +153,7 @@ class PipelineRun:
         if not self._program.training and self._program.updates and self._error is None:
             self._update()  # sums of an outfeed's rows: inference has no task for them
         self._state.forget_micro_batches()
-        self._hand_out(self._older_rows)
+        self._enqueue_outputs(self._older_rows)
         self._older_rows, self._rows = self._rows, []
 
     def _segment(self, task: Task, micro_batch: int) -> None:
@@ -180,7 +180,7 @@ class PipelineRun:
         self._deliver(index, segment, micro_batch, outputs)
         self._rows.extend(rows.items())
         if self._part.most_steps is not None:
-            self._hand_out(self._rows)
+            self._enqueue_outputs(self._rows)
         self._recorder.task(task)
         self._recorder.execution(task, done)
         if self._program.training:
@@ -226,7 +226,7 @@ class PipelineRun:
         state = self._state
         made: dict[int, tuple[jax.Array, int]] = {}
         for step, function in zip(self._program.updates, self._functions.updates, strict=True):
-            given = {value: self._for_update(value, step, made) for value in step.inputs}
+            given = {value: self._update_input(value, step, made) for value in step.inputs}
             taken = {value: given.pop(value) for value in step.taken}
             outputs, rows, done = function(taken, given, state.tokens[step.stage])
             made.update({value: (array, step.stage) for value, array in zip(step.outputs, outputs, strict=True)})
@@ -242,7 +242,7 @@ class PipelineRun:
             given_away.add(value)
         return True
 
-    def _for_update(self, value: int, step: UpdateStep, made: dict[int, tuple[jax.Array, int]]) -> jax.Array:
+    def _update_input(self, value: int, step: UpdateStep, made: dict[int, tuple[jax.Array, int]]) -> jax.Array:
         """A value where an update step runs."""
         if value in made:
             array = made[value][0]
@@ -253,7 +253,7 @@ class PipelineRun:
             array = self._state.found(value, self._on(step.stage))
         return self._put(array, step.stage)
 
-    def _hand_out(self, rows: list[tuple[str, Arrays]]) -> None:
+    def _enqueue_outputs(self, rows: list[tuple[str, Arrays]]) -> None:
         """Gives rows to their outfeeds, in order."""
         by_queue: dict[str, list[Arrays]] = {}
         for name, row in rows:

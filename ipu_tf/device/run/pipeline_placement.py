@@ -98,11 +98,11 @@ def stage_places(part: LoopPart, program: Program) -> tuple[Replicas, ...]:
         assert not isinstance(part.stages, str)
         ipus, count = part.stages.devices, program.replicas
         return tuple(Replicas(count, there[ipu : count * ipus : ipus]) for ipu in range(ipus))
-    refuse_devices(reason)
+    require_one_device(reason)
     return ()
 
 
-def note_one_device(reason: str) -> None:
+def record_one_device(reason: str) -> None:
     """Says once that a pipeline runs as one loop though there are several JAX devices, and why."""
     text = f"The pipeline runs as one loop on one JAX device: {reason}."
     if text not in _told:
@@ -115,7 +115,7 @@ def may_run_on_devices() -> bool:
     return _setting.mode == "devices" or (_setting.mode == "auto" and len(jax.local_devices()) > 1)
 
 
-def refuse_devices(reason: str) -> None:
+def require_one_device(reason: str) -> None:
     """Says, where pipelines run on several JAX devices, that one cannot, and why.
 
     Raises:
@@ -124,7 +124,7 @@ def refuse_devices(reason: str) -> None:
     if _setting.mode == "devices":
         raise PipelineDevicesError(reason)
     if may_run_on_devices():
-        note_one_device(reason)
+        record_one_device(reason)
 
 
 def parameter_homes(program: Program) -> tuple[Replicas | None, ...]:

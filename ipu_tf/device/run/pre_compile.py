@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from ipu_tf.device.cache import executable_cache
 from ipu_tf.device.memory import hidden_state as hidden
-from ipu_tf.device.program.program import Arrays, Hidden, LoopPart, StraightPart
+from ipu_tf.device.program.program import Arrays, Hidden, LoopPart, StraightLinePart
 from ipu_tf.device.program.slots import Slots
 from ipu_tf.device.run.loop_run import LoopRun
 
@@ -50,7 +50,7 @@ def _loop(executable: Executable, index: int, part: LoopPart, slots: Slots, stat
     slots.fill(part.carry_out, [jnp.zeros(t.shape, t.dtype) for t in carry])
 
 
-def _straight(executable: Executable, index: int, part: StraightPart, slots: Slots, state: Hidden) -> Arrays:
+def _straight(executable: Executable, index: int, part: StraightLinePart, slots: Slots, state: Hidden) -> Arrays:
     function = executable.straight_function(index, part)
     taken, kept = slots.take(index)
     one = executable.replicas.with_axis

@@ -53,16 +53,16 @@ def start_offsets(schedule: Schedule, shape: PipelineShape) -> tuple[int, ...]:
         return tuple(range(shape.period))
     if schedule is Schedule.SEQUENTIAL:
         return (0,)
-    passes = [_own_device(where) for where in shape.mapping]
-    return _disjoint_rotations(passes + passes[::-1] if shape.training else passes)
+    passes = [_has_own_device(where) for where in shape.mapping]
+    return _non_overlapping_rotations(passes + passes[::-1] if shape.training else passes)
 
 
-def _own_device(where: StageDevices) -> int:
+def _has_own_device(where: StageDevices) -> int:
     """The device that counts as a stage's own when stages must not meet: parallel stages are on no single one."""
     return where if isinstance(where, int) else ALL_DEVICES
 
 
-def _disjoint_rotations(passes: list[int]) -> tuple[int, ...]:
+def _non_overlapping_rotations(passes: list[int]) -> tuple[int, ...]:
     """The rotations of a cycle of devices that pairwise differ at every tick, found greedily from 0 on."""
     period = len(passes)
     chosen = [0]

@@ -59,17 +59,17 @@ def is_ordering(operation: Any) -> bool:
     return str(operation.attributes["comparison_direction"]).rstrip(">").split()[-1] in ("LT", "LE", "GT", "GE")
 
 
-def keeps_operands(name: str) -> bool:
+def only_moves_operands(name: str) -> bool:
     """Whether an op is best given float16 operands for a float32 result: hardware has such products."""
     return name in _PRODUCTS
 
 
-def gives_half(operation: Any) -> bool:
+def returns_half(operation: Any) -> bool:
     """Whether an operation computes float16 numbers, rather than passing them on."""
     return is_arithmetic(operation) and any(_is_of(value, "f16") for value in operation.results)
 
 
-def takes_half(operation: Any) -> bool:
+def has_half_operand(operation: Any) -> bool:
     """Whether an operation converts float16 to int32."""
     if operation.name != CONVERT:
         return False

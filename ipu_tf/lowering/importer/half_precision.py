@@ -24,26 +24,26 @@ from ipu_tf.device.numerics import exceptions, half
 from ipu_tf.device.numerics.exceptions import EXCEPTIONS, EXCEPTIONS_TYPE
 from ipu_tf.lowering.importer.arithmetic_ops import (
     ELEMENTWISE,
-    gives_half,
+    has_half_operand,
     is_checked,
     is_ordering,
-    keeps_operands,
+    only_moves_operands,
     region_kind,
-    takes_half,
+    returns_half,
 )
 from ipu_tf.lowering.importer.numerics import Numerics, Rounding
 from ipu_tf.lowering.jax.jax_private import ir
 from ipu_tf.lowering.stablehlo.hidden_state import ACCUMULATE
 from ipu_tf.lowering.stablehlo.module import Module, configuration, custom_call_target, walk
 from ipu_tf.lowering.stablehlo.op import Op
-from ipu_tf.lowering.stablehlo.replica_identity import varying
-from ipu_tf.lowering.tensorflow.rounding_scopes import OVERRIDE, OVERRIDES
+from ipu_tf.lowering.stablehlo.replica_divergence import varying
+from ipu_tf.lowering.tensorflow.stochastic_rounding_scopes import OVERRIDE, OVERRIDES
 
 HALF = np.dtype(np.float16)
 _ATTRIBUTES = "mhlo.frontend_attributes"
 
 
-class _WideOp(Op):
+class _Float32Op(Op):
     """An op that gives float32 where it says float16."""
 
     __slots__ = ()
@@ -80,7 +80,7 @@ class Arithmetic:
     def hidden_types(self, operation: Any) -> dict[str, jax.ShapeDtypeStruct]:
         """The hidden state that one operation needs."""
         types = {EXCEPTIONS: EXCEPTIONS_TYPE} if self.places and is_checked(operation) else {}
-        seed = self.seed_of(operation) if gives_half(operation) else None
+        seed = self.seed_of(operation) if returns_half(operation) else None
         return types | ({seed: SEED_TYPE} if seed else {})
 
     def seed_of(self, operation: Any) -> str | None:
@@ -115,13 +115,13 @@ class Arithmetic:
         """The results of an operation: those of its rule, rounded and checked as the settings ask."""
         scalars = importer.plain() if region_kind(op.operation) else contextlib.nullcontext()
         with scalars:
-            if not gives_half(op.operation):
+            if not returns_half(op.operation):
                 results = rule(importer, op, *operands)
                 self._check(importer, op, operands, results)
-                return _nan_as_an_ipu_has_it(op, operands, results)
+                return _ipu_nan(op, operands, results)
             with _accumulator_widened(importer, op) as narrow_accumulator:
-                kept = keeps_operands(op.name)
-                results = rule(importer, _WideOp(op.operation), *(operands if kept else map(_widened, operands)))
+                kept = only_moves_operands(op.name)
+                results = rule(importer, _Float32Op(op.operation), *(operands if kept else map(_widened, operands)))
                 leaves, structure = jax.tree.flatten(results)
                 rounded = self._rounded(importer, op, operands, leaves)
                 narrow_accumulator(rounded)
@@ -152,9 +152,9 @@ class Arithmetic:
         floats = [jnp.asarray(_widened(value)) for value in operands if _is_float(value)]
         given = [jnp.asarray(value) for value in jax.tree.leaves(results) if _is_float(value)]
         if is_ordering(op.operation):
-            bits = exceptions.found_in_comparison(floats[0], floats[1], kinds)
+            bits = exceptions.comparison_exception_bits(floats[0], floats[1], kinds)
         elif not given:
-            bits = exceptions.found_in_conversion(floats[0], op.result.dtype, kinds)
+            bits = exceptions.conversion_exception_bits(floats[0], op.result.dtype, kinds)
         else:
             bits = exceptions.found(op.name, floats, given, kinds, op.name in ELEMENTWISE, overflow)
         place = self.places[op.origin]
@@ -174,7 +174,7 @@ def with_numerics(module: Module, numerics: Numerics, replicas: int = 1, fed: in
         module = dataclasses.replace(module, norm_group=numerics.norm_group)
     operations = list(walk(module.main, module.functions))
     checked = [operation for operation in operations if numerics.exceptions and is_checked(operation)]
-    if not checked and not any(gives_half(operation) or takes_half(operation) for operation in operations):
+    if not checked and not any(returns_half(operation) or has_half_operand(operation) for operation in operations):
         return module
     places = {origin: place for place, origin in enumerate(dict.fromkeys(Op(o).origin for o in checked))}
     matters = numerics.stable_seeds or numerics.rounding is Rounding.REPLICA_IDENTICAL
@@ -189,8 +189,8 @@ def checked_origins(module: Module) -> tuple[str, ...]:
     return () if module.arithmetic is None else tuple(module.arithmetic.places)
 
 
-def _nan_as_an_ipu_has_it(op: Op, operands: Sequence[Any], results: Any) -> Any:
-    return half.to_int32(jnp.asarray(operands[0]), results) if takes_half(op.operation) else results
+def _ipu_nan(op: Op, operands: Sequence[Any], results: Any) -> Any:
+    return half.to_int32(jnp.asarray(operands[0]), results) if has_half_operand(op.operation) else results
 
 
 @contextlib.contextmanager

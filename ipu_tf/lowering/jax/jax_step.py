@@ -18,7 +18,7 @@ from ipu_tf.device.op_places import OpPlace
 from ipu_tf.device.program.program import Arrays, Hidden, LoopPart, Program, Rows, Types
 from ipu_tf.device.program.replicas import AXIS
 from ipu_tf.lowering.jax.jax_lines import place_of_equation, refusals_at_lines
-from ipu_tf.lowering.jax.jax_updates import UpdateRule, Updates, as_before
+from ipu_tf.lowering.jax.jax_updates import AccumulationSettings, Updates, cast_to_state_dtypes
 from ipu_tf.lowering.jax.jaxpr_plans import planned
 
 STEPS = jax.ShapeDtypeStruct((), np.dtype(np.int32))
@@ -51,7 +51,7 @@ def traced_step(
     carried: Any,
     constants: Any,
     element: Any,
-    rule: UpdateRule,
+    rule: AccumulationSettings,
     infeed: str,
     outfeed: str,
     most_steps: int | None = None,
@@ -80,7 +80,7 @@ def traced_step(
     def whole(iteration: Any, accumulators: Any, carried: Any, constants: Any, element: Any) -> Any:
         updates = Updates(rule, iteration, accumulators)
         row, after = step(carried, constants, element, updates)
-        return as_before(after, carried), updates.accumulators, row
+        return cast_to_state_dtypes(after, carried), updates.accumulators, row
 
     axes = [(AXIS, rule.replicas)] if rule.replicas > 1 else None
     with jax.enable_x64(False):
@@ -106,7 +106,7 @@ def traced_step(
 
 def _loop_part(
     function: Callable[..., list[Any]],
-    rule: UpdateRule,
+    rule: AccumulationSettings,
     state: int,
     fixed: int,
     infeeds: dict[str, Types],
@@ -138,11 +138,11 @@ def _loop_part(
     )
 
 
-def _accumulator_keys(rule: UpdateRule) -> list[str]:
+def _accumulator_keys(rule: AccumulationSettings) -> list[str]:
     return [f"accumulator {place}" for place in range(len(rule.accumulators))]
 
 
-def _hidden(rule: UpdateRule) -> dict[str, jax.ShapeDtypeStruct]:
+def _hidden(rule: AccumulationSettings) -> dict[str, jax.ShapeDtypeStruct]:
     if rule.micro_batches == 1:
         return {}
     return {ITERATION: ITERATION_TYPE, **dict(zip(_accumulator_keys(rule), rule.accumulators, strict=True))}

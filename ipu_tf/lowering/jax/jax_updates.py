@@ -20,7 +20,7 @@ from ipu_tf.device.program.program import Types
 
 
 @dataclasses.dataclass(frozen=True)
-class UpdateRule:
+class AccumulationSettings:
     """How the gradients of a loop's iterations make updates.
 
     Attributes:
@@ -45,7 +45,7 @@ class Updates:
         accumulators: what was accumulated so far; those after this iteration when `apply` was called.
     """
 
-    def __init__(self, rule: UpdateRule, iteration: Any, accumulators: Sequence[Any]) -> None:
+    def __init__(self, rule: AccumulationSettings, iteration: Any, accumulators: Sequence[Any]) -> None:
         self._rule = rule
         self._number = iteration % rule.micro_batches
         self.accumulators = list(accumulators)
@@ -64,7 +64,7 @@ class Updates:
 
         def complete(values: Sequence[Any]) -> Any:
             summed = [all_reduce(value, "ADD", self._rule.replicas) for value in values]
-            return as_before(update(summed), unchanged)
+            return cast_to_state_dtypes(update(summed), unchanged)
 
         if self._rule.micro_batches == 1:
             return complete(gradients)
@@ -86,7 +86,7 @@ class Updates:
         return jnp.where(self._number == 0, value, before + value)
 
 
-def as_before(after: Any, before: Any) -> Any:
+def cast_to_state_dtypes(after: Any, before: Any) -> Any:
     """New values of a state, in the dtypes that it has.
 
     Raises:

@@ -10,21 +10,21 @@ import jax
 import jax.numpy as jnp
 
 from ipu_tf.device.op_places import described
-from ipu_tf.device.program.program import Arrays, Hidden, LoopPart, Part, Program, Rows, StraightPart, Types
+from ipu_tf.device.program.program import Arrays, Hidden, LoopPart, Part, Program, Rows, StraightLinePart, Types
 from ipu_tf.lowering.importer.feeds import PartFeeds
 from ipu_tf.lowering.importer.half_precision import checked_origins, with_numerics
 from ipu_tf.lowering.importer.interpreter import Interpreter
 from ipu_tf.lowering.importer.numerics import Numerics
 from ipu_tf.lowering.importer.rules.deferred_products import deferred_products
-from ipu_tf.lowering.importer.support import check_supported
 from ipu_tf.lowering.importer.true_checks import remove_true_checks
-from ipu_tf.lowering.stablehlo.accumulation_rules import check_inside_loops, own_mini_batches
+from ipu_tf.lowering.importer.unsupported_ops import check_supported
+from ipu_tf.lowering.stablehlo.accumulation_checks import accumulation_counts_of_body, check_inside_loops
 from ipu_tf.lowering.stablehlo.checks import checks_of
 from ipu_tf.lowering.stablehlo.duration import runs_long
 from ipu_tf.lowering.stablehlo.hidden_state import ROW, hidden_types, types_in
 from ipu_tf.lowering.stablehlo.module import INFEED, OUTFEED, Module, custom_call_target, feed_name, walk
 from ipu_tf.lowering.stablehlo.op import Op, array_type
-from ipu_tf.lowering.stablehlo.partition import Bind, LoopStep, StraightSteps, partition
+from ipu_tf.lowering.stablehlo.partition import Bind, LoopPiece, StraightLinePiece, partition
 from ipu_tf.lowering.stablehlo.trip_count import most_trips, trip_count
 from ipu_tf.lowering.stages.stage_loops import loop_stages
 from ipu_tf.lowering.tensorflow.host_calls import calls_host
@@ -111,8 +111,8 @@ class _Numbering:
         return tuple(self._slots[n] if n in self._slots else self._slots.setdefault(n, next(self._count)) for n in own)
 
 
-def _part(module: Module, piece: StraightSteps | LoopStep, names: _Numbering, replicas: int) -> Part:
-    if isinstance(piece, LoopStep):
+def _part(module: Module, piece: StraightLinePiece | LoopPiece, names: _Numbering, replicas: int) -> Part:
+    if isinstance(piece, LoopPiece):
         return _loop_part(module, piece, names, replicas)
     infeeds, outfeeds = _queues(module, [s.operation for s in piece.steps if not isinstance(s, Bind)], piece.feeds)
 
@@ -128,10 +128,10 @@ def _part(module: Module, piece: StraightSteps | LoopStep, names: _Numbering, re
         outputs = tuple(jnp.asarray(value) for value in interpreter.read(piece.live_out))
         return outputs, interpreter.hidden, feeds.rows
 
-    return StraightPart(run, names.slots(piece.live_in), names.slots(piece.live_out), infeeds, outfeeds)
+    return StraightLinePart(run, names.slots(piece.live_in), names.slots(piece.live_out), infeeds, outfeeds)
 
 
-def _loop_part(module: Module, piece: LoopStep, names: _Numbering, replicas: int) -> LoopPart:
+def _loop_part(module: Module, piece: LoopPiece, names: _Numbering, replicas: int) -> LoopPart:
     loop = piece.operation
     condition, body = (region.blocks[0] for region in loop.regions)
     infeeds, outfeeds = _queues(module, list(_inside(module, body)), piece.feeds)
@@ -170,7 +170,7 @@ def _loop_part(module: Module, piece: LoopStep, names: _Numbering, replicas: int
         carry_out=tuple(names.slots([name])[0] if name in read_later else None for name in loop.results),
         infeeds=infeeds,
         outfeeds=outfeeds,
-        mini_batches=own_mini_batches(module, loop),
+        mini_batches=accumulation_counts_of_body(module, loop),
         sometimes=piece.sometimes,
         stages=loop_stages(module, loop, constants, replicas),
     )

@@ -12,8 +12,8 @@ from ipu_tf.device.errors import DeviceError
 from ipu_tf.device.run.executable import Executable
 from ipu_tf.lowering.programs.build import build_program
 from ipu_tf.lowering.programs.captures import Captures
-from ipu_tf.lowering.programs.host_errors import as_promised
-from ipu_tf.lowering.programs.target import Target
+from ipu_tf.lowering.programs.host_errors import to_tensorflow_error
+from ipu_tf.lowering.programs.program_target import Target
 from ipu_tf.lowering.tensorflow import tf_values
 from ipu_tf.lowering.tensorflow.trace import Lowered, lower
 
@@ -38,7 +38,7 @@ class DeviceFunction:
                 build_program(self.lowered.module, target.replicas, target.numerics), target.ordinal
             )
         except DeviceError as error:
-            raise as_promised(error) from error.__cause__
+            raise to_tensorflow_error(error) from error.__cause__
         self._captures = Captures(self.lowered)
 
     def __call__(self, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -60,10 +60,10 @@ class DeviceFunction:
             )
         except BaseException as error:
             self._captures.recover()
-            raise as_promised(error) from error.__cause__
+            raise to_tensorflow_error(error) from error.__cause__
         self._captures.commit(outcome.results)
         self._captures.flush()
         if outcome.error is not None:
-            raise as_promised(outcome.error)
+            raise to_tensorflow_error(outcome.error)
         with tf_values.eager_mode():
             return [tf.convert_to_tensor(np.array(array)) for array in outcome.results[: self.lowered.outputs]]

@@ -5,30 +5,30 @@ from __future__ import annotations
 import tensorflow as tf
 
 from ipu_tf.device.errors import (
+    AccumulationCountError,
+    AccumulationOutsideLoopError,
     InfeedExhausted,
     InfeedInUse,
-    InfeedShared,
-    InfeedStarved,
-    MiniBatchesError,
-    NoTrainingLoop,
-    OutfeedShared,
+    InfeedReplicaMismatch,
+    InfeedTimeout,
+    OutfeedReplicaMismatch,
     ReplicaGroupError,
     UnknownQueue,
 )
-from ipu_tf.device.feeds.connection import CompileOnly
+from ipu_tf.device.feeds.connection_type import DeviceNotAttachedError
 from ipu_tf.device.memory.host_tables import HostTableExists, HostTableIndexError, UnknownHostTable
 from ipu_tf.device.numerics.assertions import AssertionFailed
-from ipu_tf.device.numerics.exceptions import ExceptedState
+from ipu_tf.device.numerics.exceptions import FloatingPointExceptionError
 from ipu_tf.lowering.programs.check_messages import check_message
 
 
-def as_promised(error: BaseException) -> BaseException:
+def to_tensorflow_error(error: BaseException) -> BaseException:
     """The TensorFlow error that stands for a device error; any other exception as it is."""
     if isinstance(error, AssertionFailed):
         return tf.errors.InvalidArgumentError(None, None, check_message(error))
     if isinstance(error, InfeedExhausted):
         return tf.errors.OutOfRangeError(None, None, str(error))
-    if isinstance(error, InfeedStarved):
+    if isinstance(error, InfeedTimeout):
         return tf.errors.DeadlineExceededError(None, None, str(error))
     if isinstance(error, UnknownQueue) and error.kind == "infeed":
         return tf.errors.FailedPreconditionError(
@@ -37,14 +37,16 @@ def as_promised(error: BaseException) -> BaseException:
             "Trying to access an infeed dataset iterator which has not been created. Did you initialize the "
             f"infeed_queue '{error.name}' ?",
         )
-    if isinstance(error, (CompileOnly, HostTableIndexError, ReplicaGroupError)):
+    if isinstance(error, (DeviceNotAttachedError, HostTableIndexError, ReplicaGroupError)):
         return tf.errors.InvalidArgumentError(None, None, str(error))
-    if isinstance(error, ExceptedState):
+    if isinstance(error, FloatingPointExceptionError):
         return tf.errors.InternalError(None, None, str(error))
     if isinstance(error, UnknownQueue):
         return tf.errors.NotFoundError(None, None, str(error))
-    if isinstance(error, (MiniBatchesError, NoTrainingLoop)):
+    if isinstance(error, (AccumulationCountError, AccumulationOutsideLoopError)):
         return tf.errors.FailedPreconditionError(None, None, str(error))
-    if isinstance(error, (HostTableExists, UnknownHostTable, InfeedInUse, InfeedShared, OutfeedShared)):
+    if isinstance(
+        error, (HostTableExists, UnknownHostTable, InfeedInUse, InfeedReplicaMismatch, OutfeedReplicaMismatch)
+    ):
         return tf.errors.FailedPreconditionError(None, None, str(error))
     return error

@@ -11,7 +11,7 @@ import tensorflow as tf
 from ipu_tf.device.files.executable_file import contents
 from ipu_tf.device.program.program import Program
 from ipu_tf.lowering.programs.build import build_program
-from ipu_tf.lowering.programs.target import Target
+from ipu_tf.lowering.programs.program_target import Target
 from ipu_tf.lowering.tensorflow.trace import Lowered
 
 

@@ -17,13 +17,13 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_tf.device.op_places import with_text
-from ipu_tf.lowering.programs.embed import embed
-from ipu_tf.lowering.programs.target import Target
+from ipu_tf.lowering.programs.graph_op import embed
+from ipu_tf.lowering.programs.program_target import Target
 from ipu_tf.lowering.tensorflow import tf_private, tf_values
 from ipu_tf.lowering.tensorflow.clustering import Cluster, MisplacedOp, plan
 from ipu_tf.lowering.tensorflow.graph_pruning import part_of
 from ipu_tf.lowering.tensorflow.op_lines import place_of
-from ipu_tf.lowering.tensorflow.session_nodes import is_constant, is_ipu, needed, node, placed_on
+from ipu_tf.lowering.tensorflow.session_graph import is_constant, is_ipu, needed, node, placed_on
 
 Where = Callable[[int, int], Target]
 """From the ordinal of an IPU device and a number of shards to where a program runs; raises if it cannot."""
@@ -61,7 +61,7 @@ def rewritten(wanted: Run, fed: Collection[str], where: Where) -> Run | None:
     graph = (*wanted.fetches, *wanted.targets)[0].graph
     key = (tuple(t.name for t in wanted.fetches), tuple(op.name for op in wanted.targets), frozenset(fed))
     with _lock:
-        known = tf_private.kept_with(graph, "session_runs")
+        known = tf_private.graph_dict(graph, "session_runs")
         if key not in known:
             known[key] = (
                 _rewritten(graph, wanted, frozenset(fed), where) if any(map(is_ipu, devices_named(graph))) else None
@@ -104,7 +104,7 @@ def _place(device: str) -> tuple[str | None, int]:
 
 def devices_named(graph: tf.Graph) -> frozenset[str]:
     """The devices that ops of a graph are placed on, as TensorFlow spells them; looks at every op once."""
-    seen = tf_private.kept_with(graph, "devices_seen")
+    seen = tf_private.graph_dict(graph, "devices_seen")
     count = tf_private.operation_count(graph)
     if count > seen.get("count", 0):
         made = graph.get_operations()[seen.get("count", 0) :]

@@ -16,7 +16,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ipu_tf.lowering.stablehlo.accumulation_rules import accumulates, own_operations
+from ipu_tf.lowering.stablehlo.accumulation_checks import accumulates, own_operations
 from ipu_tf.lowering.stablehlo.hidden_state import ACCUMULATE
 from ipu_tf.lowering.stablehlo.module import INFEED, OUTFEED, Module, callee, custom_call_target, feed_name, walk
 
@@ -42,7 +42,7 @@ Step = Run | Bind
 
 
 @dataclasses.dataclass(frozen=True)
-class StraightSteps:
+class StraightLinePiece:
     """Steps without a streamed loop.
 
     Attributes:
@@ -59,7 +59,7 @@ class StraightSteps:
 
 
 @dataclasses.dataclass(frozen=True)
-class LoopStep:
+class LoopPiece:
     """One streamed loop.
 
     Attributes:
@@ -89,7 +89,7 @@ class Partition:
         same: names of copies, and what they are copies of. Nothing copies them.
     """
 
-    parts: tuple[StraightSteps | LoopStep, ...]
+    parts: tuple[StraightLinePiece | LoopPiece, ...]
     results: tuple[Any, ...]
     same: Mapping[Any, Any]
 
@@ -107,11 +107,11 @@ def partition(module: Module, in_chunks: Callable[[Any], bool] = lambda loop: Fa
     assert isinstance(last, Bind)
     parts = [_part(module, group, in_chunks) for group in _groups(module, steps, in_chunks)]
     # Between loops values stay where they are, each stage's of a pipeline on its own device.
-    same = _copies(steps) if any(isinstance(part, LoopStep) for part in parts) else {}
+    same = _copies(steps) if any(isinstance(part, LoopPiece) for part in parts) else {}
     return Partition(_with_liveness(module, parts, last.sources, same), last.sources, same)
 
 
-def gives_what_it_takes(operation: Any) -> bool:
+def is_identity(operation: Any) -> bool:
     """Whether an operation changes nothing about its only operand."""
     if operation.name not in _COPIES or len(operation.results) != 1:
         return False
@@ -121,16 +121,16 @@ def gives_what_it_takes(operation: Any) -> bool:
 def _copies(steps: Sequence[Step]) -> dict[Any, Any]:
     same: dict[Any, Any] = {}
     for step in steps:
-        for target, source in _passed_on(step):
+        for target, source in _passed_through(step):
             same[target] = same.get(source, source)
     return same
 
 
-def _passed_on(step: Step) -> list[tuple[Any, Any]]:
+def _passed_through(step: Step) -> list[tuple[Any, Any]]:
     """The names that a step only gives values to that have another name already, with that."""
     if isinstance(step, Bind):
         return list(zip(step.targets, step.sources, strict=True))
-    copies = gives_what_it_takes(step.operation)
+    copies = is_identity(step.operation)
     return [(step.operation.results[0], step.operation.operands[0])] if copies else []
 
 
@@ -140,7 +140,7 @@ def _flatten(module: Module, block: Any, results: Sequence[Any], in_chunks: Call
         operation = operation.operation
         if operation.name == "func.return":
             yield Bind(tuple(results), tuple(operation.operands))
-        elif operation.name == "func.call" and _to_open(module, operation, in_chunks):
+        elif operation.name == "func.call" and _calls_to_inline(module, operation, in_chunks):
             inner = module.functions[callee(operation)]
             yield Bind(tuple(inner.arguments), tuple(operation.operands))
             yield from _flatten(module, inner, tuple(operation.results), in_chunks)
@@ -160,15 +160,15 @@ def _groups(module: Module, steps: list[Step], in_chunks: Callable[[Any], bool])
     yield from ([group] if group else [])
 
 
-def _part(module: Module, group: list[Step], in_chunks: Callable[[Any], bool]) -> StraightSteps | LoopStep:
+def _part(module: Module, group: list[Step], in_chunks: Callable[[Any], bool]) -> StraightLinePiece | LoopPiece:
     first = group[0]
     if isinstance(first, Run) and _is_part(module, first.operation, in_chunks):
         loop = first.operation
         always, sometimes = _direct(module, loop), _in_branches(module, loop)
         feedless = not streamed(module, loop)
-        return LoopStep(loop, frozenset(always | sometimes), frozenset(sometimes), feedless=feedless)
+        return LoopPiece(loop, frozenset(always | sometimes), frozenset(sometimes), feedless=feedless)
     used = {feed_name(step.operation) for step in group if isinstance(step, Run)} - {None}
-    return StraightSteps(tuple(group), frozenset(name for name in used if name))
+    return StraightLinePiece(tuple(group), frozenset(name for name in used if name))
 
 
 def _is_part(module: Module, operation: Any, in_chunks: Callable[[Any], bool]) -> bool:
@@ -176,7 +176,7 @@ def _is_part(module: Module, operation: Any, in_chunks: Callable[[Any], bool]) -
     return operation.name == "stablehlo.while" and (streamed(module, operation) or in_chunks(operation))
 
 
-def _to_open(module: Module, call: Any, in_chunks: Callable[[Any], bool]) -> bool:
+def _calls_to_inline(module: Module, call: Any, in_chunks: Callable[[Any], bool]) -> bool:
     """Whether a function that is called has something for the host to do."""
     block = module.functions[callee(call)]
     inner = walk(block, module.functions)
@@ -223,20 +223,20 @@ def streamed(module: Module, loop: Any) -> bool:
 
 
 def _with_liveness(
-    module: Module, parts: list[StraightSteps | LoopStep], results: Sequence[Any], same: Mapping[Any, Any]
-) -> tuple[StraightSteps | LoopStep, ...]:
+    module: Module, parts: list[StraightLinePiece | LoopPiece], results: Sequence[Any], same: Mapping[Any, Any]
+) -> tuple[StraightLinePiece | LoopPiece, ...]:
     """Fills in what each part takes from those before it and leaves for those after it."""
     needed: dict[Any, None] = dict.fromkeys(same.get(name, name) for name in results)
-    filled: list[StraightSteps | LoopStep] = []
+    filled: list[StraightLinePiece | LoopPiece] = []
     for part in reversed(parts):
         defined = _definitions(part)
         live_out = tuple(name for name in needed if name in defined)
-        if same and isinstance(part, StraightSteps):
+        if same and isinstance(part, StraightLinePiece):
             part = dataclasses.replace(part, steps=_without_idle_copies(part.steps, live_out))
         needed = {name: None for name in needed if name not in defined}
         live_in = tuple(dict.fromkeys(name for name in _reads(module, part) if name not in defined))
         needed.update(dict.fromkeys(same.get(name, name) for name in live_in))
-        if part.steps if isinstance(part, StraightSteps) else True:
+        if part.steps if isinstance(part, StraightLinePiece) else True:
             filled.append(dataclasses.replace(part, live_in=live_in, live_out=live_out))
     return tuple(reversed(filled))
 
@@ -245,7 +245,7 @@ def _without_idle_copies(steps: Sequence[Step], live_out: Sequence[Any]) -> tupl
     """Steps without those that only copy what none of the others reads by its new name."""
     wanted, kept = set(live_out), []
     for step in reversed(steps):
-        pairs = _passed_on(step)
+        pairs = _passed_through(step)
         used = [(target, source) for target, source in pairs if target in wanted]
         if isinstance(step, Bind):
             step = Bind(tuple(target for target, _ in used), tuple(source for _, source in used))
@@ -255,16 +255,16 @@ def _without_idle_copies(steps: Sequence[Step], live_out: Sequence[Any]) -> tupl
     return tuple(reversed(kept))
 
 
-def _definitions(part: StraightSteps | LoopStep) -> set[Any]:
-    if isinstance(part, LoopStep):
+def _definitions(part: StraightLinePiece | LoopPiece) -> set[Any]:
+    if isinstance(part, LoopPiece):
         return set(part.operation.results)
     return {
         name for step in part.steps for name in (step.targets if isinstance(step, Bind) else step.operation.results)
     }
 
 
-def _reads(module: Module, part: StraightSteps | LoopStep) -> list[Any]:
-    if isinstance(part, LoopStep):
+def _reads(module: Module, part: StraightLinePiece | LoopPiece) -> list[Any]:
+    if isinstance(part, LoopPiece):
         return names_read(part.operation)
     names: list[Any] = []
     for step in part.steps:

@@ -15,10 +15,10 @@ from ipu_tf.lowering.importer.interpreter import TERMINATORS
 from ipu_tf.lowering.stablehlo.hidden_state import UPDATE_DUE
 from ipu_tf.lowering.stablehlo.module import Module, callee, custom_call_target
 from ipu_tf.lowering.stablehlo.op import array_types
-from ipu_tf.lowering.stablehlo.partition import gives_what_it_takes, names_read
+from ipu_tf.lowering.stablehlo.partition import is_identity, names_read
 
 
-class UncuttableError(Exception):
+class CannotCutPipelineError(Exception):
     """A pipeline cannot be cut into stages; says why."""
 
 
@@ -44,7 +44,7 @@ class Node:
 
 
 @dataclasses.dataclass(frozen=True)
-class FlatStep:
+class FlatLoopBody:
     """One iteration.
 
     Attributes:
@@ -64,7 +64,7 @@ class FlatStep:
     updated: tuple[int, ...]
 
 
-def flat_step(module: Module, block: Any) -> FlatStep:
+def flat_step(module: Module, block: Any) -> FlatLoopBody:
     """An iteration of the loop that has this body, or of a function that is run in a loop."""
     return _Flattener(module).flat(block)
 
@@ -88,11 +88,11 @@ class _Flattener:
         self._due: set[int] = set()
         self._outer: dict[Any, int] = {}
 
-    def flat(self, block: Any) -> FlatStep:
+    def flat(self, block: Any) -> FlatLoopBody:
         scope = {name: self._new(name) for name in block.arguments}
         arguments = tuple(value.plain for value in scope.values())
         returned = self._run(block, scope, on_update=False)
-        return FlatStep(
+        return FlatLoopBody(
             tuple(self._nodes),
             tuple(self._types),
             arguments,
@@ -122,7 +122,7 @@ class _Flattener:
 
     def _add(self, operation: Any, scope: _Scope, on_update: bool) -> None:
         results = list(operation.results)
-        if gives_what_it_takes(operation):
+        if is_identity(operation):
             scope[results[0]] = self._read(operation.operands[0], scope)
         elif operation.name == "func.call":
             inner = self._module.functions[callee(operation)]

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from ipu_tf.lowering.stablehlo.accumulation_rules import own_operations
+from ipu_tf.lowering.stablehlo.accumulation_checks import own_operations
 from ipu_tf.lowering.stablehlo.hidden_state import ACCUMULATE, FIFO
 from ipu_tf.lowering.stablehlo.module import INFEED, OUTFEED, Module, custom_call_target
-from ipu_tf.lowering.stablehlo.stage_marks import Mark, mark_of
-from ipu_tf.lowering.stages.flat_step import FlatStep, Node, UncuttableError
-from ipu_tf.lowering.stages.stage_places import StageCut, StepShape, stage_of
-from ipu_tf.lowering.stages.stage_rules import EFFECTS, check_cuttable, origin
+from ipu_tf.lowering.stablehlo.stage_markers import Mark, mark_of
+from ipu_tf.lowering.stages.flat_step import CannotCutPipelineError, FlatLoopBody, Node
+from ipu_tf.lowering.stages.stage_assignment import StageCut, StepSignature, stage_of
+from ipu_tf.lowering.stages.stage_checks import EFFECTS, check_cuttable, origin
 
 _NONE, _UPDATE = -1, -2
 
@@ -30,19 +30,19 @@ def pipeline_of(module: Module, block: Any) -> Mark | None:
     """The pipeline whose markers are in a block itself; None if there are none.
 
     Raises:
-        UncuttableError: for the markers of several pipelines.
+        CannotCutPipelineError: for the markers of several pipelines.
     """
     marks = {mark.pipeline() for mark in map(mark_of, own_operations(module, block)) if mark}
     if len(marks) > 1:
-        raise UncuttableError("one loop runs several pipelines")
+        raise CannotCutPipelineError("one loop runs several pipelines")
     return marks.pop() if marks else None
 
 
-def cut(module: Module, step: FlatStep, shape: StepShape, mark: Mark) -> StageCut:
+def cut(module: Module, step: FlatLoopBody, shape: StepSignature, mark: Mark) -> StageCut:
     """Cuts a step.
 
     Raises:
-        UncuttableError: saying what stands against it.
+        CannotCutPipelineError: saying what stands against it.
     """
     return _Cutter(module, step, shape, mark).cut()
 
@@ -50,7 +50,7 @@ def cut(module: Module, step: FlatStep, shape: StepShape, mark: Mark) -> StageCu
 class _Cutter:
     """Everything that is known of one step while it is cut."""
 
-    def __init__(self, module: Module, step: FlatStep, shape: StepShape, mark: Mark) -> None:
+    def __init__(self, module: Module, step: FlatLoopBody, shape: StepSignature, mark: Mark) -> None:
         self.module, self.step, self.shape, self.mark = module, step, shape, mark
         self.states, self.weights = _written(step, shape)
         self.live = _live(step, shape, self.states, self.weights)
@@ -108,7 +108,7 @@ class _Cutter:
             if node.on_update:
                 wanted = {_UPDATE}
             elif self.base[node.results[0]] != _NONE:
-                wanted = {self._takes_at(node)}
+                wanted = {self._consumers_at(node)}
             else:
                 wanted = set().union(*(reach.get(result, set()) for result in node.results))
             for value in node.operands:
@@ -116,7 +116,7 @@ class _Cutter:
                     reach.setdefault(value, set()).update(wanted)
         return reach
 
-    def _takes_at(self, node: Node) -> int:
+    def _consumers_at(self, node: Node) -> int:
         """The level at which a node takes its operands: a marker on the way forward, at the end of a stage."""
         level, mark = self.base[node.results[0]], mark_of(node.operation)
         return level if mark is None or mark.backward else min(level, mark.stage)
@@ -154,7 +154,7 @@ class _Cutter:
         level = max((self.made_at[value] for value in node.operands if value in self.made_at), default=_NONE)
         mark = mark_of(node.operation)
         if mark is not None:
-            return self._at_mark(place, node, mark, level)
+            return self._level_of_marker(place, node, mark, level)
         if custom_call_target(node.operation) == INFEED:
             return 0
         anchored = {value: self.anchors.get(value, frozenset()) for value in node.operands}
@@ -183,10 +183,10 @@ class _Cutter:
                 self._send(place, value, min(anchors & foreign), level)
         return level
 
-    def _at_mark(self, place: int, node: Node, mark: Mark, level: int) -> int:
+    def _level_of_marker(self, place: int, node: Node, mark: Mark, level: int) -> int:
         starts = self._marked_level(mark)
         if level > starts:
-            raise UncuttableError(
+            raise CannotCutPipelineError(
                 f"what stage {mark.stage} hands on depends on a later pass: on {self._pass(level)} (stages share a "
                 f"variable, or hand tensors past each other; {origin(self.module, node)})"
             )
@@ -198,7 +198,7 @@ class _Cutter:
 
     def _send(self, place: int, value: int, stage: int, level: int) -> None:
         if value in self.weights:
-            raise UncuttableError(
+            raise CannotCutPipelineError(
                 f"a variable of {self._type(value)} is used by stage {stage} on device {self._device(stage)} and by "
                 f"{self._pass(level)} on device {self._device(stage_of(self.mark, level))}"
             )
@@ -236,13 +236,13 @@ class _Cutter:
         return f"shape {kind.shape} and dtype {np.dtype(kind.dtype).name}" if kind is not None else "unknown shape"
 
 
-def _written(step: FlatStep, shape: StepShape) -> tuple[dict[int, int], dict[int, int]]:
+def _written(step: FlatLoopBody, shape: StepSignature) -> tuple[dict[int, int], dict[int, int]]:
     """The states and the weights of a step, and what each becomes."""
     states, weights = {}, {}
     for value, position in shape.carried.items():
         plain, updated = step.results[position], step.updated[position]
         if plain != value and updated != plain:
-            raise UncuttableError("a variable is changed both by every micro-batch and by the update")
+            raise CannotCutPipelineError("a variable is changed both by every micro-batch and by the update")
         if plain != value:
             states[value] = plain
         elif updated != value:
@@ -250,7 +250,9 @@ def _written(step: FlatStep, shape: StepShape) -> tuple[dict[int, int], dict[int
     return states, weights
 
 
-def _live(step: FlatStep, shape: StepShape, states: Mapping[int, int], weights: Mapping[int, int]) -> tuple[Node, ...]:
+def _live(
+    step: FlatLoopBody, shape: StepSignature, states: Mapping[int, int], weights: Mapping[int, int]
+) -> tuple[Node, ...]:
     """The nodes that variables, rows or the host depend on."""
     rows = (step.results[position] for positions in shape.rows.values() for position in positions)
     wanted = {*states.values(), *weights.values(), *rows}

@@ -7,9 +7,9 @@ from typing import Any
 
 from ipu_tf.device.program.stage_program import StageProgram
 from ipu_tf.lowering.stablehlo.module import Module
-from ipu_tf.lowering.stages.flat_step import UncuttableError, flat_step
+from ipu_tf.lowering.stages.flat_step import CannotCutPipelineError, flat_step
+from ipu_tf.lowering.stages.stage_assignment import StepSignature
 from ipu_tf.lowering.stages.stage_cut import pipeline_of
-from ipu_tf.lowering.stages.stage_places import StepShape
 from ipu_tf.lowering.stages.stages import stage_program
 
 Stages = StageProgram | str | None
@@ -30,11 +30,11 @@ def loop_stages(module: Module, loop: Any, constants: Sequence[Any], replicas: i
         if mark is None:
             return None
         step = flat_step(module, body)
-        shape = StepShape({value: position for position, value in enumerate(step.arguments)})
+        shape = StepSignature({value: position for position, value in enumerate(step.arguments)})
         numbers = dict(step.outer)
         outer = [numbers.get(name) for name in constants]
         return stage_program(module, step, shape, mark, step.arguments, outer, replicas)
-    except UncuttableError as error:
+    except CannotCutPipelineError as error:
         return str(error)
 
 
@@ -57,7 +57,7 @@ def step_stages(module: Module, infeed: str, outfeed: str, inputs: int, outputs:
             return None
         step = flat_step(module, module.main)
         written = {parameter: result for result, parameter in module.aliases.items()}
-        shape = StepShape(
+        shape = StepSignature(
             carried={step.arguments[parameter]: result for parameter, result in written.items()},
             elements={infeed: step.arguments[:inputs]} if inputs else {},
             rows={outfeed: tuple(range(outputs))},
@@ -65,5 +65,5 @@ def step_stages(module: Module, infeed: str, outfeed: str, inputs: int, outputs:
         unwritten = [step.arguments[p] for p in range(inputs, len(step.arguments)) if p not in written]
         carried = [None, *(step.arguments[parameter] for parameter in module.aliases.values())]
         return stage_program(module, step, shape, mark, carried, unwritten, replicas)
-    except UncuttableError as error:
+    except CannotCutPipelineError as error:
         return str(error)

@@ -17,18 +17,18 @@ from ipu_tf.lowering.importer.interpreter import Interpreter
 from ipu_tf.lowering.stablehlo.hidden_state import ACCUMULATE, types_in
 from ipu_tf.lowering.stablehlo.module import INFEED, OUTFEED, Module, configuration, custom_call_target, feed_name
 from ipu_tf.lowering.stablehlo.op import Op, array_type
-from ipu_tf.lowering.stablehlo.stage_marks import CHECKPOINT, Mark, mark_of
-from ipu_tf.lowering.stages.flat_step import FlatStep, Node, UncuttableError
+from ipu_tf.lowering.stablehlo.stage_markers import CHECKPOINT, Mark, mark_of
+from ipu_tf.lowering.stages.flat_step import CannotCutPipelineError, FlatLoopBody, Node
 from ipu_tf.lowering.stages.recompute_cut import followed, repeated
+from ipu_tf.lowering.stages.stage_assignment import StageCut, StepSignature
 from ipu_tf.lowering.stages.stage_cut import cut
-from ipu_tf.lowering.stages.stage_places import StageCut, StepShape
-from ipu_tf.lowering.stages.update_cut import UpdatePiece, cut_update
+from ipu_tf.lowering.stages.update_cut import UpdateSegment, cut_update
 
 
 def stage_program(
     module: Module,
-    step: FlatStep,
-    shape: StepShape,
+    step: FlatLoopBody,
+    shape: StepSignature,
     mark: Mark,
     carried: Sequence[int | None],
     outer: Sequence[int | None],
@@ -46,10 +46,10 @@ def stage_program(
         replicas: how many replicas the program runs as.
 
     Raises:
-        UncuttableError: saying what stands against it.
+        CannotCutPipelineError: saying what stands against it.
     """
     if any(not isinstance(where, int) or where < 0 for where in mark.mapping):
-        raise UncuttableError(f"a stage is on several devices (the mapping is {mark.mapping})")
+        raise CannotCutPipelineError(f"a stage is on several devices (the mapping is {mark.mapping})")
     return _Builder(module, step, shape, cut(module, step, shape, mark), replicas).build(carried, outer)
 
 
@@ -68,13 +68,13 @@ class _Pass:
 class _Builder:
     """Everything that is known of one step while its program is built."""
 
-    def __init__(self, module: Module, step: FlatStep, shape: StepShape, cut: StageCut, replicas: int) -> None:
+    def __init__(self, module: Module, step: FlatLoopBody, shape: StepSignature, cut: StageCut, replicas: int) -> None:
         self._module, self._step, self._shape, self._cut, self._replicas = module, step, shape, cut, replicas
         self._maker = {value: place for place, node in enumerate(cut.live) for value in node.results}
         self._alias, self._checkpoints = self._aliases()
         self._passes = [_Pass(level) for level in range(cut.mark.stages * (2 if cut.mark.training else 1))]
         self._update = cut_update(step, cut)
-        self._rows = self._row_levels()
+        self._rows = self._output_levels()
 
     def build(self, carried: Sequence[int | None], outer: Sequence[int | None]) -> StageProgram:
         for each in self._passes:
@@ -116,7 +116,7 @@ class _Builder:
     def _behind(self, value: int) -> int:
         return followed(self._alias, value)
 
-    def _row_levels(self) -> dict[str, int]:
+    def _output_levels(self) -> dict[str, int]:
         """The pass that gives the row of each outfeed that results stand for."""
         last = self._cut.mark.stages - 1
         values = {name: [self._step.results[p] for p in places] for name, places in self._shape.rows.items()}
@@ -159,7 +159,7 @@ class _Builder:
 
     def _take(self, each: _Pass, value: int, made: int) -> None:
         if made > each.level:
-            raise UncuttableError(
+            raise CannotCutPipelineError(
                 "a micro-batch changes a variable in a later pass than the one that reads it "
                 f"({self._cut.stage_of(each.level)} and {self._cut.stage_of(made)} are the stages)"
             )
@@ -169,9 +169,9 @@ class _Builder:
         before = self._passes[made]
         before.outputs[value] = None
         if value not in self._cut.made_at:
-            self._add_alone(before, value)
+            self._add_single(before, value)
 
-    def _add_alone(self, each: _Pass, value: int) -> None:
+    def _add_single(self, each: _Pass, value: int) -> None:
         """A value of no level, computed in a pass to be sent from there."""
         if value in self._maker and self._maker[value] not in each.nodes:
             self._add(each, self._maker[value])
@@ -255,7 +255,7 @@ class _Builder:
             return TaskKind.RECOMPUTE
         return TaskKind.FORWARD if each.level < self._cut.mark.stages else TaskKind.BACKWARD
 
-    def _update_step(self, index: int, piece: UpdatePiece) -> UpdateStep:
+    def _update_step(self, index: int, piece: UpdateSegment) -> UpdateStep:
         later = {self._behind(value) for each in self._update.pieces[index + 1 :] for value in each.inputs}
         inputs = tuple(dict.fromkeys(map(self._behind, piece.inputs)))
         outputs = tuple(dict.fromkeys(map(self._behind, piece.outputs)))

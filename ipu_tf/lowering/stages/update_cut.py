@@ -14,14 +14,14 @@ import jax
 import numpy as np
 
 from ipu_tf.lowering.stablehlo.module import OUTFEED, custom_call_target
-from ipu_tf.lowering.stages.flat_step import FlatStep, Node
-from ipu_tf.lowering.stages.stage_places import StageCut
+from ipu_tf.lowering.stages.flat_step import FlatLoopBody, Node
+from ipu_tf.lowering.stages.stage_assignment import StageCut
 
 _SPREADING = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.convert")
 
 
 @dataclasses.dataclass(frozen=True)
-class UpdatePiece:
+class UpdateSegment:
     """What one stage computes of an update without waiting for others.
 
     Attributes:
@@ -40,7 +40,7 @@ class UpdatePiece:
 
 
 @dataclasses.dataclass(frozen=True)
-class UpdateCut:
+class UpdateAssignment:
     """An update, cut.
 
     Attributes:
@@ -48,11 +48,11 @@ class UpdateCut:
         homes: the stage of every variable that changes, in micro-batches or in the update.
     """
 
-    pieces: tuple[UpdatePiece, ...]
+    pieces: tuple[UpdateSegment, ...]
     homes: Mapping[int, int]
 
 
-def cut_update(step: FlatStep, cut: StageCut) -> UpdateCut:
+def cut_update(step: FlatLoopBody, cut: StageCut) -> UpdateAssignment:
     """Cuts the update of a step that is cut otherwise."""
     nodes = _needed(cut)
     first = _Homes(step, cut, nodes, cut.homes)
@@ -75,7 +75,7 @@ def _needed(cut: StageCut) -> tuple[Node, ...]:
 class _Homes:
     """The stage of each value that an update reads or makes, and of each node; none where it is computed anywhere."""
 
-    def __init__(self, step: FlatStep, cut: StageCut, nodes: tuple[Node, ...], homes: Mapping[int, int]) -> None:
+    def __init__(self, step: FlatLoopBody, cut: StageCut, nodes: tuple[Node, ...], homes: Mapping[int, int]) -> None:
         self.nodes = nodes
         self._types = step.types
         # For each value its stage, and how many bytes would have to be sent to have it elsewhere.
@@ -124,13 +124,13 @@ class _Homes:
 class _Pieces:
     """Gathers the nodes of an update into pieces."""
 
-    def __init__(self, step: FlatStep, cut: StageCut, where: _Homes, homes: Mapping[int, int]) -> None:
+    def __init__(self, step: FlatLoopBody, cut: StageCut, where: _Homes, homes: Mapping[int, int]) -> None:
         self._cut, self._where, self._homes = cut, where, homes
         self._level: dict[int, int] = {}
         self._nodes: dict[tuple[int, int], list[int]] = {}
         self._wanted: dict[tuple[int, int], dict[int, None]] = {}
 
-    def cut(self) -> UpdateCut:
+    def cut(self) -> UpdateAssignment:
         for place, node in enumerate(self._where.nodes):
             if place in self._where.of_node:
                 stage = self._where.of_node[place]
@@ -145,9 +145,10 @@ class _Pieces:
             for value in inputs:
                 self._take_from_its_maker(value, key)
         pieces = [
-            UpdatePiece(*key, nodes, inputs, tuple(self._wanted.get(key, ()))) for key, (nodes, inputs) in parts.items()
+            UpdateSegment(*key, nodes, inputs, tuple(self._wanted.get(key, ())))
+            for key, (nodes, inputs) in parts.items()
         ]
-        return UpdateCut(tuple(pieces), self._homes)
+        return UpdateAssignment(tuple(pieces), self._homes)
 
     def _ready(self, value: int, stage: int) -> int:
         """The level at which a stage can have a value."""

@@ -198,10 +198,10 @@ def _dependents(
         if unit not in running and any(b in running or b in depend for b in before):
             depend.add(unit)
     found: dict[int, list[str]] = collections.defaultdict(list)
-    for name in _of_units(nodes, units, depend):
+    for name in _by_unit(nodes, units, depend):
         found[phases[units[name]]].append(name)
     return {phase: tuple(names) for phase, names in sorted(found.items())}
 
 
-def _of_units(nodes: Mapping[str, Node], units: Mapping[str, str], wanted: set[str]) -> Iterator[str]:
+def _by_unit(nodes: Mapping[str, Node], units: Mapping[str, str], wanted: set[str]) -> Iterator[str]:
     return (name for name in nodes if units[name] in wanted)

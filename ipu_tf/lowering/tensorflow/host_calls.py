@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_tf.lowering.stablehlo.module import custom_call_target
-from ipu_tf.lowering.tensorflow.markers import effect_marker, marker
+from ipu_tf.lowering.tensorflow.markers import marker, stateful_marker
 
 HOST_LOOKUP = "ipu.host_lookup"
 HOST_UPDATE = "ipu.host_update"
@@ -58,7 +58,7 @@ def checked_depth(count: tf.Tensor, overlap: int) -> tf.Tensor:
 
 
 def _effect(target: str, kind: str, inputs: Sequence[tf.Tensor], **attributes: Any) -> tf.Operation:
-    [token] = effect_marker(target, [*inputs, _last_token(kind)], [_TOKEN], **attributes)
+    [token] = stateful_marker(target, [*inputs, _last_token(kind)], [_TOKEN], **attributes)
     _keep_token(kind, token)
     return token.op
 

@@ -21,7 +21,7 @@ _DONE = tf.TensorSpec([], tf.int32)
 
 def dequeue_marker(queue: str, specs: Sequence[tf.TensorSpec]) -> list[tf.Tensor]:
     """The next element of an infeed: one tensor for each spec. It is taken whether or not the program uses it."""
-    with _on_its_own():
+    with _standalone():
         tensors = list(tf_private.custom_call(INFEED, (), specs, json.dumps({"queue": queue}), side_effect=True))
     _used(tensors[0])
     return tensors
@@ -30,7 +30,7 @@ def dequeue_marker(queue: str, specs: Sequence[tf.TensorSpec]) -> list[tf.Tensor
 def enqueue_marker(queue: str, tensors: Sequence[tf.Tensor]) -> tf.Operation:
     """Gives a row to an outfeed, whether or not the program uses the operation."""
     tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
-    with _on_its_own():
+    with _standalone():
         [done] = tf_private.custom_call(OUTFEED, tensors, [_DONE], json.dumps({"queue": queue}), side_effect=True)
     return _used(done)
 
@@ -51,7 +51,7 @@ def marker(
     return list(tf_private.custom_call(target, tuple(inputs), list(specs), json.dumps(attributes), side_effect=False))
 
 
-def effect_marker(
+def stateful_marker(
     target: str, inputs: Sequence[tf.Tensor], specs: Sequence[tf.TensorSpec], **attributes: Any
 ) -> list[tf.Tensor]:
     """As `marker`, but it happens whether or not the program uses its results; it needs at least one result.
@@ -59,14 +59,14 @@ def effect_marker(
     Each is on its own, also among others with the same inputs and attributes.
     """
     configuration = json.dumps(attributes)
-    with _on_its_own():
+    with _standalone():
         tensors = list(tf_private.custom_call(target, tuple(inputs), list(specs), configuration, side_effect=True))
     _used(tensors[0])
     return tensors
 
 
 @contextlib.contextmanager
-def _on_its_own() -> Iterator[None]:
+def _standalone() -> Iterator[None]:
     """Within it, ops wait for a stateful op of their own.
 
     TensorFlow takes markers for stateless and would make one of two that are alike, also where it inlines two calls of

@@ -21,7 +21,7 @@ def shard_value(shards: Iterable[int]) -> Any:
     return tf.compat.v1.AttrValue(list=tf.compat.v1.AttrValue.ListValue(i=list(shards)))
 
 
-def shards_in(value: Any) -> list[int]:
+def parse_shards(value: Any) -> list[int]:
     """The shards that an attribute's value holds."""
     return list(value.list.i)
 
@@ -29,10 +29,10 @@ def shards_in(value: Any) -> list[int]:
 def shards_of(operation: tf.Operation) -> list[int] | None:
     """The shards an op was put on; None where none was asked for."""
     attributes = operation.node_def.attr
-    return shards_in(attributes[SHARD_ATTRIBUTE]) if SHARD_ATTRIBUTE in attributes else None
+    return parse_shards(attributes[SHARD_ATTRIBUTE]) if SHARD_ATTRIBUTE in attributes else None
 
 
-def put_on_shards(operation: tf.Operation, shards: Iterable[int]) -> None:
+def set_shard_attribute(operation: tf.Operation, shards: Iterable[int]) -> None:
     """Puts an op on shards."""
     tf_private.set_attribute(operation, SHARD_ATTRIBUTE, shard_value(shards))
 
@@ -48,4 +48,4 @@ def shard_count_of(graph: tf.Graph) -> int:
 
 def _all_shards(graph_def: Any) -> Iterator[list[int]]:
     nodes = [*graph_def.node, *(node for function in graph_def.library.function for node in function.node_def)]
-    return (shards_in(node.attr[SHARD_ATTRIBUTE]) for node in nodes if SHARD_ATTRIBUTE in node.attr)
+    return (parse_shards(node.attr[SHARD_ATTRIBUTE]) for node in nodes if SHARD_ATTRIBUTE in node.attr)

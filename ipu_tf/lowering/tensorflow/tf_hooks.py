@@ -157,7 +157,7 @@ RewriteRun = Callable[
 def hook_session_runs(rewrite: RewriteRun) -> None:
     """Makes sessions run what `rewrite` says, and place on the host what is left on devices that TensorFlow has not.
 
-    `rewrite` is called with the session, which knows by `wants_strict_placement` what its maker asked for. A second
+    `rewrite` is called with the session, which knows by `requires_strict_placement` what its maker asked for. A second
     call changes nothing.
     """
     cls = _session.BaseSession
@@ -220,7 +220,7 @@ def _checked_callable(stock_from_options: Callable[..., Any], rewrite: RewriteRu
     return make_callable_from_options
 
 
-def wants_strict_placement(session: Any) -> bool:
+def requires_strict_placement(session: Any) -> bool:
     """Whether the maker of a session wants an error where a device that an op is placed on does not exist."""
     return bool(getattr(session, "_ipu_tf_strict", False))
 

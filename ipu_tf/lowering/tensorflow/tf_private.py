@@ -151,7 +151,7 @@ def log_info(message: str, *arguments: Any) -> None:
 
 
 @contextlib.contextmanager
-def only_what_is_used() -> Iterator[None]:
+def prune_unused() -> Iterator[None]:
     """Within it, loops of the function graph being traced run what their results depend on, and nothing else.
 
     As in TensorFlow 1. Otherwise they run every operation with side effects.
@@ -177,8 +177,8 @@ def define_functions(owner: object, definitions: Sequence[Any]) -> None:
         weakref.finalize(owner, context.remove_function, definition.signature.name).atexit = False
 
 
-def runs_only_what_is_used(graph: Any) -> bool:
-    """Whether a function graph has loops that were traced within `only_what_is_used`."""
+def prunes_unused(graph: Any) -> bool:
+    """Whether a function graph has loops that were traced within `prune_unused`."""
     return getattr(graph, "_ipu_only_what_is_used", False)
 
 
@@ -293,7 +293,7 @@ def control_flow_group(operation: tf.Operation) -> str | None:
     return None if context is None else str(context.name)
 
 
-def kept_with(graph: tf.Graph, name: str) -> dict[Any, Any]:
+def graph_dict(graph: tf.Graph, name: str) -> dict[Any, Any]:
     """A dictionary that lives as long as a graph, the same one for each name."""
     if not hasattr(graph, "_ipu_tf_kept"):
         graph._ipu_tf_kept = {}

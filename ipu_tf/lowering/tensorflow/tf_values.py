@@ -21,7 +21,7 @@ from tensorflow.python.framework import ops as _ops
 from tensorflow.python.ops import handle_data_util as _handle_data_util
 from tensorflow.python.ops import resource_variable_ops as _resource_variable_ops
 
-from ipu_tf.device.feeds.iterator_destruction import let_go_elsewhere
+from ipu_tf.device.feeds.iterator_destruction import destroy_in_background
 
 
 def tensor_memory(tensor: tf.Tensor) -> np.ndarray:
@@ -52,14 +52,14 @@ def stock_iterator(dataset: tf.data.Dataset, tuned: bool = True) -> Any:
     """
     iterator = _iterator_ops.OwnedIterator(dataset)
     if tuned:
-        end_elsewhere(iterator)
+        destroy_iterator_in_background(iterator)
     return iterator
 
 
-def end_elsewhere(iterator: Any) -> None:
+def destroy_iterator_in_background(iterator: Any) -> None:
     """Has TensorFlow's part of an iterator over a dataset end in a thread that nobody waits for; others as they are."""
     if isinstance(iterator, _iterator_ops.OwnedIterator):
-        let_go_elsewhere(iterator, iterator._iterator_resource)
+        destroy_in_background(iterator, iterator._iterator_resource)
 
 
 _HOST = "/job:localhost/replica:0/task:0/device:CPU:0"

@@ -15,7 +15,7 @@ from ipu_tf.lowering.tensorflow import tf_private, tf_values
 from ipu_tf.lowering.tensorflow.op_lines import place_of_name
 from ipu_tf.lowering.tensorflow.refusal import function_name, resource_refusal, shape_refusal, tensorflow_refusal
 from ipu_tf.lowering.tensorflow.rewritten import checked_function
-from ipu_tf.lowering.tensorflow.rounding_scopes import rounding_overrides
+from ipu_tf.lowering.tensorflow.stochastic_rounding_scopes import rounding_overrides
 
 HOST_ONLY_DTYPES = (tf.string, tf.variant, tf.resource)
 

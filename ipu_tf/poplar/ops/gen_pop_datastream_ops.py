@@ -13,7 +13,7 @@ from ipu_tf.device.feeds import queues
 from ipu_tf.device.feeds.outfeed import Outfeed
 from ipu_tf.device.memory import host_tables
 from ipu_tf.emulation import record_ignored
-from ipu_tf.lowering.programs.host_errors import as_promised
+from ipu_tf.lowering.programs.host_errors import to_tensorflow_error
 from ipu_tf.lowering.tensorflow.host_calls import apply_marker, lookup_marker, update_marker
 from ipu_tf.lowering.tensorflow.host_op import host_op
 from ipu_tf.lowering.tensorflow.markers import enqueue_marker
@@ -106,7 +106,7 @@ def _known(feed_id: str) -> Outfeed:
     try:
         return queues.outfeed(feed_id)
     except UnknownQueue as error:
-        raise as_promised(error) from None
+        raise to_tensorflow_error(error) from None
 
 
 def ipu_host_embedding_register(
@@ -129,7 +129,7 @@ def ipu_host_embedding_register(
         try:
             host_tables.register(embedding_id, host_tables.HostTable(np.array(rows), updates_at_once))
         except DeviceError as error:
-            raise as_promised(error) from None
+            raise to_tensorflow_error(error) from None
 
     return host_op(start, [tf.convert_to_tensor(weights)], [], name or "host_embedding_register").operation
 
@@ -150,7 +150,7 @@ def ipu_host_embedding_deregister(weights: tf.Variable, embedding_id: str, name:
         try:
             return [host_tables.deregister(embedding_id).rows]
         except DeviceError as error:
-            raise as_promised(error) from None
+            raise to_tensorflow_error(error) from None
 
     spec = tf.TensorSpec(weights.shape, weights.dtype.base_dtype)
     [rows] = host_op(stop, [], [spec], name or "host_embedding_deregister").results

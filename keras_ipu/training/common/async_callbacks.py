@@ -21,10 +21,10 @@ import tensorflow as tf
 
 from keras_ipu.options.model_state import options_of
 from keras_ipu.options.options import ReplicatedMetricReductionMethod as Method
-from keras_ipu.pipeline.run_rules import accumulates_outfeed
+from keras_ipu.pipeline.run_checks import accumulates_outfeed
 from keras_ipu.stock import hooks as keras_hooks
-from keras_ipu.training.common.replicated_logs import reduced_logs
-from keras_ipu.training.common.variable_reads import held_view, show_variables
+from keras_ipu.training.common.replicated_logs import reduce_replica_logs
+from keras_ipu.training.common.variable_sync import suspend_variable_sync, sync_variables
 
 _KINDS = {"fit": "train", "evaluate": "test", "predict": "predict"}
 
@@ -39,7 +39,7 @@ class AsynchronousRun:
         model: the model.
         doing: "fit", "evaluate" or "predict".
         replicas: how many there are: a step has a call for each.
-        reduce: combines the logs of replicas, as `reduced_logs` does.
+        reduce: combines the logs of replicas, as `reduce_replica_logs` does.
 
     Attributes:
         looked_at: whether callbacks of the execution at hand may look at the model's variables.
@@ -64,9 +64,9 @@ class AsynchronousRun:
         """
         self._callbacks = callbacks
         self._next = step * self._replicas
-        self.looked_at = show_variables(callbacks.callbacks)
+        self.looked_at = sync_variables(callbacks.callbacks)
 
-    def watch_logs(self, row: Any) -> None:
+    def on_step_logs(self, row: Any) -> None:
         """Calls the callbacks for the logs of one step; with several replicas they have a dimension of replicas."""
         if self._method is Method.NONE or self._replicas == 1:
             self._call(row)
@@ -75,8 +75,8 @@ class AsynchronousRun:
         for _ in range(self._replicas):
             self._call_once(reduced)
 
-    def watch_outputs(self, row: Any) -> None:
-        """Calls the callbacks for the predictions of one step, as `watch_logs` does."""
+    def on_step_outputs(self, row: Any) -> None:
+        """Calls the callbacks for the predictions of one step, as `on_step_logs` does."""
         self._call({"outputs": row})
 
     def _call(self, row: Any) -> None:
@@ -86,21 +86,23 @@ class AsynchronousRun:
 
     def _call_once(self, logs: Any) -> None:
         # The execution may be over by now, for the thread may be late: what callbacks see shall not depend on that.
-        with held_view():
+        with suspend_variable_sync():
             getattr(self._callbacks, f"on_{self._kind}_batch_begin")(self._next)
             getattr(self._callbacks, f"on_{self._kind}_batch_end")(self._next, logs)
         self._next += 1
 
 
 @contextlib.contextmanager
-def asynchronous(model: Any, doing: str, replicas: int, reduce: Callable[..., Any] = reduced_logs) -> Iterator[None]:
+def asynchronous(
+    model: Any, doing: str, replicas: int, reduce: Callable[..., Any] = reduce_replica_logs
+) -> Iterator[None]:
     """Within it, `current_run()` is the run whose callbacks are asynchronous, if they are.
 
     Args:
         model: the model that runs.
         doing: "fit", "evaluate", "predict", or the name of another method, whose callbacks never are.
         replicas: how many replicas it runs as.
-        reduce: combines the logs of replicas, as `reduced_logs` does.
+        reduce: combines the logs of replicas, as `reduce_replica_logs` does.
     """
     wanted = doing in _KINDS and options_of(model).asynchronous_callbacks
     if doing != "predict" and accumulates_outfeed(model):

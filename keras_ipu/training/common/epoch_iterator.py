@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ipu_tf._arguments.counts import checked_count
-from ipu_tf._loops.loop_feed import LoopFeed
-from ipu_tf._loops.row_feed import RowFeed
+from ipu_tf._loops.array_feed import ArrayFeed
+from ipu_tf._loops.batch_feed import BatchFeed
 from ipu_tf._loops.tensor_feed import Feed
 from keras_ipu.stock import hooks as keras_hooks
-from keras_ipu.stock.arrays import ArrayRows, may_read_ahead, rows_of
-from keras_ipu.training.common.data_rules import checked_data, checked_steps, checked_steps_per_execution, tell_cast
+from keras_ipu.stock.arrays import ArrayBatches, can_prefetch, rows_of
+from keras_ipu.training.common.data_checks import checked_data, checked_steps, checked_steps_per_execution, warn_cast
 
 
 class ReplicaBatches(tuple):  # noqa: SLOT001 - a tuple in all but name
@@ -27,13 +27,13 @@ class ReplicaBatches(tuple):  # noqa: SLOT001 - a tuple in all but name
 
 
 @dataclasses.dataclass(frozen=True)
-class UnreadStep:
+class BatchPlaceholder:
     """Stands for the batches of one step of `predict`, which the device reads when it runs."""
 
     elements: ElementIterator
 
 
-class Ration:
+class ExecutionLimit:
     """Holds `predict` to the steps of an execution that is shorter than the model's `steps_per_execution`.
 
     Keras takes as many batches from the iterator as the model was compiled with, or as there are.
@@ -69,7 +69,7 @@ class ElementIterator:
         replicas: how many batches a step takes.
         wanted: the model's `steps_per_execution`.
         first: whether nobody went through this data before: then there has to be something in it.
-        unread: whether to give an `UnreadStep` for each step, not its batches.
+        unread: whether to give a `BatchPlaceholder` for each step, not its batches.
 
     Attributes:
         left: executions that the epoch has left, with the one at hand; None if nobody knows, or if batches are not to
@@ -80,7 +80,7 @@ class ElementIterator:
     def __init__(
         self,
         batches: Iterator[Any],
-        feed: LoopFeed,
+        feed: BatchFeed,
         steps: int,
         replicas: int,
         wanted: int,
@@ -89,7 +89,7 @@ class ElementIterator:
     ) -> None:
         self._batches = batches
         self._replicas = replicas
-        self._ration = Ration(steps, wanted)
+        self._ration = ExecutionLimit(steps, wanted)
         self._first = first
         self._unread = unread
         self.steps = steps
@@ -115,7 +115,7 @@ class ElementIterator:
     def __next__(self) -> Any:
         self._ration.take()
         if self._unread:
-            return UnreadStep(self)
+            return BatchPlaceholder(self)
         with self._not_empty():
             step = [next(self._batches) for _ in range(self._replicas)]
         return step[0] if self._replicas == 1 else ReplicaBatches(step)
@@ -136,7 +136,7 @@ class IPUEpochIterator(keras_hooks.StockEpochIterator):
 
     Args:
         replicas: how many replicas the model runs as; the other arguments are those of Keras's.
-        predicts: whether it is for `predict`, which is given an `UnreadStep` for each step where batches may be read
+        predicts: whether it is for `predict`, given a `BatchPlaceholder` for each step where batches may be read
             before Keras asks for them.
 
     Raises:
@@ -144,7 +144,7 @@ class IPUEpochIterator(keras_hooks.StockEpochIterator):
         ValueError: as `data_rules` says.
     """
 
-    rows_of: Callable[[Any], ArrayRows | None] = staticmethod(rows_of)
+    rows_of: Callable[[Any], ArrayBatches | None] = staticmethod(rows_of)
     """Finds the arrays behind Keras's data, if its batches are rows of arrays."""
 
     steps_per_execution: int
@@ -190,7 +190,7 @@ class IPUEpochIterator(keras_hooks.StockEpochIterator):
 
     def _left(self, begin: int) -> int | None:
         """Executions that the epoch has left from this step on; None where the user's own code gives the batches."""
-        if not may_read_ahead(self.data_adapter):
+        if not can_prefetch(self.data_adapter):
             return None
         ends = [] if self.steps_per_epoch is None else [self.steps_per_epoch - begin]
         if self._num_batches is not None:
@@ -202,7 +202,7 @@ class IPUEpochIterator(keras_hooks.StockEpochIterator):
 
     def _get_iterator(self) -> Any:
         counts = (self.steps_per_execution, self._replicas, self._wanted)
-        unread = self._predicts and may_read_ahead(self.data_adapter)
+        unread = self._predicts and can_prefetch(self.data_adapter)
         return _Epoch(super()._get_iterator(), self._rows, *counts, self.is_first(), unread)
 
     def is_first(self) -> bool:
@@ -214,7 +214,7 @@ class IPUEpochIterator(keras_hooks.StockEpochIterator):
 class _Epoch:
     """Iterates over a dataset, or over rows of arrays, from the start."""
 
-    def __init__(self, dataset: Any, rows: ArrayRows | None, *counts: Any) -> None:
+    def __init__(self, dataset: Any, rows: ArrayBatches | None, *counts: Any) -> None:
         self._dataset = dataset
         self._rows = rows
         self._counts = counts
@@ -222,6 +222,6 @@ class _Epoch:
     def __iter__(self) -> ElementIterator:
         if self._rows is None:
             iterator = iter(self._dataset)
-            return ElementIterator(iterator, Feed(iterator, on_cast=tell_cast), *self._counts)
-        feed = RowFeed(self._rows.arrays, self._rows.indices(), self._rows.batch, on_cast=tell_cast)
+            return ElementIterator(iterator, Feed(iterator, on_cast=warn_cast), *self._counts)
+        feed = ArrayFeed(self._rows.arrays, self._rows.indices(), self._rows.batch, on_cast=warn_cast)
         return ElementIterator(feed, feed, *self._counts)

@@ -27,7 +27,7 @@ _tracing: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_tracing_a_s
 
 
 @contextlib.contextmanager
-def read_once() -> Iterator[None]:
+def hoist_weight_reads() -> Iterator[None]:
     """Within it, recurrent layers read their weights before they loop: while a step is traced for the device."""
     token = _tracing.set(True)
     try:
@@ -36,9 +36,9 @@ def read_once() -> Iterator[None]:
         _tracing.reset(token)
 
 
-def install_read_once() -> None:
-    """Puts it into Keras's recurrent layers, once. It has no effect but within `read_once`."""
-    keras_hooks.hook(keras.layers.RNN, "inner_loop", _applies, _inner_loop)
+def patch_weight_reads() -> None:
+    """Puts it into Keras's recurrent layers, once. It has no effect but within `hoist_weight_reads`."""
+    keras_hooks.hook(keras.layers.RNN, "inner_loop", _applies, _backend_rnn)
 
 
 def _applies(layer: Any) -> bool:
@@ -51,7 +51,7 @@ def _is_stock(cell: Any) -> bool:
     return type(cell) in _STOCK_CELLS
 
 
-def _inner_loop(stock: Callable[..., Any], layer: Any, *args: Any, **kwargs: Any) -> Any:
+def _backend_rnn(stock: Callable[..., Any], layer: Any, *args: Any, **kwargs: Any) -> Any:
     weights = [(weight, tf.convert_to_tensor(weight.value)) for weight in layer.cell.trainable_variables]
-    with keras_private.ReadFrom(weights):
+    with keras_private.VariableOverrideScope(weights):
         return stock(layer, *args, **kwargs)

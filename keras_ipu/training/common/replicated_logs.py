@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras_ipu.options.options import ReplicatedMetricReductionMethod as Method
 
 
-def reduced_logs(rows: Any, replicas: int, method: Method, averaged: int = 1) -> Any:
+def reduce_replica_logs(rows: Any, replicas: int, method: Method, averaged: int = 1) -> Any:
     """The logs to show for an execution.
 
     Args:

@@ -27,10 +27,10 @@ _STEPS, _BYTES = 1024, 1 << 20
 _unwatched: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_unwatched", default=False)
 
 
-class AheadLength:
+class StepsAhead:
     """How many steps to run at once: at most twice as many as ever ran, for about `PAUSE` seconds.
 
-    >>> length, lengths = AheadLength(), []
+    >>> length, lengths = StepsAhead(), []
     >>> for left in (10, 9, 7, 3):
     ...     with length.timed(left, row_bytes=8) as steps:
     ...         lengths.append(steps)

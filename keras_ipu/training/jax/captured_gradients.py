@@ -16,7 +16,7 @@ from jax.extend.core import get_opaque_trace_state
 
 from ipu_tf.eager import backprop
 from ipu_tf.emulation import EmulationError
-from keras_ipu.optimizers.handing_down import takes_captured_grads
+from keras_ipu.optimizers.inner_optimizer_calls import takes_captured_grads
 from keras_ipu.stock import models as keras_private
 
 #: What JAX traces while a training step is traced; None where none is.
@@ -44,7 +44,7 @@ def capture(tensors: Any, tag: str) -> Any:
 
     def backward(_: None, upstream: Any) -> tuple[Any]:
         _check_reaches_step(tag)
-        backprop.keep_gradients(tag, jax.tree.leaves(upstream))
+        backprop.record_captured_gradients(tag, jax.tree.leaves(upstream))
         return (upstream,)
 
     captured.defvjp(forward, backward)
@@ -86,7 +86,9 @@ def step_capture(optimizer: Any) -> Iterator[Handed]:
         def handed(apply: Callable[[], Any]) -> Any:
             if not takes_captured_grads(optimizer):
                 return apply()
-            with keras_private.applying_by_gradients(optimizer, captured_grads=context.captured_gradients):
+            with keras_private.route_apply_through_apply_gradients(
+                optimizer, captured_grads=context.captured_gradients
+            ):
                 return apply()
 
         try:

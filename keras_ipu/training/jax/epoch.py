@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from ipu_tf._loops.jax_feed import JaxFeed
-from keras_ipu.training.common.data_rules import tell_cast
+from keras_ipu.training.common.data_checks import warn_cast
 from keras_ipu.training.common.epoch_iterator import ElementIterator, IPUEpochIterator
 
 
-class JaxElements(ElementIterator):
+class JaxElementIterator(ElementIterator):
     """The batches of an epoch, one at a time also for several replicas, and how many steps an execution runs.
 
     Args:
@@ -20,14 +20,14 @@ class JaxElements(ElementIterator):
     """
 
     def __init__(self, iterator: Iterator[Any], steps: int, first: bool = False) -> None:
-        super().__init__(iterator, JaxFeed(iterator, on_cast=tell_cast), steps, replicas=1, wanted=steps, first=first)
+        super().__init__(iterator, JaxFeed(iterator, on_cast=warn_cast), steps, replicas=1, wanted=steps, first=first)
 
 
 class JaxEpochIterator(IPUEpochIterator):
-    """`IPUEpochIterator` for the JAX backend: executions take their batches from `JaxElements`."""
+    """`IPUEpochIterator` for the JAX backend: executions take their batches from `JaxElementIterator`."""
 
     rows_of = staticmethod(lambda adapter: None)
 
     def _get_iterator(self) -> Any:
         # Past Keras's own iterator, which would copy batches to JAX's device one by one.
-        return JaxElements(iter(self.data_adapter.get_jax_iterator()), self.steps_per_execution, self.is_first())
+        return JaxElementIterator(iter(self.data_adapter.get_jax_iterator()), self.steps_per_execution, self.is_first())

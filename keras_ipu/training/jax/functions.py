@@ -14,23 +14,23 @@ from typing import Any
 import jax
 
 from ipu_tf._loops.jax_feed import JaxFeed
-from ipu_tf._loops.jax_step_loop import JaxRan, JaxStepLoop, UpdateRule, Updates
+from ipu_tf._loops.jax_step_loop import AccumulationSettings, JaxStepLoop, JaxStepLoopResult, Updates
 from ipu_tf._training.replication import target
 from ipu_tf.emulation import EmulationError, record_ignored
-from ipu_tf.pipeline import refuse_devices
-from keras_ipu.options.effective_batch import tell_effective_batch
+from ipu_tf.pipeline import require_one_device
+from keras_ipu.options.effective_batch_size import log_effective_batch_size
 from keras_ipu.options.model_state import options_of
-from keras_ipu.pipeline.run_rules import accumulates_outfeed, accumulation_steps, is_pipelined
+from keras_ipu.pipeline.run_checks import accumulates_outfeed, accumulation_steps, is_pipelined
 from keras_ipu.pipeline.schedule_check import check_micro_batch_count
 from keras_ipu.stock import models as keras_private
 from keras_ipu.training.common.async_callbacks import AsynchronousRun, current_run
-from keras_ipu.training.common.data_rules import tell_cast
-from keras_ipu.training.common.run_ahead import AheadLength, steps_left
-from keras_ipu.training.common.update_split import Split, split_of
+from keras_ipu.training.common.data_checks import warn_cast
+from keras_ipu.training.common.run_ahead import StepsAhead, steps_left
+from keras_ipu.training.common.step_split import Split, step_split
 from keras_ipu.training.jax.captured_gradients import step_capture
-from keras_ipu.training.jax.epoch import JaxElements
-from keras_ipu.training.jax.logs import joined_rows, reduced_rows
-from keras_ipu.training.jax.state import LentState, ReplicaState
+from keras_ipu.training.jax.epoch import JaxElementIterator
+from keras_ipu.training.jax.logs import concatenate_predictions, reduce_logs
+from keras_ipu.training.jax.state import ReplicaState, StateCopy
 
 State = tuple[list[Any], ...]
 Step = Callable[[State, Any], tuple[Any, State]]
@@ -84,14 +84,14 @@ class JaxFunction:
         self._kind = kind
         self._replicas = replicas
         self._loops: dict[Any, JaxStepLoop] = {}
-        self._ahead = AheadLength()
+        self._ahead = StepsAhead()
 
     def __call__(self, state: State, iterator: Iterator[Any]) -> tuple[Any, State]:
         """Runs one execution, or several that nobody watches: then the next calls only give the rows of theirs.
 
         Args:
             state: the values of the model's variables, in lists as Keras gives them. The device takes them over.
-            iterator: an epoch's `JaxElements`, or any iterator over batches, of which all are used up to
+            iterator: an epoch's `JaxElementIterator`, or any iterator over batches, of which all are used up to
                 `steps_per_execution`.
 
         Returns:
@@ -103,27 +103,27 @@ class JaxFunction:
             EmulationError: if there is not a batch for each replica.
             PipelineDevicesError: if pipelines have to run on several JAX devices.
         """
-        if isinstance(iterator, JaxElements) and iterator.waiting:
+        if isinstance(iterator, JaxElementIterator) and iterator.waiting:
             return iterator.waiting.popleft(), state
         watching = current_run()
-        lent = LentState(self._model, self._kind.names, state) if watching and watching.looked_at else None
+        lent = StateCopy(self._model, self._kind.names, state) if watching and watching.looked_at else None
         try:
             ran, rows, replicas = self._run(state, iterator, watching, keep=lent is not None)
         except BaseException:
-            self._give_back(state)
+            self._restore_variables(state)
             raise
         after = self._replicas.shown(ran.carried, replicas)
-        after = after if lent is None else lent.with_written(after)
+        after = after if lent is None else lent.merge_callback_writes(after)
         if ran.error is not None or ran.steps == 0:
-            self._give_back(after)
+            self._restore_variables(after)
             raise StopIteration if ran.error is None else ran.error
-        if isinstance(iterator, JaxElements):
+        if isinstance(iterator, JaxElementIterator):
             iterator.waiting.extend(rows[1:])
         return rows[0], after
 
     def _run(
         self, state: State, iterator: Iterator[Any], watching: AsynchronousRun | None, keep: bool
-    ) -> tuple[JaxRan, list[Any], int]:
+    ) -> tuple[JaxStepLoopResult, list[Any], int]:
         """Runs an execution, or several of one step: what it gave, what each has to show, and the number of replicas.
 
         Args:
@@ -132,15 +132,15 @@ class JaxFunction:
             watching: whose callbacks are called for each step, or None.
             keep: whether the arrays of the state are kept, for the device to run on copies.
         """
-        if isinstance(iterator, JaxElements):
+        if isinstance(iterator, JaxElementIterator):
             steps, feed = iterator.steps, iterator.feed
         else:
-            steps, feed = self._model.steps_per_execution, JaxFeed(iterator, on_cast=tell_cast)
+            steps, feed = self._model.steps_per_execution, JaxFeed(iterator, on_cast=warn_cast)
         training = self._kind.training
         count = accumulation_steps(self._model, steps) if training else 1
         check_micro_batch_count(self._model, count if training else steps, training)
-        split = split_of(self._model, count)
-        if split.replicas > 1 and not isinstance(iterator, JaxElements):
+        split = step_split(self._model, count)
+        if split.replicas > 1 and not isinstance(iterator, JaxElementIterator):
             raise EmulationError(
                 f"A model that runs as {split.replicas} replicas takes {split.replicas} batches a step, one for each. "
                 "Received: one batch. Use `fit`, `evaluate` or `predict`, or a device with fewer IPUs."
@@ -149,31 +149,31 @@ class JaxFunction:
         single = steps == 1 and watching is None
         all_rows = single or self._kind.predicts or averaged > 1
         loop = self._loop(feed, state, split, all_rows, stepwise=watching is not None, lengths_vary=single)
-        whole = self._replicas.of_replicas(state, split.replicas, keep)
+        whole = self._replicas.all_replicas_state(state, split.replicas, keep)
         if not single:
             ran = loop.run(whole, (), feed, steps, None if watching is None else self._watch(watching))
             return ran, [self._shown(ran.rows, split, averaged)] if ran.steps else [], split.replicas
         with self._ahead.timed(steps_left(iterator), loop.row_bytes) as steps:
             ran = loop.run(whole, (), feed, steps)
-        return ran, [self._shown_one(ran.rows, step, split) for step in range(ran.steps)], split.replicas
+        return ran, [self._step_to_keras(ran.rows, step, split) for step in range(ran.steps)], split.replicas
 
     def _watch(self, watching: AsynchronousRun) -> Callable[[Any], None]:
-        return watching.watch_outputs if self._kind.predicts else watching.watch_logs
+        return watching.on_step_outputs if self._kind.predicts else watching.on_step_logs
 
     def _shown(self, rows: Any, split: Split, averaged: int) -> Any:
         if self._kind.predicts:
-            return joined_rows(rows, split.replicas)
-        return reduced_rows(rows, split.replicas, options_of(self._model).replicated_metric_reduction, averaged)
+            return concatenate_predictions(rows, split.replicas)
+        return reduce_logs(rows, split.replicas, options_of(self._model).replicated_metric_reduction, averaged)
 
-    def _shown_one(self, all_rows: Any, step: int, split: Split) -> Any:
+    def _step_to_keras(self, all_rows: Any, step: int, split: Split) -> Any:
         """What one step of several has to show."""
         of_one = slice(step, step + 1) if self._kind.predicts else step
         return self._shown(jax.tree.map(lambda rows: rows[of_one], all_rows), split, averaged=1)
 
-    def _give_back(self, state: State) -> None:
+    def _restore_variables(self, state: State) -> None:
         """Has the model's variables hold a state again, unless the device took it."""
         if not any(array.is_deleted() for array in jax.tree.leaves(state)):
-            keras_private.give_state(self._model, dict(zip(self._kind.names, state, strict=True)))
+            keras_private.restore_state(self._model, dict(zip(self._kind.names, state, strict=True)))
 
     def _loop(self, feed: JaxFeed, state: State, split: Split, all_rows: bool, **kind: bool) -> JaxStepLoop:
         """The loop for the batches that a feed gives; `kind` is what else `JaxStepLoop` is told."""
@@ -185,12 +185,14 @@ class JaxFunction:
             spec = feed.spec()
             if self._kind.training:
                 shapes = (leaf.shape for leaf in jax.tree.leaves(spec))
-                tell_effective_batch(self._model.name, shapes, split.micro_batches, split.replicas)
+                log_effective_batch_size(self._model.name, shapes, split.micro_batches, split.replicas)
             if is_pipelined(self._model):
-                refuse_devices(f"{self._model.name} runs on Keras's JAX backend, whose steps are not cut into stages")
+                require_one_device(
+                    f"{self._model.name} runs on Keras's JAX backend, whose steps are not cut into stages"
+                )
                 mode = options_of(self._model).pipelining_kwargs.get("recomputation_mode")
                 record_ignored("pipeline.recomputation_mode", mode, _ONE_LOOP)
-            rule = UpdateRule(split.micro_batches, split.reduction, self._accumulators(split), split.replicas)
+            rule = AccumulationSettings(split.micro_batches, split.reduction, self._accumulators(split), split.replicas)
             step = _split_step(self._model, self._kind)
             self._loops[key] = JaxStepLoop(step, state, (), spec, rule, ordinal, all_rows, split.shards, **kind)
         return self._loops[key]
@@ -226,7 +228,7 @@ def _split_step(model: Any, kind: Kind) -> Any:
 
 
 def _applying(optimizer: Any, ours: Any) -> contextlib.AbstractContextManager[None]:
-    return contextlib.nullcontext() if optimizer is None else keras_private.stateless_applying(optimizer, ours)
+    return contextlib.nullcontext() if optimizer is None else keras_private.patch_stateless_apply(optimizer, ours)
 
 
 def _listed(result: tuple[Any, Any]) -> tuple[Any, State]:

@@ -10,8 +10,8 @@ import numpy as np
 from keras_ipu.options.options import ReplicatedMetricReductionMethod as Method
 
 
-def reduced_rows(rows: Any, replicas: int, method: Method, averaged: int = 1) -> Any:
-    """The logs to show for an execution: what `replicated_logs.reduced_logs` does, for NumPy arrays.
+def reduce_logs(rows: Any, replicas: int, method: Method, averaged: int = 1) -> Any:
+    """The logs to show for an execution: what `replicated_logs.reduce_replica_logs` does, for NumPy arrays.
 
     Args:
         rows: a tree of arrays: of the last step, or of all steps with a leading dimension where some are averaged; with
@@ -21,7 +21,7 @@ def reduced_rows(rows: Any, replicas: int, method: Method, averaged: int = 1) ->
         averaged: over how many of the last steps; 1 for the last step alone.
 
     Example:
-        >>> reduced_rows({"loss": np.float32([1.0, 3.0])}, 2, Method.MEAN)["loss"].item()
+        >>> reduce_logs({"loss": np.float32([1.0, 3.0])}, 2, Method.MEAN)["loss"].item()
         2.0
     """
     if averaged > 1:
@@ -29,7 +29,7 @@ def reduced_rows(rows: Any, replicas: int, method: Method, averaged: int = 1) ->
     return rows if replicas == 1 else jax.tree.map(lambda row: _combined(row, method), rows)
 
 
-def joined_rows(rows: Any, replicas: int) -> Any:
+def concatenate_predictions(rows: Any, replicas: int) -> Any:
     """`[steps, (replicas,) batch, ...]` as one dimension of samples; a scalar a step gives one number for each."""
     lead = 1 if replicas == 1 else 2
     return jax.tree.map(lambda array: array.reshape(-1, *array.shape[lead + 1 :]), rows)

@@ -46,7 +46,7 @@ class ReplicaState:
         """The tree of arrays that Keras gets for one whose arrays have a leading axis of replicas."""
         return state if replicas == 1 else jax.tree.map(self._show, state)
 
-    def of_replicas(self, state: Any, replicas: int, keep: bool = False) -> Any:
+    def all_replicas_state(self, state: Any, replicas: int, keep: bool = False) -> Any:
         """The tree of arrays to run on for one that Keras has: where it was shown here, with an axis of replicas.
 
         Args:
@@ -76,7 +76,7 @@ class ReplicaState:
         return kept.all
 
 
-class LentState:
+class StateCopy:
     """A state that a model's variables hold while the device runs on a copy: callbacks of single steps look at it.
 
     Args:
@@ -88,10 +88,10 @@ class LentState:
     def __init__(self, model: Any, names: tuple[str, ...], state: tuple[list[Any], ...]) -> None:
         self._model = model
         self._names = names
-        keras_private.give_state(model, dict(zip(names, state, strict=True)))
+        keras_private.restore_state(model, dict(zip(names, state, strict=True)))
         self._held = keras_private.state_of(model, names)
 
-    def with_written(self, after: tuple[list[Any], ...]) -> tuple[list[Any], ...]:
+    def merge_callback_writes(self, after: tuple[list[Any], ...]) -> tuple[list[Any], ...]:
         """The state after the run, with what callbacks wrote in the meantime; it is for Keras to keep from now on."""
         keras_private.mark_out_of_date(self._model)
         now = keras_private.state_of(self._model, self._names)

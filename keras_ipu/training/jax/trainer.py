@@ -23,14 +23,14 @@ from keras_ipu.pipeline.stage_discovery import discover_stages
 from keras_ipu.stock import hooks as keras_hooks
 from keras_ipu.stock.ownership import is_ipu_model, on_device
 from keras_ipu.training.common.async_callbacks import asynchronous
-from keras_ipu.training.common.data_rules import check_batch
+from keras_ipu.training.common.data_checks import check_batch
+from keras_ipu.training.common.model_checks import check_runnable, compile_arguments
 from keras_ipu.training.common.run_ahead import unwatched
-from keras_ipu.training.common.runnable import check_runnable, compile_arguments
-from keras_ipu.training.common.update_split import replica_count
-from keras_ipu.training.common.variable_reads import BatchHostView, with_host_view
+from keras_ipu.training.common.step_split import replica_count
+from keras_ipu.training.common.variable_sync import SyncVariablesEachBatch, with_variable_sync
 from keras_ipu.training.jax.epoch import JaxEpochIterator
 from keras_ipu.training.jax.functions import PREDICT, TEST, TRAIN, JaxFunction
-from keras_ipu.training.jax.logs import reduced_rows
+from keras_ipu.training.jax.logs import reduce_logs
 from keras_ipu.training.jax.state import ReplicaState, separate
 
 _STATE = "_ipu_replica_state"
@@ -69,7 +69,7 @@ class JaxIPUTrainer:
         return JaxEpochIterator(*args, replicas=replicas, **kwargs)
 
 
-class _JaxHostView(BatchHostView):
+class _SyncJaxVariables(SyncVariablesEachBatch):
     """Has the model's variables hold their values before the callbacks of a batch look at them."""
 
     def show(self) -> None:
@@ -94,7 +94,7 @@ def _running(model: Any, doing: str) -> Iterator[None]:
             separate(model)
             within.enter_context(stock_iterators())
             within.enter_context(refusals_at_lines())
-            within.enter_context(asynchronous(model, doing, replicas, reduced_rows))
+            within.enter_context(asynchronous(model, doing, replicas, reduce_logs))
         token = _replicas.set(replicas)
         within.callback(_replicas.reset, token)
         yield
@@ -112,7 +112,7 @@ def _run_with_callbacks(stock: Callable[..., Any], model: Any, *args: Any, **kwa
         return _run(stock, model, *args, **kwargs)
     discover_stages(stock, model, args, kwargs)
     with _running(model, stock.__name__):
-        args, kwargs, watched = with_host_view(stock, model, args, kwargs, _JaxHostView)
+        args, kwargs, watched = with_variable_sync(stock, model, args, kwargs, _SyncJaxVariables)
         with unwatched(not watched):
             return stock(model, *args, **kwargs)
 

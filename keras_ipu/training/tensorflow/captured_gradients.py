@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from keras_ipu.optimizers.handing_down import takes_captured_grads
+from keras_ipu.optimizers.inner_optimizer_calls import takes_captured_grads
 
 
 def capturing_step(model: Any) -> Callable[[Any], Any]:

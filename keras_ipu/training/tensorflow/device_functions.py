@@ -11,22 +11,22 @@ import tensorflow as tf
 from ipu_tf._loops.step_loop import StepLoop
 from ipu_tf._loops.tensor_feed import Feed
 from ipu_tf._training.replication import target
-from ipu_tf._training.weight_update import split_update
+from ipu_tf._training.weight_update import accumulate_and_apply
 from ipu_tf.emulation import EmulationError
-from keras_ipu.options.effective_batch import tell_effective_batch
+from keras_ipu.options.effective_batch_size import log_effective_batch_size
 from keras_ipu.options.model_state import options_of
 from keras_ipu.pipeline.graph import build_graph
-from keras_ipu.pipeline.run_rules import accumulates_outfeed, accumulation_steps, is_pipelined
+from keras_ipu.pipeline.run_checks import accumulates_outfeed, accumulation_steps, is_pipelined
 from keras_ipu.pipeline.schedule_check import check_micro_batch_count
 from keras_ipu.pipeline.staged_call import staged_call
 from keras_ipu.stock import models as keras_private
 from keras_ipu.training.common.async_callbacks import current_run
-from keras_ipu.training.common.data_rules import tell_cast
-from keras_ipu.training.common.epoch_iterator import ElementIterator, ReplicaBatches, UnreadStep
-from keras_ipu.training.common.recurrent_weights import read_once
-from keras_ipu.training.common.replicated_logs import reduced_logs
-from keras_ipu.training.common.run_ahead import AheadLength, steps_left
-from keras_ipu.training.common.update_split import Split, split_of
+from keras_ipu.training.common.data_checks import warn_cast
+from keras_ipu.training.common.epoch_iterator import BatchPlaceholder, ElementIterator, ReplicaBatches
+from keras_ipu.training.common.recurrent_weights import hoist_weight_reads
+from keras_ipu.training.common.replicated_logs import reduce_replica_logs
+from keras_ipu.training.common.run_ahead import StepsAhead, steps_left
+from keras_ipu.training.common.step_split import Split, step_split
 from keras_ipu.training.tensorflow.summed_rows import rows_summed
 
 
@@ -42,7 +42,7 @@ class StepFunction:
     def __init__(self, model: Any, step: Callable[[Any], Any], training: bool = False) -> None:
         self._model = model
         self._training = training
-        self._loops = _Loops(model, _split_step(model, step) if training else _whole_step(step), training)
+        self._loops = _Loops(model, _split_step(model, step) if training else _plain_step(step), training)
 
     def __call__(self, iterator: Any) -> Any:
         """Runs one execution, or several that nobody watches: then the next calls only give the logs of theirs.
@@ -63,10 +63,10 @@ class StepFunction:
                 return iterator.waiting.popleft()
             steps, feed = iterator.steps, iterator.feed
         else:
-            steps, feed = self._model.steps_per_execution, Feed(iterator, on_cast=tell_cast)
+            steps, feed = self._model.steps_per_execution, Feed(iterator, on_cast=warn_cast)
         count = accumulation_steps(self._model, steps) if self._training else 1
         check_micro_batch_count(self._model, count if self._training else steps, self._training)
-        split = split_of(self._model, count)
+        split = step_split(self._model, count)
         if split.replicas > 1 and not isinstance(iterator, ElementIterator):
             raise EmulationError(
                 f"A model that runs as {split.replicas} replicas takes {split.replicas} batches a step, one for each. "
@@ -76,16 +76,16 @@ class StepFunction:
         method = options_of(self._model).replicated_metric_reduction
         if steps == 1 and run is None:
             rows = self._loops.run_ahead(iterator, feed, split)
-            first, *others = (reduced_logs(row, split.replicas, method) for row in rows)
+            first, *others = (reduce_replica_logs(row, split.replicas, method) for row in rows)
             if others:
                 iterator.waiting.extend(others)
             return first
         averaged = count if self._training and accumulates_outfeed(self._model) else 1
         loop = self._loops.loop_for(feed, split, all_rows=averaged > 1, stepwise=run is not None)
-        ran = loop.run(feed, steps, run.watch_logs if run else None)
+        ran = loop.run(feed, steps, run.on_step_logs if run else None)
         if ran.steps == 0:
             raise StopIteration
-        return reduced_logs(ran.rows, split.replicas, method, averaged)
+        return reduce_replica_logs(ran.rows, split.replicas, method, averaged)
 
 
 class PredictFunction:
@@ -97,24 +97,24 @@ class PredictFunction:
 
     def __init__(self, model: Any) -> None:
         self._model = model
-        self._loops = _Loops(model, _whole_step(model.predict_step))
+        self._loops = _Loops(model, _plain_step(model.predict_step))
 
     def __call__(self, batches: list[Any]) -> Any:
         """The predictions for some batches, joined along the batch dimension in the order of the batches.
 
         Args:
             batches: for each step one batch, with several replicas a list with one for each replica; or an
-                `UnreadStep`. A single one of these may have the device run further steps that nobody watches: then
+                `BatchPlaceholder`. A single one of these may make the device run further steps ahead: then
                 the next calls only give the predictions of theirs.
 
         Raises:
             StopIteration: if there is no batch left.
             EmulationError: if there is not a batch for each replica.
         """
-        elements = batches[0].elements if isinstance(batches[0], UnreadStep) else None
+        elements = batches[0].elements if isinstance(batches[0], BatchPlaceholder) else None
         if elements is not None and elements.waiting:
             return elements.waiting.popleft()
-        split = split_of(self._model)
+        split = step_split(self._model)
         steps = len(batches)
         check_micro_batch_count(self._model, steps, False)
         feed = _feed_of(batches, split.replicas) if elements is None else elements.feed
@@ -124,7 +124,7 @@ class PredictFunction:
             elements.waiting.extend(_predictions(row, split, several_steps=False) for row in rows)
             return elements.waiting.popleft()
         loop = self._loops.loop_for(feed, split, all_rows=True, stepwise=run is not None)
-        ran = loop.run(feed, steps, run.watch_outputs if run else None)
+        ran = loop.run(feed, steps, run.on_step_outputs if run else None)
         if ran.steps == 0:
             raise StopIteration
         return _predictions(ran.rows, split, several_steps=True)
@@ -139,7 +139,7 @@ def _feed_of(batches: list[Any], replicas: int) -> Feed:
                 "Received: one batch. Use `predict`, or a device with fewer IPUs."
             )
         batches = [batch for step in batches for batch in step]
-    return Feed(iter(batches), on_cast=tell_cast)
+    return Feed(iter(batches), on_cast=warn_cast)
 
 
 class _Loops:
@@ -151,7 +151,7 @@ class _Loops:
         self._strategy = keras_private.strategy_of(model)
         self._step = step
         self._loops: dict[Any, StepLoop] = {}
-        self._ahead = AheadLength()
+        self._ahead = StepsAhead()
 
     def loop_for(self, feed: Feed, split: Split, all_rows: bool = False, **kind: bool) -> StepLoop:
         """The loop for the batches that a feed gives; `kind` is what else `StepLoop` is told."""
@@ -161,13 +161,13 @@ class _Loops:
             spec = feed.spec()
             if self._training:
                 shapes = (tuple(each.shape) for each in tf.nest.flatten(spec) if each is not None)
-                tell_effective_batch(self._model.name, shapes, split.micro_batches, split.replicas)
+                log_effective_batch_size(self._model.name, shapes, split.micro_batches, split.replicas)
             if is_pipelined(self._model):
                 build_graph(self._model, _inputs_of(spec))
 
             def traced(batch: Any) -> Any:
                 staged = staged_call(self._model, split.micro_batches, self._training)
-                with self._strategy.replica_context(), staged, read_once():
+                with self._strategy.replica_context(), staged, hoist_weight_reads():
                     return self._step(batch, split)
 
             self._loops[key] = StepLoop(traced, spec, ordinal, all_rows, split.shards, **kind)
@@ -193,7 +193,7 @@ def _inputs_of(batch: Any) -> Any:
     return tf.nest.map_structure(lambda spec: tf.TensorSpec([None, *spec.shape[1:]], spec.dtype), inputs)
 
 
-def _whole_step(step: Callable[[Any], Any]) -> Callable[[Any, Split], Any]:
+def _plain_step(step: Callable[[Any], Any]) -> Callable[[Any, Split], Any]:
     return lambda batch, split: step(batch)
 
 
@@ -203,13 +203,17 @@ def _split_step(model: Any, step: Callable[[Any], Any]) -> Callable[[Any, Split]
     def run(batch: Any, split: Split) -> Any:
         if model.optimizer is None:
             return step(batch)
-        with keras_private.applying(model.optimizer, lambda *call: _apply_split(model.optimizer, split, *call)):
+        with keras_private.applying(
+            model.optimizer, lambda *call: _accumulate_and_apply(model.optimizer, split, *call)
+        ):
             return step(batch)
 
     return run
 
 
-def _apply_split(optimizer: Any, split: Split, stock: Callable[..., Any], gradients: list[Any], variables: Any) -> None:
+def _accumulate_and_apply(
+    optimizer: Any, split: Split, stock: Callable[..., Any], gradients: list[Any], variables: Any
+) -> None:
     variables = None if variables is None else list(variables)
     gradients = rows_summed(optimizer, gradients, variables)
     if split.whole:
@@ -218,7 +222,7 @@ def _apply_split(optimizer: Any, split: Split, stock: Callable[..., Any], gradie
     if variables is not None and not optimizer.built:
         with keras_private.scope_of_optimizer(optimizer):
             optimizer.build(variables)
-    split_update(
+    accumulate_and_apply(
         gradients,
         lambda complete: stock(complete, variables),
         split.micro_batches,

@@ -21,10 +21,10 @@ from keras_ipu.stock import models as keras_private
 from keras_ipu.stock.ownership import on_device
 from keras_ipu.training.common.async_callbacks import asynchronous
 from keras_ipu.training.common.epoch_iterator import IPUEpochIterator
+from keras_ipu.training.common.model_checks import check_runnable, compile_arguments
 from keras_ipu.training.common.run_ahead import unwatched
-from keras_ipu.training.common.runnable import check_runnable, compile_arguments
-from keras_ipu.training.common.update_split import replica_count
-from keras_ipu.training.common.variable_reads import with_host_view
+from keras_ipu.training.common.step_split import replica_count
+from keras_ipu.training.common.variable_sync import with_variable_sync
 from keras_ipu.training.tensorflow.captured_gradients import capturing_step
 from keras_ipu.training.tensorflow.device_functions import PredictFunction, StepFunction
 
@@ -87,7 +87,7 @@ def _run(stock: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> An
 def _run_with_callbacks(stock: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
     discover_stages(stock, model, args, kwargs)
     with _running(model, stock.__name__):
-        args, kwargs, watched = with_host_view(stock, model, args, kwargs)
+        args, kwargs, watched = with_variable_sync(stock, model, args, kwargs)
         with unwatched(not watched):
             return stock(model, *args, **kwargs)
 

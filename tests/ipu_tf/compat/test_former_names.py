@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ipu_tf._compat.former_names import FORMER
+from ipu_tf._compat.removed_names import FORMER
 from tests.ipu_tf.compat.test_launcher import launch, write
 
 #: What a program imports; it prints the value of each expression, which has to be true.

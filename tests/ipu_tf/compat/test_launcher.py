@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ipu_tf._compat.launcher_detect import FORMER_NAMES, GRAPH_MODE_NAMES, ProgramStyle, program_style
+from ipu_tf._compat.detect_tf1 import FORMER_NAMES, GRAPH_MODE_NAMES, ProgramStyle, program_style
 from ipu_tf._compat.launcher_stats import NO_DEVICES, JaxDevices, stats_line
 from ipu_tf.device.counters import DeviceCounts
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from ipu_tf._config import ignored as config_ignored
+from ipu_tf._config import ignored_options as config_ignored
 from ipu_tf._config.base import settings_of
-from ipu_tf._config.ignored import WarnedOptions, ignored_in
+from ipu_tf._config.ignored_options import WarnedOptions, ignored_in
 from ipu_tf._config.state import configured_devices
 from ipu_tf._config.treatment import Effect
 from ipu_tf.config import (

@@ -19,7 +19,7 @@ from ipu_tf.device.feeds.infeed import Infeed
 from ipu_tf.device.feeds.outfeed import Outfeed
 from ipu_tf.device.feeds.staging import CHUNK_BYTES, CHUNK_STEPS, aligned_empty, chunk_capacity
 from ipu_tf.device.memory.residency import Residency
-from ipu_tf.device.program.program import LoopPart, Program, StraightPart
+from ipu_tf.device.program.program import LoopPart, Program, StraightLinePart
 from ipu_tf.device.run.executable import Executable
 
 SCALAR = jax.ShapeDtypeStruct((), np.dtype(np.float32))
@@ -89,7 +89,7 @@ def test_a_failing_source_stops_after_complete_iterations(out: Outfeed) -> None:
 
 
 def test_state_is_given_up_and_other_arrays_are_not(out: Outfeed) -> None:
-    part = StraightPart(lambda live, hidden, elements: ((live[0] + live[1],), hidden, {}), (0, 1), (2,))
+    part = StraightLinePart(lambda live, hidden, elements: ((live[0] + live[1],), hidden, {}), (0, 1), (2,))
     program = Program("add", (SCALAR, SCALAR), (part,), (2,), {0: 0})
     state, other = jnp.float32(1), jnp.float32(2)
     (result,) = Executable(program).run([state, other]).results
@@ -98,7 +98,7 @@ def test_state_is_given_up_and_other_arrays_are_not(out: Outfeed) -> None:
 
 
 def test_the_same_array_twice_is_not_given_up_twice() -> None:
-    part = StraightPart(lambda live, hidden, elements: ((live[0] + 1, live[1] + 2), hidden, {}), (0, 1), (2, 3))
+    part = StraightLinePart(lambda live, hidden, elements: ((live[0] + 1, live[1] + 2), hidden, {}), (0, 1), (2, 3))
     program = Program("twice", (SCALAR, SCALAR), (part,), (2, 3), {0: 0, 1: 1})
     array = jnp.float32(1)
     first, second = Executable(program).run([array, array]).results

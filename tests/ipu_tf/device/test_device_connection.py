@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import ipu_tf as ipu
 from ipu_tf.config import DeviceConnectionType, IPUConfig, reset_ipu_configuration
-from ipu_tf.device.feeds import connection
+from ipu_tf.device.feeds import connection_type as connection
 from ipu_tf.device.program.program import Program
 from ipu_tf.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
 from tests.helpers.device_counts import device_work

@@ -22,7 +22,7 @@ from ipu_tf.config import DeviceConnectionType
 from ipu_tf.device.cache import executable_cache, sealed_file, whole_file
 from ipu_tf.device.cache.cache_entry import SUFFIX
 from ipu_tf.device.cache.executable_cache import CachedFunction
-from ipu_tf.device.memory.host_memory import memory_options
+from ipu_tf.device.memory.malloc_options import memory_options
 from tests.helpers.device_counts import device_work
 
 SCRIPT = """

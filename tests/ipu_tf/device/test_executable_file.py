@@ -20,12 +20,13 @@ from hypothesis import strategies as st
 
 import ipu_tf as ipu
 from ipu_tf.device.cache.sealed_file import DamagedFile, ForeignFile, write_sealed
-from ipu_tf.device.files import artifacts, executable_file
-from ipu_tf.device.files.embedded_engine import EmbeddedEngine, NoRow
+from ipu_tf.device.files import executable_file
+from ipu_tf.device.files import saved_programs as artifacts
+from ipu_tf.device.files.embedded_engine import EmbeddedEngine, NoOutput
 from ipu_tf.device.files.executable_file import ExportError, contents, write
 from ipu_tf.device.files.executable_reading import read
 from ipu_tf.device.memory.hidden_state import ITERATION, ITERATION_TYPE
-from ipu_tf.device.program.program import LoopPart, Program, StraightPart
+from ipu_tf.device.program.program import LoopPart, Program, StraightLinePart
 from tests.helpers.device_counts import device_work
 from tests.helpers.one_ipu import strategy
 
@@ -83,7 +84,7 @@ def loop_program(name: str = "loop") -> Program:
         infeeds={"in": (FLOATS,)},
         outfeeds={"out": (FLOATS,)},
     )
-    start = StraightPart(lambda live, hidden, elements: ((jnp.int32(0),), hidden, {}), (), (2,))
+    start = StraightLinePart(lambda live, hidden, elements: ((jnp.int32(0),), hidden, {}), (), (2,))
     return Program(name, (FLOATS, FLOATS), (start, loop), (3,), {0: 0}, {ITERATION: ITERATION_TYPE})
 
 
@@ -117,7 +118,7 @@ def test_the_signature_tells_inputs_from_weights(tmp_path: Path) -> None:
 def test_weights_keep_their_bits(dtype: str, tmp_path: Path) -> None:
     struct = jax.ShapeDtypeStruct((2, 2), jnp.dtype(dtype))
     value = np.asarray(jnp.array([[0, 1], [1, 0]], dtype))
-    part = StraightPart(lambda live, hidden, elements: (live, hidden, {}), (0,), (1,))
+    part = StraightLinePart(lambda live, hidden, elements: (live, hidden, {}), (0,), (1,))
     path = saved(tmp_path, Program("same", (struct,), (part,), (1,), {}), weights={0: value})
     weights = read(path).weights
     assert weights[0].dtype == value.dtype
@@ -140,13 +141,13 @@ def test_an_engine_goes_through_the_program_call_by_call(tmp_path: Path) -> None
 
 
 def test_an_engine_needs_a_row_for_each_element(tmp_path: Path) -> None:
-    silent = StraightPart(lambda live, hidden, elements: ((), hidden, {}), (), (), {"in": (FLOATS,)}, {})
+    silent = StraightLinePart(lambda live, hidden, elements: ((), hidden, {}), (), (), {"in": (FLOATS,)}, {})
     file = read(saved(tmp_path, Program("silent", (), (silent,), (), {})))
-    with pytest.raises(NoRow, match="one row for each element"):
+    with pytest.raises(NoOutput, match="one row for each element"):
         EmbeddedEngine(file, []).call([np.zeros(3, np.float32)])
-    idle = StraightPart(lambda live, hidden, elements: (live, hidden, {}), (0,), (1,))
+    idle = StraightLinePart(lambda live, hidden, elements: (live, hidden, {}), (0,), (1,))
     file = read(saved(tmp_path, Program("idle", (FLOATS,), (idle,), (1,), {})))
-    with pytest.raises(NoRow, match="without taking anything from an infeed"):
+    with pytest.raises(NoOutput, match="without taking anything from an infeed"):
         EmbeddedEngine(file, [np.zeros(3, np.float32)]).call([])
 
 
@@ -155,7 +156,7 @@ def test_an_engine_needs_a_row_for_each_element(tmp_path: Path) -> None:
     [({"replicas": 2}, "has 2 replicas"), ({"uses_callbacks": True}, "calls back to this process")],
 )
 def test_what_a_file_cannot_hold(change: dict[str, Any], text: str) -> None:
-    part = StraightPart(lambda live, hidden, elements: (live, hidden, {}), (0,), (1,))
+    part = StraightLinePart(lambda live, hidden, elements: (live, hidden, {}), (0,), (1,))
     with pytest.raises(ExportError, match=text):
         contents(Program("odd", (FLOATS,), (part,), (1,), {}, **change))
 
@@ -166,7 +167,7 @@ def test_a_callback_that_nobody_told_of_cannot_be_exported() -> None:
         return live, hidden, {}
 
     with pytest.raises(ExportError, match="JAX cannot export it"):
-        contents(Program("calling", (FLOATS,), (StraightPart(run, (0,), (1,)),), (1,), {}))
+        contents(Program("calling", (FLOATS,), (StraightLinePart(run, (0,), (1,)),), (1,), {}))
 
 
 @pytest.mark.parametrize(
@@ -225,7 +226,7 @@ def test_programs_are_saved_as_they_are_compiled(strategy: Any, tmp_path: Path) 
 
 def test_what_cannot_be_saved_is_told_of_and_runs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     artifacts.use(str(tmp_path))
-    part = StraightPart(lambda live, hidden, elements: (live, hidden, {}), (0,), (1,))
+    part = StraightLinePart(lambda live, hidden, elements: (live, hidden, {}), (0,), (1,))
     artifacts.save(Program("odd", (FLOATS,), (part,), (1,), {}, replicas=2), set())
     artifacts.use("")
     assert "'odd' is not saved" in caplog.text

@@ -15,7 +15,7 @@ from ipu_tf.device import environment
 PROGRAM = """
 import ctypes, json, resource, sys
 import numpy as np
-from ipu_tf.device.memory.host_memory import keep_freed_memory
+from ipu_tf.device.memory.malloc_options import keep_freed_memory
 
 kept = keep_freed_memory()
 
@@ -31,7 +31,7 @@ json.dump([kept, [faults() for _ in range(4)]], sys.stdout)
 COMPILER = """
 import json, sys
 import jax, jax.numpy as jnp, numpy as np
-from ipu_tf.device.memory.host_memory import keep_freed_memory
+from ipu_tf.device.memory.malloc_options import keep_freed_memory
 
 keep_freed_memory()
 
@@ -53,7 +53,7 @@ json.dump([sizes, "/jax/core/compile/backend_compile_duration" in heard], sys.st
 LARGE = """
 import json, resource, sys
 import jax, jax.numpy as jnp
-from ipu_tf.device.memory.host_memory import memory_options
+from ipu_tf.device.memory.malloc_options import memory_options
 
 def large(x):
     terms = []
@@ -96,7 +96,7 @@ def test_a_block_is_had_again_without_new_pages() -> None:
 def test_what_the_compiler_has_freed_is_given_back() -> None:
     ran = subprocess.run([sys.executable, "-c", COMPILER], capture_output=True, text=True, check=True)
     (before, short, long), told = json.loads(ran.stdout)
-    assert told, "JAX does not tell of compilations by this name any more: see `ipu_tf/device/memory/host_memory.py`"
+    assert told, "JAX does not tell of compilations by this name any more: see `ipu_tf/device/memory/malloc_options.py`"
     assert abs(before - short) < 20
     assert short - long > 150
 

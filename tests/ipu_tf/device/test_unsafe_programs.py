@@ -21,7 +21,7 @@ from ipu_tf.device.cache.sealed_file import DamagedFile, read_sealed
 from ipu_tf.device.files import executable_file
 from ipu_tf.device.files.executable_file import ABOUT, ExportError, contents, write
 from ipu_tf.device.files.executable_reading import UnsafeProgram, read
-from ipu_tf.device.program.program import Program, StraightPart
+from ipu_tf.device.program.program import Program, StraightLinePart
 
 MATRIX = jax.ShapeDtypeStruct((3, 3), np.dtype(np.float32))
 VECTOR = jax.ShapeDtypeStruct((3,), np.dtype(np.float32))
@@ -36,7 +36,7 @@ def program(function: Callable[..., Any], *types: Any) -> Program:
 
     slots = tuple(range(len(types)))
     results = tuple(range(len(types), len(types) + len(jax.tree.leaves(jax.eval_shape(function, *types)))))
-    return Program("calling", tuple(types), (StraightPart(run, slots, results),), results, {})
+    return Program("calling", tuple(types), (StraightLinePart(run, slots, results),), results, {})
 
 
 def members(payload: bytes) -> dict[str, bytes]:

@@ -142,10 +142,10 @@ def test_use_ends_with_the_program_that_fails() -> None:
 
 def test_markers_that_are_alike_stay_apart() -> None:
     spec = [tf.TensorSpec([], tf.int32)]
-    inner = tf.function(lambda: markers.effect_marker("ipu.iteration", [], spec)[0], autograph=False)
+    inner = tf.function(lambda: markers.stateful_marker("ipu.iteration", [], spec)[0], autograph=False)
 
     def program() -> tf.Tensor:
-        one, two = (markers.effect_marker("ipu.iteration", [], spec)[0] for _ in range(2))
+        one, two = (markers.stateful_marker("ipu.iteration", [], spec)[0] for _ in range(2))
         return one + two + inner() + inner()
 
     with tf_values.eager_mode():

@@ -14,7 +14,7 @@ from jax import lax
 
 import ipu_tf as ipu
 from ipu_tf._loops.jax_feed import JaxFeed
-from ipu_tf._loops.jax_step_loop import JaxStepLoop, UpdateRule, Updates
+from ipu_tf._loops.jax_step_loop import AccumulationSettings, JaxStepLoop, Updates
 from ipu_tf.emulation import EmulationError
 from ipu_tf.lowering.jax.jaxpr_plans import planned
 from tests.helpers.device_counts import device_work
@@ -37,7 +37,7 @@ def sum_step(carried: Any, constants: Any, x: Any, updates: Updates) -> tuple[An
     return {"x": x, "seen": carried["updates"]}, updates.apply([x], update, carried)
 
 
-def run(rule: UpdateRule, steps: int, **arguments: Any) -> Any:
+def run(rule: AccumulationSettings, steps: int, **arguments: Any) -> Any:
     state, rate, feed = {"w": jnp.zeros(3), "updates": jnp.int32(0)}, jnp.float32(0.5), JaxFeed(elements())
     loop = JaxStepLoop(sum_step, state, rate, feed.spec(), rule, **arguments)
     return loop.run(state, rate, feed, steps)
@@ -47,7 +47,7 @@ def run(rule: UpdateRule, steps: int, **arguments: Any) -> Any:
 @pytest.mark.parametrize("count", [1, 4])
 @pytest.mark.parametrize("reduction", ["SUM", "MEAN", "RUNNING_MEAN"])
 def test_updates_see_every_micro_batch_and_replica(replicas: int, count: int, reduction: str) -> None:
-    rule = UpdateRule(count, reduction, (WEIGHTS,) if count > 1 else (), replicas)
+    rule = AccumulationSettings(count, reduction, (WEIGHTS,) if count > 1 else (), replicas)
     steps = len(X) // replicas
     with ipus(replicas), device_work() as work:
         ran = run(rule, steps, all_rows=True)
@@ -62,8 +62,8 @@ def test_updates_see_every_micro_batch_and_replica(replicas: int, count: int, re
 
 def test_accumulators_have_the_dtype_that_was_asked_for() -> None:
     with ipus(1):
-        exact = run(UpdateRule(8, "SUM", (WEIGHTS,)), 24).carried["w"]
-        rounded = run(UpdateRule(8, "SUM", (jax.ShapeDtypeStruct((3,), jnp.bfloat16),)), 24).carried["w"]
+        exact = run(AccumulationSettings(8, "SUM", (WEIGHTS,)), 24).carried["w"]
+        rounded = run(AccumulationSettings(8, "SUM", (jax.ShapeDtypeStruct((3,), jnp.bfloat16),)), 24).carried["w"]
     assert 0 < np.abs(exact - rounded).max() < 0.1
 
 
@@ -96,7 +96,7 @@ def test_a_watched_run_hands_on_each_step(replicas: int) -> None:
     seen: list[Any] = []
     state, rate, feed = {"w": jnp.zeros(3), "updates": jnp.int32(0)}, jnp.float32(0.5), JaxFeed(elements())
     with ipus(replicas):
-        loop = JaxStepLoop(sum_step, state, rate, feed.spec(), UpdateRule(replicas=replicas), stepwise=True)
+        loop = JaxStepLoop(sum_step, state, rate, feed.spec(), AccumulationSettings(replicas=replicas), stepwise=True)
         ran = loop.run(state, rate, feed, 12, seen.append)
         after = loop.run(ran.carried, rate, JaxFeed(elements()), 2)  # nobody watches now
     assert (ran.steps, ran.error, after.steps) == (12, None, 2)

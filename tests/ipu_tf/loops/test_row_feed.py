@@ -13,9 +13,9 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipu_tf._loops.row_feed import RowFeed
+from ipu_tf._loops.array_feed import ArrayFeed
 from ipu_tf.device.errors import InfeedExhausted
-from ipu_tf.device.feeds.row_infeed import RowInfeed, RowOrder
+from ipu_tf.device.feeds.array_infeed import ArrayInfeed, SampleOrder
 from ipu_tf.device.feeds.staging import stage_buffers
 from ipu_tf.device.program.replicas import Replicas
 from keras_ipu.stock.arrays import rows_of
@@ -43,7 +43,7 @@ def test_chunks_are_the_elements_in_order(
     rows: list[int], cuts: list[int], batch: int, replicas: int, calls: list[tuple[str, int]]
 ) -> None:
     types = tuple(jax.ShapeDtypeStruct((batch, *a.shape[1:]), a.dtype) for a in (X, Y))
-    infeed = RowInfeed("rows", types, (X, Y), RowOrder(pieces(rows, cuts), batch), lambda: None)
+    infeed = ArrayInfeed("rows", types, (X, Y), SampleOrder(pieces(rows, cuts), batch), lambda: None)
     wanted = np.array(rows[: SAMPLES // batch * batch]).reshape(-1, batch)
     place = 0
     for call, count in calls:
@@ -79,7 +79,7 @@ def test_what_stops_a_program_leaves_the_elements() -> None:
         if stop:
             raise stop.pop()
 
-    infeed = RowInfeed("rows", types, (Y,), RowOrder(iter([np.arange(4)]), 2), check)
+    infeed = ArrayInfeed("rows", types, (Y,), SampleOrder(iter([np.arange(4)]), 2), check)
     buffers = stage_buffers(types, 2, Replicas())
     stopped = infeed.fill(buffers, 2)
     assert (stopped.count, str(stopped.error)) == (0, "stop")
@@ -89,7 +89,7 @@ def test_what_stops_a_program_leaves_the_elements() -> None:
 
 def test_64_bits_become_32_once() -> None:
     told: list[tuple[str, str]] = []
-    feed = RowFeed(
+    feed = ArrayFeed(
         {"a": X.astype(np.float64), "b": (None, Y.astype(np.int64))}, [np.arange(4)], 2, lambda *c: told.append(c)
     )
     assert told == [("float64", "float32"), ("int64", "int32")]

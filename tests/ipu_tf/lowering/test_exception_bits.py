@@ -12,7 +12,7 @@ import tensorflow as tf
 import ipu_tf as ipu
 from ipu_tf._loops.step_loop import StepLoop
 from ipu_tf._loops.tensor_feed import Feed
-from ipu_tf.device.numerics.exceptions import EXCEPTIONS, ExceptedState
+from ipu_tf.device.numerics.exceptions import EXCEPTIONS, FloatingPointExceptionError
 from ipu_tf.lowering.importer.numerics import Numerics
 from ipu_tf.lowering.programs.build import build_program
 from ipu_tf.ops.replication_ops import replication_index
@@ -162,4 +162,4 @@ def test_only_programs_that_ask_for_it_are_checked() -> None:
     program = build_program(module, numerics=Numerics(exceptions=frozenset({"inv"})))
     assert EXCEPTIONS in program.hidden
     assert [origin.rpartition("/")[2] for origin in program.checked] == ["Exp", "mul"]
-    assert "an invalid operation and an overflow in `a/b`" in str(ExceptedState(("inv", "oflo"), "a/b"))
+    assert "an invalid operation and an overflow in `a/b`" in str(FloatingPointExceptionError(("inv", "oflo"), "a/b"))

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ipu_tf.device.errors import MiniBatchesError
+from ipu_tf.device.errors import AccumulationCountError
 from ipu_tf.device.program.stage_program import StageProgram
-from ipu_tf.device.run.pipeline_passes import passes
-from ipu_tf.device.run.pipeline_plan import routes
+from ipu_tf.device.run.pipeline_routes import routes
+from ipu_tf.device.run.pipeline_runs import passes
 from ipu_tf.device.schedule.timetable import Recomputation, TaskKind
 from ipu_tf.lowering.programs.build import program_function
 from ipu_tf.lowering.stablehlo.module import Module, parse
@@ -193,7 +193,7 @@ def test_inference_has_forward_passes_only() -> None:
 def test_updates_take_whole_numbers_of_micro_batches() -> None:
     program = cut(trained())
     assert len(passes(program, 6)) == 3
-    with pytest.raises(MiniBatchesError):
+    with pytest.raises(AccumulationCountError):
         passes(program, 5)
 
 

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import ipu_tf as ipu
-from ipu_tf._training.accumulation import updates_every
+from ipu_tf._training.accumulation import accumulation_scope
 from ipu_tf.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu_tf.ops import op_util
 from ipu_tf.optimizers import (
@@ -222,7 +222,7 @@ def test_the_parts_that_optimizers_are_made_of() -> None:
         @tf.function
         def program(steps: tf.Tensor) -> None:
             for step in tf.range(steps):
-                with updates_every(4):
+                with accumulation_scope(4):
                     gradient = tf.cast(step, tf.float16)
                     [(summed, _)] = op_util.accumulate_gradients([(gradient, total)], None, grad_scale=2.0)
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import ipu_tf as ipu
 from ipu_tf import scopes, sharding
-from ipu_tf.lowering.tensorflow.shards import put_on_shards, shard_count_of
+from ipu_tf.lowering.tensorflow.shards import set_shard_attribute, shard_count_of
 
 tf1 = tf.compat.v1
 
@@ -149,7 +149,7 @@ def test_propagation() -> None:
         assert sharding.get_shard_from_colocation(free.op) is None
         sharding.propagate_sharding(graph)
         assert [shards_of(t) for t in (a, b, free, fed)] == [[3], [3], None, None]
-        put_on_shards(c.op, [4])
+        set_shard_attribute(c.op, [4])
         assert shards_of(c) == [4]
 
 

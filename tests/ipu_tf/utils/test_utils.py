@@ -15,7 +15,7 @@ import tensorflow as tf
 
 import ipu_tf as ipu
 from ipu_tf import utils
-from ipu_tf._compat.former_config import ARGUMENTS
+from ipu_tf._compat.legacy_config import ARGUMENTS
 from ipu_tf.config import (
     DeviceConnectionType,
     EmulationWarning,

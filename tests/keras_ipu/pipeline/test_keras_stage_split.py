@@ -16,7 +16,7 @@ from keras import layers
 from ipu_tf.ops.pipelining_ops import PipelineSchedule
 from ipu_tf.pipeline import SplitError
 from keras_ipu.pipeline.call_costs import call_costs
-from keras_ipu.pipeline.stage_split import one_stage_plan
+from keras_ipu.pipeline.split_by_cost import one_stage_plan
 from tests.helpers.device_counts import device_work
 from tests.helpers.one_ipu import strategy
 

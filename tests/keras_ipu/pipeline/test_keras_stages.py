@@ -17,7 +17,7 @@ from ipu_tf.ipu_strategy import IPUStrategyV1
 from keras_ipu import PipelineStage, SequentialLayerPipelineStageAssignment
 from keras_ipu.options.model_state import state_of
 from keras_ipu.pipeline.graph import symbolic_inputs, trace
-from keras_ipu.pipeline.run_rules import is_pipelined, stage_plan
+from keras_ipu.pipeline.run_checks import is_pipelined, stage_plan
 from keras_ipu.pipeline.saved_stages import stages_to_save
 from keras_ipu.pipeline.stage_plan import run_stage
 from tests.helpers.keras_parity import numbers

@@ -20,7 +20,7 @@ from keras import layers
 import ipu_tf as ipu
 from ipu_tf.device.run.loop_run import LoopRun
 from keras_ipu.training.common import run_ahead
-from keras_ipu.training.common.run_ahead import AheadLength
+from keras_ipu.training.common.run_ahead import StepsAhead
 from tests.helpers.device_counts import device_work
 from tests.helpers.keras_parity import configure, integers, ipu_scope, numbers
 
@@ -204,7 +204,7 @@ def test_a_second_run_compiles_nothing() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 2000), st.integers(0, 1 << 22)), max_size=20))
 def test_lengths(asked: list[tuple[int, int]]) -> None:
-    length, before = AheadLength(), 0.5
+    length, before = StepsAhead(), 0.5
     for left, row_bytes in asked:
         with length.timed(left, row_bytes) as steps:
             assert 1 <= steps <= max(1, 2 * before)

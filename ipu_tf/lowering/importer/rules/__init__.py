@@ -14,7 +14,6 @@ from ipu_tf.lowering.importer.rules import (
     host_calls,
     linear_algebra,
     normalization,
-    pipeline_depth,
     products,
     random_bits,
     reductions,
@@ -25,9 +24,10 @@ from ipu_tf.lowering.importer.rules import (
     special_functions,
     stage_boundary,
     stateful_random,
-    structure,
     windows,
 )
+from ipu_tf.lowering.importer.rules import micro_batch_count as pipeline_depth
+from ipu_tf.lowering.importer.rules import tuples_and_barriers as structure
 from ipu_tf.lowering.importer.rules.registry import CUSTOM_CALLS, RULES
 
 __all__ = [

@@ -13,10 +13,10 @@ from ipu_tf.device.memory.hidden_state import ITERATION
 from ipu_tf.device.numerics.assertions import ASSERTIONS, failed, stamped
 from ipu_tf.device.numerics.exceptions import EXCEPTIONS
 from ipu_tf.lowering.importer.rules import host_regions
-from ipu_tf.lowering.importer.rules.branch_rows import empty_rows, give_rows
+from ipu_tf.lowering.importer.rules.branch_enqueues import empty_elements, enqueue_from_branches
 from ipu_tf.lowering.importer.rules.deferred_products import DeferredProducts, deferred_products
 from ipu_tf.lowering.importer.rules.registry import rule
-from ipu_tf.lowering.stablehlo.accumulation_rules import check_accumulation
+from ipu_tf.lowering.stablehlo.accumulation_checks import check_accumulation
 from ipu_tf.lowering.stablehlo.hidden_state import keys_used, types_in
 from ipu_tf.lowering.stablehlo.module import walk
 from ipu_tf.lowering.stablehlo.op import Op
@@ -104,13 +104,13 @@ def _case(importer: Any, op: Op, which: jax.Array) -> list[jax.Array]:
     index = jnp.reshape(which, ()).astype(jnp.int32)
     index = jnp.where(index < 0, len(blocks) - 1, index)
     _, inner = _parted(importer, op)
-    rows = empty_rows(importer, blocks)
+    rows = empty_elements(importer, blocks)
     branches = [branch(block) for block in blocks]
     if host_regions.calls_host(importer, op):
         inner, values = host_regions.branches(importer, index, branches, inner | rows, op.results)
     else:
         inner, values = lax.switch(index, branches, inner | rows)
-    give_rows(importer, {key: inner.pop(key) for key in rows})
+    enqueue_from_branches(importer, {key: inner.pop(key) for key in rows})
     importer.hidden.update(inner)
     return list(values)
 

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ipu_tf.lowering.importer.rules.products import is_matrix_product, only_used_here, sum_of_matrix_products
+from ipu_tf.lowering.importer.rules.products import has_one_use, is_matrix_product, sum_of_matrix_products
 from ipu_tf.lowering.stablehlo.op import Op, array_type
 
 #: Bytes of the operands that are kept for one loop, at most.
@@ -107,15 +107,15 @@ def deferred_products(loop: Any, trips: int | None) -> DeferredProducts | None:
 def _deferred(body: Any, returned: Any, place: int) -> Deferred | None:
     """What a carried value is a sum of, if that is all that the body does with it."""
     total = body.arguments[place]
-    added = only_used_here(returned[place])
+    added = has_one_use(returned[place])
     if added is None or added.name != "stablehlo.add" or len(list(total.uses)) != 1 or added.operation.block != body:
         return None
     terms = [term for term in added.operands if term != total]
-    product = only_used_here(terms[0]) if len(terms) == 1 else None
-    return Deferred(place, product) if product is not None and _worth_it(product, body) else None
+    product = has_one_use(terms[0]) if len(terms) == 1 else None
+    return Deferred(place, product) if product is not None and _is_cheaper(product, body) else None
 
 
-def _worth_it(product: Any, body: Any) -> bool:
+def _is_cheaper(product: Any, body: Any) -> bool:
     """Whether it is a matrix product of the body, whose operands are not much larger than the total."""
     if product.operation.block != body or not is_matrix_product(Op(product)):
         return False

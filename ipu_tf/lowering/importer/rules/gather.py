@@ -8,8 +8,8 @@ import jax
 from jax import lax
 
 from ipu_tf.lowering.importer.rules.attributes import flag
+from ipu_tf.lowering.importer.rules.constant_operands import static_integers
 from ipu_tf.lowering.importer.rules.registry import Importer, rule
-from ipu_tf.lowering.importer.rules.static_values import static_integers
 from ipu_tf.lowering.jax.jax_private import stablehlo
 from ipu_tf.lowering.stablehlo.op import Op
 

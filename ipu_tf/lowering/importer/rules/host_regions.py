@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ipu_tf.device.program.replicas import only_one
-from ipu_tf.lowering.stablehlo.accumulation_rules import own_operations
+from ipu_tf.device.program.replicas import any_replica
+from ipu_tf.lowering.stablehlo.accumulation_checks import own_operations
 from ipu_tf.lowering.stablehlo.hidden_state import ROW
 from ipu_tf.lowering.stablehlo.module import INFEED, OUTFEED, custom_call_target, feed_name, walk
 from ipu_tf.lowering.stablehlo.op import Op
@@ -49,7 +49,7 @@ def loop(importer: Any, condition: Function, body: Function, start: Any) -> Any:
         with importer.only_where(own):
             return _selected(own, body(carry), carry)
 
-    return lax.while_loop(lambda carry: only_one(wanted(carry)), run, start)
+    return lax.while_loop(lambda carry: any_replica(wanted(carry)), run, start)
 
 
 def branches(importer: Any, index: jax.Array, functions: Sequence[Function], hidden: Any, types: Sequence[Any]) -> Any:
@@ -68,7 +68,7 @@ def _once(importer: Any, own: jax.Array, function: Function, results: Any) -> An
         with importer.only_where(own):
             return jnp.bool_(False), _selected(own, function(state[1][0]), state[1])
 
-    return lax.while_loop(lambda state: state[0], run, (only_one(own), results))[1]
+    return lax.while_loop(lambda state: state[0], run, (any_replica(own), results))[1]
 
 
 def _selected(own: jax.Array, new: Any, old: Any) -> Any:

@@ -41,7 +41,7 @@ def summed_product(importer: Importer, total: Op) -> jax.Array | None:
         importer: has the operands of the product.
         total: a `stablehlo.reduce` that adds, from zero.
     """
-    owner = only_used_here(total.operation.operands[0])
+    owner = has_one_use(total.operation.operands[0])
     if len(total.operation.operands) != 2 or owner is None or owner.name != "stablehlo.dot_general":
         return None
     op, summed = Op(owner), total.integers("dimensions")
@@ -71,16 +71,16 @@ def sum_of_matrix_products(op: Op, left: jax.Array, right: jax.Array) -> jax.Arr
     return _product(op, left, right, (((0, of_left + 1), (0, of_right + 1)), ((), ())))
 
 
-def only_used_here(value: Any) -> Any:
+def has_one_use(value: Any) -> Any:
     """The operation that computes a value, ops that change nothing left out; None if others need its result too."""
     while len(list(value.uses)) == 1 and hasattr(value.owner, "operands"):
-        if not _changes_nothing(value.owner):
+        if not _is_identity(value.owner):
             return value.owner
         value = value.owner.operands[0]
     return None
 
 
-def _changes_nothing(operation: Any) -> bool:
+def _is_identity(operation: Any) -> bool:
     if operation.name not in ("stablehlo.reshape", "stablehlo.convert", "stablehlo.transpose"):
         return False
     order = Op(operation).integers("permutation")

@@ -6,8 +6,8 @@ import jax
 import numpy as np
 from jax import lax
 
+from ipu_tf.lowering.importer.rules.constant_operands import static_integers
 from ipu_tf.lowering.importer.rules.registry import Importer, rule
-from ipu_tf.lowering.importer.rules.static_values import static_integers
 from ipu_tf.lowering.stablehlo.op import Op
 
 

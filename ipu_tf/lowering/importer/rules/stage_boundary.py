@@ -8,7 +8,7 @@ import jax
 
 from ipu_tf.lowering.importer.rules.registry import custom_call_rule
 from ipu_tf.lowering.stablehlo.op import Op
-from ipu_tf.lowering.stablehlo.stage_marks import CHECKPOINT, STAGE_BOUNDARY
+from ipu_tf.lowering.stablehlo.stage_markers import CHECKPOINT, STAGE_BOUNDARY
 
 
 @custom_call_rule(STAGE_BOUNDARY, CHECKPOINT)

@@ -13,7 +13,7 @@ from ipu_tf.device.feeds.staging import Staged
 from ipu_tf.device.program.program import Types
 
 
-class RowOrder:
+class SampleOrder:
     """Which rows make up which batch.
 
     Args:
@@ -57,7 +57,7 @@ def batch_of(array: np.ndarray, rows: np.ndarray) -> np.ndarray:
     return array[first : first + size] if np.array_equal(rows, np.arange(first, first + size)) else array[rows]
 
 
-class RowInfeed(Infeed):
+class ArrayInfeed(Infeed):
     """A named stream of batches of rows.
 
     Args:
@@ -68,9 +68,9 @@ class RowInfeed(Infeed):
         check: called before elements are taken; may raise.
 
     >>> import jax
-    >>> order = RowOrder(iter([np.array([3, 1, 0]), np.array([2])]), batch=2)
+    >>> order = SampleOrder(iter([np.array([3, 1, 0]), np.array([2])]), batch=2)
     >>> types = (jax.ShapeDtypeStruct((2,), np.float32),)
-    >>> infeed = RowInfeed("rows", types, (np.float32([0, 10, 20, 30]),), order, lambda: None)
+    >>> infeed = ArrayInfeed("rows", types, (np.float32([0, 10, 20, 30]),), order, lambda: None)
     >>> infeed.next()[0].tolist(), infeed.next()[0].tolist()
     ([30.0, 10.0], [0.0, 20.0])
     """
@@ -78,13 +78,13 @@ class RowInfeed(Infeed):
     may_block = False
 
     def __init__(
-        self, name: str, types: Types, arrays: Sequence[np.ndarray], order: RowOrder, check: Callable[[], None]
+        self, name: str, types: Types, arrays: Sequence[np.ndarray], order: SampleOrder, check: Callable[[], None]
     ) -> None:
         super().__init__(name, types, self._one_by_one)
         self._source = self._one_by_one()
         self._arrays = arrays
         self._order = order
-        self._check_first = check
+        self._check_first_enqueue = check
 
     def fill(self, buffers: tuple[np.ndarray, ...], count: int) -> Staged:
         """As `Infeed.fill`, with one gathering of rows for each array."""
@@ -107,7 +107,7 @@ class RowInfeed(Infeed):
             return Staged(buffers, steps, None if steps == count else InfeedExhausted(self.name, self._taken))
 
     def _taken_rows(self, batches: int) -> np.ndarray:
-        self._check_first()
+        self._check_first_enqueue()
         return self._order.take(batches)
 
     def _one_by_one(self) -> Iterator[Element]:

@@ -75,7 +75,7 @@ def checked_steps(adapter: Any, steps_per_epoch: int | None, replicas: int = 1) 
             f"each. Make sure the dataset contains at least {replicas} items."
         )
     if total % replicas:
-        _tell_dropped(int(total), replicas)
+        _warn_dropped_batches(int(total), replicas)
     return int(total) // replicas
 
 
@@ -93,7 +93,7 @@ def checked_steps_per_execution(steps: int | None, steps_per_execution: int, rep
     if steps is None:
         return steps_per_execution
     if steps_per_execution > steps:
-        _tell_shortened(steps_per_execution, steps)
+        _warn_shorter_execution(steps_per_execution, steps)
         return steps
     if steps % steps_per_execution:
         to_whom = " to this replica" if replicas > 1 else ""
@@ -104,7 +104,7 @@ def checked_steps_per_execution(steps: int | None, steps_per_execution: int, rep
     return steps_per_execution
 
 
-def _tell_dropped(batches: int, replicas: int) -> None:
+def _warn_dropped_batches(batches: int, replicas: int) -> None:
     left = batches % replicas
     _log.warning(
         "Dataset of length %d is being evenly distributed between %d replicas. The remaining %d batch%s will be "
@@ -141,13 +141,13 @@ def check_batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 
 
 @functools.cache
-def tell_cast(was: str, becomes: str) -> None:
+def warn_cast(was: str, becomes: str) -> None:
     """Says once in a process that data of one dtype is fed as another."""
     _log.warning("ipu_tf: the device has no %s: such data is fed as %s.", was, becomes)
 
 
 @functools.cache
-def _tell_shortened(wanted: int, steps: int) -> None:
+def _warn_shorter_execution(wanted: int, steps: int) -> None:
     """Says once of each pair of numbers that executions are shorter than was asked for."""
     _log.warning("ipu_tf: `steps_per_execution` (%d) is cut to the %d steps that there are.", wanted, steps)
 

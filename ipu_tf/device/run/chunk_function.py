@@ -19,7 +19,7 @@ from jax import lax
 from ipu_tf.device.memory.hidden_state import ITERATION, replica_axes
 from ipu_tf.device.numerics.assertions import ASSERTIONS, failed, stamped
 from ipu_tf.device.program.program import Arrays, Hidden, LoopPart, Program, Rows, Types
-from ipu_tf.device.program.replicas import Replicas, only_one
+from ipu_tf.device.program.replicas import Replicas, any_replica
 
 
 class Buffer(NamedTuple):
@@ -67,14 +67,14 @@ def chunk_function(part: LoopPart, last_only: frozenset[str], capacity: int, rep
 
         def goes_on(carry: Arrays) -> jax.Array:
             more = jnp.reshape(part.goes_on(carry, constants), ())
-            return only_one(more) if replicated else more
+            return any_replica(more) if replicated else more
 
         def condition(state: Any) -> jax.Array:
             index, carry, hidden = state[:3]
             more = index < count
             if ASSERTIONS in hidden:  # nobody wants what comes after a failed check
                 stopped = failed(hidden[ASSERTIONS])
-                more = more & ~(only_one(stopped) if replicated else stopped)
+                more = more & ~(any_replica(stopped) if replicated else stopped)
             return more if counted else more & goes_on(carry)
 
         def body(state: Any) -> Any:
@@ -95,7 +95,7 @@ def chunk_function(part: LoopPart, last_only: frozenset[str], capacity: int, rep
             given: jax.Array | bool = True
             if name in part.sometimes:
                 given, *rest = row
-                given, row = only_one(given) if replicated else given, tuple(rest)
+                given, row = any_replica(given) if replicated else given, tuple(rest)
             at = buffer.given if name in part.sometimes else index
             if name in last_only:
                 rows = tuple(jnp.where(given, new, old) for new, old in zip(row, buffer.rows, strict=True))

@@ -11,7 +11,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from ipu_tf.lowering.stablehlo.accumulation_rules import own_operations
+from ipu_tf.lowering.stablehlo.accumulation_checks import own_operations
 from ipu_tf.lowering.stablehlo.hidden_state import ROW
 from ipu_tf.lowering.stablehlo.module import OUTFEED, custom_call_target, feed_name
 from ipu_tf.lowering.stablehlo.op import array_type
@@ -19,7 +19,7 @@ from ipu_tf.lowering.stablehlo.op import array_type
 Row = tuple[Any, ...]
 
 
-def empty_rows(importer: Any, blocks: Sequence[Any]) -> dict[str, Row]:
+def empty_elements(importer: Any, blocks: Sequence[Any]) -> dict[str, Row]:
     """For each queue that some branches give a row to, and that has to wait for it: nothing given yet, and zeros.
 
     Args:
@@ -37,7 +37,7 @@ def empty_rows(importer: Any, blocks: Sequence[Any]) -> dict[str, Row]:
     return {ROW + str(feed_name(operation)): _nothing(operation) for operation in given}
 
 
-def give_rows(importer: Any, rows: dict[str, Row]) -> None:
+def enqueue_from_branches(importer: Any, rows: dict[str, Row]) -> None:
     """Gives the rows that branches handed on to their queues, where there are any."""
     for key, (flag, *row) in rows.items():
         importer.feeds.enqueue(key.removeprefix(ROW), row, flag if importer.active is None else flag & importer.active)

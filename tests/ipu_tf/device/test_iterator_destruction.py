@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_tf._loops.tensor_feed import Feed
-from ipu_tf.device.feeds.iterator_destruction import let_go_elsewhere
+from ipu_tf.device.feeds.iterator_destruction import destroy_in_background
 
 PATIENCE = 30.0
 
@@ -47,7 +47,7 @@ def test_a_thing_ends_in_another_thread_after_its_owner() -> None:
     ended: list[str] = []
     owners = [Owner() for _ in range(3)]
     for owner in owners:
-        let_go_elsewhere(owner, Slow(ended))
+        destroy_in_background(owner, Slow(ended))
     time.sleep(0.1)
     assert not ended
     begun = time.monotonic()
@@ -62,8 +62,8 @@ def test_a_thing_that_takes_long_does_not_hold_up_the_next() -> None:
     slow: list[str] = []
     quick: list[str] = []
     owners = [Owner(), Owner()]
-    let_go_elsewhere(owners[0], Slow(slow, seconds=10))
-    let_go_elsewhere(owners[1], Slow(quick, seconds=0))
+    destroy_in_background(owners[0], Slow(slow, seconds=10))
+    destroy_in_background(owners[1], Slow(quick, seconds=0))
     owners.pop(0)
     owners.clear()
     assert eventually(lambda: quick)
@@ -73,7 +73,7 @@ def test_a_thing_that_takes_long_does_not_hold_up_the_next() -> None:
 
 PROGRAM = """
 import sys, time
-from ipu_tf.device.feeds.iterator_destruction import let_go_elsewhere
+from ipu_tf.device.feeds.iterator_destruction import destroy_in_background
 
 class Owner: pass
 
@@ -83,8 +83,8 @@ class Slow:
         time.sleep(60)
 
 alive, gone = Owner(), Owner()
-let_go_elsewhere(alive, Slow())
-let_go_elsewhere(gone, Slow())
+destroy_in_background(alive, Slow())
+destroy_in_background(gone, Slow())
 del gone
 print("last line", flush=True)
 """
@@ -97,7 +97,7 @@ def test_a_process_ends_without_them() -> None:
 
 IN_THE_MIDDLE = """
 import time
-from ipu_tf.device.feeds.iterator_destruction import let_go_elsewhere
+from ipu_tf.device.feeds.iterator_destruction import destroy_in_background
 
 class Owner: pass
 
@@ -108,7 +108,7 @@ class Slow:
         print("ended", flush=True)
 
 owner = Owner()
-let_go_elsewhere(owner, Slow())
+destroy_in_background(owner, Slow())
 del owner
 time.sleep(2)
 print("last line", flush=True)
@@ -125,7 +125,7 @@ def test_a_feed_does_not_end_its_iterator_itself() -> None:
     iterator = iter(tf.data.Dataset.range(5).map(lambda x: x + 1, num_parallel_calls=tf.data.AUTOTUNE))
     handle = weakref.ref(iterator._iterator_resource)
     feed = Feed(iterator)
-    infeed = feed.infeed_as("data")
+    infeed = feed.as_infeed("data")
     assert [int(infeed.next()[0]) for _ in range(5)] == [1, 2, 3, 4, 5]
     ended = weakref.ref(iterator)
     del iterator, feed, infeed

@@ -14,7 +14,7 @@ class _Last:
 _last = _Last()
 
 
-def note_mapping(mapping: tuple[Any, ...]) -> None:
+def record_mapping(mapping: tuple[Any, ...]) -> None:
     """A pipeline was built with this device mapping."""
     _last.mapping = mapping
 

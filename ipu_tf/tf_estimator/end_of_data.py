@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 
-class DataEnded(tf.errors.OutOfRangeError):
+class EndOfData(tf.errors.OutOfRangeError):
     """An `OutOfRangeError` that a monitored session does not take for the ordinary end of its work.
 
     Args:

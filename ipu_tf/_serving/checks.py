@@ -53,13 +53,13 @@ def check_signatures(
             f"Both `{first}_signature` and `input_dataset` cannot be provided. Please pass only one of them."
         )
     if first_signature is None and input_dataset is None:
-        _check_told(preprocessing_step or predict_step, first, dataset_helps=True)
+        _check_has_input_signature(preprocessing_step or predict_step, first, dataset_helps=True)
     if preprocessing_step is not None and predict_step_signature is None:
-        _check_told(predict_step, "predict_step", dataset_helps=False)
+        _check_has_input_signature(predict_step, "predict_step", dataset_helps=False)
     if input_dataset is not None and not isinstance(input_dataset, tf.data.Dataset):
         raise TypeError(f"`input_dataset` must be a tf.data.Dataset. Received: {type(input_dataset).__name__}.")
     if postprocessing_step is not None and postprocessing_step_signature is None:
-        _check_told(postprocessing_step, "postprocessing_step", dataset_helps=False)
+        _check_has_input_signature(postprocessing_step, "postprocessing_step", dataset_helps=False)
     signatures = (preprocessing_step_signature, postprocessing_step_signature, predict_step_signature)
     for name, signature in zip(_SIGNATURES, signatures, strict=True):
         if signature is not None:
@@ -113,7 +113,7 @@ def checked_names(names: Any) -> list[str] | None:
     return names
 
 
-def check_fits(results: Sequence[Any], specs: Specs, source: str, sink: str) -> None:
+def check_compatible(results: Sequence[Any], specs: Specs, source: str, sink: str) -> None:
     """Checks that one step's results are what the next one takes.
 
     Raises:
@@ -138,7 +138,7 @@ def step_name(step: Step) -> str:
     return getattr(step, "__name__", type(step).__name__)
 
 
-def _check_told(step: Step, name: str, dataset_helps: bool) -> None:
+def _check_has_input_signature(step: Step, name: str, dataset_helps: bool) -> None:
     """Checks that a step itself says what its inputs are."""
     remedy = f"provide `{name}_signature`" + (" or `input_dataset`" if dataset_helps else "")
     if not hasattr(step, "input_signature"):

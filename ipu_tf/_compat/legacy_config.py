@@ -19,7 +19,7 @@ from ipu_tf._config.enums import (
     SelectionOrder,
     StochasticRoundingBehaviour,
 )
-from ipu_tf._config.ignored import EmulationWarning
+from ipu_tf._config.ignored_options import EmulationWarning
 from ipu_tf._config.messages import warn_user
 from ipu_tf.config import IPUConfig
 

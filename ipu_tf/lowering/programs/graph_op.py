@@ -20,9 +20,9 @@ import tensorflow as tf
 from ipu_tf.device.errors import DeviceError
 from ipu_tf.device.run.executable import Executable
 from ipu_tf.lowering.programs.build import build_program
-from ipu_tf.lowering.programs.host_errors import as_promised
-from ipu_tf.lowering.programs.replica_states import ReplicaStates
-from ipu_tf.lowering.programs.target import Target
+from ipu_tf.lowering.programs.host_errors import to_tensorflow_error
+from ipu_tf.lowering.programs.program_target import Target
+from ipu_tf.lowering.programs.replica_variables import ReplicaStates
 from ipu_tf.lowering.tensorflow import tf_private, tf_values
 from ipu_tf.lowering.tensorflow.graph_pruning import pruned
 from ipu_tf.lowering.tensorflow.host_op import host_op
@@ -102,7 +102,7 @@ class GraphProgram:
         self._names = [tensor.name for tensor in graph.outputs]
         targets = {tensor.op.name for tensor in graph.outputs} | {op.name for op in graph.control_outputs}
         given = {tensor.op.name for tensor in [*self._inputs, *self._handles]}
-        only_used = tf_private.runs_only_what_is_used(graph)
+        only_used = tf_private.prunes_unused(graph)
         graph_def = graph.as_graph_def()
         tf_private.forget_custom_gradients(graph_def)
         self._graph_def = pruned(graph_def, targets, given, only_used)
@@ -126,7 +126,7 @@ class GraphProgram:
                 try:
                     self._ready[key] = self._made_ready(inputs, states, target)
                 except DeviceError as error:
-                    raise as_promised(error) from error.__cause__
+                    raise to_tensorflow_error(error) from error.__cause__
         return self._ready[key].run(inputs, states, self._outputs, self.written)
 
     def _made_ready(self, inputs: Sequence[np.ndarray], states: Sequence[np.ndarray], target: Target) -> _Ready:
@@ -175,9 +175,9 @@ class _Ready:
             own = self.replica_states
             outcome = self.executable.run([*inputs, *(own.resumed(index, states[index]) for index in self.order)])
         except DeviceError as error:
-            raise as_promised(error) from error.__cause__
+            raise to_tensorflow_error(error) from error.__cause__
         if outcome.error is not None:
-            raise as_promised(outcome.error)
+            raise to_tensorflow_error(outcome.error)
         after = dict(enumerate(states))
         for result, parameter in self.lowered.module.aliases.items():
             index = self.order[parameter - len(inputs)]

@@ -7,11 +7,11 @@ from typing import Any
 
 from ipu_tf._arguments.counts import checked_count
 from ipu_tf.pipeline import split_text
-from keras_ipu.pipeline import assignment_rules
+from keras_ipu.pipeline import assignment_checks as assignment_rules
 from keras_ipu.pipeline.plan_builder import build_plan
+from keras_ipu.pipeline.split_by_cost import one_stage_plan, split_model, timetable_of
 from keras_ipu.pipeline.stage_methods import StageMethods, assigned, default_assignments, model_name, nested_assignments
 from keras_ipu.pipeline.stage_report import model_reports, report_text
-from keras_ipu.pipeline.stage_split import one_stage_plan, split_model, timetable_of
 
 
 class SplitMethods:

@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 
 from ipu_tf._loops.feature_names import feature_names
-from ipu_tf.device.errors import InfeedExhausted, InfeedStarved
+from ipu_tf.device.errors import InfeedExhausted, InfeedTimeout
 from ipu_tf.device.feeds import synthetic
 from ipu_tf.device.feeds.infeed import Infeed
 from ipu_tf.device.feeds.timeout import Reading, waiting, watched
 from ipu_tf.device.program.program import Types
-from ipu_tf.lowering.programs.host_errors import as_promised
+from ipu_tf.lowering.programs.host_errors import to_tensorflow_error
 
 Arrays = tuple[np.ndarray, ...]
 
 
-class LoopFeed(abc.ABC):
+class BatchFeed(abc.ABC):
     """Elements for loops of steps, out of a Python iterator; looks at the first to learn its shapes.
 
     Args:
@@ -51,8 +51,8 @@ class LoopFeed(abc.ABC):
         if self._spec is None:
             try:
                 self._first.append(Reading([], self._awaited).result())
-            except InfeedStarved as error:
-                raise as_promised(error) from None
+            except InfeedTimeout as error:
+                raise to_tensorflow_error(error) from None
             self._spec = self._spec_of(self._first[0])
         return self._spec
 
@@ -61,7 +61,7 @@ class LoopFeed(abc.ABC):
         """The same for feeds with the same `spec`, and for no other; raises as `spec` does."""
         return str(self.spec())
 
-    def infeed_as(self, name: str) -> Infeed:
+    def as_infeed(self, name: str) -> Infeed:
         """The elements as an infeed of this name."""
         if self._infeed is None:
             self._infeed = self._new_infeed(name)
@@ -75,7 +75,7 @@ class LoopFeed(abc.ABC):
         """
         self._infeed = None
 
-    def taken_steps(self, steps: int, replicas: int) -> int:
+    def skip_elements(self, steps: int, replicas: int) -> int:
         """Takes the elements of up to `steps` steps, for nobody; gives for how many there were elements."""
         assert self._infeed is not None
         for taken in range(steps * replicas):

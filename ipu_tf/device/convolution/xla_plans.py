@@ -13,8 +13,8 @@ from jax import lax
 
 from ipu_tf.device.convolution.plan import FLOPS, Best, Plan, Solve, arithmetic, traffic
 from ipu_tf.device.convolution.problem import HALVES, CanonicalConvolution, ConvLayout, Pairs
-from ipu_tf.device.convolution.shapes import CROP
-from ipu_tf.device.convolution.windows import pad_space
+from ipu_tf.device.convolution.simplifications import CROP
+from ipu_tf.device.convolution.windows import pad_spatial
 
 #: Above this, a convolution without padding has its windows copied out to memory by the library.
 UNPADDED_LIMIT = 10e6
@@ -70,7 +70,7 @@ def _is_unpadded_and_large(problem: CanonicalConvolution) -> bool:
     return _has_fast_kernel(problem) and not problem.is_padded and _patch_bytes(problem) > UNPADDED_LIMIT
 
 
-def _is_worth_guarding(problem: CanonicalConvolution) -> bool:
+def _pays_to_pad(problem: CanonicalConvolution) -> bool:
     """Not where the guard itself makes the result larger than the input, as it does for windows of one position."""
     return _is_unpadded_and_large(problem) and not _is_overpadded(_guarded(problem))
 
@@ -96,12 +96,12 @@ def _cost_canonical(problem: CanonicalConvolution, best: Best) -> float:
         cost += traffic(problem.bytes_of(problem.batch, *problem.input, problem.taps, problem.out_features))
     if problem.out_features < FEW_FEATURES:
         cost += FEW_FEATURES_PIXEL * problem.pixels
-    if _is_odd(problem):
+    if _has_odd_channels(problem):
         cost += ODD_TAP * problem.pixels * problem.taps
     return cost
 
 
-def _is_odd(problem: CanonicalConvolution) -> bool:
+def _has_odd_channels(problem: CanonicalConvolution) -> bool:
     odd = problem.in_features % 2 == 1 and problem.in_features > 1
     return odd and 24 <= problem.out_features < 48 and _has_fast_kernel(problem)
 
@@ -148,7 +148,7 @@ def _cost_prepadded(problem: CanonicalConvolution, best: Best) -> float:
 
 def _emit_prepadded(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:
     # Held apart, lest the compiler folds this padding back into the convolution.
-    padded = lax.optimization_barrier(pad_space(lhs, _excess(problem)))
+    padded = lax.optimization_barrier(pad_spatial(lhs, _excess(problem)))
     return solve(padded, rhs, _prepadded(problem))
 
 
@@ -159,7 +159,7 @@ def _cost_widened(problem: CanonicalConvolution, best: Best) -> float:
 
 def _emit_widened(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:
     lhs = lax.pad(lhs, np.zeros((), lhs.dtype), [(0, 0, 0)] * (problem.rank + 1) + [(0, 1, 0)])
-    rhs = pad_space(rhs[None], ((0, 0),) * problem.rank + ((0, 1),))[0]
+    rhs = pad_spatial(rhs[None], ((0, 0),) * problem.rank + ((0, 1),))[0]
     return solve(lhs, rhs, problem.but(in_features=problem.in_features + 1))
 
 
@@ -173,14 +173,14 @@ CANONICAL = Plan(
 GUARDED = Plan(
     "guarded",
     "without padding the library writes the windows out to memory; a row of zeros, its results cut off, avoids it",
-    _is_worth_guarding,
+    _pays_to_pad,
     _cost_guarded,
     _emit_guarded,
 )
 WIDENED = Plan(
     "widened",
     "the library is slow at odd numbers of features; a feature of zeros is added",
-    _is_odd,
+    _has_odd_channels,
     _cost_widened,
     _emit_widened,
 )

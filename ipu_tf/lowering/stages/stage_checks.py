@@ -11,45 +11,49 @@ from ipu_tf.lowering.stablehlo.checks import CHECK
 from ipu_tf.lowering.stablehlo.hidden_state import ACCUMULATE, UPDATE_DUE, types_in
 from ipu_tf.lowering.stablehlo.module import INFEED, OUTFEED, Module, configuration, custom_call_target, walk
 from ipu_tf.lowering.stablehlo.op import Op
-from ipu_tf.lowering.stablehlo.stage_marks import Mark
-from ipu_tf.lowering.stages.flat_step import FlatStep, Node, UncuttableError
+from ipu_tf.lowering.stablehlo.stage_markers import Mark
+from ipu_tf.lowering.stages.flat_step import CannotCutPipelineError, FlatLoopBody, Node
 from ipu_tf.lowering.tensorflow.host_calls import HOST_CALLS
 
 EFFECTS = frozenset({INFEED, OUTFEED, *HOST_CALLS})
 """Calls that happen whether or not anything uses what they give."""
 
 
-def check_cuttable(module: Module, step: FlatStep, live: Sequence[Node], mark: Mark) -> None:
+def check_cuttable(module: Module, step: FlatLoopBody, live: Sequence[Node], mark: Mark) -> None:
     """Checks that nothing of a step stands against cutting it into stages.
 
     Raises:
-        UncuttableError: saying what does.
+        CannotCutPipelineError: saying what does.
     """
     targets = ((custom_call_target(node.operation), node.operation) for node in step.nodes)
     counts = {configuration(o).get("count") for target, o in targets if target in (ACCUMULATE, UPDATE_DUE)}
     if counts - {mark.count} or (mark.training and not mark.count):
-        raise UncuttableError("the number of micro-batches to an update is known only when the program runs")
+        raise CannotCutPipelineError("the number of micro-batches to an update is known only when the program runs")
     for node in step.nodes:
         if any(custom_call_target(operation) == CHECK for operation in inside(module, node)):
             where = origin(module, node)
-            raise UncuttableError(f"it has an assertion ({where}), which is one state of the whole program")
+            raise CannotCutPipelineError(f"it has an assertion ({where}), which is one state of the whole program")
     for node in live:
         if node.after_update:
-            raise UncuttableError(f"{origin(module, node)} reads what the update changes in the same micro-batch")
+            raise CannotCutPipelineError(
+                f"{origin(module, node)} reads what the update changes in the same micro-batch"
+            )
         uses = types_in(inside(module, node), module)
         if EXCEPTIONS in uses or (
             SEED in uses and node.operation.name != "stablehlo.rng" and not node.operation.regions
         ):
-            raise UncuttableError(
+            raise CannotCutPipelineError(
                 "floating-point settings round stochastically, or look for exceptions, which is one state of the "
                 f"whole program ({origin(module, node)})"
             )
         if node.operation.regions and uses:
-            raise UncuttableError(f"{origin(module, node)} is a loop or branch with random numbers or state of its own")
+            raise CannotCutPipelineError(
+                f"{origin(module, node)} is a loop or branch with random numbers or state of its own"
+            )
         if node.on_update and uses:
-            raise UncuttableError(f"the update uses random numbers or a counter ({origin(module, node)})")
+            raise CannotCutPipelineError(f"the update uses random numbers or a counter ({origin(module, node)})")
         if node.operation.regions and any(custom_call_target(o) in EFFECTS for o in inside(module, node)):
-            raise UncuttableError(
+            raise CannotCutPipelineError(
                 f"a loop or branch inside of a stage ({origin(module, node)}) uses a queue or the host"
             )
 

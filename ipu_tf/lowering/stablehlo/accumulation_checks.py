@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ipu_tf.device.errors import MiniBatchesError, NoTrainingLoop
+from ipu_tf.device.errors import AccumulationCountError, AccumulationOutsideLoopError
 from ipu_tf.lowering.stablehlo.errors import placed
 from ipu_tf.lowering.stablehlo.hidden_state import ACCUMULATE, UPDATE_DUE, mini_batches
 from ipu_tf.lowering.stablehlo.module import Module, callee, custom_call_target
@@ -30,7 +30,7 @@ def own_operations(module: Module, block: Any, branches: bool = True) -> Iterato
                 yield from own_operations(module, region.blocks[0], branches)
 
 
-def own_mini_batches(module: Module, loop: Any) -> tuple[int, ...]:
+def accumulation_counts_of_body(module: Module, loop: Any) -> tuple[int, ...]:
     """The numbers of mini-batches that a `while` accumulates over in its own iterations."""
     return mini_batches(own_operations(module, loop.regions[1].blocks[0]))
 
@@ -44,9 +44,9 @@ def check_accumulation(module: Module, loop: Any, operands: Sequence[Any]) -> No
     """Checks a loop that the host does not run, while it is traced.
 
     Raises:
-        MiniBatchesError: if its number of iterations is no multiple of its mini-batches, or is not known.
+        AccumulationCountError: if its number of iterations is no multiple of its mini-batches, or is not known.
     """
-    counts = own_mini_batches(module, loop)
+    counts = accumulation_counts_of_body(module, loop)
     if not counts:
         return
     trips = trip_count(module, loop)
@@ -56,18 +56,20 @@ def check_accumulation(module: Module, loop: Any, operands: Sequence[Any]) -> No
     iterations = trips(operands) if trips is not None and known else None
     for count in counts:
         if iterations is None or iterations % count:
-            raise MiniBatchesError(count, iterations)
+            raise AccumulationCountError(count, iterations)
 
 
 def check_inside_loops(module: Module) -> None:
     """Checks that a program accumulates gradients only in loops.
 
     Raises:
-        NoTrainingLoop: if it does so outside of any.
+        AccumulationOutsideLoopError: if it does so outside of any.
     """
     for operation in own_operations(module, module.main):
         if _accumulation(operation):
-            raise placed(NoTrainingLoop(), module.name, operation.name, module.place_of(Op(operation).origin))
+            raise placed(
+                AccumulationOutsideLoopError(), module.name, operation.name, module.place_of(Op(operation).origin)
+            )
 
 
 def _accumulation(operation: Any) -> bool:

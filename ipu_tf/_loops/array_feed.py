@@ -10,13 +10,13 @@ import tensorflow as tf
 
 from ipu_tf._loops.feature_names import feature_names
 from ipu_tf._loops.tensor_feed import Feed
+from ipu_tf.device.feeds.array_infeed import ArrayInfeed, SampleOrder, batch_of
 from ipu_tf.device.feeds.infeed import Infeed
 from ipu_tf.device.feeds.number_range import check_numbers
-from ipu_tf.device.feeds.row_infeed import RowInfeed, RowOrder, batch_of
 from ipu_tf.lowering.tensorflow import tf_values
 
 
-class RowFeed(Feed):
+class ArrayFeed(Feed):
     """Batches of rows of arrays. An iterator over the batches as well, to be read only.
 
     Args:
@@ -30,7 +30,7 @@ class RowFeed(Feed):
     Raises:
         NumberOutOfRange: for a number of 64 bits that has no place in 32.
 
-    >>> feed = RowFeed((np.float32([[1], [2], [3]]), np.int32([7, 8, 9])), [np.array([2, 0])], batch=1)
+    >>> feed = ArrayFeed((np.float32([[1], [2], [3]]), np.int32([7, 8, 9])), [np.array([2, 0])], batch=1)
     >>> [(x.tolist(), y.tolist()) for x, y in feed]
     [([[3.0]], [9]), ([[1.0]], [7])]
     """
@@ -49,9 +49,9 @@ class RowFeed(Feed):
         self._arrays = tf.nest.map_structure(
             lambda array: None if array is None else _narrowed(array, np.dtype(next(types).dtype), next(names)), arrays
         )
-        self._order = RowOrder(self._blocks(), batch)
+        self._order = SampleOrder(self._blocks(), batch)
 
-    def __iter__(self) -> RowFeed:
+    def __iter__(self) -> ArrayFeed:
         return self
 
     def __next__(self) -> Any:
@@ -62,7 +62,7 @@ class RowFeed(Feed):
 
     def _new_infeed(self, name: str) -> Infeed:
         arrays = [array for array in tf.nest.flatten(self._arrays) if array is not None]
-        return RowInfeed(name, self._types_of(self._spec), arrays, self._order, lambda: self.check())
+        return ArrayInfeed(name, self._types_of(self._spec), arrays, self._order, lambda: self.check())
 
     def _batch_spec(self, array: Any, batch: int) -> Any:
         return None if array is None else self._leaf_spec(np.broadcast_to(array[:1], (batch, *array.shape[1:])))

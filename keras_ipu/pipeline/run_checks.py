@@ -68,7 +68,7 @@ def stage_plan(model: Any, inputs: Any = None) -> StagePlan:
     assignments = assigned(model)
     if not assignments:
         raise ValueError(f"Model {model.name} is not pipelined: none of its layers has a pipeline stage.")
-    _check_fits(model, list(assignments))
+    _check_assignment_still_valid(model, list(assignments))
     return build_plan(model, assignments)
 
 
@@ -151,7 +151,7 @@ def check_before(model: Any, doing: str) -> None:
         )
     if keras_hooks.overridden(model, step):
         _check_step(model, step, pipelined)
-    if pipelined and kind is not ModelKind.SUBCLASSED and _own_call(model, kind):
+    if pipelined and kind is not ModelKind.SUBCLASSED and _has_custom_call(model, kind):
         models = f"{kind.value} models"
         raise RuntimeError(_OVERRIDDEN_PIPELINED.format(function="call", name=model.name, models=models))
     if doing == "fit":
@@ -175,7 +175,7 @@ def _check_minimize(model: Any, pipelined: bool) -> None:
     splits = pipelined or (options_of(model).gradient_accumulation_steps or 1) > 1
     optimizer = model.optimizer if splits and model.compiled else None
     while optimizer is not None:
-        if hasattr(optimizer, "minimize") and not _minimizes_as_fit_does(optimizer):
+        if hasattr(optimizer, "minimize") and not _uses_stock_minimize(optimizer):
             raise ValueError(
                 "When using Gradient Accumulation or Pipelining, the provided optimizer must not override "
                 f"OptimizerV2.minimize. Received: {type(optimizer).__name__}. Override `apply` instead."
@@ -183,7 +183,7 @@ def _check_minimize(model: Any, pipelined: bool) -> None:
         optimizer = getattr(optimizer, "inner_optimizer", None)
 
 
-def _minimizes_as_fit_does(optimizer: Any) -> bool:
+def _uses_stock_minimize(optimizer: Any) -> bool:
     """Whether `minimize` is one of this package's, which does nothing that `fit` leaves out."""
     owner = next((kind for kind in type(optimizer).__mro__ if "minimize" in vars(kind)), None)
     return owner is not None and owner.__module__.startswith("keras_ipu.")
@@ -206,12 +206,12 @@ def _check_shared_layers(model: Any) -> None:
             )
 
 
-def _own_call(model: Any, kind: ModelKind) -> bool:
+def _has_custom_call(model: Any, kind: ModelKind) -> bool:
     stock = keras.Sequential if kind is ModelKind.SEQUENTIAL else keras_graphs.Functional
     return type(model).call is not stock.call
 
 
-def _check_fits(model: Any, assignments: list[Any]) -> None:
+def _check_assignment_still_valid(model: Any, assignments: list[Any]) -> None:
     try:
         if kind_of(model) is ModelKind.SEQUENTIAL and not state_of(model).assignment_valid:
             raise ValueError("layers were added or removed since `set_pipeline_stage_assignment()` was called.")

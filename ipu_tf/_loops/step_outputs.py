@@ -8,16 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from ipu_tf._loops.loop_feed import LoopFeed
-from ipu_tf._loops.row_watch import Arrays, RowWatch
-from ipu_tf.device.feeds import connection, synthetic
+from ipu_tf._loops.batch_feed import BatchFeed
+from ipu_tf._loops.output_stream import Arrays, OutputStream
+from ipu_tf.device.feeds import connection_type as connection
+from ipu_tf.device.feeds import synthetic
 from ipu_tf.device.feeds.outfeed import Outfeed
 from ipu_tf.device.feeds.synthetic import Category
 from ipu_tf.device.program.program import Types
 from ipu_tf.device.program.replicas import Replicas
 
 
-class LoopRows:
+class StepOutputs:
     """Takes the rows of a loop out of its outfeed; zeros where none come from a device.
 
     Args:
@@ -47,7 +48,7 @@ class LoopRows:
         return [array if self._all_rows else array[0] for array in rows or ()]
 
     @contextlib.contextmanager
-    def watched(self, elements: LoopFeed, take: Callable[[Arrays], None]) -> Iterator[Callable[[int], None]]:
+    def watched(self, elements: BatchFeed, take: Callable[[Arrays], None]) -> Iterator[Callable[[int], None]]:
         """Within it every row is handed to a function, in order, in a thread of its own; it ends after the last.
 
         What the function raises, `elements.check` raises too, so that the run ends early.
@@ -69,11 +70,11 @@ class LoopRows:
             if not connection.attached():
                 watch.put_rows(self._zeros(steps))
 
-        with RowWatch(self._outfeed, lambda row: take(self._real_or_zeros(row))) as watch:
+        with OutputStream(self._outfeed, lambda row: take(self._outputs_or_zeros(row))) as watch:
             elements.check = check
             yield ran
 
-    def _real_or_zeros(self, row: Arrays) -> Arrays:
+    def _outputs_or_zeros(self, row: Arrays) -> Arrays:
         return tuple(array[0] for array in self._zeros(1)) if synthetic.uses(Category.OUTFEED) else row
 
     def _zeros(self, count: int) -> Arrays:

@@ -28,11 +28,11 @@ from keras_ipu.stock.ownership import is_ipu_model
 
 
 @dataclasses.dataclass(frozen=True)
-class _OneStage:
+class _SingleStageAssignment:
     """An assignment, or those of an inner model, with everything on stage 0."""
 
     is_nested_model: bool
-    pipeline_stage_assignments: tuple[_OneStage, ...] = ()
+    pipeline_stage_assignments: tuple[_SingleStageAssignment, ...] = ()
     pipeline_stage: int = 0
 
 
@@ -100,10 +100,12 @@ def timetable_of(model: Any, stages: int, count: int | None = None) -> Timetable
     return timetable(schedule, shape, steps)
 
 
-def _on_one_stage(model: Any) -> tuple[_OneStage, ...]:
+def _on_one_stage(model: Any) -> tuple[_SingleStageAssignment, ...]:
     operations = [node.operation for node in post_order(model)]
     return tuple(
-        _OneStage(True, _on_one_stage(operation)) if is_ipu_model(operation) else _OneStage(False)
+        _SingleStageAssignment(True, _on_one_stage(operation))
+        if is_ipu_model(operation)
+        else _SingleStageAssignment(False)
         for operation in operations
     )
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from ipu_tf.lowering.stablehlo.stage_marks import Mark
+from ipu_tf.lowering.stablehlo.stage_markers import Mark
 from ipu_tf.lowering.stages.flat_step import Node
 
 
 @dataclasses.dataclass(frozen=True)
-class StepShape:
+class StepSignature:
     """What the values of a step stand for.
 
     Attributes:

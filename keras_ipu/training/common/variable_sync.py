@@ -40,7 +40,7 @@ _BATCH_HOOKS = (
 _held: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_view_held", default=False)
 
 
-class EpochHostView(keras.callbacks.Callback):
+class SyncVariablesEachEpoch(keras.callbacks.Callback):
     """Brings variables back to the host wherever a callback that is not called for each batch may look."""
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -68,7 +68,7 @@ class EpochHostView(keras.callbacks.Callback):
         flush_variables()
 
 
-class BatchHostView(EpochHostView):
+class SyncVariablesEachBatch(SyncVariablesEachEpoch):
     """The same before the callbacks of every batch as well."""
 
     def show(self) -> None:
@@ -92,12 +92,12 @@ class BatchHostView(EpochHostView):
             self.show()
 
 
-def with_host_view(
+def with_variable_sync(
     stock: Callable[..., Any],
     model: Any,
     args: Any,
     kwargs: Any,
-    batch_view: type[BatchHostView] = BatchHostView,
+    batch_view: type[SyncVariablesEachBatch] = SyncVariablesEachBatch,
 ) -> tuple[Any, Any, bool]:
     """The arguments of fit, evaluate or predict, with a callback ahead of the user's that shows them the truth.
 
@@ -112,10 +112,10 @@ def with_host_view(
     own_list = given.callbacks if isinstance(given, keras.callbacks.CallbackList) else None
     callbacks = own_list if own_list is not None else keras.tree.flatten(given) if given else []
     curious = [callback for callback in callbacks if not isinstance(callback, _LOGS_ONLY)]
-    watched = any(map(looks_at_batches, callbacks))
-    if not curious or any(isinstance(callback, EpochHostView) for callback in callbacks):
+    watched = any(map(reads_variables_each_batch, callbacks))
+    if not curious or any(isinstance(callback, SyncVariablesEachEpoch) for callback in callbacks):
         return args, kwargs, watched
-    view = batch_view() if any(map(looks_at_batches, curious)) else EpochHostView()
+    view = batch_view() if any(map(reads_variables_each_batch, curious)) else SyncVariablesEachEpoch()
     if own_list is not None:
         own_list.insert(0, view)
         return args, kwargs, watched
@@ -124,7 +124,7 @@ def with_host_view(
 
 
 @contextlib.contextmanager
-def held_view() -> Iterator[None]:
+def suspend_variable_sync() -> Iterator[None]:
     """Within it, the callbacks of batches see the variables that the host has, whatever the device has done since."""
     token = _held.set(True)
     try:
@@ -133,15 +133,15 @@ def held_view() -> Iterator[None]:
         _held.reset(token)
 
 
-def show_variables(callbacks: list[Any]) -> bool:
+def sync_variables(callbacks: list[Any]) -> bool:
     """Brings the host's copies up to date if any of these callbacks may look at them at batches, and tells whether."""
-    views = [callback for callback in callbacks if isinstance(callback, BatchHostView)]
+    views = [callback for callback in callbacks if isinstance(callback, SyncVariablesEachBatch)]
     for view in views:
         view.show()
     return bool(views)
 
 
-def looks_at_batches(callback: keras.callbacks.Callback) -> bool:
+def reads_variables_each_batch(callback: keras.callbacks.Callback) -> bool:
     """Whether a callback does anything for batches, or may: Keras's own progress bar only shows their logs."""
     if type(callback) is keras.callbacks.ProgbarLogger:
         return False

@@ -14,7 +14,7 @@ from ipu_tf.device.feeds.outfeed import Outfeed
 Arrays = tuple[np.ndarray, ...]
 
 
-class RowWatch:
+class OutputStream:
     """A context manager within which every row that an outfeed gets is handed to a function, in order.
 
     Its thread ends with it, after the last row; what the function raised is raised then, unless the block raised.
@@ -31,7 +31,7 @@ class RowWatch:
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._hand_on, name="ipu-rows", daemon=True)
 
-    def __enter__(self) -> RowWatch:
+    def __enter__(self) -> OutputStream:
         self._outfeed.told = self._blocks.put
         self._thread.start()
         return self

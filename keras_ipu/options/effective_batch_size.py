@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 _log = logging.getLogger("ipu_tf")
 
 
-def tell_effective_batch(model: str, shapes: Iterable[Sequence[int]], micro_batches: int, replicas: int) -> None:
+def log_effective_batch_size(model: str, shapes: Iterable[Sequence[int]], micro_batches: int, replicas: int) -> None:
     """Says it in the log, once for a model and a way to split its steps; nothing where a step is not split.
 
     Args:

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from ipu_tf._loops.step_loop import replicas_on
 from keras_ipu.options.model_state import options_of
-from keras_ipu.pipeline.run_rules import shard_count
+from keras_ipu.pipeline.run_checks import shard_count
 from keras_ipu.stock import models as keras_private
 
 
@@ -42,7 +42,7 @@ class Split:
         return None if dtype is None or callable(dtype) else tf.as_dtype(dtype)
 
 
-def split_of(model: Any, micro_batches: int = 1) -> Split:
+def step_split(model: Any, micro_batches: int = 1) -> Split:
     """How a model's steps are split on its device as it is configured now.
 
     Args:

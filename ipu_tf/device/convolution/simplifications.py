@@ -10,7 +10,7 @@ from jax import lax
 
 from ipu_tf.device.convolution.plan import Best, Plan, Solve, traffic
 from ipu_tf.device.convolution.problem import CanonicalConvolution
-from ipu_tf.device.convolution.windows import pad_space
+from ipu_tf.device.convolution.windows import pad_spatial
 
 #: Taps along the first axis above which the program would be long.
 MOST_SLICES = 32
@@ -41,7 +41,7 @@ def _applies_crop(problem: CanonicalConvolution) -> bool:
 
 
 def _emit_crop(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:
-    return solve(pad_space(lhs, _crops(problem)), rhs, _cropped(problem))
+    return solve(pad_spatial(lhs, _crops(problem)), rhs, _cropped(problem))
 
 
 def _flat_axes(problem: CanonicalConvolution) -> list[int]:
@@ -86,7 +86,7 @@ def _cost_slices(problem: CanonicalConvolution, best: Best) -> float:
 
 def _emit_slices(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:
     part = _slice(problem)
-    padded = pad_space(lhs, (problem.padding[0], *((0, 0),) * (problem.rank - 1)))
+    padded = pad_spatial(lhs, (problem.padding[0], *((0, 0),) * (problem.rank - 1)))
     span = (problem.output[0] - 1) * problem.strides[0] + 1
     total = jnp.zeros((), problem.accumulator)
     for tap in range(problem.window[0]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipu_tf.device.errors import MiniBatchesError
+from ipu_tf.device.errors import AccumulationCountError
 from ipu_tf.device.program.stage_program import StageProgram
 from ipu_tf.device.schedule.pipeline_shape import PipelineShape
 from ipu_tf.device.schedule.schedule_rules import overlap_length
@@ -16,14 +16,14 @@ def passes(program: StageProgram, total: int) -> list[Timetable]:
     Where inference may take any number, those that are left of a number that the schedule cannot run go one by one.
 
     Raises:
-        MiniBatchesError: for a number of micro-batches that makes no whole number of updates.
+        AccumulationCountError: for a number of micro-batches that makes no whole number of updates.
         MicroBatchCountError: for a number of them to an update that the schedule cannot run.
     """
     shape = PipelineShape(program.stages, program.mapping, program.training, program.recomputation)
     schedule = Schedule(program.schedule)
     if program.count:
         if total % program.count:
-            raise MiniBatchesError(program.count, total)
+            raise AccumulationCountError(program.count, total)
         return [timetable(schedule, shape, program.count)] * (total // program.count)
     left = total % overlap_length(schedule, shape)
     whole = [timetable(schedule, shape, total - left)] if total > left else []

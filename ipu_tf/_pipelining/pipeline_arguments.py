@@ -23,7 +23,7 @@ Stage = Callable[..., Any] | Sequence[Callable[..., Any]]
 
 
 @dataclasses.dataclass(frozen=True)
-class PipelineRequest:
+class PipelineArguments:
     """The arguments of `pipelining_ops.pipeline` that decide what it computes; see there.
 
     Raises:
@@ -144,7 +144,7 @@ def stage_options(options: Any, stages: int, name: str) -> None:
     record_ignored(f"pipeline.{name}", None if all(option.empty for option in options) else list(options))
 
 
-def _check_kinds(request: PipelineRequest) -> None:
+def _check_kinds(request: PipelineArguments) -> None:
     if not isinstance(request.schedule, PipelineSchedule):
         raise TypeError("The given pipeline_schedule is not a member of the PipelineSchedule enumeration.")
     if request.serialization > 1 and request.schedule is not PipelineSchedule.Sequential:
@@ -159,7 +159,7 @@ def _check_kinds(request: PipelineRequest) -> None:
         raise TypeError("outfeed_queue is not an instance of ipu_outfeed_queue.IPUOutfeedQueue")
 
 
-def _check_mapping(request: PipelineRequest) -> None:
+def _check_mapping(request: PipelineArguments) -> None:
     stages, mapping = request.stages, request.device_mapping
     if len(stages) < 2:
         raise ValueError("Pipeline requires at least two computational stages.")
@@ -185,7 +185,7 @@ def _check_mapping(request: PipelineRequest) -> None:
             )
 
 
-def _check_outfeed(request: PipelineRequest) -> None:
+def _check_outfeed(request: PipelineArguments) -> None:
     if request.outfeed_mask and not request.training:
         raise ValueError("An optimizer_function must be provided when outfeed_mask is set.")
     if request.outfeed_loss and not request.training:

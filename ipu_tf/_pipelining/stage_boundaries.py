@@ -18,7 +18,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_tf.device.schedule.timetable import Recomputation
-from ipu_tf.lowering.stablehlo.stage_marks import CHECKPOINT, STAGE_BOUNDARY, Mark
+from ipu_tf.lowering.stablehlo.stage_markers import CHECKPOINT, STAGE_BOUNDARY, Mark
 from ipu_tf.lowering.tensorflow.markers import marker
 
 _recomputing: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_stages_recompute", default=False)

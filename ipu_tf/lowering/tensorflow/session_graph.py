@@ -126,10 +126,10 @@ def _on_host(operation: tf.Operation) -> bool:
     if any(tensor.dtype == tf.string for tensor in tensors):
         return True
     # Lists of tensors are the device's, datasets and their iterators are not.
-    return any(map(_is_opaque, tensors)) and not tf_private.compiles(operation.type)
+    return any(map(_is_host_only, tensors)) and not tf_private.compiles(operation.type)
 
 
-def _is_opaque(tensor: tf.Tensor) -> bool:
+def _is_host_only(tensor: tf.Tensor) -> bool:
     """Whether a tensor holds something other than numbers, and is no variable."""
     if tensor.dtype == tf.resource:
         return _maker(tensor).type != "VarHandleOp"

@@ -18,7 +18,7 @@ import numpy as np
 
 from ipu_tf.device.errors import DeviceError
 from ipu_tf.device.feeds import queues
-from ipu_tf.device.program.program import LoopPart, Program, StraightPart, Types
+from ipu_tf.device.program.program import LoopPart, Program, StraightLinePart, Types
 from ipu_tf.device.program.replicas import AXIS
 
 
@@ -30,7 +30,7 @@ class Connection(enum.Enum):
     COMPILE_ONLY = "compile only"
 
 
-class CompileOnly(DeviceError):
+class DeviceNotAttachedError(DeviceError):
     """A program was to run on a device that only compiles."""
 
     def __init__(self, program: str, ordinal: int) -> None:
@@ -84,7 +84,7 @@ def on_pre_compiled(listener: Listener) -> Callable[[], None]:
     return remove
 
 
-def pre_compiled(program: Program, ordinal: int) -> tuple[np.ndarray, ...]:
+def placeholder_results(program: Program, ordinal: int) -> tuple[np.ndarray, ...]:
     """What stands for the results of a program that cannot run, on a device that is not `attached`.
 
     The program is traced as JAX would compile it, so that what cannot be compiled fails here as well.
@@ -93,7 +93,7 @@ def pre_compiled(program: Program, ordinal: int) -> tuple[np.ndarray, ...]:
         Zeros: new values of state with an axis of replicas in front where there are several, as executions give them.
 
     Raises:
-        CompileOnly: where programs are only compiled.
+        DeviceNotAttachedError: where programs are only compiled.
     """
     types = result_types(program)
     with _lock:
@@ -101,8 +101,8 @@ def pre_compiled(program: Program, ordinal: int) -> tuple[np.ndarray, ...]:
     for listener in listeners:
         listener(program, ordinal)
     if _now is Connection.COMPILE_ONLY:
-        raise CompileOnly(program.name, ordinal)
-    _give_rows(program)
+        raise DeviceNotAttachedError(program.name, ordinal)
+    _enqueue_zeros(program)
     state = program.aliases if program.replicas > 1 else {}
     return tuple(
         np.zeros((program.replicas, *wanted.shape) if index in state else wanted.shape, wanted.dtype)
@@ -110,7 +110,7 @@ def pre_compiled(program: Program, ordinal: int) -> tuple[np.ndarray, ...]:
     )
 
 
-def _give_rows(program: Program) -> None:
+def _enqueue_zeros(program: Program) -> None:
     """Leaves one row of zeros in each outfeed of a program, however many executions there were."""
     axis = (program.replicas,) if program.replicas > 1 else ()
     for part in program.parts:
@@ -136,7 +136,7 @@ def result_types(program: Program) -> Types:
 
 
 def _straight_types(
-    part: StraightPart, types: Mapping[int, Any], hidden: Mapping[str, Any], program: Program
+    part: StraightLinePart, types: Mapping[int, Any], hidden: Mapping[str, Any], program: Program
 ) -> dict[int, Any]:
     live = tuple(types[slot] for slot in part.live_in)
     outputs, _, _ = _traced(program, part.run, live, dict(hidden), dict(part.infeeds))

@@ -48,7 +48,7 @@ def takes_captured_grads(optimizer: Any) -> bool:
     return "captured_grads" in inspect.signature(type(optimizer).apply_gradients).parameters
 
 
-def apply_gradients_of(
+def apply_inner_gradients(
     optimizer: Any, grads: Sequence[Any], variables: Sequence[Any], captured_grads: Mapping[str, Any] | None
 ) -> None:
     """Lets an optimizer that is none of ours apply gradients, with the captured ones if it takes them."""
@@ -58,7 +58,7 @@ def apply_gradients_of(
         optimizer.apply(list(grads), list(variables))
 
 
-def apply_when(due: Any, step: Callable[[], None], state: Sequence[Any]) -> None:
+def apply_if(due: Any, step: Callable[[], None], state: Sequence[Any]) -> None:
     """Runs `step`, which changes variables, where a condition that is only known on the device holds.
 
     Args:
@@ -70,12 +70,12 @@ def apply_when(due: Any, step: Callable[[], None], state: Sequence[Any]) -> None
         keras.ops.cond(due, step, _nothing)
         return
     # A branch of other backends must be free of effects: it gives the variables' new values.
-    after = keras.ops.cond(due, lambda: _values_after(step, state), lambda: [variable.value for variable in state])
+    after = keras.ops.cond(due, lambda: _updated_values(step, state), lambda: [variable.value for variable in state])
     for variable, value in zip(state, after, strict=True):
         variable.assign(value)
 
 
-def _values_after(step: Callable[[], None], state: Sequence[Any]) -> list[Any]:
+def _updated_values(step: Callable[[], None], state: Sequence[Any]) -> list[Any]:
     with keras.StatelessScope(state_mapping=[(variable, variable.value) for variable in state]) as scope:
         step()
     return [scope.get_current_value(variable) for variable in state]
