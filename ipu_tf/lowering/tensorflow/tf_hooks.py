@@ -278,20 +278,18 @@ def hook_eager_devices(
 
 def hook_eager_calls(seen: Callable[[str, tf.Graph], None]) -> None:
     """Lets `seen(name, graph)` look at each `tf.function` ahead of its first call from eager code. Installed once."""
-    function = _atomic_function.AtomicFunction
-    stock = function.call_flat
-    if getattr(stock, "_ipu_tf_seen", False):
-        return
 
-    @functools.wraps(stock)
-    def call_flat(self: Any, *args: Any) -> Any:
-        if not hasattr(self, "_ipu_tf_looked_at") and _context.executing_eagerly():
-            self._ipu_tf_looked_at = True
-            seen(self.name.decode(), self.graph)
-        return stock(self, *args)
+    def looking(stock: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(stock)
+        def call_flat(self: Any, *args: Any) -> Any:
+            if not hasattr(self, "_ipu_tf_looked_at") and _context.executing_eagerly():
+                self._ipu_tf_looked_at = True
+                seen(self.name.decode(), self.graph)
+            return stock(self, *args)
 
-    call_flat._ipu_tf_seen = True  # type: ignore[attr-defined]
-    function.call_flat = call_flat
+        return call_flat
+
+    replace_in(_atomic_function.AtomicFunction, "call_flat", looking, key="calls from eager code")
 
 
 def _follow_device(context: Any, is_ours: Callable[[str], bool]) -> bool:
