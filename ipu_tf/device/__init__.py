@@ -1,1 +1,1 @@
-"""The emulated IPU. Uses JAX and numpy only: nothing here imports TensorFlow."""
+"""Runtime of the emulated IPU: programs, feeds, memory, numerics. Uses JAX and NumPy; imports no TensorFlow."""

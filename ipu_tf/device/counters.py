@@ -1,4 +1,4 @@
-"""What the emulated device has done so far: the proof that work ran there and not in TensorFlow."""
+"""Counts compilations, executions, steps and uploads of the device, for reports and tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 @dataclasses.dataclass(frozen=True)
 class DeviceCounts:
-    """A reading of the device's counters.
+    """Values of the device's counters at one time.
 
     Attributes:
         programs: programs compiled (one for each program and set of shapes).
@@ -28,7 +28,7 @@ class DeviceCounts:
     loads: int = 0
 
     def since(self, earlier: DeviceCounts) -> DeviceCounts:
-        """What happened between an `earlier` reading and this one."""
+        """Returns the difference to an `earlier` reading."""
         return DeviceCounts(
             self.programs - earlier.programs,
             self.executions - earlier.executions,
@@ -55,17 +55,17 @@ class DeviceCounters:
         self._listeners: tuple[Callable[[str], None], ...] = ()
 
     def listen(self, listener: Callable[[str], None]) -> None:
-        """Has `listener` called with "program", "load", "upload" or "execution" for each one from now on."""
+        """Registers `listener`, which is called with "program", "load", "upload" or "execution" for each event."""
         with self._lock:
             self._listeners += (listener,)
 
     def read(self) -> DeviceCounts:
-        """The counts so far."""
+        """Returns the current counts."""
         with self._lock:
             return self._counts
 
     def count_program(self, loaded: bool = False) -> None:
-        """A program was compiled for one set of shapes, or `loaded` from the executable cache."""
+        """Counts a program that was compiled for one set of shapes, or `loaded` from the executable cache."""
         with self._lock:
             now = self._counts
             self._counts = dataclasses.replace(
@@ -74,13 +74,13 @@ class DeviceCounters:
         self._tell("load" if loaded else "program")
 
     def count_upload(self) -> None:
-        """The value of a variable was copied to the device."""
+        """Counts a variable's value that was copied to the device."""
         with self._lock:
             self._counts = dataclasses.replace(self._counts, uploads=self._counts.uploads + 1)
         self._tell("upload")
 
     def count_execution(self, steps: int = 1, replicas: int = 1) -> None:
-        """A program execution finished after `steps` iterations on `replicas` replicas."""
+        """Counts a finished execution of `steps` iterations on `replicas` replicas."""
         with self._lock:
             now = self._counts
             self._counts = dataclasses.replace(

@@ -1,6 +1,6 @@
-"""The one place that reads the process environment.
+"""Reads environment variables: the only module that does.
 
-Every variable the project understands has a function here; a test checks that nothing else asks `os.environ`.
+Every variable the project understands has a function here; a test checks that nothing else reads `os.environ`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 _DEFAULT_IPUS = 16
 _DEFAULT_FEED_TIMEOUT = 600.0
 _OTHERS = ("POPLAR_ENGINE_OPTIONS", "POPLAR_LOG_LEVEL", "GCDA_OPTIONS")
-# What these say in a process that runs a program on its own.
+# Values of these variables in a process that is the only instance.
 _ALONE = {
     "POPDIST_NUM_INSTANCES": "1",
     "POPDIST_INSTANCE_INDEX": "0",
@@ -23,7 +23,7 @@ _ALONE = {
 
 
 def ipu_count() -> int:
-    """How many emulated IPUs this machine offers: `TF_IPU_COUNT`, by default 16.
+    """Returns the number of emulated IPUs of this machine: `TF_IPU_COUNT`, by default 16.
 
     Raises:
         ValueError: if the variable is not a positive whole number.
@@ -37,7 +37,7 @@ def ipu_count() -> int:
 
 
 def ci_ipu_count() -> int | None:
-    """How many IPUs tests may use: `TF_IPU_COUNT`, which may be 0 here; None where it is not set.
+    """Returns the number of IPUs that tests may use: `TF_IPU_COUNT`, which may be 0 here; None if it is not set.
 
     Raises:
         ValueError: if the variable is not a whole number.
@@ -51,7 +51,7 @@ def ci_ipu_count() -> int | None:
 
 
 def feed_timeout() -> float:
-    """For how many seconds a program waits for an element of an infeed: `IPU_TF_FEED_TIMEOUT`, by default 600.
+    """Returns the timeout for infeed elements in seconds: `IPU_TF_FEED_TIMEOUT`, by default 600.
 
     Raises:
         ValueError: if the variable is not a positive number.
@@ -69,7 +69,7 @@ def feed_timeout() -> float:
 
 
 def keeps_freed_memory() -> bool:
-    """Whether freed memory is kept for the next execution: `IPU_TF_KEEP_MEMORY`, 1 (the default) or 0.
+    """Returns whether freed memory is kept for the next execution: `IPU_TF_KEEP_MEMORY`, 1 (the default) or 0.
 
     Raises:
         ValueError: if the variable is something else.
@@ -81,23 +81,23 @@ def keeps_freed_memory() -> bool:
 
 
 def under_address_sanitizer() -> bool:
-    """Whether the process is set up for AddressSanitizer: `ASAN_OPTIONS` is set."""
+    """Returns whether the process is set up for AddressSanitizer: `ASAN_OPTIONS` is set."""
     return "ASAN_OPTIONS" in os.environ
 
 
 def legacy_keras() -> bool:
-    """Whether TensorFlow is to take `tf.keras` from the package `tf_keras`: `TF_USE_LEGACY_KERAS`, as it reads it."""
+    """Returns whether TensorFlow takes `tf.keras` from the package `tf_keras`: `TF_USE_LEGACY_KERAS`."""
     return os.environ.get("TF_USE_LEGACY_KERAS") in ("true", "True", "1")
 
 
 def poplar_flags() -> str:
-    """The text of `TF_POPLAR_FLAGS`; empty if it is not set. The module `ipu_tf._config.flags` understands it."""
+    """Returns the text of `TF_POPLAR_FLAGS`, empty if it is not set; `ipu_tf._config.flags` parses it."""
     return os.environ.get("TF_POPLAR_FLAGS", "")
 
 
 @contextlib.contextmanager
 def poplar_flag(flag: str) -> Iterator[None]:
-    """Within it, `TF_POPLAR_FLAGS` has one more flag."""
+    """Context manager: adds a flag to `TF_POPLAR_FLAGS`."""
     before = os.environ.get("TF_POPLAR_FLAGS")
     os.environ["TF_POPLAR_FLAGS"] = f"{before or ''} {flag}".strip()
     try:
@@ -110,26 +110,26 @@ def poplar_flag(flag: str) -> Iterator[None]:
 
 
 def other_options() -> dict[str, str]:
-    """The variables of Poplar's own libraries that are set, by name; none of them does anything here."""
+    """Returns the variables of Poplar's libraries that are set, by name; they have no effect here."""
     return {name: os.environ[name] for name in _OTHERS if os.environ.get(name)}
 
 
 def distribution() -> dict[str, str]:
-    """The variables by which PopRun or MPI say that a process is not on its own, by name; empty if it is."""
+    """Returns the variables that PopRun or MPI set in processes of several instances, by name; empty if none is."""
     told = {name: os.environ.get(name, "").strip() for name in _ALONE}
     return {name: text for name, text in told.items() if text not in ("", _ALONE[name])}
 
 
 def gives_aliases() -> bool:
-    """Whether Graphcore's names are to be had in a process that a launched program started: `IPU_TF_ALIASES` is 1."""
+    """Returns whether child processes of a launched program install Graphcore's module names: `IPU_TF_ALIASES` is 1."""
     return os.environ.get("IPU_TF_ALIASES", "").strip() == "1"
 
 
 def give_aliases_to_children(folder: str) -> None:
-    """Sets `IPU_TF_ALIASES`, unless it is set, and puts a folder before `PYTHONPATH`, for processes started later.
+    """Sets `IPU_TF_ALIASES` unless it is set, and prepends a folder to `PYTHONPATH`, for child processes.
 
     Args:
-        folder: where Python finds what gives them the names at their start.
+        folder: has the `sitecustomize` module that installs the names when Python starts.
     """
     os.environ.setdefault("IPU_TF_ALIASES", "1")
     before = os.environ.get("PYTHONPATH", "")
@@ -138,5 +138,5 @@ def give_aliases_to_children(folder: str) -> None:
 
 
 def xla_flags() -> str:
-    """The text of the variables by which XLA is told how to compile; empty if none is set."""
+    """Returns the text of the environment variables with XLA's flags; empty if none is set."""
     return " ".join(os.environ[name] for name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS") if os.environ.get(name))

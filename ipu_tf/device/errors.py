@@ -1,18 +1,18 @@
-"""Errors of the device. The surface turns them into the TensorFlow errors that Graphcore's interface promises."""
+"""Exceptions of the device. `ipu_tf` converts them to the TensorFlow errors of Graphcore's interface."""
 
 from __future__ import annotations
 
 
 class DeviceError(RuntimeError):
-    """Something the device was asked to do could not be done."""
+    """Base class of the device's errors."""
 
 
 class InfeedExhausted(DeviceError):
-    """A program asked an infeed for more elements than its dataset has.
+    """Raised if a program dequeues more elements from an infeed than its dataset has.
 
     Attributes:
         queue: the infeed's name.
-        taken: how many elements it gave since it was started.
+        taken: how many elements were dequeued since it was started.
     """
 
     def __init__(self, queue: str, taken: int) -> None:
@@ -25,12 +25,12 @@ class InfeedExhausted(DeviceError):
 
 
 class InfeedTimeout(DeviceError):
-    """No element came from an infeed for a long time.
+    """Raised if an infeed's element does not arrive within the timeout.
 
     Attributes:
         queue: the infeed's name.
-        step: the number of the element that was waited for.
-        seconds: how long.
+        step: the number of the missing element.
+        seconds: the timeout.
     """
 
     def __init__(self, queue: str, step: int, seconds: float) -> None:
@@ -45,7 +45,7 @@ class InfeedTimeout(DeviceError):
 
 
 class ElementShapeError(DeviceError, ValueError):
-    """An element of an infeed has another shape than those before it."""
+    """Raised if an infeed's element has another shape than those before it."""
 
     def __init__(self, queue: str, number: int, index: int, wanted: tuple[int, ...], received: tuple[int, ...]) -> None:
         super().__init__(
@@ -56,7 +56,7 @@ class ElementShapeError(DeviceError, ValueError):
 
 
 class UnknownQueue(DeviceError):
-    """A program uses a queue that does not exist (any more).
+    """Raised if a program uses a queue that does not exist or was deleted.
 
     Attributes:
         kind: `infeed` or `outfeed`.
@@ -70,12 +70,12 @@ class UnknownQueue(DeviceError):
 
 
 class InfeedReplicaMismatch(DeviceError):
-    """Two programs with different numbers of replicas take elements of one infeed.
+    """Raised if two programs with different numbers of replicas dequeue from one infeed.
 
     Args:
         name: the infeed's name.
-        before: how many replicas took elements so far.
-        wanted: how many the program has that would take more.
+        before: replicas of the program that dequeued before.
+        wanted: replicas of this program.
     """
 
     def __init__(self, name: str, before: int, wanted: int) -> None:
@@ -87,12 +87,12 @@ class InfeedReplicaMismatch(DeviceError):
 
 
 class OutfeedReplicaMismatch(DeviceError):
-    """Two programs with different numbers of replicas give rows to one outfeed.
+    """Raised if two programs with different numbers of replicas enqueue to one outfeed.
 
     Args:
         name: the outfeed's name.
-        before: how many replicas gave rows so far.
-        wanted: how many the program has that would give more.
+        before: replicas of the program that enqueued before.
+        wanted: replicas of this program.
     """
 
     def __init__(self, name: str, before: int, wanted: int) -> None:
@@ -104,7 +104,7 @@ class OutfeedReplicaMismatch(DeviceError):
 
 
 class InfeedInUse(DeviceError):
-    """An infeed was to be deleted while a program runs that uses it.
+    """Raised if an infeed is deleted while a program that uses it runs.
 
     Args:
         name: the infeed's name.
@@ -115,11 +115,11 @@ class InfeedInUse(DeviceError):
 
 
 class AccumulationCountError(DeviceError):
-    """Gradients are accumulated over a number of mini-batches that does not divide the loop's iterations.
+    """Raised if the gradient accumulation count does not divide the loop's iterations.
 
     Args:
-        mini_batches: how many mini-batches are accumulated.
-        iterations: how many iterations the loop would run; None where only running it tells.
+        mini_batches: the accumulation count.
+        iterations: iterations of the loop; None for a data-dependent loop.
     """
 
     def __init__(self, mini_batches: int, iterations: int | None) -> None:
@@ -138,7 +138,7 @@ class AccumulationCountError(DeviceError):
 
 
 class AccumulationOutsideLoopError(DeviceError):
-    """Gradients are accumulated outside of a loop."""
+    """Raised if gradients are accumulated outside of a loop."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -148,7 +148,7 @@ class AccumulationOutsideLoopError(DeviceError):
 
 
 class ReplicaGroupError(DeviceError, ValueError):
-    """Replicas were asked to meet in groups that do not divide them.
+    """Raised if the size of a collective's groups does not divide the number of replicas.
 
     Args:
         group: the size of a group.

@@ -1,4 +1,4 @@
-"""An op and the lines of the user's program that made it, as error messages show them."""
+"""`OpPlace`: an op with the source lines of the user's program that created it, for error messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PLACED = "_ipu_tf_placed"
 
 @dataclasses.dataclass(frozen=True)
 class OpPlace:
-    """An op, and where the user's program made it.
+    """Op with the user's source lines that created it.
 
     Attributes:
         name: the op's name, with those of the calls around it.
@@ -30,7 +30,7 @@ class OpPlace:
 
 
 def described(places: Sequence[OpPlace], most: int = 4) -> str:
-    """Several ops and their lines; those made at one line together, and at most so many lines."""
+    """Formats several ops with their source lines, grouped by line, at most so many lines."""
     by_line: dict[tuple[str, tuple[SourceLine, ...]], list[str]] = {}
     for place in places:
         by_line.setdefault((place.op_type, place.lines), []).append(place.name)
@@ -40,7 +40,7 @@ def described(places: Sequence[OpPlace], most: int = 4) -> str:
 
 
 def with_text(error: BaseException, text: str) -> BaseException:
-    """Adds a text to the end of an error's message, or as a note where that is not one text; once. Gives the error."""
+    """Appends a text to an error's message, or as a note if the message is no single text; once. Returns the error."""
     if is_placed(error):
         return error
     if not isinstance(error, KeyError) and len(error.args) == 1 and str(error) == error.args[0]:
@@ -51,12 +51,12 @@ def with_text(error: BaseException, text: str) -> BaseException:
 
 
 def is_placed(error: BaseException) -> bool:
-    """Whether an error's message has the user's line already."""
+    """Returns whether an error's message has the user's source line already."""
     return getattr(error, _PLACED, False)
 
 
 def as_placed(error: BaseException) -> BaseException:
-    """Notes that an error's message has the user's line. Gives the error."""
+    """Marks that an error's message has the user's source line. Returns the error."""
     setattr(error, _PLACED, True)
     return error
 

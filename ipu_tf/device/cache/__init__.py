@@ -1,4 +1,4 @@
-"""The executable cache: compiled code on disk, for the next processes.
+"""Executable cache: compiled XLA executables on disk, loaded by later processes.
 
-Enters: a function to compile, with its shapes. Leaves: the compiled function, loaded or made and kept.
+Enters: a function to compile, with its shapes. Leaves: the compiled function, loaded or newly compiled and stored.
 """

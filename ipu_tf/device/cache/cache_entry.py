@@ -1,4 +1,4 @@
-"""One entry of the executable cache: a file with an XLA executable, and what it was compiled from.
+"""Reads and writes entries of the executable cache: a serialized XLA executable with the key that it was compiled for.
 
     ipu_tf compiled 2 sha256=4f... length=1234 (emulated IPU: no popef, no IPU can run it)
     {"arguments": ["float32[5]"], "jax": "0.10.2", "jaxlib": "0.10.2", "program": "9c...", ...}
@@ -33,7 +33,7 @@ _KIND, _VERSION = "compiled", 2
 
 @dataclasses.dataclass(frozen=True)
 class Identity:
-    """Everything that an executable depends on.
+    """Cache key of an executable: everything that it depends on.
 
     Attributes:
         program: hash of the StableHLO module's text.
@@ -59,17 +59,17 @@ class Identity:
 
     @functools.cached_property
     def line(self) -> bytes:
-        """It as a line of JSON."""
+        """Returns the key as a line of JSON."""
         return json.dumps(dataclasses.asdict(self), sort_keys=True).encode() + b"\n"
 
     @property
     def file_name(self) -> str:
-        """The name of the entry."""
+        """Returns the file name of the entry: a hash of its key."""
         return hashlib.sha256(self.line).hexdigest() + SUFFIX
 
 
 def identity_of(program: str, lowered: Any, compilation: Compilation, devices: Sequence[Any]) -> Identity:
-    """What an executable depends on.
+    """Returns the cache key of a lowered function.
 
     Args:
         program: hash of the StableHLO module's text.
@@ -91,7 +91,7 @@ def identity_of(program: str, lowered: Any, compilation: Compilation, devices: S
 
 
 def read_entry(path: Path, identity: Identity) -> bytes:
-    """The executable in an entry, as XLA serialized it.
+    """Reads the serialized executable of an entry.
 
     Raises:
         OSError: if it cannot be read; FileNotFoundError if there is none.
@@ -106,7 +106,7 @@ def read_entry(path: Path, identity: Identity) -> bytes:
 
 
 def write_entry(path: Path, identity: Identity, code: bytes) -> None:
-    """Writes an entry; one under that name is replaced.
+    """Writes an entry; replaces an existing one of the same name.
 
     Raises:
         OSError: if it cannot be written.
@@ -115,7 +115,7 @@ def write_entry(path: Path, identity: Identity, code: bytes) -> None:
 
 
 def _difference(payload: bytes, identity: Identity) -> str:
-    """What an entry was compiled from that differs from what is wanted."""
+    """Describes how an entry's key differs from the wanted one."""
     try:
         found = dict(json.loads(payload.partition(b"\n")[0]))
     except (ValueError, TypeError, RecursionError):
@@ -137,7 +137,7 @@ def _argument_text(argument: Any) -> str:
 
 @functools.cache
 def _processor() -> str:
-    """The machine's kind of processor with its instruction sets."""
+    """Returns this machine's processor model with its instruction sets."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""The folder of the executable cache: made for this user alone, refused where others can write."""
+"""Creates and checks the folder of the executable cache: private to the user, refused if others can write to it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _ABANDONED_SECONDS = 3600
 
 
 class CacheFolderError(DeviceError, ValueError):
-    """The folder that was named for compiled code cannot be used."""
+    """Raised if the configured cache folder cannot be used."""
 
 
 def prepare(folder: Path) -> None:
-    """Makes the folder, if there is none, and removes what writers left there that were killed long ago.
+    """Creates the cache folder if it is missing, and removes old temporary files of killed writers.
 
     Args:
         folder: where entries are to be kept. It may be one that can only be read.
@@ -40,7 +40,7 @@ def prepare(folder: Path) -> None:
 
 
 def make_room(path: Path) -> None:
-    """Renames a folder that stands where an entry belongs; what is in it is kept.
+    """Renames a folder that has the name of an entry; its contents are kept.
 
     Raises:
         OSError: if it cannot be renamed.

@@ -25,7 +25,7 @@ _told: set[tuple[str, Path]] = set()
 
 
 def compile_cached(lowered: Any, directory: Path, devices: tuple[Any, ...]) -> tuple[Any, bool]:
-    """What `lowered.compile()` gives, from the cache if it is there; and whether it was.
+    """Returns `lowered.compile()`, loaded from the cache if possible, and whether it was loaded.
 
     Args:
         lowered: a `jax.stages.Lowered` of a function of positional arrays that gives a list of arrays.
@@ -71,7 +71,7 @@ def _store(directory: Path, identity: Identity, compilation: Compilation, execut
 
 
 def _tell(what: str, directory: Path, text: str, error: Exception) -> None:
-    """Warns of the first such error in a folder; the others are logged at level INFO."""
+    """Warns of the first cache error in a folder; logs later ones at level INFO."""
     first = (what, directory) not in _told
     _told.add((what, directory))
     said = f"{type(error).__name__}: {error}".partition("\n")[0]

@@ -1,6 +1,6 @@
-"""XLA options of the device's programs: `compiler_options` of `jax.jit`.
+"""XLA compiler options of device programs: `compiler_options` of `jax.jit`.
 
-They go with each executable, so that JAX code of the user's own is compiled as it ever was.
+They are set for each executable, so that the user's own JAX code is compiled with its own options.
 
 XLA:CPU hands parts of a program to YNNPACK, a library of kernels. A matrix product that is handed over by itself is
 right, and faster than XLA's own. Fusions around reductions are not: with jaxlib 0.10.2 a product that is squared and
@@ -23,9 +23,9 @@ _RIGHT = "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"
 
 
 def numeric_options() -> dict[str, Any]:
-    """Options without which results are wrong: for all compiled code, that which is kept in files too.
+    """Returns the options that correct results need, for all compiled code, that in files included.
 
-    Whoever names the same option in `XLA_FLAGS` is given what they ask for.
+    An option that is set in `XLA_FLAGS` takes precedence.
     """
     if jax.default_backend() != "cpu" or YNN_FUSIONS in xla_flags():
         return {}
@@ -33,5 +33,5 @@ def numeric_options() -> dict[str, Any]:
 
 
 def compiler_options() -> dict[str, Any]:
-    """Options for code that stays in this process: `numeric_options`, and memory that is kept when it is freed."""
+    """Returns options for code used in this process only: `numeric_options`, and keeping freed memory."""
     return {**numeric_options(), **memory_options()}

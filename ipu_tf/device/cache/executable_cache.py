@@ -1,4 +1,4 @@
-"""Compiled code kept on disk: what one process compiled, the next ones load.
+"""Persistent compilation cache: stores compiled programs on disk, and loads them in later processes.
 
     function ──trace──► StableHLO ──hash──► <folder>/<hash>.emulated.poplar_exec ──► loaded
                             └─ no such entry, or a bad one ──► compiled, and the entry written anew
@@ -26,7 +26,7 @@ _now: Path | None = None
 
 
 def use(directory: str) -> None:
-    """Says where compiled code is kept from now on; an empty name: nowhere.
+    """Sets the cache folder; an empty name turns the cache off.
 
     Raises:
         CacheFolderError: if it is no folder, or cannot be made.
@@ -42,12 +42,12 @@ def use(directory: str) -> None:
 
 
 def directory() -> Path | None:
-    """Where compiled code is kept; None for nowhere."""
+    """Returns the cache folder; None if the cache is off."""
     return _now
 
 
 def jitted(function: Callable[..., Any]) -> Any:
-    """`jax.jit(function)`, whose compiled code comes from the cache if there is one."""
+    """Returns `jax.jit(function)`, compiled through the executable cache if it is on."""
     return (
         CachedFunction(function, (), _now)
         if _now is not None
@@ -56,11 +56,11 @@ def jitted(function: Callable[..., Any]) -> Any:
 
 
 class CachedFunction:
-    """A function compiled for each kind of arguments it meets, or loaded from the cache: `jax.jit` with a memory.
+    """Function compiled for each signature of arguments or loaded from the cache: `jax.jit` with a disk cache.
 
     Args:
         function: traceable by JAX, of positional arguments.
-        donate: which arguments give up their buffers.
+        donate: which arguments are donated.
         directory: where compiled code is kept.
         devices: the JAX devices it runs on; by default the first.
     """
@@ -77,17 +77,17 @@ class CachedFunction:
         self._compiled = False
 
     def __call__(self, *arguments: Any) -> Any:
-        """The function's results."""
+        """Runs the function."""
         compiled, structure = self._function_for(arguments)
         return jax.tree.unflatten(structure, compiled(*jax.tree.leaves(arguments)))
 
     def prepare(self, *arguments: Any) -> Any:
-        """Compiles or loads it for such arguments without running it; gives shapes and dtypes of the results."""
+        """Compiles or loads it for such arguments without running it; returns shapes and dtypes of the results."""
         compiled, structure = self._function_for(arguments)
         return jax.tree.unflatten(structure, [jax.ShapeDtypeStruct(o.shape, o.dtype) for o in compiled.out_info])
 
     def take_compiled(self) -> bool:
-        """Whether anything had to be compiled since this was last asked."""
+        """Returns whether anything was compiled since the last call of this method."""
         compiled, self._compiled = self._compiled, False
         return compiled
 
@@ -103,7 +103,7 @@ class CachedFunction:
         return ready
 
     def _made_ready(self, arguments: tuple[Any, ...], tree: Any) -> tuple[Any, Any]:
-        """The executable, which takes and gives leaves, so that names of queues are no part of its key."""
+        """Compiles or loads the executable, over flat leaves, so that names of queues are no part of its key."""
         structure: list[Any] = []
 
         def run(*leaves: Any) -> list[Any]:
@@ -123,5 +123,5 @@ class CachedFunction:
 
 
 def _argument_key(leaf: Any) -> Any:
-    """What compiled code for one argument depends on."""
+    """Returns the part of the key for one argument: its dtype, shape and sharding."""
     return jax.typeof(leaf), getattr(leaf, "sharding", None) if jax.device_count() > 1 else None

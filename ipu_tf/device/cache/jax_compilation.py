@@ -1,11 +1,11 @@
-"""JAX's compilation of a lowered function, with the step between StableHLO and an XLA executable in other hands.
+"""Compiles a `jax.stages.Lowered` with a user-supplied step from StableHLO to XLA executable.
 
     jax.stages.Lowered ──► StableHLO, compile options ──► XLA executable ──► jax.stages.Compiled
-                                        a `Compilation` gives it ──┘
+                                        made by a `Compilation` ─┘
 
 Shapes, shardings, donated arguments and trees are JAX's own, from the lowered function: only the executable may come
 from elsewhere. JAX has no public interface for that but `jax.experimental.serialize_executable`, which unpickles all
-of them. This file reaches beyond the public interface; `tests/project/test_private_api.py` watches it.
+of them. This file uses JAX's private API; `tests/project/test_private_api.py` watches it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class Compilation:
-    """One compilation as JAX asks XLA's client for it.
+    """Arguments of one compilation, as JAX passes them to XLA's client.
 
     Attributes:
         client: the backend's client.
@@ -36,7 +36,7 @@ class Compilation:
         return self.client.compile_and_load(self.module, executable_devices=self.devices, compile_options=self.options)
 
     def load(self, code: bytes) -> Any:
-        """Loads an executable that `code_of` serialized, in place of compiling. Its machine code is trusted.
+        """Loads an executable that `code_of` serialized, without compiling. Its machine code is trusted.
 
         Raises:
             jax.errors.JaxRuntimeError: if XLA does not take it.
@@ -53,12 +53,12 @@ class Compilation:
 
     @property
     def options_bytes(self) -> bytes:
-        """The compile options as the bytes of a protocol buffer: equal for equal options."""
+        """Returns the compile options as serialized protocol buffer: equal for equal options."""
         return bytes(self.options.SerializeAsString())
 
 
 class _Client:
-    """An XLA client, but for how it compiles."""
+    """Proxy of an XLA client with its compile method replaced."""
 
     def __init__(self, client: Any, executable_of: Callable[[Compilation], Any]) -> None:
         self._client = client
@@ -68,15 +68,15 @@ class _Client:
         return getattr(self._client, name)
 
     def compile_and_load(self, module: Any, executable_devices: Any, compile_options: Any) -> Any:
-        """Called by JAX: there is no third argument, of host callbacks, for programs that have none."""
+        """Replaces the client's method; JAX passes host callbacks as third argument only to programs that have some."""
         return self._executable_of(Compilation(self._client, module, executable_devices, compile_options))
 
 
 def compile_through(lowered: Any, executable_of: Callable[[Compilation], Any]) -> Any:
-    """What `lowered.compile()` gives, with an executable from elsewhere.
+    """Returns `lowered.compile()` with an executable that `executable_of` compiles or loads.
 
     Args:
-        lowered: a `jax.stages.Lowered` of a function that calls nothing on the host.
+        lowered: a `jax.stages.Lowered` of a function without host callbacks.
         executable_of: compiles, or loads what was compiled before.
 
     Raises:

@@ -1,10 +1,10 @@
-"""Files of this project's own kinds: a line that says what they are, then a payload that the line vouches for.
+"""Reads and writes files with a checksummed header line: kind, version and SHA-256 of the payload.
 
     ipu_tf executable 1 sha256=4f... length=1234 (emulated IPU: no popef, no IPU can run it)
     <1234 bytes>
 
 A file appears under its name only when it is whole, and is read only if every byte is as it was written. The checksum
-tells damage, not forgery: whoever can write a file can write a checksum that fits.
+detects damage, not forgery: whoever can write the file can also write a matching checksum.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 class DamagedFile(DeviceError, ValueError):
-    """A file of ours is not as it was written."""
+    """Raised if a file of this package is damaged."""
 
 
 class ForeignFile(DeviceError, ValueError):
-    """A file is not of the kind that was wanted: another kind of ours, another version, or not ours at all."""
+    """Raised if a file is of another kind or version than wanted, or was not written by this package."""
 
 
 class UntrustedFile(DeviceError, PermissionError):
-    """A file or folder holds code to run, and other users of the machine can write to it."""
+    """Raised if other users can write to a file or folder that holds executable code."""
 
 
 def write_sealed(
     path: str | os.PathLike[str], kind: str, payload: bytes, version: int = 1, private: bool = False
 ) -> None:
-    """Writes a file as a whole: readers see the old one, or none, until the new one is complete.
+    """Writes a file with header and checksum, atomically.
 
     Args:
         path: where; a file there is replaced.
         kind: a word that says what the payload is.
-        payload: what to keep.
+        payload: the bytes to write.
         version: of the payload's format.
         private: whether only the user that owns the file may read it.
 
@@ -54,7 +54,7 @@ def write_sealed(
 
 
 def read_sealed(path: str | os.PathLike[str], kind: str, version: int = 1, private: bool = False) -> bytes:
-    """The payload of a file of this kind.
+    """Reads the payload of a file of this kind, with its checksum checked.
 
     Args:
         path: the file.
@@ -93,7 +93,7 @@ def read_sealed(path: str | os.PathLike[str], kind: str, version: int = 1, priva
 
 
 def check_trusted(path: Path, status: os.stat_result) -> None:
-    """Refuses a file or folder that users other than this one and root can write to.
+    """Checks that only this user and root can write to a file or folder.
 
     Args:
         path: what to call it.
@@ -124,7 +124,7 @@ def _damaged(path: Path) -> DamagedFile:
 
 
 def _unreadable(path: Path, wanted: str, start: bytes, line: bytes) -> DeviceError:
-    """Why a file is not what was wanted."""
+    """Builds the error for a file with the wrong header."""
     if said := _HEADER.fullmatch(line):
         received = f"{said[1].decode()}, version {int(said[2])}"
         return ForeignFile(f"'{path}' must hold: ipu_tf {wanted}. Received: {received}.")

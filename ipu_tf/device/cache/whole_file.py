@@ -1,4 +1,4 @@
-"""Writes a file as a whole: readers see the old one, or none, until the new one is complete."""
+"""Writes files atomically: readers see the old file, or none, until the new one is complete."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FOR_EVERYBODY, _FOR_THE_OWNER = 0o666, 0o600
 
 
 def write_whole(path: str | os.PathLike[str], write: Callable[[BinaryIO], object], private: bool = False) -> None:
-    """Writes a file under a temporary name of its own in the same folder, then renames it.
+    """Writes a file atomically: under a unique temporary name in the same folder, then renamed.
 
     Several threads and processes may write one file at the same time: it is what one of them wrote.
 
@@ -24,8 +24,8 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[BinaryIO], object
         private: whether only the user that owns the file may read it; otherwise the process's umask decides.
 
     Raises:
-        OSError: if the folder does not exist, cannot be written to, or has no room. What was under the name before
-            still is, and nothing is left beside it.
+        OSError: if the folder does not exist, cannot be written to, or has no room. An existing file is unchanged
+            then, and no temporary file is left.
     """
     path = Path(path)
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}{TEMPORARY}")

@@ -1,4 +1,4 @@
-"""Convolutions and pooling inside device loops, by the plan that a cost model estimates to be the fastest.
+"""Convolution and pooling on the device, by the convolution plan that a cost model estimates to be the fastest.
 
     StableHLO's convolution --canonical--> problem --plans: cheapest that applies--> library, oneDNN, matmul, ...
 

@@ -1,4 +1,4 @@
-"""From StableHLO's description of a convolution to the canonical problem, checked."""
+"""Converts StableHLO convolution attributes to a `CanonicalConvolution`, with shape checks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def canonicalize(
     precision: Hashable = None,
     preferred_element_type: object = None,
 ) -> CanonicalConvolution:
-    """The canonical problem of a convolution in StableHLO's terms. Reversal is the kernel's and not in it.
+    """Converts StableHLO convolution attributes to a canonical problem. Window reversal is left to the caller.
 
     Args:
         lhs_shape, rhs_shape: shapes of input and kernel, in the layout of `dimension_numbers`.

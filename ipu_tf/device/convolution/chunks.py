@@ -1,4 +1,4 @@
-"""Sums over the leading axis, a few rows at a time, so that what is built for them stays in the cache."""
+"""Sums a function over chunks of the leading axis, so that intermediate results fit into the CPU's cache."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jax import lax
 
 
 def chunk_size(rows: int, most: int) -> int:
-    """At most `most` rows, at least half as many, and a divisor of `rows` if there is one.
+    """Returns a chunk size from `most / 2` to `most` rows, a divisor of `rows` if there is one.
 
     Example:
         >>> chunk_size(64, 5), chunk_size(61, 5), chunk_size(3, 5), chunk_size(3, 0)
@@ -24,7 +24,7 @@ def chunk_size(rows: int, most: int) -> int:
 
 
 def sum_over_chunks(function: Callable[..., jax.Array], arrays: tuple[jax.Array, ...], size: int) -> jax.Array:
-    """The sum of `function` over chunks of at most `size` rows of `arrays`, which have equally many, not none.
+    """Sums `function` over chunks of at most `size` rows of `arrays`, which have equally many, at least one.
 
     Example:
         >>> sum_over_chunks(lambda part: part.sum(), (jnp.arange(7.0),), 3)
@@ -39,7 +39,7 @@ def sum_over_chunks_in(
     arrays: tuple[jax.Array, ...],
     size: int,
 ) -> jax.Array:
-    """The same for a function that needs room to write to, and leaves it to the next chunk: `(sum, room)` of both.
+    """Sums a function over chunks with reused work buffers: the function maps (buffers, chunks) to (sum, buffers).
 
     Args:
         buffers: makes room for chunks of arrays.
@@ -65,7 +65,7 @@ def sum_over_chunks_in(
 
 
 def nothing(function: Callable[..., jax.Array], arrays: tuple[jax.Array, ...]) -> jax.Array:
-    """Zeros of the type of the function's results, which inside of `shard_map` is more than their shape.
+    """Returns zeros of the type of the function's results, with their varying axes inside of `shard_map`.
 
     A loop must return the type it starts from. So the zeros are chosen, by a constant condition that the
     compiler takes away, over something that has this type.

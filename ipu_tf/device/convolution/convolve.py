@@ -1,8 +1,8 @@
-"""Convolutions as the emulated device computes them: fast inside of loops on the CPU too.
+"""`convolution`: computes `stablehlo.convolution` by the cheapest plan; fast inside `while` loops on CPU.
 
 XLA:CPU runs a convolution inside of a `while` loop 10 to 50 times slower than outside, unless it is written
-in one particular form. The device's programs live in loops, so every convolution is brought into a canonical
-form, and for its shape the cheapest of several ways to compute it is chosen (`convolution_plans`).
+in one particular form. The device's programs are loops, so every convolution is brought into a canonical
+form, and the cheapest plan for its shape is chosen (`plans`).
 On other backends the backend's own convolution is used unchanged.
 """
 
@@ -39,7 +39,7 @@ def convolution(
     preferred_element_type: object = None,
     platform: str | None = None,
 ) -> jax.Array:
-    """`stablehlo.convolution`: of any rank, element type, stride, padding, dilation, reversal and grouping.
+    """Computes `stablehlo.convolution` of any rank, element type, stride, padding, dilation, reversal and grouping.
 
     Args:
         lhs: the input.
@@ -99,7 +99,7 @@ def convolution(
 
 @functools.lru_cache(maxsize=4096)
 def _solved(problem: CanonicalConvolution) -> Callable[[jax.Array, jax.Array], jax.Array]:
-    """`solve` for one problem. Replicas that share a device compute it one after the other, each by the best plan:
+    """Applies `solve` to one problem. Replicas that share a device compute it one after the other, by the best plan:
     JAX would make one grouped convolution of them, which the CPU is many times slower at."""
 
     @jax.custom_batching.custom_vmap

@@ -1,4 +1,4 @@
-"""Convolutions with a small result and a large kernel, such as the gradients of filters.
+"""Convolution plans for filter gradients: small result, large kernel, as matrix products over im2col patches.
 
 There the sum runs over the examples and over space. It is one matrix product of the result's windows with
 the kernel, too large a matrix to hold, so that it is built and multiplied for some examples at a time, few
@@ -32,7 +32,7 @@ def _applies(problem: CanonicalConvolution) -> bool:
 
 
 def _example_bytes(problem: CanonicalConvolution) -> int:
-    """Bytes of the patches of one example."""
+    """Returns the bytes of the patches of one example."""
     return problem.bytes_of(problem.taps, problem.positions, problem.batch)
 
 
@@ -57,7 +57,7 @@ def _emit(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: 
 
 
 def _one_position(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution) -> jax.Array:
-    """The sum with nothing to gather, so that transposing the input once is cheapest."""
+    """Computes a filter gradient with one window position, without gathering patches."""
     rows = lax.optimization_barrier(flat(Windows.transposed(problem).patches(lhs)).T)
     return product(rows, flat(rhs), (1, 0), problem).T
 
@@ -78,7 +78,7 @@ def _sum_over_examples(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolu
 
 
 def _multiply(rows: jax.Array, kernel: jax.Array, problem: CanonicalConvolution) -> jax.Array:
-    """The part of the sum that some examples' patches give."""
+    """Multiplies the patches of some examples: their part of the sum."""
     if rows.shape[-1] <= SHORT_ROW:
         return product(flat(rows), flat(kernel), (0, 0), problem).T
     return product(lax.optimization_barrier(flat(kernel).T), flat(rows), (1, 0), problem)

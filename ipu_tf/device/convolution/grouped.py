@@ -1,4 +1,4 @@
-"""Convolutions in groups: depthwise ones as sums of products, the others group by group."""
+"""Convolution plans for grouped and depthwise convolutions: sums of products, or group by group."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MOST_UNROLLED = 8
 
 
 def _repeated(array: jax.Array, feature: int, width: int, groups: int) -> jax.Array:
-    """One feature of each group of (..., groups * features), `width` times each: (..., groups * width)."""
+    """Repeats one feature of each group `width` times: (..., groups * features) to (..., groups * width)."""
     grouped = array.reshape(*array.shape[:-1], groups, -1)
     if width == 1:
         return grouped[..., feature]
@@ -134,7 +134,7 @@ def _emit_split(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, s
 
 
 def _regrouped(problem: CanonicalConvolution) -> CanonicalConvolution:
-    """The batch's groups as groups of features."""
+    """Rewrites batch groups as feature groups."""
     groups = problem.batch_groups
     return problem.but(
         batch=problem.batch // groups,

@@ -1,4 +1,4 @@
-"""Convolutions as one matrix product."""
+"""Convolution plans by one matrix product: direct, or over im2col patches."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ipu_tf.device.convolution.windows import Windows, flat, product
 ALIGN = 16
 #: Taps above which the program for gathering patches would be long.
 MOST_TAPS = 64
-#: Columns below which the library's product does not get faster.
+#: Columns below which XLA's matrix product does not get faster.
 NARROW = 32
-#: Above so many bytes the library's product copies its left operand out to memory first.
+#: Above so many bytes XLA's matrix product copies its left operand to memory first.
 LARGE = 10e6
 
 
@@ -25,7 +25,7 @@ def _is_dense(problem: CanonicalConvolution) -> bool:
 
 
 def _covers(problem: CanonicalConvolution) -> bool:
-    """Whether the only window is the whole input."""
+    """Tests whether the only window is the whole input."""
     return problem.window == problem.input and not problem.is_padded and set(problem.window_dilation) <= {1}
 
 
@@ -47,7 +47,7 @@ def _emit_matmul(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, 
 
 
 def _row(problem: CanonicalConvolution) -> int:
-    """Elements of a row of the patch matrix."""
+    """Returns the length of a row of the patch matrix."""
     return -(-problem.taps * problem.in_features // ALIGN) * ALIGN
 
 

@@ -1,12 +1,12 @@
-"""oneDNN's convolution and matrix product, which XLA:CPU has compiled in and does not use by itself.
+"""Calls oneDNN's convolution and matmul through XLA:CPU's custom calls, which XLA does not emit itself.
 
 XLA's own convolution is a product on one core; oneDNN's runs on all of them, for groups of features too. XLA takes
 custom calls of these names, whose configurations are the messages `OneDnnConvolutionConfig` and `OneDnnMatMulConfig` of
-its `xla/service/cpu/onednn_config.proto` as JSON. That is no promise of JAX's: a configuration which the compiled code
-does not understand ends the process. So it is used only with the versions of jaxlib that
+its `xla/service/cpu/onednn_config.proto` as JSON. It is no stable interface: an unknown configuration aborts the
+process. So it is used only with the versions of jaxlib that
 `tests/ipu_tf/device/convolution/test_onednn.py` was run with, on the platform where they have it.
 
-XLA cannot write programs with such calls to disk. Where they are kept there, or exported, there are no such calls.
+XLA cannot write programs with such calls to disk. In cached or exported programs there are no such calls.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _allowed = contextvars.ContextVar("onednn_allowed", default=True)
 
 @contextlib.contextmanager
 def without() -> Iterator[None]:
-    """Within it nothing is traced that calls oneDNN, for a file or a cache."""
+    """Context manager: traces without calls to oneDNN, for exported or cached programs."""
     token = _allowed.set(False)
     try:
         yield
@@ -44,7 +44,7 @@ def without() -> Iterator[None]:
 
 
 def portable(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of its own, which JAX has not traced yet, that is traced without calls of oneDNN: to be exported."""
+    """Wraps a function for export: traced anew, without calls to oneDNN."""
 
     def traced(*arguments: Any) -> Any:
         with without():
@@ -54,13 +54,13 @@ def portable(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def usable() -> bool:
-    """Whether what is traced now may call oneDNN."""
+    """Returns whether code that is traced now may call oneDNN."""
     kept = executable_cache.directory() is not None or jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
     return _compiled_in() and _allowed.get() and not kept
 
 
 def convolution(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution) -> jax.Array:
-    """The convolution of canonical operands.
+    """Computes a convolution of canonical operands by oneDNN.
 
     Args:
         lhs: of shape `problem.input_shape`, float32.
@@ -74,7 +74,7 @@ def convolution(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution) -
 
 
 def product_of_columns(left: jax.Array, right: jax.Array) -> jax.Array:
-    """`left.T @ right`.
+    """Computes `left.T @ right` by oneDNN.
 
     Args:
         left: `[k, m]`, float32.
@@ -127,5 +127,5 @@ def _configuration(problem: CanonicalConvolution) -> dict[str, Any]:
 
 
 def _texts(numbers: Sequence[int]) -> list[str]:
-    """Numbers as JSON has those of 64 bits."""
+    """Converts 64-bit integers to strings, as protocol buffers in JSON have them."""
     return [str(number) for number in numbers]

@@ -1,4 +1,4 @@
-"""Convolutions as oneDNN computes them, on all cores."""
+"""Convolution plan that calls oneDNN, on all cores."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _applies(problem: CanonicalConvolution) -> bool:
 
 
 def _overlaps(problem: CanonicalConvolution) -> bool:
-    """Whether every window sees something of the input."""
+    """Tests whether every window overlaps the input."""
     reaches = ((w - 1) * d for w, d in zip(problem.window, problem.window_dilation, strict=True))
     return all(max(padding) <= reach for padding, reach in zip(problem.padding, reaches, strict=True))
 

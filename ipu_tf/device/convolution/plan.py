@@ -1,4 +1,4 @@
-"""A way to compute some convolutions, and what its parts cost on a CPU.
+"""`Plan`: one way to compute a convolution, with its CPU cost model.
 
 The figures were measured with JAX 0.10 on two cores of an AMD Zen 5, inside `while` loops. Only their
 ratios matter: they decide between plans. All times are in microseconds.
@@ -13,7 +13,7 @@ import jax
 
 from ipu_tf.device.convolution.problem import CanonicalConvolution
 
-#: Multiplications and additions in a microsecond, in the library's matrix products and convolutions.
+#: Multiplications and additions in a microsecond, in XLA's matrix products and convolutions.
 FLOPS = 200e3
 #: Bytes moved in a microsecond while they stay in the last-level cache, and once they do not.
 CACHED_BYTES = 20e3
@@ -29,11 +29,11 @@ Best = Callable[[CanonicalConvolution], float]
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """One way to compute convolutions.
+    """Convolution plan: applicability, estimated cost, implementation.
 
     Attributes:
         name: how it is called in explanations.
-        why: when it pays, in a few words.
+        why: when it is fast, in a few words.
         applies: whether a problem can be computed so. It must then be right.
         cost: an estimate in microseconds, given what the best plan for a smaller problem costs.
         emit: computes (input, kernel, problem) in canonical order, given how to compute smaller problems.
@@ -49,10 +49,10 @@ class Plan:
 
 
 def arithmetic(products: float, rate: float = FLOPS) -> float:
-    """The time of so many multiplications with an addition each."""
+    """Estimates the time of so many multiply-adds."""
     return CALL + 2 * products / rate
 
 
 def traffic(size: float) -> float:
-    """The time to write or copy an array of `size` bytes."""
+    """Estimates the time to write or copy an array of `size` bytes."""
     return CALL + size / (CACHED_BYTES if size <= CACHE else UNCACHED_BYTES)

@@ -1,4 +1,4 @@
-"""Which plan a convolution gets: the cheapest by estimate of those that apply. Pure, from shapes alone."""
+"""Chooses the cheapest convolution plan for a problem, from shapes alone; `explain` reports the choice."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PLANS: tuple[Plan, ...] = tuple(itertools.chain.from_iterable(module.PLANS for m
 
 @functools.lru_cache(maxsize=4096)
 def candidates(problem: CanonicalConvolution, native: bool = False) -> tuple[tuple[Plan, float], ...]:
-    """The plans that apply, each with its estimate in microseconds, cheapest first.
+    """Returns the applicable plans with their estimates in microseconds, cheapest first.
 
     The estimates are for two CPU cores and good for comparison only.
 
@@ -56,7 +56,7 @@ def candidates(problem: CanonicalConvolution, native: bool = False) -> tuple[tup
 
 
 def choose(problem: CanonicalConvolution, native: bool = False) -> Plan:
-    """The plan to compute `problem` with.
+    """Returns the cheapest plan for `problem`.
 
     Example:
         >>> choose(CanonicalConvolution(8, 32, 16, (9,), (1,), (1,), ((0, 0),), (1,), (1,))).name
@@ -66,7 +66,7 @@ def choose(problem: CanonicalConvolution, native: bool = False) -> Plan:
 
 
 def solve(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution) -> jax.Array:
-    """The convolution of canonical operands by the chosen plan.
+    """Computes the convolution of canonical operands by the cheapest plan.
 
     Args:
         lhs: of shape `problem.input_shape` and type `problem.dtype`.
@@ -80,7 +80,7 @@ def solve(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution) -> jax.
 
 
 def explain(problem: CanonicalConvolution) -> str:
-    """The chosen plan, why, and what the others were estimated to cost.
+    """Describes the chosen plan, the reason, and the estimated costs of the others.
 
     Example:
         >>> print(explain(CanonicalConvolution(8, 32, 16, (9,), (1,), (1,), ((0, 0),), (1,), (1,))))

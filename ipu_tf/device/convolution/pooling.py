@@ -1,4 +1,4 @@
-"""Pooling and its gradients: reductions over windows, axis by axis.
+"""Pooling and its gradients: `reduce_window` and `select_and_scatter`, axis by axis.
 
 XLA:CPU scatters the gradients of max pooling one element at a time. Here a window's selected element is found
 along the last axis first, then among those found along the axis before it, and so on, and gradients go the
@@ -19,7 +19,7 @@ from jax import lax
 
 from ipu_tf.device.convolution.pooling_axis import AxisWindows
 
-#: Windows longer than this along one axis are left to the library; the program would be long.
+#: Windows longer than this along one axis are left to XLA; the program would be long.
 LONGEST = 32
 
 Select = Literal["GE", "GT", "LE", "LT"]
@@ -44,7 +44,7 @@ def select_and_scatter(
     padding: Pairs,
     select: Select = "GE",
 ) -> jax.Array:
-    """`stablehlo.select_and_scatter` whose scatter is an addition: the gradient of max pooling.
+    """Computes `stablehlo.select_and_scatter` with an addition as scatter: the gradient of max pooling.
 
     In each window of `operand` one element is selected, and the window's element of `source` is added to
     the result there. Of elements that compare equal, "GE" and "LE" select the first in row-major order,
@@ -101,10 +101,10 @@ def reduce_window(
     base_dilation: Sequence[int] | None = None,
     window_dilation: Sequence[int] | None = None,
 ) -> jax.Array:
-    """`stablehlo.reduce_window` with one of three reducers: max, min or average pooling.
+    """Computes `stablehlo.reduce_window` with one of three reducers: max, min or average pooling.
 
     Sums of float16 and bfloat16 are kept in float32. Windows over a dilated operand, dilated windows and
-    windows longer than `LONGEST` are reduced by the library.
+    windows longer than `LONGEST` are reduced by XLA.
 
     Args:
         operand: the array the windows slide over.
@@ -149,7 +149,7 @@ def _reduce_by_axis(operand: jax.Array, init: jax.Array, reducer: Reducer, windo
 
 
 def _identity(reducer: Reducer, dtype: np.dtype) -> float | int | None:
-    """What changes no other element under the reducer; None for types that are left to the library."""
+    """Returns the identity element of a reducer; None for types that are left to XLA."""
     if jnp.issubdtype(dtype, jnp.floating):
         return {"max": -math.inf, "min": math.inf, "add": 0.0}[reducer]
     if jnp.issubdtype(dtype, jnp.integer):
@@ -159,6 +159,6 @@ def _identity(reducer: Reducer, dtype: np.dtype) -> float | int | None:
 
 
 def _windows(shape: Sequence[int], sizes: Sequence[int], strides: Sequence[int], padding: Pairs) -> list[AxisWindows]:
-    """The windows along each axis."""
+    """Returns the windows along each axis."""
     entries = zip(shape, sizes, strides, padding, strict=True)
     return [AxisWindows(n, size, stride, *edges) for n, size, stride, edges in entries]

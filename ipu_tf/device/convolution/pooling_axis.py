@@ -1,4 +1,4 @@
-"""Windows along one axis: which element of each is selected, what they add up to, where gradients go."""
+"""Pooling windows along one axis: reduction, selection of elements, scatter of gradients."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ class AxisWindows:
 
     @property
     def count(self) -> int:
-        """How many windows there are."""
+        """Returns the number of windows."""
         return max(0, (self.length + self.low + self.high - self.size) // self.stride + 1)
 
     @property
     def is_trivial(self) -> bool:
-        """Whether each element is a window by itself."""
+        """Tests whether each element is a window by itself."""
         return (self.size, self.stride, self.low, self.high) == (1, 1, 0, 0)
 
     def reduce(self, padded: jax.Array, axis: int, combine: Compare) -> jax.Array:
-        """The elements of each window combined, from an array already padded."""
+        """Reduces each window of a padded array."""
         taps = self._taps(padded, axis)
         total = next(taps)
         for tap in taps:
@@ -45,13 +45,13 @@ class AxisWindows:
         return total
 
     def _taps(self, padded: jax.Array, axis: int) -> Iterator[jax.Array]:
-        """For each place in a window, the elements the windows have there."""
+        """Returns, for each position in a window, the elements of all windows at it."""
         span = (self.count - 1) * self.stride + 1
         for place in range(self.size):
             yield lax.slice_in_dim(padded, place, place + span, self.stride, axis)
 
     def select(self, array: jax.Array, axis: int, keep: Compare) -> tuple[jax.Array, jax.Array]:
-        """(the selected element of each window, its place in the window or -1 where all is padding).
+        """Returns the selected element of each window and its position in the window, -1 where all is padding.
 
         An element is kept against a later one where `keep` says so of the two.
         """
@@ -76,12 +76,12 @@ class AxisWindows:
         return np.dtype(np.int8 if self.size <= 128 else np.int32)
 
     def _inside(self, place: int) -> np.ndarray:
-        """For each window, whether its element at `place` is one of the array's."""
+        """Tests, for each window, whether its element at `place` lies inside of the array."""
         index = np.arange(self.count) * self.stride + place - self.low
         return (index >= 0) & (index < self.length)
 
     def scatter(self, source: jax.Array, place: jax.Array, axis: int) -> jax.Array:
-        """The elements of `source`, one for each window, added up where the windows' places say.
+        """Adds the elements of `source`, one for each window, at the windows' selected positions.
 
         Element q * stride + r of the padded axis is at place r + m * stride of window q - m. So for each m
         all sources, m windows on, are compared with all r at once, in an array with an axis for r.
@@ -113,5 +113,5 @@ class AxisWindows:
 
     @staticmethod
     def _along(values: np.ndarray, axis: int, ndim: int) -> np.ndarray:
-        """A vector laid along one axis of `ndim`."""
+        """Reshapes a vector to lie along one axis of `ndim`."""
         return values.reshape((1,) * axis + (-1,) + (1,) * (ndim - axis - 1))

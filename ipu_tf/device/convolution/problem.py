@@ -1,4 +1,4 @@
-"""What a convolution computes, in one canonical form whatever the layout it was asked for in."""
+"""`CanonicalConvolution`: the shapes and attributes of a convolution, independent of its layout."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FLOATS = (*HALVES, "float32", "float64")
 
 @dataclasses.dataclass(frozen=True)
 class ConvLayout:
-    """Which axis of each array is which: StableHLO's `ConvDimensionNumbers`.
+    """Layout of a convolution: StableHLO's `ConvDimensionNumbers`.
 
     Attributes:
         input_batch, input_feature, input_spatial: axes of the left operand.
@@ -39,7 +39,7 @@ class ConvLayout:
 
     @staticmethod
     def canonical(rank: int) -> ConvLayout:
-        """Batch, space, features for input and output; space, input, output features for the kernel."""
+        """Returns the canonical layout: (batch, *space, features), kernel (*space, features in, features out)."""
         outer, inner = tuple(range(1, rank + 1)), tuple(range(rank))
         return ConvLayout(0, rank + 1, outer, rank, rank + 1, inner, 0, rank + 1, outer)
 
@@ -61,7 +61,7 @@ class ConvLayout:
 
 @dataclasses.dataclass(frozen=True)
 class CanonicalConvolution:
-    """A convolution of an input (batch, *space, features) with a kernel (*window, features in, features out).
+    """Convolution of an input (batch, *space, features) with a kernel (*window, features in, features out).
 
     The result is (batch, *output space, features out). Every shape is static and nothing refers to an
     array, so that what is decided from a problem is a pure function of it.
@@ -77,7 +77,7 @@ class CanonicalConvolution:
         feature_groups: how many groups of features are convolved separately.
         batch_groups: how many groups of batch rows are convolved separately, each giving its features.
         dtype, out_dtype: names of the operands' and of the result's element type.
-        precision: JAX's precision, handed on.
+        precision: JAX's precision.
         leading_contraction: whether the features, which are summed over, lie before the batch in memory,
             as in the filter gradient of a convolution (its features are the examples).
     """
@@ -181,11 +181,11 @@ class CanonicalConvolution:
         return self.dtype in FLOATS
 
     def bytes_of(self, *shape: int) -> int:
-        """The bytes of an array of the operands' type."""
+        """Returns the size in bytes of an array of the operands' type."""
         return math.prod(shape) * np.dtype(self.dtype).itemsize
 
     def but(self, **changes: object) -> CanonicalConvolution:
-        """The same convolution with some attributes changed."""
+        """Returns a copy with some attributes changed."""
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
 
     def __str__(self) -> str:
@@ -194,5 +194,5 @@ class CanonicalConvolution:
 
 
 def spread(size: int, dilation: int) -> int:
-    """The extent of `size` elements laid out `dilation` apart."""
+    """Returns the extent of `size` elements that are `dilation` apart."""
     return (size - 1) * dilation + 1 if size else 0

@@ -1,4 +1,4 @@
-"""Gradients of filters as one matrix product whose both operands have some of the filter's taps.
+"""Convolution plan for filter gradients: one matmul, with the filter's taps shared between both operands.
 
 A filter's gradient at the tap (a, b) is a sum over the examples and over space,
 
@@ -37,7 +37,7 @@ WIDTH = 16
 
 
 def _rows(problem: CanonicalConvolution) -> int:
-    """The rows of the input that the sum reads."""
+    """Returns the number of input rows that the sum reads."""
     return (problem.output[0] - 1) * problem.strides[0] + problem.window[0]
 
 
@@ -52,7 +52,7 @@ def _applies(problem: CanonicalConvolution) -> bool:
 
 
 def _width(problem: CanonicalConvolution) -> tuple[int, int]:
-    """Columns of both operands."""
+    """Returns the number of columns of both operands."""
     return _column_taps(problem) * problem.batch, problem.output[0] * problem.out_features
 
 
@@ -87,7 +87,7 @@ Room = tuple[jax.Array, jax.Array]
 
 
 def _room(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution) -> Room:
-    """Where both operands are written out: (examples * rows, *columns, taps * features), of the second zeros."""
+    """Allocates the buffers of both operands: (examples * rows, *columns, taps * features), the second zeroed."""
     columns, rows = (lhs.shape[0] * _rows(problem), *problem.window[1:]), (lhs.shape[0], _rows(problem))
     left, right = _width(problem)
     return (
@@ -97,7 +97,7 @@ def _room(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution) -> Room
 
 
 def _part(room: Room, lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution) -> tuple[jax.Array, Room]:
-    """(columns' taps * features, rows' taps * features out): the part of the sum that some examples give."""
+    """Computes some examples' part of the sum: (columns' taps * features, rows' taps * features out)."""
     room = (_write_columns(lhs, room[0], problem), _write_rows(rhs, room[1], problem))
     left, right = flat(room[0]), flat(room[1])
     if problem.dtype == problem.out_dtype == "float32" and onednn.usable():
@@ -106,7 +106,7 @@ def _part(room: Room, lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolut
 
 
 def _write_columns(lhs: jax.Array, room: jax.Array, problem: CanonicalConvolution) -> jax.Array:
-    """The input, once for each of the columns' taps."""
+    """Writes the input, shifted, once for each of the columns' taps."""
     padded = pad_spatial(lhs, (problem.padding[0], *((0, 0),) * (problem.rank - 1)))[:, : _rows(problem)]
     every = dataclasses.astuple(Windows.transposed(problem))
     columns = Windows(*(axes[1:] for axes in every))
@@ -114,7 +114,7 @@ def _write_columns(lhs: jax.Array, room: jax.Array, problem: CanonicalConvolutio
 
 
 def _write_rows(rhs: jax.Array, room: jax.Array, problem: CanonicalConvolution) -> jax.Array:
-    """The other operand, once for each of the rows' taps, between rows that stay zero."""
+    """Writes the other operand, shifted, once for each of the rows' taps, between rows that stay zero."""
     for tap in range(problem.output[0]):
         start = (0, tap * problem.strides[0], *(0,) * (problem.rank - 1), tap * problem.out_features)
         room = lax.dynamic_update_slice(room, rhs, start)

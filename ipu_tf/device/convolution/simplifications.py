@@ -1,4 +1,4 @@
-"""Convolutions made simpler before they are computed: empty, cropped, flat and deep ones."""
+"""Convolution plans that simplify a convolution first: empty, cropped, with axes of size 1, with many taps."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _emit_crop(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, so
 
 
 def _flat_axes(problem: CanonicalConvolution) -> list[int]:
-    """The axes that are only there in name."""
+    """Returns the axes with one position and one tap."""
     axes = range(problem.rank)
     return [a for a in axes if problem.input[a] == problem.window[a] == 1 and problem.padding[a] == (0, 0)]
 
@@ -67,7 +67,7 @@ def _emit_squeeze(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution,
 
 
 def _slice(problem: CanonicalConvolution) -> CanonicalConvolution:
-    """The convolution over the other axes, for all positions along the first, and one tap there."""
+    """Convolves over the other axes, for all positions along the first axis and one tap of it."""
     names = ("input", "window", "strides", "padding", "input_dilation", "window_dilation")
     rest = {name: getattr(problem, name)[1:] for name in names}
     return problem.but(batch=problem.batch * problem.output[0], out_dtype=problem.accumulator, **rest)

@@ -1,4 +1,4 @@
-"""Sums over dimensions, as products with ones where those are faster.
+"""`reduce_sum`: sums over axes, as matrix products with ones where those are faster.
 
     sum over n of x[m, n, k]   =   x[m, n, k] . ones[n]
 
@@ -28,7 +28,7 @@ _TERMS, _COLUMNS = 32, 16
 
 @dataclasses.dataclass(frozen=True)
 class _Sum:
-    """A sum over the middle of `[before, terms, after]`."""
+    """Sum over the middle axis of `[before, terms, after]`."""
 
     before: int
     terms: int
@@ -36,7 +36,7 @@ class _Sum:
 
     @classmethod
     def of(cls, shape: Sequence[int], axes: Sequence[int]) -> _Sum | None:
-        """The sum over these axes; None unless they are neighbours."""
+        """Returns the sum over these axes; None unless they are adjacent."""
         first, last = min(axes), max(axes) + 1
         if last - first != len(axes):
             return None
@@ -44,7 +44,7 @@ class _Sum:
 
 
 def as_product(shape: Sequence[int], dtype: np.dtype, axes: Sequence[int]) -> bool:
-    """Whether `reduce_sum` of such an operand is a product here."""
+    """Returns whether `reduce_sum` computes the sum of such an operand as a matrix product."""
     if dtype != np.float32 or not axes or not _LEAST <= math.prod(shape) <= _MOST or jax.default_backend() != "cpu":
         return False
     wanted = _Sum.of(shape, axes)
@@ -54,7 +54,7 @@ def as_product(shape: Sequence[int], dtype: np.dtype, axes: Sequence[int]) -> bo
 
 
 def reduce_sum(operand: jax.Array, axes: Sequence[int]) -> jax.Array:
-    """The sum over `axes`, by whichever way is faster.
+    """Sums over `axes`, by the faster way.
 
     Args:
         operand: of any shape and dtype.
@@ -69,7 +69,7 @@ def reduce_sum(operand: jax.Array, axes: Sequence[int]) -> jax.Array:
 
 
 def _of_replicas(axes: tuple[int, ...]) -> Any:
-    """The product; under `vmap`, one product for all replicas: their axis is one more of those that stay."""
+    """Computes the product; under `vmap`, one product for all replicas, whose axis is kept."""
 
     @custom_vmap
     def total(operand: jax.Array) -> jax.Array:

@@ -1,4 +1,4 @@
-"""Convolutions of dilated inputs: gradients of strided convolutions, and transposed convolutions.
+"""Convolution plans for transposed convolutions and gradients of strided ones: inputs with dilation.
 
 The zeros of the dilated input need not be multiplied. In each axis the results fall into `dilation` phases,
 each of which sees every `dilation`-th tap only:
@@ -28,7 +28,7 @@ MOST_PHASES = 8
 
 @dataclasses.dataclass(frozen=True)
 class _Phase:
-    """The results `first`, `first + dilation`, ... along one axis, and the convolution that gives them."""
+    """Results `first`, `first + dilation`, ... along one axis, and the convolution that computes them."""
 
     first: int
     count: int
@@ -45,7 +45,7 @@ def _phase(problem: CanonicalConvolution, axis: int, first: int) -> _Phase:
 
 
 def _phases(problem: CanonicalConvolution) -> Iterator[tuple[_Phase, ...]]:
-    """A phase of each axis, in every combination that has results and taps."""
+    """Returns every combination of one phase of each axis that has results and taps."""
     by_axis = [
         [_phase(problem, axis, first) for first in range(problem.input_dilation[axis])] for axis in range(problem.rank)
     ]
@@ -55,7 +55,7 @@ def _phases(problem: CanonicalConvolution) -> Iterator[tuple[_Phase, ...]]:
 
 
 def _part(problem: CanonicalConvolution, phases: tuple[_Phase, ...]) -> CanonicalConvolution:
-    """The convolution of the undilated input that gives one combination of phases."""
+    """Returns the convolution of the undilated input for one combination of phases."""
     return problem.but(
         window=tuple(len(phase.taps) for phase in phases),
         padding=tuple(phase.padding for phase in phases),
@@ -92,7 +92,7 @@ def _emit_phases(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, 
 
 
 def _dilate(part: jax.Array, phases: tuple[_Phase, ...], problem: CanonicalConvolution) -> jax.Array:
-    """The results of one combination of phases at their places among zeros."""
+    """Dilates the results of one combination of phases with zeros, to their positions in the output."""
     inside = tuple(d - 1 for d in problem.input_dilation)
     padding = []
     for phase, gap, size in zip(phases, inside, problem.output, strict=True):
@@ -122,7 +122,7 @@ def _emit_tiles(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, s
 
 
 def _tiles(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution) -> jax.Array:
-    """For each element of the input what it adds to the results near it: (batch, *space, *dilation, features)."""
+    """Computes what each input element adds to nearby results: (batch, *space, *dilation, features)."""
     kernel = jnp.moveaxis(lax.rev(rhs, tuple(range(problem.rank))), -2, 0).reshape(problem.in_features, -1)
     tiles = product(lhs.reshape(-1, problem.in_features), kernel, (1, 0), problem).astype(problem.out_dtype)
     tiles = tiles.reshape(-1, *problem.window, problem.out_features)
@@ -133,7 +133,7 @@ def _tiles(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution) -> jax
 
 
 def _laid_out(tiles: jax.Array, problem: CanonicalConvolution) -> jax.Array:
-    """The tiles next to each other: (batch, *(space * dilation), features)."""
+    """Interleaves the tiles: (batch, *(space * dilation), features)."""
     rank = problem.rank
     order = [axis for n in range(1, rank + 1) for axis in (n, n + rank)]
     sizes = (n * d for n, d in zip(problem.input, problem.input_dilation, strict=True))

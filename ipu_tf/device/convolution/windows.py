@@ -1,4 +1,4 @@
-"""The input as its windows see it: strided slices, one for each tap, and the matrix of all of them."""
+"""im2col: strided slices of a convolution's input, one for each tap, and the patch matrix of all of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_UNROLLED = 16
 
 @dataclasses.dataclass(frozen=True)
 class Windows:
-    """Windows over padded spatial axes. All tuples have one entry for each axis.
+    """Sliding windows over padded spatial axes. All tuples have one entry for each axis.
 
     Attributes:
         counts: how many windows there are.
@@ -38,16 +38,16 @@ class Windows:
 
     @staticmethod
     def of(problem: CanonicalConvolution) -> Windows:
-        """A window for each position of the result, a tap for each position of the kernel."""
+        """Returns the windows of a convolution: one for each output position, with one tap for each kernel position."""
         return Windows(problem.output, problem.strides, problem.window, problem.window_dilation, problem.padding)
 
     @staticmethod
     def transposed(problem: CanonicalConvolution) -> Windows:
-        """A window for each position of the kernel, a tap for each position of the result."""
+        """Returns the windows with positions and taps exchanged: one window for each kernel position."""
         return Windows(problem.window, problem.window_dilation, problem.output, problem.strides, problem.padding)
 
     def slices(self, array: jax.Array) -> Iterator[jax.Array]:
-        """For each tap, row-major, what it sees of (batch, *space, features): (batch, *counts, features)."""
+        """Slices (batch, *space, features) for each tap, in row-major order, into (batch, *counts, features)."""
         array = pad_spatial(array, self.padding)
         for tap in np.ndindex(*self.taps):
             start = [t * d for t, d in zip(tap, self.dilation, strict=True)]
@@ -55,7 +55,7 @@ class Windows:
             yield lax.slice(array, (0, *start, 0), (array.shape[0], *stop, array.shape[-1]), (1, *self.steps, 1))
 
     def patches(self, array: jax.Array, align: int = 1) -> jax.Array:
-        """(batch, *counts, taps * features): a row for each window, filled up to a multiple of `align`."""
+        """Returns im2col patches, a row for each window: (batch, *counts, taps * features), padded to `align`."""
         columns = list(self._padded().slices(self._pad(array)))
         width = math.prod(self.taps) * array.shape[-1]
         if width % align:
@@ -63,7 +63,7 @@ class Windows:
         return jnp.concatenate(columns, axis=-1) if len(columns) > 1 else columns[0]
 
     def write_patches(self, array: jax.Array, rows: jax.Array) -> jax.Array:
-        """The same rows without filling, written over `rows`, which has their shape."""
+        """Writes the patches without padding into `rows`, which has their shape."""
         array, features = self._pad(array), array.shape[-1]
         inner = dataclasses.replace(self._padded(), taps=(1, *self.taps[1:]))
         width, span = math.prod(inner.taps), (self.counts[0] - 1) * self.steps[0] + 1
@@ -79,21 +79,21 @@ class Windows:
         return functools.reduce(lambda written, tap: write(tap, written), range(self.taps[0]), rows)
 
     def _padded(self) -> Windows:
-        """The same windows over an array already padded."""
+        """Returns the same windows over an array that is padded already."""
         return dataclasses.replace(self, padding=((0, 0),) * len(self.counts))
 
     def _pad(self, array: jax.Array) -> jax.Array:
-        """The padded array, written out once and not again in each slice."""
+        """Pads the array once, rather than in each slice."""
         return lax.optimization_barrier(pad_spatial(array, self.padding))
 
 
 def batch_first(lhs: jax.Array, rhs: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Both operands of a sum over examples, which are its features, in their order in memory: those first."""
+    """Transposes both operands of a sum over examples, which are the features here, to put the examples first."""
     return jnp.moveaxis(lhs, (0, -1), (-1, 0)), jnp.moveaxis(rhs, -2, 0)
 
 
 def pad_spatial(array: jax.Array, padding: Pairs, interior: tuple[int, ...] | None = None) -> jax.Array:
-    """(batch, *space, features) with zeros before, after and between the elements of its space."""
+    """Pads and dilates the spatial axes of (batch, *space, features) with zeros."""
     between = interior or (0,) * len(padding)
     config = [(low, high, inside) for (low, high), inside in zip(padding, between, strict=True)]
     if not any(any(entry) for entry in config):
@@ -102,12 +102,12 @@ def pad_spatial(array: jax.Array, padding: Pairs, interior: tuple[int, ...] | No
 
 
 def flat(array: jax.Array) -> jax.Array:
-    """All axes but the last as one."""
+    """Flattens all axes but the last."""
     return array.reshape(-1, array.shape[-1])
 
 
 def product(left: jax.Array, right: jax.Array, axes: tuple[int, int], problem: CanonicalConvolution) -> jax.Array:
-    """The matrix product over one axis of each, with the problem's precision, in its accumulator's type."""
+    """Contracts one axis of each operand, with the problem's precision, in its accumulator's type."""
     return lax.dot_general(
         left,
         right,

@@ -1,8 +1,8 @@
-"""The library's own convolution, in the form XLA:CPU is fast at, and how to keep it off its slow paths.
+"""Convolution plans that use XLA's own convolution, in the layout of its fast CPU kernels, guarded from slow paths.
 
 XLA:CPU rewrites convolutions into the form of its fast kernels only outside of loops, and in that form they
 cost the same in a loop. So here is that form: batch, space, features; the kernel's features last; barriers,
-lest the compiler folds the transposes back into the convolution.
+so that the compiler does not fold the transposes back into the convolution.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from ipu_tf.device.convolution.problem import HALVES, CanonicalConvolution, Conv
 from ipu_tf.device.convolution.simplifications import CROP
 from ipu_tf.device.convolution.windows import pad_spatial
 
-#: Above this, a convolution without padding has its windows copied out to memory by the library.
+#: Above this, XLA copies the windows of a convolution without padding to memory.
 UNPADDED_LIMIT = 10e6
-#: Rates in flops a microsecond of forms the library has no good kernel for.
+#: Rates in flops a microsecond of forms that XLA has no fast kernel for.
 DOUBLE_RATE, VOLUME_RATE, LEADING_RATE, DILATED_RATE, UNPADDED_RATE = 90e3, 25e3, 30e3, 150e3, 28e3
 OVERPADDED_RATE, GROUPED_RATE, GROUPED_SUM_RATE = 165e3, 40e3, 1e3
 #: Microseconds beside the arithmetic: for each position of the result; with few features; for each tap of it
@@ -30,7 +30,7 @@ LANES = 16
 
 
 def library_convolution(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, layout: ConvLayout) -> jax.Array:
-    """`lax.conv_general_dilated` of the problem, its operands and result in `layout`."""
+    """Computes the problem by `lax.conv_general_dilated`, its operands and result in `layout`."""
     numbers = lax.ConvDimensionNumbers(
         (layout.input_batch, layout.input_feature, *layout.input_spatial),
         (layout.kernel_output_feature, layout.kernel_input_feature, *layout.kernel_spatial),
@@ -71,7 +71,7 @@ def _is_unpadded_and_large(problem: CanonicalConvolution) -> bool:
 
 
 def _pays_to_pad(problem: CanonicalConvolution) -> bool:
-    """Not where the guard itself makes the result larger than the input, as it does for windows of one position."""
+    """Tests whether the guard's padding is worth it: not if it makes the result larger than the input."""
     return _is_unpadded_and_large(problem) and not _is_overpadded(_guarded(problem))
 
 
@@ -107,7 +107,7 @@ def _has_odd_channels(problem: CanonicalConvolution) -> bool:
 
 
 def _guarded(problem: CanonicalConvolution) -> CanonicalConvolution:
-    """The problem with one more zero after its longest axis."""
+    """Returns the problem with one more zero after its longest axis."""
     axis = max(range(problem.rank), key=lambda a: problem.output[a])
     padding = tuple((low, high + (a == axis)) for a, (low, high) in enumerate(problem.padding))
     return problem.but(padding=padding)
@@ -122,7 +122,7 @@ def _emit_guarded(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution,
 
 
 def _excess(problem: CanonicalConvolution) -> Pairs:
-    """The padding by which the result would be larger than the input, half of it before each axis."""
+    """Returns the padding that makes the result larger than the input, half of it before each axis."""
     excess = []
     for padding, window, dilation in zip(problem.padding, problem.window, problem.window_dilation, strict=True):
         more = max(0, sum(padding) - (window - 1) * dilation)
@@ -147,7 +147,7 @@ def _cost_prepadded(problem: CanonicalConvolution, best: Best) -> float:
 
 
 def _emit_prepadded(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:
-    # Held apart, lest the compiler folds this padding back into the convolution.
+    # A barrier, so that the compiler does not fold this padding back into the convolution.
     padded = lax.optimization_barrier(pad_spatial(lhs, _excess(problem)))
     return solve(padded, rhs, _prepadded(problem))
 
@@ -166,7 +166,7 @@ def _emit_widened(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution,
 CANONICAL = Plan(
     "canonical",
     "the library's convolution in the form its fast kernels take",
-    lambda problem: not CROP.applies(problem),  # the library reads beyond an input that negative padding crops
+    lambda problem: not CROP.applies(problem),  # XLA reads beyond an input that negative padding crops
     _cost_canonical,
     _emit_canonical,
 )

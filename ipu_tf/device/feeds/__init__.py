@@ -1,7 +1,7 @@
-"""Infeeds, outfeeds and their staging: how elements reach a running loop, and how results leave it.
+"""Infeeds and outfeeds between host and device, with staging of elements in host memory.
 
     host iterator --infeed--> stager (a thread) --> staging buffers --> the loop on the device --> outfeed --> host
 
-Enters: elements, one at a time, from an iterator. Leaves: rows of results, in the order of the program.
-Start with `infeed`, `stager`, `outfeed`; `queues` finds them by name; `timeout` bounds every wait.
+Enters: elements, one at a time, from an iterator. Leaves: elements of results, in the order of the program.
+Start with `infeed`, `stager`, `outfeed`; `queues` finds them by name; `timeout` limits the wait for elements.
 """

@@ -1,4 +1,4 @@
-"""An infeed whose elements are rows of arrays in host memory: a whole chunk of them is gathered at once."""
+"""`ArrayInfeed`: an infeed that gathers batches from NumPy arrays, a whole chunk at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ipu_tf.device.program.program import Types
 
 
 class SampleOrder:
-    """Which rows make up which batch.
+    """Order of samples: the sample indices of each batch.
 
     Args:
         blocks: gives the indices of rows, in order, in vectors of any length.
@@ -27,7 +27,7 @@ class SampleOrder:
         self._left = np.empty(0, np.int64)
 
     def take(self, batches: int) -> np.ndarray:
-        """The rows of the next batches, `[n, batch]`; n is smaller than asked for where the data ends."""
+        """Returns sample indices of the next batches, `[n, batch]`; fewer than requested at the end of the data."""
         wanted = batches * self._batch
         parts, have = [self._left], len(self._left)
         while have < wanted:
@@ -42,12 +42,12 @@ class SampleOrder:
         return rows[:whole].reshape(-1, self._batch)
 
     def put_back(self, batches: np.ndarray) -> None:
-        """Has these batches, `[n, batch]`, come next."""
+        """Returns batches of indices, `[n, batch]`, to the front of the order."""
         self._left = np.concatenate([batches.reshape(-1), self._left])
 
 
 def batch_of(array: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Rows of an array, to be read only: where they lie next to each other in order, they are not copied.
+    """Gathers rows of an array, for reading only: contiguous rows are a view, others are copied.
 
     >>> array = np.arange(5)
     >>> batch_of(array, np.array([1, 2, 3])).base is array, batch_of(array, np.array([3, 1])).tolist()
@@ -58,14 +58,14 @@ def batch_of(array: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 class ArrayInfeed(Infeed):
-    """A named stream of batches of rows.
+    """Named stream of batches, gathered from arrays.
 
     Args:
         name: unique in the process.
         types: shape and dtype of each tensor of an element, `[batch, ...]`.
         arrays: one array for each, `[samples, ...]`, of that dtype.
-        order: which rows come when.
-        check: called before elements are taken; may raise.
+        order: the samples of each batch.
+        check: called before elements are dequeued; may raise.
 
     >>> import jax
     >>> order = SampleOrder(iter([np.array([3, 1, 0]), np.array([2])]), batch=2)

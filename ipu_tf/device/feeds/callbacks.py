@@ -1,8 +1,8 @@
-"""Feeds reached from inside a running program: for queues used in a loop or branch deeper than a streamed loop.
+"""Ordered host callbacks (`io_callback`) for infeeds and outfeeds in nested loops and branches.
 
-Ordered callbacks keep the order of elements. Replicas call the host together: what each gives is gathered first, the
-host answers all of them in their order, and each takes its own. An exception in one is kept, since JAX passes on only
-its text, and is raised where the program was run.
+Ordered callbacks keep the order of elements. Replicas call the host together: their operands are gathered first, the
+host computes results for all of them in order, and each replica takes its own.
+An exception in one is kept, since JAX passes only its text, and is raised where the program was run.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ _failures: list[BaseException] = []
 
 
 def dequeue(name: str, types: Types, replicas: int = 1, active: jax.Array | None = None) -> Arrays:
-    """The next element of an infeed, asked for by the running program; see `call_host` for `active`."""
+    """Dequeues an element of an infeed by a host callback; see `call_host` for `active`."""
 
     return call_host(lambda: next_element(queues.infeed(name)), types, replicas=replicas, active=active)
 
 
 def enqueue(name: str, row: Sequence[jax.Array], replicas: int = 1, given: jax.Array | None = None) -> None:
-    """One row for an outfeed, given by the running program; of several replicas, with an axis of replicas in front.
+    """Enqueues an element to an outfeed by a host callback; with a leading axis of replicas if there are several.
 
     Args:
         name: of the outfeed.
-        row: what this replica gives.
-        replicas: how many replicas give theirs.
-        given: whether there is a row, `bool[]`: it counts if any replica has one. There always is by default.
+        row: this replica's element.
+        replicas: the number of replicas.
+        given: whether there is an element, `bool[]`: it is enqueued if any replica has one. By default there is.
     """
 
     def give(there: np.ndarray, *values: np.ndarray) -> None:
@@ -61,14 +61,14 @@ def call_host(
     replicas: int = 1,
     active: jax.Array | None = None,
 ) -> Arrays:
-    """The results, of some shapes and dtypes, of a Python function that the running program calls, in its order.
+    """Calls a Python function from the running program, in program order, and returns its results.
 
     Args:
-        function: takes one array an operand and gives one an entry of `types`. What it raises ends the program.
+        function: takes one array for each operand, returns one for each of `types`. Its exceptions end the program.
         types: shape and dtype of each result.
-        *operands: what the program gives it.
-        replicas: how many replicas call it, each with values of its own; they have to share a device.
-        active: whether this one of several replicas calls it, `bool[]`; if not, it gets zeros. All do by default.
+        *operands: values of the program.
+        replicas: how many replicas call it, each with its own values; they have to share a device.
+        active: whether this replica calls it, `bool[]`; if not, its results are zeros. By default all replicas do.
     """
     zeros = [np.zeros(t.shape, t.dtype) for t in types]
 
@@ -97,13 +97,13 @@ def call_host(
 
 
 def _of_all(values: Sequence[jax.Array], replicas: int) -> list[Any]:
-    """Every replica's values, `[replicas, *shape]`, which all of them share."""
+    """Gathers every replica's values: `[replicas, *shape]`, the same on all replicas."""
     return [value if replicas == 1 else lax.all_gather(value, AXIS) for value in values]
 
 
 @contextlib.contextmanager
 def raise_callback_errors() -> Iterator[None]:
-    """Raises the exception of a callback that failed in it, in place of JAX's account of it."""
+    """Context manager: raises the original exception of a failed callback in place of JAX's error."""
     with _lock:
         _failures.clear()
     try:

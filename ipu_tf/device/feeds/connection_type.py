@@ -1,8 +1,8 @@
-"""Whether there is an IPU behind a device: without one, programs are compiled and not run.
+"""Device connection type: whether compiled programs are run, return zeros, or are refused.
 
                 compiles    execution
 ATTACHED           yes      runs
-PRE_COMPILE        yes      gives zeros
+PRE_COMPILE        yes      returns zeros
 COMPILE_ONLY       yes      is an error
 """
 
@@ -23,7 +23,7 @@ from ipu_tf.device.program.replicas import AXIS
 
 
 class Connection(enum.Enum):
-    """What happens to programs after they are compiled."""
+    """Connection type: what is done with programs after compilation."""
 
     ATTACHED = "attached"
     PRE_COMPILE = "pre-compile"
@@ -31,7 +31,7 @@ class Connection(enum.Enum):
 
 
 class DeviceNotAttachedError(DeviceError):
-    """A program was to run on a device that only compiles."""
+    """Raised if a program is executed on a device that only compiles."""
 
     def __init__(self, program: str, ordinal: int) -> None:
         super().__init__(
@@ -49,29 +49,29 @@ _listeners: list[Listener] = []
 
 
 def connect(connection: Connection) -> None:
-    """Says what happens to programs from now on."""
+    """Sets the connection type of the process."""
     global _now
     _now = connection
 
 
 def current() -> Connection:
-    """What happens to programs now."""
+    """Returns the connection type that is set."""
     return _now
 
 
 def attached() -> bool:
-    """Whether programs run."""
+    """Returns whether programs are run."""
     return _now is Connection.ATTACHED
 
 
 def on_pre_compiled(listener: Listener) -> Callable[[], None]:
-    """Has `listener(program, ordinal)` called for each program that is compiled without a device.
+    """Registers `listener(program, ordinal)`, called for each program that is compiled without a device.
 
-    This is where an artifact is written: the listener gets the program whenever it would have run, so it has to know
-    itself which programs it has seen.
+    Used to write artifacts: the listener is called at each execution, so it has to remember which programs it has
+    seen.
 
     Returns:
-        A function that takes the listener out again.
+        A function that removes the listener.
     """
     with _lock:
         _listeners.append(listener)
@@ -85,12 +85,12 @@ def on_pre_compiled(listener: Listener) -> Callable[[], None]:
 
 
 def placeholder_results(program: Program, ordinal: int) -> tuple[np.ndarray, ...]:
-    """What stands for the results of a program that cannot run, on a device that is not `attached`.
+    """Returns zeros in place of the results of a program, on a device that is not `attached`.
 
     The program is traced as JAX would compile it, so that what cannot be compiled fails here as well.
 
     Returns:
-        Zeros: new values of state with an axis of replicas in front where there are several, as executions give them.
+        Zeros: new values of state with an axis of replicas in front where there are several, as executions return them.
 
     Raises:
         DeviceNotAttachedError: where programs are only compiled.
@@ -111,7 +111,7 @@ def placeholder_results(program: Program, ordinal: int) -> tuple[np.ndarray, ...
 
 
 def _enqueue_zeros(program: Program) -> None:
-    """Leaves one row of zeros in each outfeed of a program, however many executions there were."""
+    """Leaves one element of zeros in each outfeed of a program, however many executions there were."""
     axis = (program.replicas,) if program.replicas > 1 else ()
     for part in program.parts:
         for name, row in part.outfeeds.items():
@@ -122,7 +122,7 @@ def _enqueue_zeros(program: Program) -> None:
 
 
 def result_types(program: Program) -> Types:
-    """The shapes and dtypes of a program's results, those of one replica, found by tracing it."""
+    """Returns shapes and dtypes of a program's results for one replica, by tracing it."""
     types = dict(enumerate(program.parameters))
     hidden = dict(program.hidden)
     with jax.enable_x64(True):

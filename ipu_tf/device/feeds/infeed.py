@@ -1,4 +1,4 @@
-"""The host's end of an infeed: a position in a stream of elements that persists over executions."""
+"""`Infeed`: host side of an infeed; keeps its position in the dataset between executions."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ Element = Sequence[np.ndarray]
 
 
 class Infeed:
-    """A named stream of elements.
+    """Named stream of elements of a dataset.
 
     Args:
         name: unique in the process.
         types: shape and dtype of each tensor of an element.
-        open_source: gives an iterator over elements from the start of the data.
-        names: what errors call each tensor of an element; by default by number.
+        open_source: returns an iterator over elements from the start of the data.
+        names: name of each tensor of an element in errors; by default its number.
 
-    Elements are handed out in order, each once; `give_back` returns those that a loop did not use.
+    Elements are dequeued in order, each once; `give_back` returns those that a loop did not use.
 
     Attributes:
-        replicas: how many replicas the programs have that take elements; None before the first.
-        may_block: whether somebody may have to wait for an element, for good even.
+        replicas: number of replicas of the programs that dequeue elements; None before the first.
+        may_block: whether reading an element may block, even for ever.
     """
 
     may_block = True
@@ -51,7 +51,7 @@ class Infeed:
         self._taken = 0
 
     def restart(self) -> None:
-        """Goes back to the start of the data."""
+        """Restarts at the start of the data."""
         with self._lock:
             self._returned.clear()
             self._source = self._open_source()
@@ -59,11 +59,11 @@ class Infeed:
 
     @property
     def taken(self) -> int:
-        """How many elements were handed out since the start of the data."""
+        """Number of elements dequeued since the start of the data."""
         return self._taken
 
     def next(self) -> Element:
-        """The next element.
+        """Dequeues the next element.
 
         Raises:
             InfeedExhausted: at the end of the data.
@@ -111,12 +111,12 @@ class Infeed:
         return Staged(buffers, count)
 
     def give_back(self, staged: Staged, first: int) -> None:
-        """Returns the staged elements from row `first` on, for whoever asks next."""
+        """Returns the staged elements from row `first` on to the front of the stream."""
         rows, replicas = self._rows(staged.arrays)
         self._return(rows, range(first * replicas, staged.count * replicas))
 
     def _rows(self, buffers: tuple[np.ndarray, ...]) -> tuple[list[np.ndarray], int]:
-        """Staging buffers as one row an element, in the same memory; how many replicas they are for."""
+        """Returns staging buffers with one row for each element, without a copy, and their number of replicas."""
         rows = [_elements_of(buffer, wanted) for buffer, wanted in zip(buffers, self.types, strict=True)]
         return rows, len(rows[0]) // len(buffers[0]) if len(buffers[0]) else 1
 
@@ -128,5 +128,5 @@ class Infeed:
 
 
 def _elements_of(buffer: np.ndarray, wanted: jax.ShapeDtypeStruct) -> np.ndarray:
-    """A staging buffer as one row an element, whatever the number of replicas; shares its memory."""
+    """Reshapes a staging buffer to one row for each element, whatever the number of replicas; no copy."""
     return buffer.reshape(-1, *wanted.shape) if buffer.ndim > len(wanted.shape) + 1 else buffer

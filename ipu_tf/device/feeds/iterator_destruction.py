@@ -1,11 +1,11 @@
-"""Lets go of what takes long to end, in threads of its own.
+"""Destroys tf.data iterators in background threads, since their destruction may take up to a minute.
 
-The end of an iterator of tf.data waits for the thread that tunes it. When that thread hears of the end a moment too
-early it sleeps on: for as long as it has been asleep before, which doubles up to a minute. An epoch would end with
-that wait, and so would the program: what is left when it ends is left to the system.
+The destructor of a tf.data iterator waits for its autotuning thread. That thread may miss the notification, and then
+sleeps for its whole interval, which doubles up to a minute. Every epoch would end with that wait, and so would the
+process: iterators that are left at its exit are not destroyed at all.
 
-    owner ends --1 s--> its thing ends in a thread of its own, however long that takes
-    owner ends --1 s--> the next thing does not wait for it
+    owner is collected --1 s--> its object is destroyed in a thread of its own, however long that takes
+    owner is collected --1 s--> the next object does not wait for it
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _at_work: set[threading.Thread] = set()
 
 
 def destroy_in_background(owner: Any, thing: Any) -> None:
-    """Ends a thing after its owner, in a thread that nobody waits for.
+    """Destroys an object in a background thread after its owner is collected; the caller does not wait.
 
     Args:
-        owner: what keeps the thing now; it can be referred to weakly.
-        thing: what takes long to end. Whoever else keeps it lets go of it together with the owner, or ends it.
+        owner: object that refers to `thing` now; supports weak references.
+        thing: object that is slow to destroy. Other references to it end together with the owner.
 
     >>> class Iterator: pass
     >>> iterator, buffer = Iterator(), bytearray(8)
@@ -79,16 +79,16 @@ def _end(things: list[Any]) -> None:
 
 
 def _leave(thing: Any) -> None:
-    """Keeps a thing for ever: one more reference, which nobody has."""
+    """Leaks an object: adds a reference that is never released."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
 @atexit.register
 def _abandon_all() -> None:
-    """Leaves what waits in the queue, and waits for what is ending now.
+    """Leaks the objects in the queue, and waits for those that are being destroyed now. Runs at exit.
 
-    Python ends such threads when they come back from TensorFlow, and C++ takes that for an exception that nobody
-    catches: the process would be aborted.
+    Python ends such threads when they return from TensorFlow, which is an uncaught exception for C++: the process
+    would be aborted.
     """
     _process_ends.set()
     _starting.acquire()

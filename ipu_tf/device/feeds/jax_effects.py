@@ -1,6 +1,6 @@
-"""JAX's record of ordered effects, which a failed callback leaves behind poisoned; and whether JAX has started.
+"""Resets JAX's ordered effects after a failed callback; reports whether JAX's backends have started.
 
-With `jax_compilation` and `exported_module`, the files of the device that reach beyond JAX's public interface;
+With `jax_compilation` and `exported_module`, the files of the device that use JAX's private API;
 `tests/project/test_private_api.py` watches them.
 """
 
@@ -17,7 +17,7 @@ _CALLBACK_LOG = "jax._src.callback"
 
 @contextlib.contextmanager
 def silence_callback_errors() -> Iterator[None]:
-    """Within it, JAX does not log the traceback of a callback that fails: whoever runs the program raises it."""
+    """Context manager: JAX does not log the traceback of a failed callback, which is raised elsewhere."""
     log = logging.getLogger(_CALLBACK_LOG)
     was, log.disabled = log.disabled, True
     try:
@@ -27,10 +27,10 @@ def silence_callback_errors() -> Iterator[None]:
 
 
 def reset_ordered_effects() -> None:
-    """Drops what JAX remembers of ordered effects, so that a program that failed does not fail the next one too."""
+    """Clears JAX's tokens of ordered effects, so that a failed program does not make the next one fail."""
     dispatch.runtime_tokens.clear()
 
 
 def backends_started() -> bool:
-    """Whether JAX has made its devices, and with them its threads."""
+    """Returns whether JAX has initialized its backends, and with them its threads."""
     return bool(xla_bridge.backends_are_initialized())

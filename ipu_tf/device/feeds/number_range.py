@@ -1,4 +1,4 @@
-"""Checks that numbers keep their values where data of 64 bits is fed to the device as 32 bits."""
+"""Checks for overflow where 64-bit data is converted to 32 bits for the device."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ipu_tf.device.errors import DeviceError
 
 
 class NumberOutOfRange(DeviceError, ValueError):
-    """Data has a number that the dtype which the device is fed does not have.
+    """Raised if data has a number that is out of range of the device's dtype.
 
     Args:
         where: the feature, in words.
@@ -26,7 +26,7 @@ class NumberOutOfRange(DeviceError, ValueError):
 
 
 class ElementDtypeError(DeviceError, TypeError):
-    """An element of an infeed has a dtype that cannot become that of the elements before it.
+    """Raised if an infeed's element has a dtype that cannot be converted to that of the elements before it.
 
     Args:
         where: the feature, in words.
@@ -42,7 +42,7 @@ class ElementDtypeError(DeviceError, TypeError):
 
 
 def check_numbers(values: np.ndarray, fed: np.dtype, where: str) -> None:
-    """Checks that an array keeps its values when it becomes one of another dtype.
+    """Checks that an array can be converted to another dtype without overflow.
 
     Whole numbers have to be in range; finite floating-point numbers have to stay finite. It takes the least and the
     largest number of the array, and no memory.
@@ -69,14 +69,14 @@ def check_numbers(values: np.ndarray, fed: np.dtype, where: str) -> None:
 
 
 def _same_kind(given: np.dtype, fed: np.dtype) -> bool:
-    """Whether numbers may become those of another dtype: whole ones stay whole, or become floating-point ones."""
+    """Tests whether a conversion keeps the kind of number: integers to integers or floats, floats to floats."""
     order = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
     # Formats beyond NumPy's own, such as bfloat16, are of kind V.
     return order.get(given.kind, 2) <= order.get(fed.kind, 2)
 
 
 def _beyond(values: np.ndarray, fed: np.dtype) -> np.ndarray | None:
-    """Which numbers are out of a dtype's range; None if none is, which two passes over the array tell."""
+    """Returns a mask of the numbers out of a dtype's range; None if there are none."""
     if fed.kind == "f":
         with np.errstate(invalid="ignore", over="ignore"):
             most = np.finfo(fed).max

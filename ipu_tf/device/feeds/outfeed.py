@@ -1,4 +1,4 @@
-"""The host's end of an outfeed: rows that programs produced and nobody has taken yet."""
+"""`Outfeed`: host side of an outfeed; holds elements that programs enqueued until they are dequeued."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ipu_tf.device.program.program import Types
 
 
 class Outfeed:
-    """A named queue of rows.
+    """Named queue of elements.
 
     Args:
         name: unique in the process.
-        last_only: keep only the newest row.
+        last_only: keep only the newest element.
 
     Attributes:
-        replicas: how many replicas the programs have that give rows; None before the first.
-        told: gets each block of rows, `[n, *shape]` arrays, when it is put; None for nobody.
+        replicas: number of replicas of the programs that enqueue; None before the first.
+        told: callback for each block of elements, `[n, *shape]` arrays, when it is enqueued; None for no callback.
     """
 
     def __init__(self, name: str, last_only: bool = False) -> None:
@@ -34,7 +34,7 @@ class Outfeed:
         self._blocks: collections.deque[tuple[np.ndarray, ...]] = collections.deque()
 
     def put(self, rows: Sequence[jax.Array | np.ndarray], count: int) -> None:
-        """Adds a block of rows.
+        """Enqueues a block of elements.
 
         Args:
             rows: one array for each tensor of a row: `[n, *shape]`, of which the first `count` rows count. A
@@ -55,12 +55,12 @@ class Outfeed:
             self.told(block)
 
     def __len__(self) -> int:
-        """How many rows wait."""
+        """Returns the number of elements in the queue."""
         with self._changed:
             return sum(len(block[0]) if block else 0 for block in self._blocks)
 
     def drain(self) -> tuple[np.ndarray, ...] | None:
-        """All waiting rows, `[n, *shape]` each, oldest first; None if none was ever waiting now."""
+        """Dequeues all elements, `[n, *shape]` each, oldest first; None if the queue is empty."""
         with self._changed:
             blocks = list(self._blocks)
             self._blocks.clear()
@@ -69,7 +69,7 @@ class Outfeed:
         return tuple(parts[0] if len(parts) == 1 else np.concatenate(parts) for parts in zip(*blocks, strict=True))
 
     def pop(self) -> tuple[np.ndarray, ...] | None:
-        """The oldest waiting row, or None."""
+        """Dequeues the oldest element; None if the queue is empty."""
         with self._changed:
             if not self._blocks:
                 return None
@@ -79,6 +79,6 @@ class Outfeed:
             return tuple(array[0] for array in block)
 
     def newest(self) -> tuple[np.ndarray, ...] | None:
-        """The newest row, which stays; None before the first."""
+        """Returns the newest element without dequeuing it; None before the first."""
         with self._changed:
             return tuple(array[-1] for array in self._blocks[-1]) if self._blocks else None

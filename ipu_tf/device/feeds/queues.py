@@ -1,4 +1,4 @@
-"""The queues of this process, by name: compiled programs name a queue, and find it here when they run."""
+"""Registry of the process's infeeds and outfeeds by name, in which running programs look them up."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _users: collections.Counter[str] = collections.Counter()
 
 
 def add_infeed(infeed: Infeed) -> None:
-    """Makes an infeed known; a queue of the same name is replaced."""
+    """Registers an infeed; replaces a queue of the same name."""
     with _lock:
         _infeeds[infeed.name] = infeed
 
 
 def add_outfeed(outfeed: Outfeed) -> None:
-    """Makes an outfeed known; a queue of the same name is replaced."""
+    """Registers an outfeed; replaces a queue of the same name."""
     with _lock:
         _outfeeds[outfeed.name] = outfeed
 
 
 def infeed(name: str) -> Infeed:
-    """The infeed of this name.
+    """Returns the infeed of this name.
 
     Raises:
         UnknownQueue: if there is none.
@@ -43,7 +43,7 @@ def infeed(name: str) -> Infeed:
 
 
 def outfeed(name: str) -> Outfeed:
-    """The outfeed of this name.
+    """Returns the outfeed of this name.
 
     Raises:
         UnknownQueue: if there is none.
@@ -55,7 +55,7 @@ def outfeed(name: str) -> Outfeed:
 
 
 def remove(name: str) -> bool:
-    """Forgets a queue; gives whether it existed.
+    """Unregisters a queue; returns whether it existed.
 
     Raises:
         InfeedInUse: for an infeed of a program that runs.
@@ -69,7 +69,7 @@ def remove(name: str) -> bool:
 
 
 def reset_replica_counts() -> None:
-    """Lets programs with any number of replicas use the queues, as if nothing had used them so far."""
+    """Resets the number of replicas that each queue is used with, so that any number is allowed next."""
     with _lock:
         queues: list[Infeed | Outfeed] = [*_infeeds.values(), *_outfeeds.values()]
         for queue in queues:
@@ -78,7 +78,7 @@ def reset_replica_counts() -> None:
 
 @contextlib.contextmanager
 def used(names: Sequence[str], replicas: int) -> Iterator[None]:
-    """Within it, a program with so many replicas uses the queues of these names, as far as they exist.
+    """Context manager: marks the queues of these names as used by a program with so many replicas.
 
     Raises:
         InfeedReplicaMismatch, OutfeedReplicaMismatch: another number of replicas used one of them before.
@@ -94,7 +94,7 @@ def used(names: Sequence[str], replicas: int) -> Iterator[None]:
 
 
 def _check_replicas(names: Sequence[str], replicas: int) -> None:
-    """Checks how many replicas used some queues before; from now on it is `replicas`."""
+    """Checks that queues were used with the same number of replicas before, and records `replicas`."""
     infeeds = [_infeeds[name] for name in names if name in _infeeds]
     outfeeds = [_outfeeds[name] for name in names if name in _outfeeds]
     for source in infeeds:
@@ -114,7 +114,7 @@ _programs = 0
 
 @contextlib.contextmanager
 def program_running() -> Iterator[None]:
-    """Within it, one more program is running."""
+    """Context manager: counts one more running program."""
     global _programs
     with _running:
         _programs += 1
@@ -127,6 +127,6 @@ def program_running() -> Iterator[None]:
 
 
 def wait_for_programs() -> None:
-    """Returns when no program is running."""
+    """Waits until no program is running."""
     with _running:
         _running.wait_for(lambda: _programs == 0)

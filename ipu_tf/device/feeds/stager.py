@@ -1,4 +1,4 @@
-"""Fills staging buffers from infeeds, in a thread of its own while the device is busy."""
+"""`Stager`: fills staging buffers from infeeds in a background thread while the device runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ipu_tf.device.program.replicas import Replicas
 
 @dataclasses.dataclass(frozen=True)
 class StagedChunk:
-    """What a chunk of a loop runs on.
+    """Staged elements of one chunk of a loop.
 
     Attributes:
         staged: the elements of each infeed.
@@ -32,9 +32,9 @@ class StagedChunk:
 
 
 class Stager:
-    """Stages chunks for one execution of a loop. A context manager: what it staged ahead goes back at its end.
+    """Stages chunks for one execution of a loop. Context manager: returns unused staged elements at its end.
 
-    It gives up on an infeed from which nothing comes: that chunk is empty and has an `InfeedTimeout` as its error.
+    If an infeed times out, the chunk is empty and has an `InfeedTimeout` as its error.
 
     Args:
         part: the loop.
@@ -51,7 +51,7 @@ class Stager:
 
     @staticmethod
     def make_buffers(part: LoopPart, capacity: int, replicas: Replicas) -> list[dict[str, tuple[np.ndarray, ...]]]:
-        """Two sets of staging buffers for a loop."""
+        """Allocates two sets of staging buffers for a loop."""
         return [{name: stage_buffers(t, capacity, replicas) for name, t in part.infeeds.items()} for _ in range(2)]
 
     def __enter__(self) -> Stager:
@@ -63,14 +63,14 @@ class Stager:
                 self._return(self._reading.result(), 0)
 
     def take(self, count: int) -> StagedChunk:
-        """A chunk of at most `count` iterations: the one staged ahead if there is one, else staged now."""
+        """Returns a chunk of at most `count` iterations: the one staged ahead if there is one, else staged now."""
         if self._reading is None and not any(infeed.may_block for infeed in self._infeeds.values()):
             return self._stage(count)
         reading, self._reading = self._reading or self._started(count), None
         try:
             return reading.result()
         except InfeedTimeout as error:
-            # Should an element come after all, it is written where nobody looks: further executions use the list.
+            # A late element is then written to a buffer that is not read: further executions use the list.
             self._buffers[:] = [{n: tuple(map(np.empty_like, a)) for n, a in each.items()} for each in self._buffers]
             return StagedChunk({name: Staged(a, 0) for name, a in self._buffers[0].items()}, 0, error)
 

@@ -1,4 +1,4 @@
-"""Elements of an infeed, stacked in host memory for a loop to slice."""
+"""Staging buffers: elements of a chunk stacked in aligned host memory, which a loop slices."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ALIGNMENT = 64
 
 @dataclasses.dataclass(frozen=True)
 class Staged:
-    """A chunk of elements.
+    """Chunk of staged elements.
 
     Attributes:
         arrays: one array for each tensor of an element, `[capacity, *shape]`, or `[capacity, replicas, *shape]`; rows
@@ -37,12 +37,12 @@ class Staged:
 
 
 def chunk_capacity(size: int, wanted: int | None, replicas: int = 1, shared: bool = False) -> int:
-    """How many iterations a chunk has room for.
+    """Computes the capacity of a chunk in iterations.
 
     Args:
-        size: bytes of every tensor that one iteration takes from, or gives to, a queue.
-        wanted: how many iterations the loop will run, or None where that is not known.
-        replicas: how many replicas take as much each.
+        size: bytes of all tensors that one iteration dequeues or enqueues.
+        wanted: iterations of the loop; None if unknown.
+        replicas: the number of replicas.
         shared: whether loops of one iteration share executables with those of several; then it does not depend on
             `wanted`, and is within `SHARED_BYTES` and `SHARED_STEPS`.
 
@@ -57,7 +57,7 @@ def chunk_capacity(size: int, wanted: int | None, replicas: int = 1, shared: boo
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """An uninitialised array whose memory JAX on CPU takes over without a copy."""
+    """Allocates an uninitialised array, aligned so that JAX on CPU uses its memory without a copy."""
     size = int(np.prod(shape)) * dtype.itemsize
     raw = np.empty(size + _ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % _ALIGNMENT
@@ -65,5 +65,5 @@ def aligned_empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 
 
 def stage_buffers(types: Types, capacity: int, replicas: Replicas) -> tuple[np.ndarray, ...]:
-    """Host memory for a chunk of `capacity` elements of these types, for each replica."""
+    """Allocates staging buffers for `capacity` elements of these types, for each replica."""
     return tuple(aligned_empty((capacity, *replicas.with_axis(t.shape)), np.dtype(t.dtype)) for t in types)

@@ -1,6 +1,6 @@
-"""Synthetic data: what the device works on where no data comes from the host, and none goes back.
+"""Generates synthetic data in place of transfers between host and device (`--use_synthetic_data`).
 
-TF_POPLAR_FLAGS asks for it, by category. The surface reads the flags and says here what holds now.
+It is set by category in TF_POPLAR_FLAGS. `ipu_tf._config` parses the flags and calls `use`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SEED = 5489  # any fixed number: synthetic data is the same in every process
 
 
 class Category(enum.Enum):
-    """A kind of data that moves between host and device."""
+    """Categories of data that moves between host and device."""
 
     SEED = "seed"
     INFEED = "infeed"
@@ -33,14 +33,14 @@ class Category(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class SyntheticData:
-    """What data is synthetic.
+    """Settings of synthetic data.
 
     Attributes:
         categories: for which kinds of data.
-        initializer: what synthetic tensors hold: a whole number everywhere, or random numbers, `uniform` over all
+        initializer: values of synthetic tensors: a whole number everywhere, or random numbers, `uniform` over all
             values of an integer and all positive values of a floating-point number, or `normal`, which gives whole
             numbers the value 1.
-        null_feed: whether infeeds give zeros.
+        null_feed: whether elements of infeeds are zeros.
     """
 
     categories: frozenset[Category] = frozenset()
@@ -48,12 +48,12 @@ class SyntheticData:
     null_feed: bool = False
 
     def uses(self, category: Category) -> bool:
-        """Whether data of this kind is synthetic."""
+        """Returns whether data of this category is synthetic."""
         return category in self.categories
 
     @property
     def feeds(self) -> bool:
-        """Whether infeeds give the device something else than their data."""
+        """Whether elements of infeeds are synthetic."""
         return self.null_feed or self.uses(Category.INFEED)
 
 
@@ -62,30 +62,30 @@ _now = _NOTHING
 
 
 def use(data: SyntheticData) -> None:
-    """Says what data is synthetic from now on."""
+    """Sets which data is synthetic."""
     global _now
     _now = data
 
 
 def current() -> SyntheticData:
-    """What data is synthetic now."""
+    """Returns the settings of synthetic data."""
     return _now
 
 
 def uses(category: Category) -> bool:
-    """Whether data of this kind is synthetic now."""
+    """Returns whether data of this category is synthetic, by the current settings."""
     return _now.uses(category)
 
 
 def infeed_elements(types: Sequence[jax.ShapeDtypeStruct], data: SyntheticData) -> Iterator[tuple[np.ndarray, ...]]:
-    """The elements of a synthetic infeed: always the same, without end."""
+    """Yields elements of a synthetic infeed: always the same, without end."""
     element = _element(tuple(types), data)
     while True:
         yield element
 
 
 def infeed_element(instead_of: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
-    """The element that stands for one of an infeed's own, where infeeds are synthetic now."""
+    """Returns the element that replaces an infeed's own, if infeeds are synthetic."""
     return _element(tuple(jax.ShapeDtypeStruct(array.shape, array.dtype) for array in instead_of), _now)
 
 
@@ -95,28 +95,28 @@ def _element(types: tuple[jax.ShapeDtypeStruct, ...], data: SyntheticData) -> tu
 
 
 def seed() -> np.ndarray | None:
-    """The seed of every execution, `uint32[2]`; None where seeds come from the host."""
+    """Returns the synthetic seed of every execution, `uint32[2]`; None where seeds come from the host."""
     if not _now.uses(Category.SEED):
         return None
     return arrays([jax.ShapeDtypeStruct((2,), np.dtype(np.uint32))], _now.initializer)[0]
 
 
 def parameters(given: Sequence[Any], program: Program) -> tuple[Any, ...]:
-    """The synthetic parameters of an execution; those that steer it are the host's."""
+    """Returns synthetic parameters of an execution; its control parameters are kept."""
     data = program.parameters[program.controls :]
     return (*given[: program.controls], *arrays(data, _now.initializer))
 
 
 def results(computed: Sequence[Any], given: Sequence[Any], aliases: Mapping[int, int]) -> tuple[Any, ...]:
-    """The results that reach the host of an execution with synthetic parameters: none of those it computed.
+    """Returns placeholder results of an execution with synthetic parameters.
 
     Args:
         computed: the execution's results.
-        given: the parameters that the host gave.
+        given: the host's parameters.
         aliases: result index -> parameter index, where a result is the new value of a piece of state.
 
     Returns:
-        Zeros, and for a piece of state what the host gave.
+        Zeros, and for a piece of state the host's value.
     """
     return tuple(
         given[aliases[index]] if index in aliases else np.zeros(result.shape, result.dtype)
@@ -125,7 +125,7 @@ def results(computed: Sequence[Any], given: Sequence[Any], aliases: Mapping[int,
 
 
 def arrays(types: Sequence[jax.ShapeDtypeStruct], initializer: Initializer) -> tuple[np.ndarray, ...]:
-    """Arrays of the given shapes and dtypes, the same in every process.
+    """Generates arrays of the given shapes and dtypes, the same in every process.
 
     Example:
         >>> arrays([jax.ShapeDtypeStruct((2,), np.dtype(np.int32))], 7)[0].tolist()

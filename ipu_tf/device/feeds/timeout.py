@@ -1,8 +1,8 @@
-"""How long a program waits for the next element of an infeed: not for ever.
+"""Reads infeed elements in threads, with a timeout (`InfeedTimeout`).
 
-What reads elements may block for good: a generator that waits for a message, a file on a server that is gone. Python
-cannot interrupt it, so elements are read in threads of their own, and a program that waits for one gives up after some
-time without an element. The thread is left to itself.
+Reading an element may block for ever: a generator that waits for a message, a file on a server that is gone. Python
+cannot interrupt it, so elements are read in threads of their own, and a program raises an error after some time
+without an element. The blocked thread is abandoned.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class _Wait(NamedTuple):
-    """What a thread waits for.
+    """Wait of a thread for an element of an infeed.
 
     Attributes:
         queue: the infeed's name.
@@ -44,7 +44,7 @@ _waits: dict[int, _Wait] = {}
 
 @contextlib.contextmanager
 def waiting(name: str, element: int) -> Iterator[None]:
-    """Within it, this thread waits for an element of an infeed."""
+    """Context manager: marks this thread as waiting for an element of an infeed."""
     ident = threading.get_ident()
     _waits[ident] = _Wait(name, element, time.monotonic())
     try:
@@ -54,11 +54,11 @@ def waiting(name: str, element: int) -> Iterator[None]:
 
 
 def watched(name: Callable[[], str], open_source: Callable[[], Iterator[T]]) -> Callable[[], Iterator[T]]:
-    """A source of elements that says for which element it waits.
+    """Wraps a source of elements so that each read is marked as a wait.
 
     Args:
-        name: gives the infeed's name.
-        open_source: gives an iterator over elements from the start of the data.
+        name: returns the infeed's name.
+        open_source: returns an iterator over elements from the start of the data.
     """
 
     def opened() -> Iterator[T]:
@@ -85,7 +85,7 @@ _KEPT = 2.0
 
 
 class _Worker:
-    """A thread that does one thing after the other."""
+    """Worker thread that runs one function after the other."""
 
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[tuple[concurrent.futures.Future[Any], Callable[..., Any], Any]] = (
@@ -100,7 +100,7 @@ class _Worker:
         return future
 
     def wait(self) -> _Wait | None:
-        """What the thread waits for now."""
+        """Returns the present wait of the thread."""
         return _waits.get(self._thread.ident or 0)
 
     def _work(self) -> None:
@@ -119,7 +119,7 @@ class _Worker:
             del future, function, arguments
 
     def _retired(self) -> bool:
-        """Leaves the idle threads, so that nobody gives it work any more; not if somebody is about to."""
+        """Removes the thread from the idle ones, unless a job is about to be given to it; returns whether it did."""
         with _lock:
             idle = self in _idle
             if idle:
@@ -129,17 +129,17 @@ class _Worker:
 
 _idle: list[_Worker] = []
 _stuck: weakref.WeakKeyDictionary[Infeed, _Worker] = weakref.WeakKeyDictionary()
-"""The threads that were left to themselves, by what they read; they have it to themselves as long as they do."""
+"""Abandoned threads by the infeed that they are still reading; no other thread reads it meanwhile."""
 _lock = threading.Lock()
 
 
 class Reading(Generic[T]):
-    """Something that reads elements, begun in a thread of its own.
+    """Function that reads elements, started in a worker thread; its result is awaited with a timeout.
 
     Args:
-        infeeds: what it reads from, as far as that is infeeds.
-        function: what to do.
-        *arguments: of it.
+        infeeds: the infeeds that it reads from.
+        function: the function.
+        *arguments: its arguments.
     """
 
     def __init__(self, infeeds: Collection[Infeed], function: Callable[..., T], *arguments: Any) -> None:
@@ -149,11 +149,11 @@ class Reading(Generic[T]):
         self._future: concurrent.futures.Future[T] = self._worker.submit(function, *arguments)
 
     def result(self) -> T:
-        """What the function gives. To be asked for once.
+        """Waits for the function's result. May be called once.
 
         Raises:
-            InfeedTimeout: if no element came for as long as `environment.feed_timeout` says.
-            BaseException: what the function raises.
+            InfeedTimeout: if no element arrived for as long as `environment.feed_timeout` says.
+            BaseException: exceptions of the function.
         """
         while not self._finished_within(self._patience()):
             wait, now = self._wait(), time.monotonic()
@@ -171,24 +171,24 @@ class Reading(Generic[T]):
         return self._future.done()
 
     def _wait(self) -> _Wait | None:
-        """What is waited for: by the own thread, or by one that has had an infeed to itself for longer."""
+        """Returns the present wait: of the own thread, or of one that has been reading an infeed for longer."""
         with _lock:
             waits = [self._worker.wait(), *(_stuck[i].wait() for i in self._infeeds if i in _stuck)]
         names = {infeed.name for infeed in self._infeeds}
         return next((wait for index, wait in enumerate(waits) if wait and (index == 0 or wait.queue in names)), None)
 
     def _patience(self) -> float:
-        """Seconds until it may be time to give up."""
+        """Returns the seconds until the timeout may be reached."""
         wait = self._wait()
         begun = time.monotonic() if wait is None else wait.since
         return max(begun + feed_timeout() - time.monotonic(), 0.01)
 
 
 def next_element(infeed: Infeed) -> Element:
-    """The next element of an infeed.
+    """Dequeues the next element of an infeed, with the timeout.
 
     Raises:
         InfeedExhausted: at the end of the data.
-        InfeedTimeout: if none came for as long as `environment.feed_timeout` says.
+        InfeedTimeout: if none arrived for as long as `environment.feed_timeout` says.
     """
     return Reading([infeed], infeed.next).result()

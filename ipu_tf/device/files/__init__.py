@@ -1,4 +1,4 @@
-"""Compiled programs as files of an open format, and the engine that serves one.
+"""Executable files: compiled programs serialized for JAX, and the engine that serves one.
 
 Enters: a `Program`. Leaves: a file that JAX alone can load and run.
 """

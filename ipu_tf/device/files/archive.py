@@ -1,4 +1,4 @@
-"""Zip archives of byte strings and NumPy arrays, read without trusting what they say of themselves.
+"""Reads untrusted zip archives of byte strings and NumPy arrays, with checks of sizes and checksums; no pickle.
 
 Nothing is unpickled, nothing is unpacked beyond the size of the file, and every member is checked against its checksum.
 """
@@ -19,11 +19,11 @@ _READERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.r
 
 
 class Archive:
-    """An archive that is read.
+    """Zip archive opened for reading.
 
     Args:
         file: the archive, open as long as this is used.
-        called: what to call it in errors.
+        called: its name in errors.
 
     Raises:
         DamagedFile: if it is no zip archive; if members are compressed, encrypted, of the same name, or overlap.
@@ -44,7 +44,7 @@ class Archive:
             raise self._damaged("its members overlap, or have the same name")
 
     def read(self, name: str) -> bytes:
-        """A member.
+        """Reads a member as bytes.
 
         Raises:
             DamagedFile: if there is none of that name, or it is not as it was written.
@@ -55,7 +55,7 @@ class Archive:
             raise self._damaged(f"'{name}' in it cannot be read ({type(error).__name__}: {error})") from error
 
     def array(self, name: str) -> np.ndarray:
-        """A member that is an array in numpy's `.npy` form.
+        """Reads a member that is an array in NumPy's `.npy` format.
 
         Raises:
             DamagedFile: if there is no such, or it is an array of Python objects.
@@ -70,7 +70,7 @@ class Archive:
 
 
 def array_of(data: bytes) -> np.ndarray:
-    """The array in bytes of numpy's `.npy` form: as `np.load` gives it, but never from a pickle.
+    """Parses an array in NumPy's `.npy` format, as `np.load` does, but never from a pickle.
 
     Raises:
         ValueError: if it is none, holds Python objects, or has another length than its shape says.
@@ -90,7 +90,7 @@ def array_of(data: bytes) -> np.ndarray:
 
 
 def write_array(file: IO[bytes], array: np.ndarray) -> None:
-    """Writes an array in numpy's `.npy` form.
+    """Writes an array in NumPy's `.npy` format.
 
     Raises:
         ValueError: for an array of Python objects, such as strings of different lengths.

@@ -1,4 +1,4 @@
-"""Which native functions an exported program may call: those of the table, with operands and results that fit.
+"""Allow-list of the native functions (XLA custom calls) that an exported program may call, with shape checks.
 
 A custom call of StableHLO names a function that XLA, or a library in this process, has registered. It takes bare
 buffers: one whose result is too small for it writes beyond it. So a program from a file is loaded only if each of its
@@ -23,11 +23,11 @@ _TYPED = 1
 
 
 def unknown_calls(operations: Iterable[Operation], platforms: Sequence[str]) -> list[str]:
-    """The names of what a program may not have: custom calls that are not allowed, and what waits for other devices.
+    """Returns names of a program's forbidden operations: unknown custom calls, and communication with other devices.
 
     Args:
         operations: the program's.
-        platforms: where it may run, as `jax.export` has them.
+        platforms: platforms that it may run on, as `jax.export` names them.
     """
     return sorted({op.target or op.name for op in operations if not all(_allowed(op, each) for each in platforms)})
 
@@ -55,7 +55,7 @@ def _dtype_of(target: str) -> str:
 
 
 def _dims(op: Operation) -> tuple[tuple[int, ...], int, int]:
-    """Leading dimensions, rows and columns of the first operand."""
+    """Returns leading dimensions, rows and columns of the first operand."""
     *batch, rows, columns = op.operands[0].shape
     return tuple(batch), rows, columns
 

@@ -1,6 +1,6 @@
-"""Runs the program of an executable file as a service: one element in, one row out, for as long as anybody calls.
+"""`EmbeddedEngine`: serves the program of an executable file: one input element, one output element a call.
 
-    start(inputs)   call(element) ──► row   call(element) ──► row   ...
+    start(inputs)   call(element) ──► output   call(element) ──► output   ...
 
 The program runs from its start to its end, again and again; whenever it wants an element of an infeed, it waits for
 the next call. Its variables live as long as the engine.
@@ -30,11 +30,11 @@ _Wanted = Generator[str, Arrays, None]
 
 
 class NoOutput(DeviceError):
-    """A call gave the program an element, and the program gave no row."""
+    """Raised if the program enqueues no output for an element."""
 
 
 class EmbeddedEngine:
-    """A program that runs element by element.
+    """Runs a program element by element.
 
     Args:
         file: the program.
@@ -55,7 +55,7 @@ class EmbeddedEngine:
         COUNTERS.count_program()
 
     def call(self, elements: Sequence[Any]) -> list[np.ndarray]:
-        """One row for one element.
+        """Runs the program on one element and returns its output.
 
         Args:
             elements: the tensors of the signature's `streamed_inputs`.
@@ -65,7 +65,7 @@ class EmbeddedEngine:
 
         Raises:
             FloatingPointExceptionError: for a floating-point exception that the program stops for.
-            NoOutput: if the program has no outfeed, or does not give each of its outfeeds a row for each element.
+            NoOutput: if the program has no outfeed, or does not enqueue one element to each outfeed for each call.
         """
         pending: dict[str, list[Any]] = {}
         for tensor, value in zip(self._file.signature.streamed_inputs, elements, strict=True):
@@ -96,7 +96,7 @@ class EmbeddedEngine:
         return [np.asarray(array) for queue in self._outfeeds for array in self._rows[queue]]
 
     def _forever(self) -> _Wanted:
-        """The program over and over; its variables go on from one execution to the next."""
+        """Runs the program again and again; its variables persist between executions."""
         file = self._file
         while True:
             slots: dict[int, Any] = dict(self._parameters)

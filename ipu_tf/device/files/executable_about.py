@@ -1,4 +1,4 @@
-"""What an executable file says about its program, checked: every name, slot and type is there before it is used."""
+"""Parses and validates the JSON description of the program in an executable file."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _SLOTS = {"straight": ("in",), "loop": ("in", "constants")}
 
 @dataclasses.dataclass(frozen=True)
 class Tensor:
-    """What a program takes or gives.
+    """Input or output tensor of a program.
 
     Attributes:
-        name: what it is called.
+        name: its name.
         shape: its dimensions.
         dtype: the name of its dtype, as numpy or ml_dtypes has it.
-        place: the parameter or result it is, or for a stream the queue it belongs to.
+        place: index of the parameter or result, or for a stream the name of its queue.
     """
 
     name: str
@@ -33,19 +33,19 @@ class Tensor:
 
     @property
     def struct(self) -> jax.ShapeDtypeStruct:
-        """Its shape and dtype for JAX."""
+        """Returns its shape and dtype for JAX."""
         return jax.ShapeDtypeStruct(self.shape, np.dtype(jax.numpy.dtype(self.dtype)))
 
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """What a program takes and gives.
+    """Inputs and outputs of a program.
 
     Attributes:
-        inputs: parameters that are given once, when the program is started.
+        inputs: parameters that are set once, when the program is started.
         streamed_inputs: the tensors of each infeed's elements.
         outputs: the program's results, new values of variables among them.
-        streamed_outputs: the tensors of each outfeed's rows.
+        streamed_outputs: the tensors of each outfeed's elements.
     """
 
     inputs: tuple[Tensor, ...]
@@ -55,24 +55,24 @@ class Signature:
 
 
 def signature_of(about: Mapping[str, Any]) -> Signature:
-    """The signature in what a file says about its program."""
+    """Returns the signature in a program's description."""
     return Signature(
         *(tuple(Tensor(t["name"], tuple(t["shape"]), t["dtype"], t["place"]) for t in about[role]) for role in _ROLES)
     )
 
 
 def struct_of(text: Mapping[str, Any]) -> jax.ShapeDtypeStruct:
-    """A shape and dtype as JAX has them."""
+    """Parses a shape and dtype to a `jax.ShapeDtypeStruct`."""
     return jax.ShapeDtypeStruct(tuple(text["shape"]), jax.numpy.dtype(text["dtype"]))
 
 
 def function_names(about: Mapping[str, Any]) -> set[str]:
-    """The members of the archive that are functions."""
+    """Returns names of the archive's members that are functions."""
     return {part[role] for part in about["parts"] for role in _FUNCTIONS[part["kind"]]}
 
 
 def parsed(text: bytes) -> dict[str, Any]:
-    """The description of a program.
+    """Parses the description of a program.
 
     Raises:
         ValueError: if it lacks something, or something in it is not of the form that is written.

@@ -1,7 +1,7 @@
-"""A compiled program as a file of an open format, which JAX alone can load and run.
+"""Writes executable files (`.ipu_exec`): compiled programs that JAX alone can load and run.
 
     ipu_tf executable 1 sha256=... (emulated IPU: no popef, no IPU can run it)     one line
-    executable.json        what the program takes and gives, and its parts         a zip archive from here on
+    executable.json        inputs, outputs and parts of the program                a zip archive from here on
     part_0.run, ...        each part as `jax.export` serializes it: StableHLO
     weights/3.npy, ...     values of parameters that were frozen
 
@@ -63,13 +63,13 @@ ABOUT = "executable.json"
 
 
 class ExportError(DeviceError, NotImplementedError):
-    """A program cannot be kept as a file."""
+    """Raised if a program cannot be exported to a file."""
 
 
 def contents(
     program: Program, weights: Mapping[int, np.ndarray] | None = None, names: Mapping[int, str] | None = None
 ) -> bytes:
-    """A program as what such a file holds.
+    """Serializes a program to the contents of an executable file.
 
     Args:
         program: the program, for one replica.
@@ -104,7 +104,7 @@ def contents(
 
 
 def write(path: str | os.PathLike[str], payload: bytes) -> None:
-    """Writes what `contents` gave as a file, which appears when it is whole.
+    """Writes the result of `contents` to a file, atomically.
 
     Raises:
         OSError: if it cannot be written there.
@@ -135,7 +135,7 @@ def _check(program: Program) -> None:
 def _export_part(
     name: str, part: Part, program: Program, slots: dict[int, Any], functions: dict[str, bytes]
 ) -> dict[str, Any]:
-    """Exports a part's functions, and gives its description; the slots it fills get their types."""
+    """Exports a part's functions, and returns its description; records the types of the slots that it fills."""
     hidden = dict(program.hidden)
     feeds = {"infeeds": sorted(part.infeeds), "outfeeds": sorted(part.outfeeds)}
     if isinstance(part, LoopPart):
@@ -167,7 +167,7 @@ def _export_part(
 
 
 def _counting(part: LoopPart) -> Any:
-    """A loop's step that counts its iterations where anything asks for their number."""
+    """Wraps a loop's step to count iterations, if the iteration counter is used."""
 
     def step(carry: Arrays, constants: Arrays, hidden: Hidden, elements: Rows) -> tuple[Arrays, Hidden, Rows]:
         carry, hidden, rows = part.step(carry, constants, hidden, elements)
@@ -179,7 +179,7 @@ def _counting(part: LoopPart) -> Any:
 
 
 def _exported(function: Any, *arguments: Any) -> tuple[bytes, Any]:
-    """A function serialized, and the shapes and dtypes of its results."""
+    """Exports and serializes a function; returns it with the shapes and dtypes of its results."""
     try:
         exported = export.export(jax.jit(onednn.portable(function)))(*arguments)
         blob = bytes(exported.serialize())

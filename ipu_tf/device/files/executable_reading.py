@@ -1,6 +1,6 @@
-"""Reads executable files. What one holds is checked before anything of it is compiled, loaded or run.
+"""Reads executable files (`.ipu_exec`), and validates their contents before anything is compiled or run.
 
-The checksum of such a file tells damage, not forgery. A program from elsewhere may compute without end or fill the
+The checksum of such a file detects damage, not forgery. A program from elsewhere may compute without end or fill the
 memory, but it calls no native code except known functions of linear algebra, on arrays that fit them.
 """
 
@@ -26,16 +26,16 @@ from ipu_tf.device.files.exported_module import operations
 
 
 class UnsafeProgram(DeviceError, ValueError):
-    """A program in a file asks for what no program has that this project writes."""
+    """Raised if a program in a file has operations that exported programs never have."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ExecutableFile:
-    """A program that was read.
+    """Program that was read from a file.
 
     Attributes:
         name: the program's name.
-        signature: what it takes and gives.
+        signature: its inputs and outputs.
         weights: values of the parameters that were frozen.
         parts: the parts, as the file describes them.
         functions: the function behind each name that a part uses, from `jax.export`.
@@ -57,7 +57,7 @@ class ExecutableFile:
 
 
 def read(path: str | os.PathLike[str]) -> ExecutableFile:
-    """The program in a file.
+    """Reads and validates the program in a file.
 
     Raises:
         FileNotFoundError: if there is no such file.
@@ -90,12 +90,12 @@ def read(path: str | os.PathLike[str]) -> ExecutableFile:
 
 
 def about_text(path: str | os.PathLike[str]) -> bytes:
-    """What the file says about its program, as JSON; see `read` for what it raises."""
+    """Reads the JSON description of a program in a file; raises the errors of `read`."""
     return _opened(path).read(ABOUT)
 
 
 def parameters_of(file: ExecutableFile, inputs: Sequence[Any]) -> dict[int, Any]:
-    """The parameters of a program, by index: its weights, and these inputs."""
+    """Returns the parameters of a program by index: its weights, and these inputs."""
     return {**file.weights, **{int(t.place): value for t, value in zip(file.signature.inputs, inputs, strict=True)}}
 
 
@@ -104,7 +104,7 @@ def _opened(path: str | os.PathLike[str]) -> Archive:
 
 
 def _function(blob: bytes, path: str | os.PathLike[str]) -> export.Exported:
-    """An exported function, checked for what it would do when it is loaded or run."""
+    """Deserializes an exported function after a check of its operations."""
     exported = export.deserialize(bytearray(blob))
     unknown = unknown_calls(operations(exported.mlir_module_serialized), exported.platforms)
     others = (*exported.ordered_effects, *exported.unordered_effects, *exported.disabled_safety_checks)

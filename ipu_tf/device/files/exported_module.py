@@ -1,6 +1,6 @@
 """Lists the operations in the StableHLO of exported functions without compiling or loading anything.
 
-This file reaches beyond JAX's public interface, into jaxlib's MLIR; `tests/project/test_private_api.py` watches it.
+This file uses jaxlib's private MLIR bindings; `tests/project/test_private_api.py` watches it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SETTINGS = "mhlo.backend_config"
 
 @dataclasses.dataclass(frozen=True)
 class Array:
-    """A value's type.
+    """Array type of a value.
 
     Attributes:
         dtype: as MLIR has it, such as `f32`.
@@ -32,7 +32,7 @@ class Array:
 
 @dataclasses.dataclass(frozen=True)
 class Operation:
-    """An operation of a module.
+    """StableHLO operation of a module.
 
     Attributes:
         name: such as `stablehlo.add`.
@@ -52,7 +52,7 @@ class Operation:
 
 
 def operations(artifact: bytes) -> list[Operation]:
-    """Every operation of a portable StableHLO module, those of inner regions and functions too.
+    """Lists every operation of a portable StableHLO module, including those in regions and functions.
 
     Args:
         artifact: as `jax.export` has it in `Exported.mlir_module_serialized`.
@@ -100,5 +100,5 @@ def _array(mlir: Any) -> Array:
 
 
 def _number(attribute: Any) -> int:
-    """A configuration's whole number; -1 for anything else."""
+    """Parses a whole number of a configuration; -1 for anything else."""
     return int(ir.IntegerAttr(attribute).value) if isinstance(attribute, ir.IntegerAttr) else -1

@@ -1,4 +1,4 @@
-"""Where programs are saved as files of the open format as they are compiled."""
+"""Saves compiled programs as executable files to `serialization_output_folder`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _now: Path | None = None
 
 
 def use(directory: str) -> None:
-    """Says in which directory programs are saved from now on; an empty name: nowhere."""
+    """Sets the directory in which programs are saved; an empty name turns saving off."""
     global _now
     _now = Path(directory) if directory else None
 
 
 def save(program: Program, saved: set[Path]) -> None:
-    """Saves a program that is about to run, if programs are saved; once in each directory.
+    """Saves a program before it runs, if saving is on; once in each directory.
 
     Args:
         program: the program.

@@ -1,1 +1,1 @@
-"""What stays between steps and executions: variables on the device, hidden state, seeds, tables on the host."""
+"""State that persists between executions: resident variables, hidden state, seeds, host tables."""

@@ -1,4 +1,4 @@
-"""Hidden state: what a program threads through its control flow without naming it.
+"""Initial hidden state of an execution: seeds, iteration counter, gradient accumulators, FIFOs.
 
 Each piece has a key. The seed of stateful random ops, accumulators of gradients and delay lines belong to each
 replica; how far a loop has come is the same for all of them.
@@ -28,7 +28,7 @@ ITERATION_TYPE = jax.ShapeDtypeStruct((), np.dtype(np.int32))
 
 
 def initial(types: Mapping[str, jax.ShapeDtypeStruct], ordinal: int, replicas: Replicas) -> Hidden:
-    """The hidden state that an execution starts with: the device's next seed, and zeros."""
+    """Returns the initial hidden state of an execution: the device's next seed, and zeros."""
     state: Hidden = {}
     drawn = SEED in types or SHARED_SEED in types
     seeds = seed.next_seeds(ordinal, replicas.count) if drawn else None
@@ -44,5 +44,5 @@ def initial(types: Mapping[str, jax.ShapeDtypeStruct], ordinal: int, replicas: R
 
 
 def replica_axes(types: Mapping[str, jax.ShapeDtypeStruct]) -> dict[str, int | None]:
-    """Where each piece has its axis of replicas; None for one that they share."""
+    """Returns the replica axis of each piece of hidden state; None for a shared one."""
     return {key: None if key == ITERATION else 0 for key in types}

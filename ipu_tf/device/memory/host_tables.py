@@ -1,4 +1,4 @@
-"""Tables that stay on the host while a program on the device looks rows up in them and adds to them.
+"""Registry of embedding tables in host memory, with lookups and updates from running programs.
 
 Each table has a name, is known from `register` to `deregister`, and is reached by ordered callbacks.
 """
@@ -13,7 +13,7 @@ from ipu_tf.device.errors import DeviceError
 
 
 class UnknownHostTable(DeviceError):
-    """A program uses a table that is not registered.
+    """Raised if a program uses a table that is not registered.
 
     Attributes:
         name: the table's name.
@@ -28,14 +28,14 @@ class UnknownHostTable(DeviceError):
 
 
 class HostTableExists(DeviceError):
-    """A table of this name is registered already."""
+    """Raised if a table of this name is registered already."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"Cannot register host embedding with id='{name}' it already exists!")
 
 
 class HostTableIndexError(DeviceError, IndexError):
-    """A program looks up, or adds to, a row that a table has not."""
+    """Raised if a lookup or update has an index out of range."""
 
     def __init__(self, index: int, rows: int) -> None:
         super().__init__(
@@ -45,7 +45,7 @@ class HostTableIndexError(DeviceError, IndexError):
 
 
 class HostTable:
-    """Rows of numbers, and updates to them that may have to wait.
+    """Table of rows in host memory, with buffered updates.
 
     Args:
         rows: the table, changed in place.
@@ -59,7 +59,7 @@ class HostTable:
         self._lock = threading.Lock()
 
     def lookup(self, indices: np.ndarray) -> np.ndarray:
-        """The rows at some indices.
+        """Looks up rows by index.
 
         Raises:
             HostTableIndexError: if one is out of range.
@@ -69,7 +69,7 @@ class HostTable:
             return np.take(self.rows, indices, axis=0)
 
     def update(self, indices: np.ndarray, changes: np.ndarray) -> None:
-        """Adds to the rows at some indices, now or together with later updates."""
+        """Adds to rows by index, now or together with later updates."""
         with self._lock:
             self._check(indices)
             self._waiting.append((indices, changes))
@@ -77,7 +77,7 @@ class HostTable:
                 self._add_waiting()
 
     def apply(self) -> None:
-        """Adds the updates that wait."""
+        """Applies the buffered updates."""
         with self._lock:
             self._add_waiting()
 
@@ -97,7 +97,7 @@ _tables: dict[str, HostTable] = {}
 
 
 def register(name: str, table: HostTable) -> None:
-    """Makes a table known.
+    """Registers a table.
 
     Raises:
         HostTableExists: if the name is taken.
@@ -109,7 +109,7 @@ def register(name: str, table: HostTable) -> None:
 
 
 def deregister(name: str) -> HostTable:
-    """Forgets a table and gives it back; updates that still wait are dropped.
+    """Unregisters a table and returns it; buffered updates are dropped.
 
     Raises:
         UnknownHostTable: if there is none of the name.
@@ -121,13 +121,13 @@ def deregister(name: str) -> HostTable:
 
 
 def registered(name: str) -> bool:
-    """Whether there is a table of this name."""
+    """Returns whether there is a table of this name."""
     with _lock:
         return name in _tables
 
 
 def host_table(name: str) -> HostTable:
-    """The table of this name.
+    """Returns the table of this name.
 
     Raises:
         UnknownHostTable: if there is none.

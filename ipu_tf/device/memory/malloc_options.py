@@ -1,15 +1,15 @@
-"""Keeps memory that the process has freed, for the next execution.
+"""Sets malloc options (`mallopt`) that keep freed memory for the next execution, and limits XLA's heap blocks.
 
 An execution needs memory for intermediate results, tens of megabytes for a small convolutional network, and frees it
-at its end. The C library gives blocks of that size back to the system at once and asks for them again for the next
+at its end. The C library returns blocks of that size to the system at once and allocates them again for the next
 execution, and the system clears every page of them on first use: a quarter of the time of a training step, measured
 where an execution is one step.
 
 It keeps a block only as large as one of the heaps that it makes for threads, 64 MiB, and programs run in JAX's threads:
 so intermediate results are laid out in several blocks that are smaller.
 
-What the compiler has freed is another matter: hundreds of megabytes, in pieces, of which programs use little. That is
-given back when a program is compiled, before it runs.
+Memory that the compiler has freed is returned to the system when a program is compiled, before it runs: hundreds of
+megabytes, in pieces, of which programs use little.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _LONG_SECONDS = 0.3
 
 @functools.cache
 def keep_freed_memory() -> bool:
-    """Has the C library keep what this process frees, for what it asks for next.
+    """Sets malloc options so that the C library keeps freed memory for later allocations.
 
-    The process is as large as the most that it needed at once. With the environment variable `IPU_TF_KEEP_MEMORY=0`,
+    The process stays as large as its peak. With the environment variable `IPU_TF_KEEP_MEMORY=0`,
     and with C libraries other than glibc, nothing is changed.
 
     Returns:
@@ -58,7 +58,7 @@ def keep_freed_memory() -> bool:
 
 
 def memory_options() -> dict[str, Any]:
-    """Options for `jax.jit` that have a program's memory asked for in pieces that are kept when they are freed.
+    """Returns compiler options for `jax.jit` that split a program's memory into blocks that malloc keeps when freed.
 
     Not for compiled code that is written to files, as JAX's own cache does: XLA cannot serialize such.
     """

@@ -1,7 +1,7 @@
-"""Keeps the process clear of the system's limit on memory mappings.
+"""Checks the process's number of memory mappings against the system's limit (`vm.max_map_count`).
 
 XLA maps the code of each compiled function by itself, in up to a hundred pieces of three mappings each. Linux gives a
-process 65,530 mappings (`vm.max_map_count`); where one more is refused, memory cannot be had, threads cannot start,
+process 65,530 mappings (`vm.max_map_count`); beyond it, memory cannot be allocated, threads cannot start,
 and a C++ exception ends in a segmentation fault of the unwinder.
 """
 
@@ -33,7 +33,7 @@ _told = False
 
 
 class TooManyMappings(DeviceError):
-    """The process has nearly as many memory mappings as the system allows.
+    """Raised if the process has nearly as many memory mappings as the system allows.
 
     Args:
         mappings: how many it has.
@@ -48,10 +48,10 @@ class TooManyMappings(DeviceError):
 
 
 def make_room() -> None:
-    """Sees to it that the process has mappings left for one more program.
+    """Ensures that the process has enough mappings left for one more program.
 
-    Programs that nobody refers to any more are collected where it has used half of what it may; the first time that
-    does not help, a warning says so.
+    Unreferenced programs are garbage-collected once half of the limit is used; it warns the first time that this does
+    not help.
 
     Raises:
         TooManyMappings: where they are nearly used up.
@@ -79,7 +79,7 @@ def _used() -> int:
 
 
 def _limit() -> int:
-    """The system's limit; 0 where there is none, as on other systems than Linux."""
+    """Returns the system's limit; 0 if there is none, as on systems other than Linux."""
     try:
         return int(_LIMIT.read_text())
     except OSError:

@@ -1,9 +1,9 @@
-"""Variables stay on the device between executions, and come back to the host when it wants them.
+"""Keeps variables resident on the device between executions, and writes them back to the host on demand.
 
     host variable --acquire--> device buffer --execution--> new buffer (dirty) --flush--> host variable
 
-Before an execution each variable's host memory is asked whether it changed since the last exchange; if it did, the
-host wins and the value is uploaded, otherwise the device's buffer is used as it is.
+Before an execution each variable's host memory is checked for changes since the last exchange; if it changed, the
+host's value is uploaded, otherwise the device's buffer is used as it is.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ As long as the object lives, a write to the variable must show as a view at anot
 
 
 class HostVariable(Protocol):
-    """The host's side of a variable. Those of one `Residency` are of one class: asking all at once costs less."""
+    """Host side of a variable. Those of one `Residency` are of one class, since reading all at once costs less."""
 
     @staticmethod
     def snapshots(variables: Sequence[Any]) -> Sequence[Snapshot]:
-        """A snapshot of each variable."""
+        """Takes a snapshot of each variable."""
         ...
 
     @staticmethod
     def write_all(variables: Sequence[Any], values: Sequence[np.ndarray]) -> None:
-        """Replaces the value of each variable. The arrays may be kept: they are not changed afterwards."""
+        """Assigns the value of each variable. The arrays may be kept: they are not changed afterwards."""
         ...
 
 
@@ -57,7 +57,7 @@ class _Resident:
 
 
 class Residency:
-    """The device-side buffers of host variables. The process has one, `RESIDENCY`."""
+    """Device buffers of host variables. The process has one, `RESIDENCY`."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -66,14 +66,14 @@ class Residency:
     def acquire_all(
         self, variables: Sequence[HostVariable], replicas: Replicas = ONE, homes: Sequence[Replicas | None] = ()
     ) -> list[jax.Array]:
-        """The variables' buffers on the device, uploaded where the host changed them.
+        """Returns the variables' device buffers, uploaded where the host changed them.
 
         With several replicas each has a leading axis of replicas: each keeps a value of its own. A program with another
         number of replicas than the last starts them all from replica 0.
 
         Args:
             variables: the variables.
-            replicas: of the program that wants them.
+            replicas: of the program that uses them.
             homes: for each variable the replicas on the JAX devices to have it on; None for those that the program
                 runs on otherwise. Empty for None everywhere.
         """
@@ -85,7 +85,7 @@ class Residency:
     def _acquire(
         self, variable: HostVariable, replicas: Replicas, home: Replicas | None, where: frozenset[Any], seen: Snapshot
     ) -> jax.Array:
-        """One variable's buffer.
+        """Returns one variable's device buffer.
 
         Args:
             variable: the variable.
@@ -112,15 +112,15 @@ class Residency:
         return buffer
 
     def commit(self, variable: HostVariable, buffer: jax.Array) -> None:
-        """Keeps the variable's new value, which an execution produced. After `flush` the host sees replica 0's."""
+        """Stores the variable's new value, a result of an execution. `flush` writes replica 0's to the host."""
         with self._lock:
             resident = self._residents[id(variable)]
             resident.buffer, resident.dirty = buffer, True
 
     def flush(self, variables: Iterable[HostVariable] | None = None) -> None:
-        """Writes new values back to the host: of these variables, or of all.
+        """Writes new values back to the host, of these variables or of all.
 
-        Variables whose buffers an execution has taken over, which is still under way, keep the host's value till then.
+        Variables whose buffers are donated to a running execution keep the host's value until it ends.
         """
         with self._lock:
             wanted = self._residents if variables is None else map(id, variables)
@@ -133,7 +133,7 @@ class Residency:
                 resident.dirty = False
 
     def _dirty(self, key: int) -> tuple[_Resident, HostVariable] | None:
-        """A variable, if it has a new value on the device."""
+        """Returns a variable if it has a new value on the device."""
         resident = self._residents.get(key)
         variable = resident.variable() if resident is not None else None
         if resident is None or variable is None or not resident.dirty or resident.buffer.is_deleted():
@@ -150,7 +150,7 @@ class Residency:
             resident.address, resident.anchor = _address(seen), seen[1]
 
     def forget(self, variables: Iterable[HostVariable] | None = None) -> None:
-        """Drops buffers, of these variables or of all, with whatever the host has not seen."""
+        """Drops buffers, of these variables or of all, including values that were not written back."""
         with self._lock:
             if variables is None:
                 self._residents.clear()
@@ -159,7 +159,7 @@ class Residency:
                 self._residents.pop(id(variable), None)
 
     def recover(self, variables: Iterable[HostVariable]) -> None:
-        """After an execution that failed: keeps the variables' values if all are still there, else drops them all.
+        """Recovers from a failed execution: keeps the variables' buffers if all are valid, else drops them all.
 
         Dropping all of them leaves the host's values, which belong together.
         """
@@ -172,7 +172,7 @@ class Residency:
                 self.flush(variables)
 
     def __len__(self) -> int:
-        """How many variables have a buffer on the device."""
+        """Returns the number of resident variables."""
         return len(self._residents)
 
     def _reference(self, variable: HostVariable) -> weakref.ref[Any]:
@@ -189,12 +189,12 @@ def _address(seen: Snapshot) -> int:
 
 
 def _moved(buffer: jax.Array, replicas: Replicas) -> jax.Array:
-    """A buffer on the devices that replicas run on."""
+    """Moves a buffer to the devices that replicas run on."""
     return dataclasses.replace(replicas, devices=replicas.where()).place(buffer, 0)
 
 
 def _private_copy(view: np.ndarray) -> np.ndarray:
-    """A copy that the device may take over: the host's memory is never donated."""
+    """Copies an array so that it can be donated: the host's memory is never donated."""
     copy = aligned_empty(view.shape, view.dtype)
     copy[...] = view
     return copy

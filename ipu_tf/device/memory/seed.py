@@ -1,4 +1,4 @@
-"""The seed of each device: where stateful random ops draw from.
+"""Random seeds of each device, for stateful random ops.
 
 Every execution takes the next seed of its device; the same start gives the same sequence.
 """
@@ -19,17 +19,17 @@ _STREAM_STEP = 0x9E3779B9
 
 
 def reset_seed(seed: int, ordinal: int = 0, identical_replicas: bool = False) -> None:
-    """Starts the sequence of `/device:IPU:<ordinal>` again from `seed`: one stream for all replicas, or one each."""
+    """Resets the seed of `/device:IPU:<ordinal>`: identical for all replicas, or a stream for each."""
     with _lock:
         _next[ordinal] = (seed & 0xFFFFFFFF, 0)
         (_identical.add if identical_replicas else _identical.discard)(ordinal)
 
 
 def next_seeds(ordinal: int = 0, replicas: int = 1) -> np.ndarray:
-    """A key of one execution for each replica: `uint32[replicas, 2]`, as JAX's threefry generator takes them.
+    """Returns the next key of each replica for one execution: `uint32[replicas, 2]`, as JAX's threefry takes them.
 
     Replica 0 draws what a program without replicas draws; every replica draws from a stream of its own, unless
-    `reset_seed` asked for identical ones. Where seeds are synthetic, every execution has the same one.
+    `reset_seed` set identical ones. Where seeds are synthetic, every execution has the same one.
     """
     fixed = synthetic.seed()
     if fixed is not None:

@@ -1,1 +1,1 @@
-"""Arithmetic as an IPU has it: half precision, stochastic rounding, random bits, floating-point exceptions."""
+"""IPU arithmetic: float16 overflow, stochastic rounding, random bits, floating-point exceptions, assertions."""

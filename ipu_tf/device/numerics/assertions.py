@@ -1,4 +1,4 @@
-"""Assertions of a running program: which check failed first, in which step, and the values it was to show.
+"""Assertions in a running program: records the first failed check with its step and its tensors' first values.
 
 A program with checks carries an array of words with it: 0 or the number of the first check that failed, counted from 1;
 the step of the outermost loop, counted from 1, or 0 outside of loops; and the first elements of the check's tensors.
@@ -26,7 +26,7 @@ _HEADER = 2
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """One assertion of a program.
+    """Assertion of a program.
 
     Attributes:
         kind: the type of TensorFlow's op: `Assert`, `CheckNumerics`, `CheckNumericsV2` or `TensorListSetItem`.
@@ -46,7 +46,7 @@ class Check:
 
 
 class AssertionFailed(DeviceError, AssertionError):
-    """A check of the program failed.
+    """Raised after an execution if a check of the program failed.
 
     Attributes:
         check: the check.
@@ -62,19 +62,19 @@ class AssertionFailed(DeviceError, AssertionError):
 
 
 def state_type(tensors: Types, summarize: int) -> jax.ShapeDtypeStruct:
-    """The hidden state that a check needs which shows these tensors."""
+    """Returns shape and dtype of the hidden state that a check with these tensors needs."""
     words = sum(_kept(t, summarize) * _words_each(t.dtype) for t in tensors)
     return jax.ShapeDtypeStruct((_HEADER + words,), np.dtype(np.uint32))
 
 
 def noted(state: jax.Array, failed: jax.Array, number: int, tensors: Sequence[jax.Array], summarize: int) -> jax.Array:
-    """The hidden state after a check: it keeps the first failure.
+    """Updates the hidden state after a check: records the first failure.
 
     Args:
         state: before it.
         failed: `bool[]`.
         number: of the check in the program's list.
-        tensors: what the check shows.
+        tensors: the tensors that the check shows.
         summarize: how many elements of each; -1 for all.
     """
     words = [_words(tensor.reshape(-1)[: _kept(tensor, summarize)]) for tensor in tensors]
@@ -84,21 +84,21 @@ def noted(state: jax.Array, failed: jax.Array, number: int, tensors: Sequence[ja
 
 
 def stamped(before: jax.Array, after: jax.Array, iteration: jax.Array) -> jax.Array:
-    """The hidden state after an iteration of a loop, with the iteration's number if a check failed in it first.
+    """Updates the hidden state after a loop's iteration: records its number if the first failure was in it.
 
-    An outer loop stamps after the loops in it, so what stays is the outermost loop's.
+    An outer loop records its number after the loops in it, so the outermost loop's is kept.
     """
     failed_now = (before[0] == 0) & (after[0] != 0)
     return after.at[1].set(jnp.where(failed_now, iteration.astype(np.uint32) + 1, after[1]))
 
 
 def failed(state: jax.Array) -> jax.Array:
-    """Whether a check has failed so far, `bool[]`."""
+    """Returns whether a check has failed so far, `bool[]`."""
     return state[0] != 0
 
 
 def check_assertions(states: np.ndarray, checks: Mapping[int, Check]) -> None:
-    """Looks at the hidden state after a run.
+    """Raises the first failed assertion of an execution, from its hidden state.
 
     Args:
         states: `uint32[2 + n]`, or `uint32[replicas, 2 + n]`.
@@ -117,7 +117,7 @@ def check_assertions(states: np.ndarray, checks: Mapping[int, Check]) -> None:
 
 
 def _kept(tensor: Any, summarize: int) -> int:
-    """How many elements of a tensor are kept."""
+    """Returns the number of elements of a tensor that are kept."""
     size = int(np.prod(tensor.shape, dtype=np.int64))
     return size if summarize < 0 else min(size, summarize)
 
@@ -127,7 +127,7 @@ def _words_each(dtype: Any) -> int:
 
 
 def _words(flat: jax.Array) -> jax.Array:
-    """Numbers as words: small ones widened, large ones in pieces."""
+    """Converts numbers to 32-bit words: small types are widened, large ones split."""
     if jnp.issubdtype(flat.dtype, jnp.complexfloating):
         flat = jnp.stack([flat.real, flat.imag], axis=-1).reshape(-1)
     if flat.dtype.itemsize < 4:
@@ -140,7 +140,7 @@ def _widened(dtype: Any) -> np.dtype:
 
 
 def _values(words: np.ndarray, check: Check) -> list[np.ndarray]:
-    """The numbers that `_words` was given, one array for each tensor of a check."""
+    """Converts words back to numbers, one array for each tensor of a check; inverse of `_words`."""
     values = []
     for tensor in check.tensors:
         count = _kept(tensor, check.summarize) * _words_each(tensor.dtype)

@@ -1,7 +1,7 @@
-"""Floating-point exceptions: which operation of a program was invalid, divided by zero, or overflowed.
+"""Detects floating-point exceptions by op: invalid operation, division by zero, overflow.
 
-A program that is to stop for them carries a number with it: 0, or the first exception, as the place of the operation in
-the program's list of checked ones and a bit for each kind. After the run the number is looked at.
+A program that checks for them carries a number as hidden state: 0, or the first exception, as the index of the op in
+the program's list of checked ops and a bit for each kind. The number is checked after the execution.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _POLES = {"stablehlo.log": 0.0, "stablehlo.log_plus_one": -1.0, "stablehlo.rsqrt
 
 
 class FloatingPointExceptionError(DeviceError, ArithmeticError):
-    """A program was stopped by a floating-point exception.
+    """Raised if a program is stopped by a floating-point exception.
 
     Args:
         kinds: which, as names of `KINDS`.
@@ -52,9 +52,9 @@ def found(
     elementwise: bool,
     overflow: float = np.inf,
 ) -> jax.Array:
-    """The exceptions of one operation, as bits of a `uint32[]`.
+    """Detects the exceptions of one operation, as bits of a `uint32[]`.
 
-    What goes in as NaN or infinity raises nothing when it comes out again.
+    NaN or infinity in a result is no exception if it was in the operands.
 
     Args:
         name: of the operation, e.g. `stablehlo.divide`.
@@ -62,7 +62,7 @@ def found(
         results: its floating-point results.
         kinds: names of `KINDS` to look for.
         elementwise: whether each element of a result depends on the same element of the operands alone.
-        overflow: the least magnitude of a result that is none any more.
+        overflow: the least magnitude of a result that counts as overflow.
     """
     masks: dict[str, jax.Array] = {kind: jnp.bool_(False) for kind in kinds}
     finite = _of_all(jnp.isfinite, operands, elementwise)
@@ -76,20 +76,20 @@ def found(
 
 
 def conversion_exception_bits(value: jax.Array, dtype: np.dtype, kinds: frozenset[str]) -> jax.Array:
-    """The exceptions of a conversion to an integer: what is NaN, or too large for 32 bits, is invalid."""
+    """Detects the exceptions of a conversion to an integer: NaN, or numbers beyond 32 bits, are invalid."""
     largest = 2.0**32 if dtype == np.uint32 else 2.0**31
     fits = (value >= -(2.0**31)) & (value < largest) if dtype.itemsize <= 4 else jnp.isfinite(value)
     return _as_bits({kind: jnp.any(~fits) if kind == "inv" else jnp.bool_(False) for kind in kinds})
 
 
 def comparison_exception_bits(left: jax.Array, right: jax.Array, kinds: frozenset[str]) -> jax.Array:
-    """The exceptions of a comparison by order: NaN has no place in it, which is invalid."""
+    """Detects the exceptions of an ordered comparison: NaN is invalid."""
     unordered = jnp.any(jnp.isnan(left) | jnp.isnan(right))
     return _as_bits({kind: unordered if kind == "inv" else jnp.bool_(False) for kind in kinds})
 
 
 def noted(code: jax.Array, bits: jax.Array, place: int) -> jax.Array:
-    """The hidden state after an operation: it keeps the first exception.
+    """Updates the hidden state after an operation: records the first exception.
 
     Args:
         code: the hidden state before it.
@@ -100,7 +100,7 @@ def noted(code: jax.Array, bits: jax.Array, place: int) -> jax.Array:
 
 
 def check_exceptions(codes: np.ndarray, origins: Sequence[str]) -> None:
-    """Looks at the hidden state after a run.
+    """Raises the first floating-point exception of an execution, from its hidden state.
 
     Args:
         codes: `uint32[]`, or `uint32[replicas]`.
@@ -117,7 +117,7 @@ def check_exceptions(codes: np.ndarray, origins: Sequence[str]) -> None:
 
 
 def _of_all(predicate: object, operands: Sequence[jax.Array], elementwise: bool) -> jax.Array:
-    """Whether something holds for all operands: element by element, or for all of them."""
+    """Tests whether a predicate holds for all operands: element by element, or for whole arrays."""
     holds = jnp.bool_(True)
     for operand in operands:
         mask = predicate(operand)  # type: ignore[operator]
@@ -126,7 +126,7 @@ def _of_all(predicate: object, operands: Sequence[jax.Array], elementwise: bool)
 
 
 def _at_pole(name: str, operands: Sequence[jax.Array]) -> jax.Array:
-    """Where a function of finite numbers is infinite by its definition, not for want of range."""
+    """Finds the poles of a function, where its result is infinite by definition, not by overflow."""
     if name == "stablehlo.divide":
         return jnp.asarray(operands[1] == 0)
     if name == "stablehlo.power":

@@ -1,4 +1,4 @@
-"""Half precision as an IPU has it: results that overflow saturate or become NaN, and may be rounded stochastically.
+"""float16 overflow (saturation or NaN) and stochastic rounding as on an IPU.
 
     operands (float16) ──► computed in float32 ──► rounded to a float16 number ──► narrowed ──► float16
                                                    to nearest, or up or down       beyond +-65504: that, or NaN
@@ -31,11 +31,11 @@ _STEP = np.array([0, 0x9E3779B9], np.uint32)  # odd: 2**32 keys before one comes
 
 
 def narrowed(value: jax.Array, nan_on_overflow: bool = False) -> jax.Array:
-    """Float32 numbers as float16, rounded to nearest, ties to even.
+    """Converts float32 to float16, rounded to nearest even; overflow saturates or becomes NaN.
 
     Args:
-        value: float32, of any shape. Numbers that float16 has stay what they are.
-        nan_on_overflow: whether what is too large becomes NaN; otherwise it becomes +-65504. NaN stays NaN.
+        value: float32, of any shape. Numbers representable in float16 are unchanged.
+        nan_on_overflow: whether numbers out of range become NaN; otherwise it becomes +-65504. NaN stays NaN.
 
     Example:
         >>> import jax.numpy as jnp
@@ -49,10 +49,10 @@ def narrowed(value: jax.Array, nan_on_overflow: bool = False) -> jax.Array:
 
 
 def stochastic(value: jax.Array, key: jax.Array) -> jax.Array:
-    """Float32 numbers, each rounded to one of the two float16 numbers next to it; on average it stays what it is.
+    """Rounds float32 numbers stochastically to one of the two nearest float16 numbers; unbiased.
 
     Args:
-        value: float32, of any shape. Infinities and NaN stay what they are.
+        value: float32, of any shape. Infinities and NaN are unchanged.
         key: `uint32[2]`; the same key rounds the same way.
 
     Returns:
@@ -68,9 +68,9 @@ def stochastic(value: jax.Array, key: jax.Array) -> jax.Array:
 
 
 def uniform(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Multiples of 2**-24 from 0 up to, but without, 1; float32.
+    """Draws uniform float32 numbers in [0, 1): multiples of 2**-24.
 
-    A hash of the place and the key, some ten integer operations a number: rounding wants many numbers, and JAX's own
+    A hash of the position and the key, some ten integer operations a number: rounding wants many numbers, and JAX's own
     generators would cost ten times the arithmetic that is rounded.
 
     Args:
@@ -85,17 +85,17 @@ def uniform(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
 
 
 def next_key(seed: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """A seed, `uint32[2]`, as the seed that follows it and a key to draw with now."""
+    """Splits a seed, `uint32[2]`, into the next seed and a key to draw with now."""
     return seed + _STEP, seed
 
 
 def to_int32(value: jax.Array, converted: jax.Array) -> jax.Array:
-    """Float16 numbers that were `converted` to int32, with NaN as an IPU converts it: to the least int32."""
+    """Corrects float16 numbers `converted` to int32: NaN becomes the least int32, as on an IPU."""
     return jnp.where(jnp.isnan(value), np.int32(INT32_OF_NAN), converted)
 
 
 def _mixed(bits: jax.Array) -> jax.Array:
-    """A permutation of the 32-bit numbers in which every bit of the result depends on all bits of the argument."""
+    """Hashes 32-bit integers by a permutation in which every output bit depends on all input bits."""
     bits = (bits ^ (bits >> np.uint32(16))) * np.uint32(0x7FEB352D)
     bits = (bits ^ (bits >> np.uint32(15))) * np.uint32(0x846CA68B)
     return bits ^ (bits >> np.uint32(16))

@@ -1,4 +1,4 @@
-"""The Philox4x32-10 counter generator, with the bits and the states of XLA's and TensorFlow's.
+"""Philox4x32-10 random number generator, with the same bits and states as XLA's and TensorFlow's.
 
 A state is three `uint64`: the key, then a 128-bit counter, low word first. One counter value makes one block
 of 128 bits: four elements of up to 32 bits each, or two of 64.
@@ -27,7 +27,7 @@ _CHUNK = 1 << 15
 
 @functools.partial(jax.jit, static_argnames=("shape", "dtype"))
 def philox_bits(state: jax.Array, shape: tuple[int, ...], dtype: np.dtype) -> tuple[jax.Array, jax.Array]:
-    """Random bits, and the state to draw the next ones from.
+    """Draws random bits; returns the new state and the bits.
 
     Every element computes the whole block it lies in and keeps its own part. That is up to four times the
     arithmetic of computing each block once, but there is nothing to shuffle: XLA vectorises it, which on a CPU
@@ -61,7 +61,7 @@ def philox_bits(state: jax.Array, shape: tuple[int, ...], dtype: np.dtype) -> tu
 
 
 def _in_chunks(at: Callable[[jax.Array], jax.Array], count: int) -> jax.Array:
-    """`at` of the positions up to `count`, in memory: the loop keeps XLA from computing them anew for each use.
+    """Evaluates `at` for positions up to `count` in a loop, which keeps XLA from recomputing them for each use.
 
     A mask of dropout is used going forward and back, and by the gradient of a pooling layer below it once for each
     place of a window. An optimization barrier would not do: XLA drops it before it fuses.
@@ -75,18 +75,18 @@ def _in_chunks(at: Callable[[jax.Array], jax.Array], count: int) -> jax.Array:
 
 
 def _advanced(counter: tuple[jax.Array, jax.Array], blocks: jax.Array | np.uint64) -> tuple[jax.Array, jax.Array]:
-    """The two words of the counter, so many blocks on."""
+    """Advances the counter's two words by so many blocks."""
     low = counter[0] + blocks
     return low, counter[1] + (low < blocks).astype(_U64)
 
 
 def _halves(word: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The low and the high 32 bits of 64."""
+    """Splits 64-bit integers into low and high 32 bits."""
     return word.astype(_U32), (word >> _U64(32)).astype(_U32)
 
 
 def _block(key: tuple[jax.Array, jax.Array], counter: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-    """Four words of random bits from a key of two words and a counter of four."""
+    """Computes one Philox block: four words of random bits from a key of two words and a counter of four."""
     for _ in range(_ROUNDS):
         low0, high0 = _halves(counter[0].astype(_U64) * _MULTIPLIERS[0])
         low1, high1 = _halves(counter[2].astype(_U64) * _MULTIPLIERS[1])
