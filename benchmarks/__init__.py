@@ -1,1 +1,1 @@
-"""Measurements: `python -m benchmarks`. None of them is a test, since none of their figures is the same twice."""
+"""Benchmarks against stock Keras and JAX: `python -m benchmarks`."""

@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: this project against stock Keras and JAX by hand, as ratios measured in one run."""
+"""Command line of the benchmarks: this project, stock Keras and hand-written JAX, as ratios measured in one run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchmarks.workload import WORKLOADS
 
 
 def options() -> argparse.Namespace:
-    """The command line."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description="Measures the time of a step: this project, stock Keras, JAX by hand. Each runs in a process of "
@@ -54,7 +54,7 @@ def compared(asked: argparse.Namespace, comparison: Comparison, model: str) -> l
 
 
 def main() -> None:
-    """Measures what the command line asks for, and prints a table for each model and a summary."""
+    """Runs the measurements selected on the command line, and prints a table for each model and a summary."""
     asked = options()
     about = machine()
     versions = ", ".join(f"{name} {number}" for name, number in about["versions"].items())

@@ -1,4 +1,4 @@
-"""Our times over those of others, as a bar chart in SVG: bars left of the line are where ours is the faster."""
+"""Bar chart in SVG of this project's times relative to others; bars left of the line are faster."""
 
 from __future__ import annotations
 

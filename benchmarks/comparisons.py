@@ -1,4 +1,4 @@
-"""What is compared with what, and what is to come out."""
+"""Table of comparisons: contenders, models, and the goal of each ratio."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.workload import FAMILIES, WORKLOADS
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """A contender of ours against others.
+    """Comparison of one of this project's contenders with others.
 
     Attributes:
         name: what the command line calls it.
@@ -32,7 +32,7 @@ class Comparison:
     goals: Mapping[str, float] | None = None
 
     def goal(self, model: str, family: str) -> float | None:
-        """What part of the family's best time ours is to take at most, if anything was set."""
+        """Returns the largest ratio to the family's best time that meets the goal; None if there is none."""
         return (WORKLOADS[model].goals if self.goals is None else self.goals).get(family)
 
 

@@ -1,4 +1,4 @@
-"""Who is measured."""
+"""`Contender`: one way to run a workload, e.g. Keras on the emulated IPU, or JAX by hand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EPOCH = "epoch"
 
 @dataclasses.dataclass(frozen=True)
 class Contender:
-    """A way to go through a workload.
+    """A way to run a workload.
 
     Attributes:
         name: what the command line calls it.
@@ -37,15 +37,15 @@ class Contender:
 
     @property
     def title(self) -> str:
-        """What the table calls it."""
+        """Title in the table."""
         return f"{self.family}, {self.settings}"
 
     def steps(self, workload: Workload) -> int:
-        """Steps of a round."""
+        """Number of steps of a round."""
         return workload.scan_steps if self.scanned else workload.steps
 
     def prepare(self, workload: Workload, task: str) -> Callable[[], float]:
-        """The run of a round, in the process of this contender.
+        """Returns the function that runs a round, in the process of this contender.
 
         Args:
             workload: what to go through.

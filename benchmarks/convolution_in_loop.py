@@ -1,4 +1,4 @@
-"""What convolutions cost inside of a loop: `python -m benchmarks.convolution_in_loop [--layers] [--plain]`.
+"""Benchmarks convolutions inside a loop: `python -m benchmarks.convolution_in_loop [--layers] [--plain]`.
 
 A training step of the reference CNN (CIFAR-10, batch 64, SGD) is written out by hand, its gradients as the
 convolutions that TensorFlow lowers them to, and runs in a `fori_loop` with the weights carried. Beside it the
@@ -31,7 +31,7 @@ ROUNDS, STEPS = 10, 4
 
 @dataclasses.dataclass
 class Contender:
-    """Something to time.
+    """Function to time, with its name.
 
     Attributes:
         run: runs so many steps and waits for them.
@@ -106,7 +106,7 @@ class Case:
 
     @property
     def plan(self) -> str:
-        """How the device computes it."""
+        """Returns the device's convolution plan."""
         window = cnn.window(self.pad)
         problem = canonicalize(self.image, self.kernel, "float32", **window, dimension_numbers=self.layout)
         return explain(problem).splitlines()[0]
@@ -126,7 +126,7 @@ def cases() -> dict[str, Case]:
 
 
 def one_convolution(case: Case) -> Contender:
-    """A convolution in a `fori_loop`, its operands new in each pass lest it is taken out of the loop."""
+    """Runs a convolution in a `fori_loop`, with new operands in each iteration so that it is not hoisted."""
     random = np.random.default_rng(0)
     lhs, rhs = (jnp.asarray(random.standard_normal(s, np.float32)) for s in (case.image, case.kernel))
     State = tuple[jax.Array, jax.Array, jax.Array]
@@ -146,7 +146,7 @@ def one_convolution(case: Case) -> Contender:
 
 
 def compare(contenders: dict[str, Contender], steps: int) -> None:
-    """Times all by turns and prints a line for each."""
+    """Times contenders by turns and prints a line for each."""
     for contender in contenders.values():
         contender.run(1)
     for _ in range(ROUNDS):
@@ -157,7 +157,7 @@ def compare(contenders: dict[str, Contender], steps: int) -> None:
 
 
 def main() -> None:
-    """Prints the measurements the command line asks for."""
+    """Prints the measurements selected on the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layers", action="store_true", help="each convolution by itself")
     parser.add_argument("--plain", action="store_true", help="the step with lax's convolutions in the loop")

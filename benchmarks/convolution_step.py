@@ -1,4 +1,4 @@
-"""A training step of the reference CNN, by `jax.grad` and written out by hand with exchangeable operations."""
+"""Training step of the reference CNN in JAX, by `jax.grad` and by hand with exchangeable operations."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Convolve = Callable[[jax.Array, jax.Array, ConvLayout, int, bool], jax.Array]
 
 @dataclasses.dataclass(frozen=True)
 class Library:
-    """Whose operations a step uses."""
+    """Set of operations that a step uses."""
 
     convolve: Convolve
     pool: Callable[[jax.Array], jax.Array]
@@ -91,7 +91,7 @@ def first_params() -> Params:
 
 
 def masks(key: jax.Array) -> list[jax.Array]:
-    """What dropout keeps after the first pooling and of the hidden layer."""
+    """Returns dropout masks for the first pooling and the hidden layer."""
     keys = jax.random.split(key)
     shapes = ((BATCH, 15, 15, 32), (BATCH, 512))
     return [jax.random.bernoulli(k, KEPT, shape) / KEPT for k, shape in zip(keys, shapes, strict=True)]

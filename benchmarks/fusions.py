@@ -1,4 +1,4 @@
-"""What XLA's fusions into YNNPACK are worth: `python -m benchmarks.fusions`.
+"""Benchmarks XLA's fusions into YNNPACK: `python -m benchmarks.fusions`.
 
 The project's own training steps, compiled with one value of `--xla_cpu_experimental_ynn_fusion_type` or another. A
 process for each value, all of them up at once, takes turns round by round; the least time of each counts, and the ratio
@@ -29,7 +29,7 @@ VALUES: dict[str, str | None] = {
 
 
 def options() -> argparse.Namespace:
-    """The command line."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.fusions", description=__doc__)
     parser.add_argument("--models", nargs="+", choices=WORKLOADS, default=list(WORKLOADS), help="what is trained (all)")
     parser.add_argument("--values", nargs="+", choices=VALUES, default=list(VALUES), help="what is compared (all)")

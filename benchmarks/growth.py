@@ -1,4 +1,4 @@
-"""How cost grows: `python -m benchmarks.growth`.
+"""Measures how cost grows with depth, batch, accumulation and replicas: `python -m benchmarks.growth`.
 
 Time per step and time until the first step against depth, batch size, the length of the loop, micro-batches of an
 update and replicas, on a dense network on the emulated device. A line ends with the exponent of the growth that the
@@ -45,7 +45,7 @@ class Setting:
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """What a setting cost.
+    """Measured cost of a setting.
 
     Attributes:
         first: seconds from `fit` to the end of the first execution, less the time of a later one.
@@ -66,7 +66,7 @@ VARIED: dict[str, tuple[int, ...]] = {
 
 
 def cost(setting: Setting, executions: int) -> Cost:
-    """Trains with this setting."""
+    """Trains with a setting and returns its cost."""
     cfg = ipu.config.IPUConfig()
     cfg.auto_select_ipus = setting.replicas
     cfg.configure_ipu_system()
@@ -95,7 +95,7 @@ def exponent(values: Sequence[float], costs: Sequence[float]) -> float:
 
 
 def measured(name: str, executions: int) -> list[tuple[int, Cost]]:
-    """The costs where one thing is varied."""
+    """Measures costs while one quantity is varied."""
     found = []
     for value in VARIED[name]:
         replace = {name: value}
@@ -116,7 +116,7 @@ def table(name: str, found: list[tuple[int, Cost]]) -> str:
 
 
 def main() -> None:
-    """Measures what the command line asks for."""
+    """Runs the measurements selected on the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.growth", description=__doc__.split("\n\n")[1])
     parser.add_argument("--vary", nargs="+", choices=VARIED, default=list(VARIED), help="what is varied (all)")
     parser.add_argument("--executions", type=int, default=3, help="of which the fastest counts (%(default)s)")

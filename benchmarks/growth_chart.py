@@ -1,4 +1,4 @@
-"""How cost grows, as a line chart in SVG: a panel for each thing that is varied, both scales logarithmic.
+"""Line chart in SVG of cost over each varied quantity, both scales logarithmic.
 
 Costs are drawn as multiples of the first. A dashed line shows what linear growth would be; below it costs grow slower.
 """
@@ -57,7 +57,7 @@ def _panel(x: float, name: str, rows: Rows) -> list[str]:
 
 
 def _share(multiple: float, most: float) -> float:
-    """Where a multiple lies between 1 and the most, on a logarithmic scale; within a little beyond both."""
+    """Maps a multiple to its position on the logarithmic scale, clamped slightly beyond both ends."""
     return min(max(math.log(max(multiple, 1e-9)) / math.log(most), -0.1), 1.1)
 
 

@@ -1,4 +1,4 @@
-"""The networks that are measured, written in JAX by hand as their Keras counterparts compute.
+"""Benchmark networks in hand-written JAX, computing what their Keras counterparts compute.
 
 Each is two functions: `<name>_weights(draw, workload)`, and `<name>(p, stats, key, x)` that gives the last hidden layer
 and the new moving averages of its batch normalisations.
@@ -32,7 +32,7 @@ def glorot(seed: int) -> Draw:
 
 
 def weights_of(workload: Workload) -> Any:
-    """Where training starts."""
+    """Returns the initial weights."""
     draw = glorot(0)
     weights, _, features = NETWORKS[workload.model]
     return {"body": weights(draw, workload), "head": _linear(draw, features, CLASSES)}
@@ -71,7 +71,7 @@ def cnn_weights(draw: Draw, workload: Workload) -> Any:
 
 
 def cnn(p: Any, stats: list[Any], key: jax.Array, x: jax.Array) -> tuple[jax.Array, list[Any]]:
-    """The reference network of issue 2."""
+    """The reference CNN for CIFAR-10."""
     keys = jax.random.split(key, 3)
     for i in (0, 2):
         x = jax.nn.relu(_convolution(x, p[i][0]) + p[i][1])
@@ -113,7 +113,7 @@ def mobilenet_weights(draw: Draw, workload: Workload) -> Any:
 
 
 def mobilenet(p: Any, stats: list[Any], key: jax.Array, x: jax.Array) -> tuple[jax.Array, list[Any]]:
-    """Depthwise and pointwise convolutions by turns."""
+    """Alternating depthwise and pointwise convolutions."""
     moving = _Moving(stats)
     x = jax.nn.relu(moving.normalised(_convolution(x, p["stem"][0]), p["stem"][1]))
     for (depthwise, norm1, pointwise, norm2), (_, stride) in zip(p["blocks"], MOBILENET_BLOCKS, strict=True):

@@ -1,4 +1,4 @@
-"""The workloads in JAX by hand: a jitted step in a Python loop, and `lax.scan` over the steps."""
+"""Benchmark workloads in hand-written JAX: a jitted step in a Python loop, and `lax.scan` over the steps."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def step_of(workload: Workload) -> Callable[[State, Any], tuple[State, jax.Array
 
 
 def first_state(workload: Workload) -> State:
-    """Where training starts: Glorot's uniform weights, biases of zero."""
+    """Returns the initial state: Glorot uniform weights, biases of zero."""
     params = weights_of(workload)
     moments = [jax.tree.map(jnp.zeros_like, params) for _ in range(2)] if workload.optimizer == "adam" else []
     zeros = {"step": jnp.int32(0), "losses": jnp.float32(0), "right": jnp.int32(0)}

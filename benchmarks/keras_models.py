@@ -1,4 +1,4 @@
-"""The networks that are measured, in Keras: each takes the input's tensor and gives probabilities of ten classes."""
+"""Benchmark networks in Keras: each maps the input tensor to probabilities of ten classes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def dense(x: Any, workload: Workload) -> Any:
 
 
 def cnn(x: Any, workload: Workload) -> Any:
-    """The reference network of issue 2, for CIFAR-10."""
+    """The reference CNN for CIFAR-10."""
     for inner, outer in ((32, 32), (64, 32)):
         x = layers.Activation("relu")(layers.Conv2D(inner, (3, 3), padding="same")(x))
         x = layers.Activation("relu")(layers.Conv2D(outer, (3, 3))(x))
@@ -60,7 +60,7 @@ def resnet(x: Any, workload: Workload) -> Any:
 
 
 def mobilenet(x: Any, workload: Workload) -> Any:
-    """Depthwise 3x3 and pointwise convolutions by turns, as MobileNet has them."""
+    """Alternating depthwise 3x3 and pointwise convolutions, as in MobileNet."""
     x = layers.ReLU()(_normalised(layers.Conv2D(32, 3, padding="same", use_bias=False)(x)))
     for width, stride in MOBILENET_BLOCKS:
         x = layers.ReLU()(_normalised(layers.DepthwiseConv2D(3, stride, padding="same", use_bias=False)(x)))

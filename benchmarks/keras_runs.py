@@ -1,4 +1,4 @@
-"""The workloads in Keras: on the emulated IPU, on stock TensorFlow, on stock JAX."""
+"""Benchmark workloads in Keras: on the emulated IPU, on stock TensorFlow, on stock JAX."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Run = Callable[[], float]
 
 
 def on_ipu(workload: Workload, micro_batches: int = 1, stages: int = 1, **arguments: Any) -> Run:
-    """This project.
+    """Runs a workload with this project on the emulated IPU.
 
     Args:
         workload: what is trained.
@@ -39,7 +39,7 @@ def on_ipu(workload: Workload, micro_batches: int = 1, stages: int = 1, **argume
 
 
 def stock(workload: Workload, **arguments: Any) -> Run:
-    """Keras by itself, on the backend that KERAS_BACKEND names. Arguments: `task`, and those of `compile`."""
+    """Runs a workload with stock Keras on the backend of KERAS_BACKEND. Arguments: `task`, and those of `compile`."""
     return _run(model_of(workload), workload, **arguments)
 
 
@@ -72,7 +72,7 @@ def epoch(workload: Workload) -> dict[str, Any]:
 
 
 def _even_stages(assignments: list[Any], stages: int) -> list[Any]:
-    """As many layers to each stage, in the order in which they run."""
+    """Assigns equally many layers to each stage, in the order in which they run."""
     for place, assignment in enumerate(assignments):
         assignment.pipeline_stage = place * stages // len(assignments)
     return assignments

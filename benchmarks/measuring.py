@@ -1,4 +1,4 @@
-"""Times of contenders that take turns, each in a process of its own.
+"""Times contenders by turns, each in a process of its own.
 
 round 1   ipu  tf  tf-jit  ...  jax-scan      each is ready and idle until its turn;
 round 2   tf  tf-jit  ...  jax-scan  ipu      who goes first changes from round to round
@@ -24,7 +24,7 @@ PACKAGES = ("tensorflow", "keras", "jax", "numpy")
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """A contender's times.
+    """Times of a contender.
 
     Attributes:
         contender: whose.
@@ -50,7 +50,7 @@ class Measured:
 
 
 def measure(workload: Workload, contenders: list[Contender], task: str, rounds: int) -> list[Measured]:
-    """The contenders' times, taken in turns. The first turn, with all processes just up, is not counted."""
+    """Times contenders by turns. The first turn, right after the processes start, is not counted."""
     times: dict[str, list[float]] = {contender.name: [] for contender in contenders}
     with workers(contenders, workload, task) as started:
         for worker, _ in started.values():
@@ -67,7 +67,7 @@ def measure(workload: Workload, contenders: list[Contender], task: str, rounds: 
 
 @contextlib.contextmanager
 def workers(contenders: list[Contender], workload: Workload, task: str) -> Iterator[dict[str, tuple[Worker, float]]]:
-    """The contenders' processes and the seconds each took to get ready. They get ready one after the other."""
+    """Starts the contenders' processes one after the other; returns them and the seconds that each took to prepare."""
     with contextlib.ExitStack() as stack:
         started = {}
         for contender in contenders:
@@ -79,7 +79,7 @@ def workers(contenders: list[Contender], workload: Workload, task: str) -> Itera
 
 
 def machine() -> dict[str, Any]:
-    """What the figures depend on."""
+    """Describes the machine and the software versions that the figures depend on."""
     load = os.getloadavg()[0]
     versions = {name: version(name) for name in PACKAGES}
     return {"processors": os.cpu_count(), "load_before": round(load, 2), "versions": versions}

@@ -1,4 +1,4 @@
-"""What a pipeline costs beside plain gradient accumulation, as ratios in one run.
+"""Benchmarks a pipeline against plain gradient accumulation, as ratios in one run.
 
 time      seconds per sample of a pipeline of 4 stages on one device, against a loop with the same model, optimizer
           and accumulation; rounds of both take turns, and medians are compared (goal: at most 1.1)
@@ -53,7 +53,7 @@ def stage(number: int, width: int, x: tf.Tensor) -> tf.Tensor:
 
 
 def prepared(piped: bool, count: int, updates: int, arguments: argparse.Namespace, **options: Any) -> Run:
-    """A program in a session of its own, not compiled yet; each call runs it once and takes its losses.
+    """Returns a function that runs a program in a session of its own and returns its losses; not compiled yet.
 
     Args:
         piped: as a pipeline, or as a plain loop.
@@ -107,14 +107,14 @@ def prepared(piped: bool, count: int, updates: int, arguments: argparse.Namespac
 
 
 def seconds(run: Run) -> float:
-    """How long a run takes."""
+    """Returns the seconds that a run takes."""
     start = time.perf_counter()
     run()
     return time.perf_counter() - start
 
 
 def compare_times(arguments: argparse.Namespace) -> float:
-    """Prints seconds per sample of both; gives their ratio."""
+    """Prints seconds per sample of both; returns their ratio."""
     runs = {
         piped: prepared(piped, 16, arguments.updates, arguments, device_mapping=[0] * STAGES) for piped in (True, False)
     }
@@ -133,7 +133,7 @@ def compare_times(arguments: argparse.Namespace) -> float:
 
 
 def compare_compilation(arguments: argparse.Namespace) -> float:
-    """Prints how long compilation takes with few and many micro-batches; gives the ratio."""
+    """Prints compile times with few and many micro-batches; returns their ratio."""
     taken: dict[int, list[float]] = {16: [], 256: []}
     for _ in range(arguments.compilations):
         for count, found in taken.items():
@@ -148,7 +148,7 @@ def compare_compilation(arguments: argparse.Namespace) -> float:
 
 
 def count_dispatches(arguments: argparse.Namespace) -> bool:
-    """Prints what each schedule gave to four devices; whether it is what the timetables say."""
+    """Prints the dispatches of each schedule to four devices; returns whether they are those of the timetables."""
     run_on_devices("devices")
     right = True
     for schedule, mode in DISPATCHED:
@@ -193,7 +193,7 @@ def main(given: Sequence[str] | None = None) -> int:
 
 
 def _in_four_devices(arguments: argparse.Namespace) -> int:
-    """The dispatches, counted in a process that has four devices: their number is fixed when JAX starts."""
+    """Counts the dispatches in a process with four devices, a number that is fixed when JAX starts."""
     environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
     sizes = ["--batch", str(arguments.batch), "--width", str(arguments.width)]
     command = [sys.executable, "-m", "benchmarks.pipeline_cost", "--on-devices", *sizes]

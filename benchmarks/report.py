@@ -1,4 +1,4 @@
-"""What was measured, as text and as JSON."""
+"""Reports measurements as text and as JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.workload import Workload
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """Ours against the best of a family.
+    """Ratio of this project's time to the best of a family.
 
     Attributes:
         model, family: names.
@@ -36,7 +36,7 @@ class Verdict:
 
 
 def verdicts(comparison: Comparison, workload: Workload, results: list[Measured]) -> list[Verdict]:
-    """Ours against the best of each family."""
+    """Returns the ratio of this project's time to the best of each family."""
     ours = next(result for result in results if result.contender.name == comparison.ours)
     others = [result for result in results if result is not ours]
     found = []
@@ -61,7 +61,7 @@ def table(comparison: Comparison, workload: Workload, results: list[Measured]) -
 
 
 def summary(found: list[tuple[Comparison, Verdict]]) -> str:
-    """Every goal on a line."""
+    """Returns one line for each goal."""
     lines = ["", "Goals (our time over the best time of each family):"]
     for comparison, verdict in found:
         if verdict.goal is not None:
@@ -72,7 +72,7 @@ def summary(found: list[tuple[Comparison, Verdict]]) -> str:
 
 
 def as_json(results: dict[str, dict[str, list[Measured]]], about: dict[str, Any], rounds: int) -> dict[str, Any]:
-    """Everything measured, for a file: by comparison and model."""
+    """Returns all measurements for a JSON file, by comparison and model."""
     measured = {
         comparison: {model: {r.contender.name: _plain(r) for r in each} for model, each in of_comparison.items()}
         for comparison, of_comparison in results.items()

@@ -1,4 +1,4 @@
-"""What comes before the first step, and what memory training takes: `python -m benchmarks.startup`.
+"""Measures time to the first step, import time and memory: `python -m benchmarks.startup`.
 
 Every figure is of a process of its own, and the median of several, which take turns.
 
@@ -34,7 +34,7 @@ print(json.dumps({"stock": middle - start, "ours": time.perf_counter() - middle}
 
 
 def probe(name: str, model: str, steps: int) -> None:
-    """In a process of its own: the first step's seconds, and the megabytes taken after some more."""
+    """Measures, in a process of its own, the seconds of the first step and the megabytes after some more."""
     contender, workload = CONTENDERS[name], WORKLOADS[model]
     run = contender.prepare(workload.with_steps(1), "train")
     start = time.perf_counter()
@@ -47,7 +47,7 @@ def probe(name: str, model: str, steps: int) -> None:
 
 
 def answer(command: list[str], **environment: str) -> dict[str, float]:
-    """What a process says last."""
+    """Returns the last line of a process's output, parsed as JSON."""
     environ = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", **environment}
     done = subprocess.run([sys.executable, *command], env=environ, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -57,7 +57,7 @@ def answer(command: list[str], **environment: str) -> dict[str, float]:
 
 
 def probed(contender: Contender, model: str, steps: int, cache: Path | None = None) -> dict[str, float]:
-    """`probe` of a contender."""
+    """Runs `probe` for a contender in a process."""
     flags = {} if cache is None else {"TF_POPLAR_FLAGS": f"--executable_cache_path={cache}"}
     command = ["-m", "benchmarks.startup", "--probe", contender.name, "--models", model, "--steps", str(steps)]
     return answer(command, KERAS_BACKEND=contender.backend, **flags)
@@ -80,14 +80,14 @@ def compare(model: str, rounds: int, steps: int) -> None:
 
 
 def imports(rounds: int) -> None:
-    """Prints what imports cost."""
+    """Prints the seconds that imports take."""
     found = [answer(["-c", _IMPORTS]) for _ in range(rounds)]
     stock, ours = (statistics.median(one[key] for one in found) for key in ("stock", "ours"))
     print(f"import tensorflow, jax: {stock:.2f} s; import ipu_tf after it: {ours:.2f} s")
 
 
 def main() -> None:
-    """Measures what the command line asks for."""
+    """Runs the measurements selected on the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.startup", description=__doc__.split("\n\n")[0])
     add = parser.add_argument
     add("--models", nargs="+", choices=WORKLOADS, default=["cnn", "transformer"], help="what is trained (%(default)s)")

@@ -1,4 +1,4 @@
-"""A contender's process: gets ready, then goes through a round for each line it reads, and writes what came of it.
+"""Worker process of a contender: prepares, then runs a round for each line it reads and prints the result.
 
 standard input    a line for each round; its end ends the process
 standard output   a line of JSON after getting ready and after each round: {"seconds": s, "loss": l}
@@ -21,7 +21,7 @@ from benchmarks.workload import WORKLOADS, Workload
 
 
 class Worker:
-    """The parent's end of a contender's process.
+    """Parent's handle of a contender's process.
 
     Args:
         contender: who runs there.
@@ -47,18 +47,18 @@ class Worker:
         )
 
     def ready(self) -> float:
-        """Waits until it has compiled and warmed up; how many seconds that took in the process."""
+        """Waits until the process has compiled and warmed up; returns the seconds that it took there."""
         return self._answer()
 
     def round(self) -> float:
-        """Runs a round; seconds for a step."""
+        """Runs a round; returns seconds per step."""
         assert self._process.stdin is not None
         self._process.stdin.write("round\n")
         self._process.stdin.flush()
         return self._answer() / self.steps
 
     def close(self) -> None:
-        """Ends the process, whatever it is doing."""
+        """Terminates the process."""
         self._process.kill()
         self._process.communicate()
 
@@ -75,17 +75,17 @@ class Worker:
 
 
 def told(workload: Workload) -> tuple[str, ...]:
-    """A workload, for another process."""
+    """Serialises a workload for another process."""
     return (workload.name, str(workload.steps), workload.data)
 
 
 def understood(name: str, steps: str, data: str) -> Workload:
-    """The workload that `told` names."""
+    """Parses the workload serialised by `told`."""
     return dataclasses.replace(WORKLOADS[name].with_steps(int(steps)), data=data)
 
 
 def serve(contender: Contender, workload: Workload, task: str, answers: IO[str]) -> None:
-    """Gets ready, then runs rounds as they are asked for."""
+    """Prepares the contender, then runs a round for each line of standard input."""
     run: Any = None
 
     def timed(action: Any) -> None:
@@ -105,7 +105,7 @@ def serve(contender: Contender, workload: Workload, task: str, answers: IO[str])
 
 
 def main() -> None:
-    """Reads who and what from the command line."""
+    """Reads contender and workload from the command line."""
     contender, task, *workload = sys.argv[1:]
     # What libraries print must not come between the answers.
     answers, sys.stdout = sys.stdout, sys.stderr

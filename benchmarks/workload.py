@@ -1,4 +1,4 @@
-"""What is trained in the measurements: models by name, what each is to reach, and random data for them."""
+"""Benchmark workloads: models by name, their goals, and random data for them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Workload:
     data: str = "arrays"
 
     def with_steps(self, steps: int) -> Workload:
-        """The same with about as many steps a round: rounded up to whole passes over the batches."""
+        """Returns the workload with about this many steps a round, rounded up to whole passes over the batches."""
         batches = min(self.batches, steps)
         return dataclasses.replace(
             self,

@@ -1,4 +1,4 @@
-"""Does a split model train as plain Keras does? Trains a few steps both ways and prints how far they are apart.
+"""Checks that a split model trains as plain Keras does, and prints how far the two runs differ.
 
 The model is a small network on random samples; `keras_ipu.debug.check_parity` does the same for a model of yours.
 """
@@ -35,7 +35,7 @@ def make_model(stages: int, accumulation: int) -> tf.keras.Model:
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--replicas", type=int, default=2, help="copies of the model side by side (default: 2)")
     parser.add_argument("--accumulation", type=int, default=4, help="batches to a weight update (default: 4)")
@@ -45,7 +45,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Prints the report; gives 0 if both runs agree."""
+    """Prints the report; returns 0 if both runs agree."""
     arguments = parse_arguments()
     config = ipu.config.IPUConfig()
     config.auto_select_ipus = arguments.replicas * arguments.stages

@@ -1,4 +1,4 @@
-"""A small Keras network learns handwritten digits on the emulated IPU: what `make demo` runs.
+"""Trains a small Keras CNN on handwritten digits on the emulated IPU: `make demo`.
 
 The images are scikit-learn's 1797 scans of handwritten digits, 8 x 8 pixels each, which ship in that package.
 The three lines that put a Keras script on the device are marked below. At the end the same network is trained by
@@ -84,7 +84,7 @@ def make_model(steps_per_execution: int) -> tf.keras.Model:
 
 
 def train_on_device(digits: Digits, epochs: int, steps_per_execution: int) -> tf.keras.Model:
-    """Trains and tests with the three lines, and prints what came of it."""
+    """Trains and tests on the device, and prints loss and accuracy."""
     cfg = ipu.config.IPUConfig()
     cfg.auto_select_ipus = 1
     cfg.configure_ipu_system()  # the first two of the three lines: one emulated IPU
@@ -118,7 +118,7 @@ def milliseconds_per_step(models: dict[str, tf.keras.Model], digits: Digits) -> 
 
 
 def compare(on_device: tf.keras.Model, digits: Digits, steps_per_execution: int) -> None:
-    """Prints the time per step with the three lines and without, where stock Keras shows its better side."""
+    """Prints the time per step with and without the three lines, with stock Keras at its better setting."""
     ours = f"with the three lines,         steps_per_execution={steps_per_execution}"
     models = {ours: on_device}
     for steps in sorted({1, steps_per_execution}):
@@ -133,7 +133,7 @@ def compare(on_device: tf.keras.Model, digits: Digits, steps_per_execution: int)
 
 
 def main() -> None:
-    """Reads the command line and does it all."""
+    """Parses the command line, trains and compares."""
     parser = argparse.ArgumentParser(
         description="Trains a small convolutional network on handwritten digits, on the emulated IPU."
     )

@@ -1,4 +1,4 @@
-"""The three schedules of a pipeline: what every IPU does when, what that costs in waiting and in memory.
+"""Prints and draws the timetables of the three pipeline schedules, with idle time and memory of each IPU.
 
 Nothing is computed, and TensorFlow is not imported: timetables are data. F is a forward pass, R its repetition, B a
 backward pass, each with its micro-batch; U is the weight update, and a dot an idle IPU.
@@ -48,7 +48,7 @@ def plan(options: argparse.Namespace, schedule: Schedule) -> Timetable:
 
 
 def plans(options: argparse.Namespace) -> list[Timetable]:
-    """The timetables of all the schedules that go with the options; says why others do not."""
+    """Returns the timetables of all schedules that the options allow; prints why others do not apply."""
     found = []
     for schedule in Schedule:
         try:
@@ -59,7 +59,7 @@ def plans(options: argparse.Namespace) -> list[Timetable]:
 
 
 def write(folder: Path, timetable: Timetable, suffix: str, text: str) -> None:
-    """Writes a file named after the timetable's schedule, and says so."""
+    """Writes a file named after the timetable's schedule, and prints its name."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{timetable.schedule.name.lower()}{suffix}"
     path.write_text(text, encoding="utf-8")
@@ -67,7 +67,7 @@ def write(folder: Path, timetable: Timetable, suffix: str, text: str) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Prints the timetables and a table that compares them, and writes what was asked for."""
+    """Prints the timetables and a table that compares them, and writes the requested files."""
     parser, options = parse(argv)
     timetables = plans(options)
     if not timetables:

@@ -1,4 +1,4 @@
-"""One training run, split in several ways: over micro-batches, replicas and the stages of a pipeline.
+"""Trains one model in several step splits: micro-batches, replicas and pipeline stages.
 
 However a weight update is split, it has to be the same update. The same network learns the same handwritten digits once
 with stock Keras, one big batch an update, and then in splits of it on the emulated IPU; the table shows how far the
@@ -26,7 +26,7 @@ UPDATES = 24
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """One way to split an update of `SAMPLES_AN_UPDATE` samples."""
+    """Step split of a weight update of `SAMPLES_AN_UPDATE` samples."""
 
     replicas: int
     micro_batches: int
@@ -49,7 +49,7 @@ def network() -> keras.Sequential:
 
 
 def digits(updates: int) -> tuple[np.ndarray, np.ndarray]:
-    """As many samples as there are in so many updates."""
+    """Returns the samples of a number of weight updates."""
     x, y = load_digits(return_X_y=True)
     count = updates * SAMPLES_AN_UPDATE
     return np.resize(x / 16.0, (count, 64)).astype(np.float32), np.resize(y, count).astype(np.int32)
@@ -61,7 +61,7 @@ def adam() -> keras.optimizers.Optimizer:
 
 
 def stock(updates: int) -> keras.Sequential:
-    """The network, trained by stock Keras on the CPU."""
+    """Trains the network by stock Keras on the CPU."""
     model, (x, y) = network(), digits(updates)
     model.compile(adam(), "sparse_categorical_crossentropy")
     model.fit(x, y, SAMPLES_AN_UPDATE, shuffle=False, verbose=0)
@@ -69,7 +69,7 @@ def stock(updates: int) -> keras.Sequential:
 
 
 def on_ipus(split: Split, updates: int) -> keras.Sequential:
-    """The network, trained in splits on the emulated IPU."""
+    """Trains the network in each step split on the emulated IPU."""
     cfg = ipu.config.IPUConfig()
     cfg.auto_select_ipus = split.replicas * split.stages
     cfg.configure_ipu_system()
@@ -94,7 +94,7 @@ def on_ipus(split: Split, updates: int) -> keras.Sequential:
 
 
 def main() -> None:
-    """Trains in every split and prints the table."""
+    """Trains in every step split and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--updates", type=int, default=UPDATES, help="weight updates to make (default: %(default)s)")
     updates = parser.parse_args().updates

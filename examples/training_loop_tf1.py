@@ -1,4 +1,4 @@
-"""A training loop on the emulated IPU in a TensorFlow 1 session: `loops.repeat` with an infeed and an outfeed.
+"""TensorFlow 1 training loop on the emulated IPU: `loops.repeat` with an infeed and an outfeed, in a session.
 
 dataset ──► IPUInfeedQueue ──► loops.repeat on the device ──► IPUOutfeedQueue ──► session.run(dequeue)
 """
@@ -39,7 +39,7 @@ class Training:
         self.outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
 
     def step(self, features: tf.Tensor, labels: tf.Tensor) -> list[Any]:
-        """The loop's body: one batch from the infeed, one row (loss, accuracy) to the outfeed."""
+        """The loop's body: one batch from the infeed, one element (loss, accuracy) to the outfeed."""
         weights = v1.get_variable("weights", [FEATURES, CLASSES], initializer=v1.zeros_initializer())
         biases = v1.get_variable("biases", [CLASSES], initializer=v1.zeros_initializer())
         logits = tf.matmul(features, weights) + biases

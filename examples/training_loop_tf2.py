@@ -1,4 +1,4 @@
-"""A training loop on the emulated IPU in TensorFlow 2: a line is fitted to noisy points, a hundred steps at a time.
+"""TensorFlow 2 training loop on the emulated IPU: fits a line to noisy points, a hundred steps an execution.
 
 dataset ── next(iterator) ──► tf.range loop on the device ── enqueue ──► outfeed ── dequeue ──► this script
 """
@@ -30,7 +30,7 @@ def points() -> tf.data.Dataset:
 
 
 class Line(tf.Module):
-    """What is fitted: `slope * x + offset`."""
+    """Linear model: `slope * x + offset`."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A wrapped function: one function as one program on the emulated IPU, from TensorFlow 1 and from TensorFlow 2."""
+"""Runs one function as one program on the emulated IPU, from TensorFlow 1 and from TensorFlow 2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks for users: does a model, split as it is configured, train as plain Keras does?"""
+"""`check_parity`: compares a split training run with plain Keras."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def check_parity(
     make: Callable[[], keras.Model] | None = None,
     show: bool = True,
 ) -> ParityReport:
-    """Trains a few steps of a model twice, split on its device and plain, and compares what comes out.
+    """Trains a few steps of a model twice, split on its device and plain, and compares the results.
 
     Both runs start from the model's weights and its optimizer's state, and take the same batches. The split run has the
     replicas, stages and accumulation that the model and its device are configured with. The plain one is stock Keras

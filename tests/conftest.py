@@ -1,4 +1,4 @@
-"""What holds for every test: a quiet TensorFlow, no accelerator, the same random numbers, no network."""
+"""Fixtures and settings of all tests: quiet TensorFlow, CPU only, fixed seeds, no network."""
 
 from __future__ import annotations
 

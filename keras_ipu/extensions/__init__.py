@@ -1,4 +1,4 @@
-"""What an `IPUStrategy`'s scope adds to Keras models: the classes that name it, and how it reaches the models.
+"""Extension classes of Keras models in an `IPUStrategy`'s scope.
 
 Models keep the class they have. A model made in the scope has the methods below and is an instance of the extension
 class of its kind; any other model has neither.
@@ -55,7 +55,7 @@ def __getattr__(name: str) -> Any:
 
 
 class _ExtensionMeta(type):
-    """Makes the models of a kind instances of the extension class."""
+    """Metaclass that makes models of a kind instances of the extension class."""
 
     kind: ModelKind | None
 

@@ -1,4 +1,4 @@
-"""`keras.ipu.extensions.data_adapter`: which batches of some data go into which epoch, without a model.
+"""`IPUDataHandler` (`keras.ipu.extensions.data_adapter`): batches and epochs of Keras data, without a model.
 
 `fit`, `evaluate` and `predict` do the same with Keras's own iterator (`keras_ipu.training.common.epoch_iterator`).
 """
@@ -29,7 +29,7 @@ _WRAPPED = (
 
 @dataclasses.dataclass(frozen=True)
 class _Adapter:
-    """What `data_rules` asks about data; `recreate` says whether each epoch begins at the first batch."""
+    """Data adapter as `data_checks` expects it; `recreate` says whether each epoch begins at the first batch."""
 
     num_batches: float | None
     has_partial_batch: bool
@@ -42,7 +42,7 @@ class _Adapter:
 
 
 class IPUDataHandler:
-    """The epochs of some data, as the device is fed them.
+    """Iterates over the epochs of some data, as the device is fed them.
 
     Args:
         x: a `tf.data.Dataset`, or arrays in any structure.
@@ -98,7 +98,7 @@ class IPUDataHandler:
 
     @property
     def inferred_steps(self) -> int:
-        """Steps of an epoch on each replica.
+        """Returns the number of steps of an epoch on each replica.
 
         Raises:
             ValueError: where nobody knows.
@@ -111,7 +111,7 @@ class IPUDataHandler:
 
     @property
     def steps_per_execution_value(self) -> int:
-        """Steps of an execution on each replica."""
+        """Returns the number of steps of an execution on each replica."""
         self._check_replicated("steps_per_execution_value")
         return self._steps_per_execution
 
@@ -121,7 +121,7 @@ class IPUDataHandler:
         return self._dataset.element_spec
 
     def set_replication_factor(self, value: int) -> None:
-        """Says how many replicas share the batches.
+        """Sets how many replicas share the batches.
 
         Raises:
             ValueError: for fewer batches than replicas, or steps of executions that do not divide those of an epoch.
@@ -131,7 +131,7 @@ class IPUDataHandler:
         self._steps_per_execution = checked_steps_per_execution(self._inferred_steps, self._steps_per_execution, value)
 
     def enumerate_epochs(self) -> Iterator[tuple[int, Any]]:
-        """Each epoch's number and the iterator over its batches; ends early where the data did."""
+        """Yields each epoch's number and the iterator over its batches; stops early if the data ended."""
         batches = iter(self._dataset)
         for epoch in self._epochs:
             if self._insufficient_data:
@@ -141,7 +141,7 @@ class IPUDataHandler:
             yield epoch, batches
 
     def steps(self) -> Iterator[int]:
-        """The first step of each execution of an epoch, until the data ends."""
+        """Yields the first step of each execution of an epoch, until the data ends."""
         for step in range(0, self.inferred_steps, self._steps_per_execution):
             if self._insufficient_data:
                 return
@@ -149,7 +149,7 @@ class IPUDataHandler:
 
     @contextlib.contextmanager
     def catch_stop_iteration(self) -> Iterator[None]:
-        """Within it, running out of data ends the epochs, with a warning."""
+        """Context in which the end of the data ends the epochs, with a warning."""
         try:
             yield
         except (StopIteration, tf.errors.OutOfRangeError):
@@ -164,7 +164,7 @@ class IPUDataHandler:
         return _Adapter(known, partial, arrays is not None or self._wanted in (None, known), batch_size)
 
     def _check_size(self) -> None:
-        """Data that goes on from epoch to epoch has to last for all of them."""
+        """Checks that data which continues from epoch to epoch lasts for all of them."""
         there = self._adapter.num_batches
         if self._adapter.recreate or there is None or self._wanted is None:
             return
@@ -199,7 +199,7 @@ def _structure(x: Any, y: Any, sample_weight: Any) -> Any:
 
 
 def _arrays(part: Any) -> Any:
-    """A list of arrays is several inputs, as Keras takes it; a list of anything else is one array."""
+    """Converts lists to arrays: a list of arrays is several inputs, as in Keras; any other list is one array."""
     if isinstance(part, dict):
         return {name: np.asarray(value) for name, value in part.items()}
     if isinstance(part, (list, tuple)) and all(isinstance(each, (np.ndarray, tf.Tensor)) for each in part):
@@ -215,13 +215,13 @@ def _batches(arrays: Any, batch_size: int | None, shuffle: bool) -> tf.data.Data
 
 
 def _narrow(*element: Any) -> Any:
-    """Numbers of 64 bits as the 32 bits that the device has."""
+    """Casts 64-bit numbers to the device's 32-bit types."""
     narrow = tf.nest.map_structure(lambda t: tf.cast(t, tf.float32) if t.dtype == tf.float64 else t, element)
     return narrow[0] if len(narrow) == 1 else narrow
 
 
 def _weighting(spec: Any, class_weight: dict[int, float]) -> Any:
-    """A function that gives a batch the weights of its classes.
+    """Returns a function that adds class weights to a batch.
 
     Raises:
         ValueError: for several outputs, or keys that are not all the classes.

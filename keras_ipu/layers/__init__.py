@@ -1,4 +1,4 @@
-"""Keras layers that capture gradients on their way back.
+"""Keras layers that capture gradients in the backward pass.
 
 Up to SDK 2.5 this module's name held the layers of today's addons; they are found here, too.
 """

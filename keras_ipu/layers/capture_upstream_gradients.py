@@ -1,4 +1,4 @@
-"""Layers around other layers that capture gradients for the optimizer to look at.
+"""Layers that capture gradients of other layers for the optimizer.
 
 In `fit`, captured gradients reach `optimizer.apply_gradients` as `captured_grads`, a dict from tag to gradients.
 In a loop of your own they are what a `GradientCaptureTape` or `GradientCaptureContext` captured; with Keras on JAX a
@@ -14,7 +14,7 @@ import keras
 
 
 def _capture(tensors: Any, tag: str) -> Any:
-    """Tensors as they are, whose gradients are captured under `tag`."""
+    """Identity of tensors whose gradients are captured under `tag`."""
     if keras.backend.backend() == "jax":
         from keras_ipu.training.jax.captured_gradients import capture
 
@@ -36,7 +36,7 @@ def _checked(layer: Any) -> Any:
 
 
 class _GradientCaptureLayer(keras.layers.Wrapper):
-    """A layer around another, named by its tag."""
+    """Base class of wrapper layers that capture gradients under a tag."""
 
     _SUFFIX = ""
 
@@ -47,17 +47,17 @@ class _GradientCaptureLayer(keras.layers.Wrapper):
         self.tag = tag
 
     def call(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """What the wrapped layer gives."""
+        """Returns the outputs of the wrapped layer."""
         return self.layer(inputs, *args, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
-        """What `from_config` needs to make the same layer."""
+        """Returns the config that `from_config` takes."""
         return {**super().get_config(), "tag": self.tag}
 
 
 @keras.saving.register_keras_serializable(package="keras_ipu")
 class CaptureUpstreamGradients(_GradientCaptureLayer):
-    """A layer whose output's gradient is captured: the one that comes from the layers after it.
+    """Wrapper layer that captures the gradient of the wrapped layer's output.
 
     Args:
         layer: the layer to wrap.
@@ -71,13 +71,13 @@ class CaptureUpstreamGradients(_GradientCaptureLayer):
     _SUFFIX = "_cug"
 
     def call(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """What the wrapped layer gives."""
+        """Returns the outputs of the wrapped layer."""
         return _capture(super().call(inputs, *args, **kwargs), self.tag)
 
 
 @keras.saving.register_keras_serializable(package="keras_ipu")
 class _ActivationCapture(keras.layers.Activation):
-    """An activation whose input's gradient is captured."""
+    """Activation function that captures the gradient of its input."""
 
     def __init__(self, activation: Any, tag: str, **kwargs: Any) -> None:
         super().__init__(activation, **kwargs)
@@ -92,7 +92,7 @@ class _ActivationCapture(keras.layers.Activation):
 
 @keras.saving.register_keras_serializable(package="keras_ipu")
 class CaptureActivationGradients(_GradientCaptureLayer):
-    """A layer for whose activations the gradient of their input is captured.
+    """Wrapper layer that captures the gradient of the inputs of the wrapped layer's activations.
 
     The layer is made again from its configuration, with activations that capture; a built one keeps its weights.
 
@@ -136,19 +136,19 @@ class CaptureActivationGradients(_GradientCaptureLayer):
         return bool(_activations(_checked(layer).get_config()))
 
     def get_config(self) -> dict[str, Any]:
-        """What `from_config` needs to make the same layer."""
+        """Returns the config that `from_config` takes."""
         config = keras.layers.Layer.get_config(self)
         return {**config, "layer": self._original, "tag": self.tag}
 
 
 def _activations(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The activations in a layer's configuration, by key."""
+    """Returns the activations in a layer's configuration, by key."""
     found = {key: _activation(value) for key, value in config.items() if "activation" in key}
     return {key: activation for key, activation in found.items() if activation is not None}
 
 
 def _activation(value: Any) -> Any:
-    """The activation that a value of a configuration stands for; None if it stands for none."""
+    """Returns the activation of a configuration's value; None if it is not one."""
     try:
         return keras.activations.get(value)
     except (ValueError, TypeError):

@@ -1,4 +1,4 @@
-"""`keras.layers.core`: Keras's layers, and the two that Keras 2 made of TensorFlow ops by itself."""
+"""Compatibility module for `keras.layers.core`: Keras's layers, `TFOpLambda` and `SlicingOpLambda`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _WHY = (
 
 
 class TFOpLambda(keras.layers.Layer):
-    """What Keras 2 made of a TensorFlow op. No layer of Keras 3 is one: programs only ask for that.
+    """Keras 2's layer of a TensorFlow op, for `isinstance` checks: no layer of Keras 3 is one.
 
     Raises:
         TypeError: where a program makes one.
@@ -24,7 +24,7 @@ class TFOpLambda(keras.layers.Layer):
 
 
 class SlicingOpLambda(TFOpLambda):
-    """What Keras 2 made of a slice. No layer of Keras 3 is one: programs only ask for that."""
+    """Keras 2's layer of a slice, for `isinstance` checks: no layer of Keras 3 is one."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Model classes that Graphcore's Keras had up to SDK 2.3. They say what took their place."""
+"""Model classes removed after SDK 2.3: raise an error that names the replacement."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _TEXT = "{old} has been deleted. Use {new} within a `tensorflow.python.ipu.ipu_s
 
 
 class _Deleted:
-    """A class that cannot be made any more."""
+    """Base class of removed model classes: raises when it is constructed."""
 
     _OLD = _NEW = ""
 

@@ -1,6 +1,6 @@
-"""What Keras 2 did that Keras 3 does otherwise, for programs that import Keras 2's modules, under the launcher.
+"""Patches Keras 3 to behave as Keras 2 for programs run by the launcher.
 
-None of it changes a number: names, wordings, and ways to say the same thing.
+No result changes: the patches concern names, messages and signatures.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _models: weakref.WeakKeyDictionary[Any, weakref.ref[Any]] = weakref.WeakKeyDicti
 
 
 class NotCompiled(RuntimeError, ValueError):
-    """A model that was not compiled was to run: a RuntimeError in Keras 2, a ValueError in Keras 3."""
+    """Error for running a model that is not compiled: a RuntimeError as in Keras 2, a ValueError as in Keras 3."""
 
 
 class NotALayer(TypeError, ValueError):
-    """Something else than a layer was added to a `Sequential`: a TypeError in Keras 2, a ValueError in Keras 3."""
+    """Error for adding a non-layer to a `Sequential`: a TypeError as in Keras 2, a ValueError as in Keras 3."""
 
 
 def install_keras_2() -> None:
-    """Puts the ways of Keras 2 into Keras. Calling it again changes nothing."""
+    """Patches Keras 3 to behave as Keras 2. Calling it again changes nothing."""
     keras_hooks.hook_trainer("_assert_compile_called", _assert_compile_called)
     keras_hooks.hook_trainer("compile", _compile)
     keras_hooks.hook(keras.callbacks.History, "on_epoch_end", _always, _on_epoch_end)
@@ -76,7 +76,7 @@ def _only_strings(metrics: Any) -> bool:
 
 
 def _own_optimizer(model: Any, optimizer: Any) -> Any:
-    """The optimizer, or a new one like it where another model has it: those of Keras 3 train one model's variables."""
+    """Returns the optimizer, or a copy if another model uses it: Keras 3's optimizers train one model's variables."""
     if isinstance(optimizer, tf.compat.v1.train.GradientDescentOptimizer):
         return _gradient_descent(optimizer, keras_private.strategy_of(model))
     if not isinstance(optimizer, keras.optimizers.Optimizer):
@@ -89,7 +89,7 @@ def _own_optimizer(model: Any, optimizer: Any) -> Any:
 
 
 def _gradient_descent(optimizer: Any, strategy: Any) -> keras.optimizers.Optimizer:
-    """Keras's equal of TensorFlow 1's gradient descent, whose learning rate shows in what it does to a variable."""
+    """Converts TensorFlow 1's `GradientDescentOptimizer` to Keras's SGD, reading the learning rate off an update."""
     probe = tf.Variable(0.0)
     with strategy.replica_context() if on_device(strategy) else contextlib.nullcontext():
         optimizer.apply_gradients([(tf.constant(1.0), probe)])
@@ -97,7 +97,7 @@ def _gradient_descent(optimizer: Any, strategy: Any) -> keras.optimizers.Optimiz
 
 
 def _on_epoch_end(stock: Callable[..., Any], history: Any, epoch: int, logs: Any = None) -> None:
-    """The loss first, then metrics, then those of validation."""
+    """Sorts the logs: the loss first, then metrics, then those of validation."""
     stock(history, epoch, dict(sorted((logs or {}).items(), key=lambda item: _place(item[0]))))
 
 
@@ -116,7 +116,7 @@ def _add(stock: Callable[..., Any], model: Any, layer: Any, **kwargs: Any) -> No
 
 
 def _symbolic_call(stock: Callable[..., Any], layer: Any, *args: Any, **kwargs: Any) -> Any:
-    """Outputs are named for their layer."""
+    """Names a layer's symbolic outputs after the layer."""
     outputs = stock(layer, *args, **kwargs)
     for tensor in keras.tree.flatten(outputs):
         name_for(layer, tensor, "/output")
@@ -124,7 +124,7 @@ def _symbolic_call(stock: Callable[..., Any], layer: Any, *args: Any, **kwargs: 
 
 
 def name_for(layer: Any, tensor: Any, suffix: str = "") -> None:
-    """Names a symbolic tensor for its layer unless somebody gave it a name."""
+    """Names a symbolic tensor after its layer unless it has a name."""
     if isinstance(tensor, keras.KerasTensor) and tensor.name.startswith("keras_tensor"):
         tensor.name = layer.name + suffix
 

@@ -1,4 +1,4 @@
-"""`keras.keras_parameterized`: tests that run once for each mode, or for each kind of model."""
+"""Compatibility module for `keras.keras_parameterized`: tests parameterized by mode or kind of model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class TestCase(tf.test.TestCase, parameterized.TestCase):
     """A test case whose tests may be parameterized; every test starts with fresh names."""
 
     def tearDown(self) -> None:
-        """Forgets Keras's names."""
+        """Resets Keras's layer names."""
         keras.backend.clear_session()
         super().tearDown()
 

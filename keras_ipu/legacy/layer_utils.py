@@ -1,4 +1,4 @@
-"""`keras.utils.layer_utils`: what programs use of it."""
+"""Compatibility module for `keras.utils.layer_utils`: `count_params`."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from typing import Any
 
 
 def count_params(weights: Iterable[Any]) -> int:
-    """How many numbers some variables hold, each variable once."""
+    """Counts the elements of variables, each variable once."""
     return sum(math.prod(weight.shape) for weight in {id(weight): weight for weight in weights}.values())

@@ -1,4 +1,4 @@
-"""`keras.utils.losses_utils`: how losses are reduced, under Keras 2's names."""
+"""Compatibility module for `keras.utils.losses_utils`: `ReductionV2`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`keras.mixed_precision.policy`: Keras's policies of dtypes under Keras 2's names."""
+"""Compatibility module for `keras.mixed_precision.policy`: Keras's dtype policies."""
 
 from keras.mixed_precision import Policy, dtype_policy, global_policy, set_dtype_policy, set_global_policy
 

@@ -1,4 +1,4 @@
-"""`keras.testing_utils`: what Graphcore's Keras tests use of it."""
+"""Compatibility module for `keras.testing_utils`: the helpers that Graphcore's Keras tests use."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ _run_eagerly = [False]
 
 
 def run_v2_only(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Marks a test for TensorFlow 2, which this is."""
+    """Decorator of tests that need TensorFlow 2: always run."""
     return function
 
 
 def enable_v2_dtype_behavior(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Marks a test for layers that cast their inputs, which Keras 3's do."""
+    """Decorator of tests for layers that cast their inputs, which Keras 3's do."""
     return function
 
 
 def should_run_eagerly() -> bool:
-    """What the current test is to pass to `compile` as `run_eagerly`."""
+    """Returns the `run_eagerly` that the current test passes to `compile`."""
     return _run_eagerly[0]
 
 
 @contextlib.contextmanager
 def run_eagerly_scope(value: bool) -> Iterator[None]:
-    """Sets what `should_run_eagerly` gives."""
+    """Context that sets the value of `should_run_eagerly`."""
     _run_eagerly.append(_run_eagerly[0])
     _run_eagerly[0] = value
     try:
@@ -43,13 +43,13 @@ def run_eagerly_scope(value: bool) -> Iterator[None]:
 
 
 def get_model_type() -> str:
-    """The kind of model that the current test is to make: "functional", "sequential" or "subclass"."""
+    """Returns the kind of model of the current test: "functional", "sequential" or "subclass"."""
     return _model_type[0]
 
 
 @contextlib.contextmanager
 def model_type_scope(value: str) -> Iterator[None]:
-    """Sets what `get_model_type` gives."""
+    """Context that sets the value of `get_model_type`."""
     _model_type.append(_model_type[0])
     _model_type[0] = value
     try:
@@ -77,7 +77,7 @@ class Bias(keras.layers.Layer):
     """Adds a trainable bias of the shape of a sample's features, zero at first."""
 
     def build(self, input_shape: Any) -> None:
-        """Makes the bias."""
+        """Creates the bias weight."""
         self.bias = self.add_weight(shape=(input_shape[1],), initializer="zeros", name="bias")
 
     def call(self, inputs: Any) -> Any:

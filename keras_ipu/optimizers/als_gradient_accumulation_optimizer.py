@@ -1,4 +1,4 @@
-"""Gradient accumulation around automatic loss scaling."""
+"""`ALSGradientAccumulationOptimizer`: gradient accumulation around automatic loss scaling."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class ALSGradientAccumulationOptimizer(GradientAccumulationOptimizer):
         return optimizer
 
     def update(self, grads: list[Any], variables: list[Any], captured_grads: CapturedGrads = None) -> None:
-        """Counts and scales back the gradients of a micro-batch; with those of the last one, updates."""
+        """Accumulates unscaled gradients and their statistics; updates the weights in the last micro-batch."""
         als = self.als_optimizer
         als.observe(grads, captured_grads)
         self.accumulate(als.unscaled(grads), variables, lambda totals: als.apply_unscaled(totals, variables))

@@ -1,4 +1,4 @@
-"""Automatic loss scaling: gradients in float16 are kept within range by scaling the loss."""
+"""`ALSOptimizer`: automatic loss scaling that keeps float16 gradients within range."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WRONG_WRAPPER = (
 
 @keras.saving.register_keras_serializable(package="keras_ipu")
 class ALSOptimizer(ALSSettings, IpuOptimizer):
-    """Scales losses by a factor that it adapts to the float16 gradients it sees, and gradients back.
+    """Optimizer wrapper that scales the loss by a factor adapted to the range of float16 gradients.
 
     The loss has to be scaled before gradients are taken: `fit` does it; in a loop of your own use `get_gradients`,
     `minimize` or `get_scaled_loss`. `apply_gradients` takes scaled gradients. An IPU never makes an infinite float16:
@@ -98,7 +98,7 @@ class ALSOptimizer(ALSSettings, IpuOptimizer):
         return loss * ops.cast(self._factor, loss.dtype)
 
     def scale_loss(self, loss: Any) -> Any:
-        """The same; Keras's training step calls it."""
+        """Scales the loss; Keras's training step calls it."""
         return self.get_scaled_loss(self.inner_optimizer.scale_loss(loss))
 
     @as_written
@@ -140,12 +140,12 @@ class ALSOptimizer(ALSSettings, IpuOptimizer):
         return self.apply_gradients(list(zip(grads, var_list, strict=True)))
 
     def update(self, grads: list[Any], variables: list[Any], captured_grads: CapturedGrads = None) -> None:
-        """Looks at scaled gradients, scales them back, applies them, and adapts the factor."""
+        """Collects statistics of scaled gradients, unscales and applies them, and adapts the factor."""
         self.observe(grads, captured_grads)
         self.apply_unscaled(self.unscaled(grads), variables)
 
     def observe(self, grads: Sequence[Any], captured_grads: CapturedGrads = None) -> None:
-        """Counts float16 gradients that overflowed and those that did not."""
+        """Updates the histogram of float16 gradients."""
         self._write(observed(self._read(), self.settings, grads, captured_grads))
 
     def unscaled(self, grads: Sequence[Any]) -> list[Any]:
@@ -153,12 +153,12 @@ class ALSOptimizer(ALSSettings, IpuOptimizer):
         return [None if grad is None else _divided(grad, self._factor) for grad in saturated(grads)]
 
     def apply_unscaled(self, grads: list[Any], variables: list[Any]) -> None:
-        """Applies what `unscaled` gave, and adapts the factor."""
+        """Applies unscaled gradients, and adapts the factor."""
         self._write(advanced(self._read(), self.settings))
         super().update(grads, variables)
 
     def reset(self) -> None:
-        """Forgets all statistics and goes back to the initial factor."""
+        """Resets the statistics and the factor to their initial values."""
         first = ops.cast(self.initial_loss_scaling_factor, "float32")
         self._write(ALSState(ops.zeros((2,), "float32"), ops.cast(0, "int32"), first, first))
 
@@ -214,7 +214,7 @@ class ALSOptimizer(ALSSettings, IpuOptimizer):
         raise read_only("update_counter")
 
     def get_config(self) -> dict[str, Any]:
-        """What `from_config` needs to make the same optimizer."""
+        """Returns the config that `from_config` takes."""
         return {**super().get_config(), **dataclasses.asdict(self.settings)}
 
     def _read(self) -> ALSState:
@@ -229,7 +229,7 @@ class ALSOptimizer(ALSSettings, IpuOptimizer):
 
 
 def _tensorflow(method: str) -> Any:
-    """TensorFlow, for a method that differentiates with it."""
+    """Returns the TensorFlow module, for methods that differentiate with it."""
     backend = keras.backend.backend()
     if backend != "tensorflow":
         raise NotImplementedError(

@@ -1,4 +1,4 @@
-"""What an `ALSOptimizer` can be set to, and the rules for it."""
+"""Checked settings of `ALSOptimizer`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import keras
 
 @dataclasses.dataclass(frozen=True)
 class ALSDefaults:
-    """The values of an `ALSOptimizer`'s arguments when they are not given."""
+    """Default arguments of `ALSOptimizer`."""
 
     initial_loss_scaling_factor: float = 1
     update_frequency: int = 8
@@ -31,7 +31,7 @@ RESETTING = frozenset({"captured_grads_only", "lpf_alpha", "histogram_bin_edge"}
 
 
 def checked_settings(settings: ALSDefaults) -> ALSDefaults:
-    """The settings, if they may go together.
+    """Checks settings against each other and returns them.
 
     Raises:
         ValueError: if they may not.
@@ -75,7 +75,7 @@ def _setting(name: str) -> Any:
 
 
 class ALSSettings:
-    """The settings as attributes that check what they are given. To be mixed into an optimizer with a `reset`."""
+    """Mixin of settings as checked attributes, for an optimizer with a `reset`."""
 
     settings: ALSDefaults
     initial_loss_scaling_factor = _setting("initial_loss_scaling_factor")

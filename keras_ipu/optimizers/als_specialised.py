@@ -50,7 +50,7 @@ class ParameterUnscalingALSOptimizer(ALSOptimizer):
         super().apply_unscaled(grads, variables)
 
     def get_config(self) -> dict[str, Any]:
-        """What `from_config` needs to make the same optimizer."""
+        """Returns the config that `from_config` takes."""
         config = super().get_config()
         inner = config.pop("inner_optimizer")["config"]
         return {**config, **{name: inner[name] for name in self._INNER}}

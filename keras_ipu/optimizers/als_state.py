@@ -1,4 +1,4 @@
-"""The rule of automatic loss scaling, on values: no variables, no side effects.
+"""Automatic loss scaling as a pure state transition: no variables, no side effects.
 
 histogram   [gradients below the edge, gradients at or above it] since the last change of the factor
 counter     applications since the last time a change was due
@@ -46,7 +46,7 @@ def update_due(state: ALSState, settings: ALSDefaults) -> Any:
 def observed(
     state: ALSState, settings: ALSDefaults, grads: Sequence[Any], captured_grads: Mapping[str, Any] | None
 ) -> ALSState:
-    """The state after looking at the float16 ones among scaled and captured gradients."""
+    """Returns the state with the statistics of scaled and captured float16 gradients added."""
     due = update_due(state, settings)
     keep = ops.cast(1.0 - settings.lpf_alpha, "float32")
     counts = ops.zeros((2,), "float32")
@@ -61,7 +61,7 @@ def observed(
 
 
 def advanced(state: ALSState, settings: ALSDefaults) -> ALSState:
-    """The state after an application: the factor may have changed."""
+    """Returns the state after gradients were applied: the factor may have changed."""
     due = update_due(state, settings)
     factor = ops.where(due, _next_factor(state, settings), state.factor)
     return ALSState(
@@ -73,7 +73,7 @@ def advanced(state: ALSState, settings: ALSDefaults) -> ALSState:
 
 
 def saturated(grads: Sequence[Any]) -> list[Any]:
-    """Gradients, whose infinite float16 elements are the largest float16 of their sign, as an IPU gives them."""
+    """Replaces infinite float16 elements by the largest float16 of their sign, as an IPU saturates."""
     return [
         ops.clip(dense(grad), -_LARGEST_HALF, _LARGEST_HALF)
         if grad is not None and standardised_dtype(grad) == "float16"

@@ -1,4 +1,4 @@
-"""The optimizer that takes the mean of gradients over replicas."""
+"""`CrossReplicaOptimizer`: averages gradients over replicas."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class CrossReplicaOptimizer(IpuOptimizer):
         super().__init__(opt, name)
 
     def update(self, grads: list[Any], variables: list[Any], captured_grads: CapturedGrads = None) -> None:
-        """Hands the mean of the gradients to the wrapped optimizer."""
+        """Passes the mean of the gradients over replicas to the wrapped optimizer."""
         super().update(_means(grads) if _may_be_replicated() else grads, variables, captured_grads)
 
 
@@ -36,7 +36,7 @@ def _means(grads: list[Any]) -> list[Any]:
 
 
 def _may_be_replicated() -> bool:
-    """Whether this step may run on several replicas: under an `IPUStrategy`, or in a TensorFlow 1 graph."""
+    """Returns whether this step may run on several replicas: under an `IPUStrategy`, or in a TensorFlow 1 graph."""
     if keras.backend.backend() != "tensorflow":
         return False
     import tensorflow as tf

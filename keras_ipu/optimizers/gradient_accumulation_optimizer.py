@@ -1,4 +1,4 @@
-"""The optimizer that updates once for several micro-batches."""
+"""`GradientAccumulationOptimizer`: applies gradients accumulated over several micro-batches."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class GradientAccumulationOptimizer(IpuOptimizer):
         self._options = {"offload_weight_update_variables": offload, "replicated_optimizer_state_sharding": sharding}
 
     def build(self, variables: Sequence[Any]) -> None:
-        """Makes the accumulators, and the variables of the wrapped optimizer.
+        """Creates the accumulators, and the variables of the wrapped optimizer.
 
         Args:
             variables: the model's trainable variables.
@@ -110,7 +110,7 @@ class GradientAccumulationOptimizer(IpuOptimizer):
         return self.add_variable(variable.shape, "zeros", dtype, name="gradient_accumulator")
 
     def get_config(self) -> dict[str, Any]:
-        """What `from_config` needs to make the same optimizer."""
+        """Returns the config that `from_config` takes."""
         dtype = self._accumulator_dtype
         if dtype is not None:
             dtype = (
@@ -128,7 +128,7 @@ class GradientAccumulationOptimizer(IpuOptimizer):
 
 
 def _state(value: Any) -> bool | None:
-    """True, False or None, also from the names that Graphcore's protocol buffers have for them."""
+    """Parses a three-state option: True, False or None, or Graphcore's protocol buffer name of one."""
     if isinstance(value, str):
         return {"THREESTATE_ON": True, "THREESTATE_OFF": False, "THREESTATE_UNDEFINED": None}[value]
     return None if value is None else bool(value)

@@ -1,4 +1,4 @@
-"""How gradients of micro-batches make one gradient."""
+"""Reduces micro-batch gradients: sum, mean, running mean."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def reduction_named(reduction_method: Any) -> Any:
 
 
 def accumulated(total: Any, gradient: Any, position: Any, method: Any, count: int) -> Any:
-    """What an accumulator holds after one more gradient.
+    """Returns the accumulator with one more gradient added.
 
     Args:
         total: what it holds now; its dtype is the result's.
@@ -40,7 +40,7 @@ def accumulated(total: Any, gradient: Any, position: Any, method: Any, count: in
 
 
 def dense(gradient: Any) -> Any:
-    """A gradient as a tensor, also where TensorFlow gives that of an embedding by its rows only."""
+    """Converts a gradient to a dense tensor, also an embedding's `tf.IndexedSlices`."""
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 

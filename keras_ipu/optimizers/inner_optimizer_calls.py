@@ -1,4 +1,4 @@
-"""How a wrapper hands gradients to an optimizer of somebody else, now or under a condition."""
+"""Calls of the wrapped optimizer, with captured gradients or under a condition on the device."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import keras
 
 
 def as_written(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method that TensorFlow's AutoGraph leaves alone when a `tf.function` calls it, as it does with Keras's."""
+    """Decorator of methods that AutoGraph does not convert when a `tf.function` calls them."""
     if keras.backend.backend() != "tensorflow":
         return method
     import tensorflow as tf
@@ -27,7 +27,7 @@ _captured: contextvars.ContextVar[Mapping[str, Any] | None] = contextvars.Contex
 
 @contextlib.contextmanager
 def carrying(captured_grads: Mapping[str, Any] | None) -> Iterator[None]:
-    """Within it, `carried` gives these captured gradients."""
+    """Context in which `carried` returns these captured gradients."""
     token = _captured.set(captured_grads)
     try:
         yield
@@ -36,12 +36,12 @@ def carrying(captured_grads: Mapping[str, Any] | None) -> Iterator[None]:
 
 
 def carried() -> Mapping[str, Any] | None:
-    """The captured gradients of the `apply_gradients` that is running."""
+    """Returns the captured gradients of the running `apply_gradients`."""
     return _captured.get()
 
 
 def takes_captured_grads(optimizer: Any) -> bool:
-    """Whether an optimizer makes use of captured gradients: it says so, or its `apply_gradients` takes them."""
+    """Returns whether an optimizer takes captured gradients: by attribute, or as argument of `apply_gradients`."""
     says_so = getattr(optimizer, "supports_captured_grads", None)
     if says_so is not None:
         return bool(says_so)
@@ -51,7 +51,7 @@ def takes_captured_grads(optimizer: Any) -> bool:
 def apply_inner_gradients(
     optimizer: Any, grads: Sequence[Any], variables: Sequence[Any], captured_grads: Mapping[str, Any] | None
 ) -> None:
-    """Lets an optimizer that is none of ours apply gradients, with the captured ones if it takes them."""
+    """Applies gradients with a third-party optimizer, with captured gradients if it accepts them."""
     if captured_grads is not None and takes_captured_grads(optimizer):
         optimizer.apply_gradients(list(zip(grads, variables, strict=True)), captured_grads=captured_grads)
     else:
@@ -59,7 +59,7 @@ def apply_inner_gradients(
 
 
 def apply_if(due: Any, step: Callable[[], None], state: Sequence[Any]) -> None:
-    """Runs `step`, which changes variables, where a condition that is only known on the device holds.
+    """Runs `step`, which changes variables, if a condition computed on the device holds.
 
     Args:
         due: a boolean scalar.

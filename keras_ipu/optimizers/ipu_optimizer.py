@@ -1,4 +1,4 @@
-"""The optimizer that holds another one: what all wrappers of this package share.
+"""`IpuOptimizer`: base class of optimizers that wrap another one.
 
 A step goes through a chain of wrappers twice, as it did in Keras 2:
 
@@ -26,7 +26,7 @@ CapturedGrads = Mapping[str, Any] | None
 
 
 def _inner_property(name: str) -> Any:
-    """A property of the wrapped optimizer, shown as one of the wrapper."""
+    """Property that forwards to the wrapped optimizer."""
 
     def read(self: Any) -> Any:
         return getattr(self.inner_optimizer, name)
@@ -41,7 +41,7 @@ def _inner_property(name: str) -> Any:
 
 @keras.saving.register_keras_serializable(package="keras_ipu")
 class IpuOptimizer(keras.optimizers.Optimizer):
-    """Wraps an optimizer and does what it does. Base class of the wrappers of this package.
+    """Base class of optimizers that wrap another one; forwards everything to it.
 
     Args:
         opt: the `keras.optimizers.Optimizer` to wrap, by name or as an object.
@@ -63,7 +63,7 @@ class IpuOptimizer(keras.optimizers.Optimizer):
         self.inner_optimizer = _keras_optimizer(opt, type(self).__name__)
 
     def build(self, variables: Sequence[Any]) -> None:
-        """Makes this optimizer's variables and those of the wrapped one.
+        """Creates this optimizer's variables and those of the wrapped one.
 
         Args:
             variables: the model's trainable variables.
@@ -116,12 +116,12 @@ class IpuOptimizer(keras.optimizers.Optimizer):
         self.update(self.transform_gradients(list(grads), variables), variables, carried())
 
     def transform_gradients(self, grads: list[Any], variables: list[Any]) -> list[Any]:
-        """What the chain makes of gradients where they are computed, the innermost wrapper first."""
+        """Transforms gradients by all wrappers, the innermost first."""
         inner = self.inner_optimizer
         return inner.transform_gradients(grads, variables) if isinstance(inner, IpuOptimizer) else grads
 
     def update(self, grads: list[Any], variables: list[Any], captured_grads: CapturedGrads = None) -> None:
-        """Applies gradients that went through `transform_gradients`: hands them to the wrapped optimizer."""
+        """Applies gradients returned by `transform_gradients`: passes them to the wrapped optimizer."""
         inner = self.inner_optimizer
         if isinstance(inner, IpuOptimizer):
             inner.update(grads, variables, captured_grads)
@@ -134,11 +134,11 @@ class IpuOptimizer(keras.optimizers.Optimizer):
         return takes_captured_grads(self.inner_optimizer)
 
     def scale_loss(self, loss: Any) -> Any:
-        """The loss as the wrapped optimizer wants it before gradients are computed."""
+        """Scales the loss as the wrapped optimizer does, before gradients are computed."""
         return self.inner_optimizer.scale_loss(loss)
 
     def finalize_variable_values(self, var_list: Sequence[Any]) -> None:
-        """Leaves variables with their final values at the end of training, as the wrapped optimizer does."""
+        """Assigns variables their final values at the end of training, as the wrapped optimizer does."""
         self.inner_optimizer.finalize_variable_values(var_list)
 
     @property
@@ -172,7 +172,7 @@ class IpuOptimizer(keras.optimizers.Optimizer):
         return [variable.numpy() for variable in self.weights]
 
     def set_weights(self, weights: Sequence[Any]) -> None:
-        """Gives `weights` new values.
+        """Assigns values to `weights`.
 
         Raises:
             ValueError: if there are more or fewer values than weights.
@@ -186,7 +186,7 @@ class IpuOptimizer(keras.optimizers.Optimizer):
             variable.assign(value)
 
     def get_config(self) -> dict[str, Any]:
-        """What `from_config` needs to make the same optimizer."""
+        """Returns the config that `from_config` takes."""
         return {"name": self.name, "inner_optimizer": keras.saving.serialize_keras_object(self.inner_optimizer)}
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Optimizers that change gradients before the wrapped optimizer sees them."""
+"""`MapGradientOptimizer`: maps gradients before the wrapped optimizer applies them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from keras_ipu.optimizers.ipu_optimizer import CapturedGrads, IpuOptimizer
 
 @keras.saving.register_keras_serializable(package="keras_ipu")
 class MapGradientOptimizer(IpuOptimizer):
-    """Maps each gradient where gradients are computed: of several such wrappers, the innermost maps first.
+    """Optimizer wrapper that maps gradients when they are computed; of several wrappers the innermost maps first.
 
     Args:
         wrapped_optimizer: the Keras optimizer to wrap.
@@ -45,14 +45,14 @@ class MapGradientOptimizer(IpuOptimizer):
         ]
 
     def get_config(self) -> dict[str, Any]:
-        """What `from_config` needs to make the same optimizer. A lambda can only be read back in unsafe mode."""
+        """Returns the config that `from_config` takes. A lambda can only be read back in unsafe mode."""
         function = keras.saving.serialize_keras_object(self.gradient_mapping_function)
         return {**super().get_config(), "gradient_mapping_function": function}
 
 
 @keras.saving.register_keras_serializable(package="keras_ipu")
 class MapGradientOptimizerInvertedChaining(MapGradientOptimizer):
-    """Maps each gradient where gradients are applied: of several such wrappers, the outermost maps first.
+    """Optimizer wrapper that maps gradients when they are applied; of several wrappers the outermost maps first.
 
     Args:
         wrapped_optimizer: the Keras optimizer to wrap.
@@ -69,9 +69,9 @@ class MapGradientOptimizerInvertedChaining(MapGradientOptimizer):
         super().__init__(wrapped_optimizer, gradient_mapping_function, name)
 
     def transform_gradients(self, grads: list[Any], variables: list[Any]) -> list[Any]:
-        """What the wrapped optimizers make of gradients; this one maps them in `update`."""
+        """Transforms gradients by the wrapped optimizers; this one maps them in `update`."""
         return IpuOptimizer.transform_gradients(self, grads, variables)
 
     def update(self, grads: list[Any], variables: list[Any], captured_grads: CapturedGrads = None) -> None:
-        """Maps the gradients and hands them to the wrapped optimizer."""
+        """Maps the gradients and passes them to the wrapped optimizer."""
         super().update(self._mapped(grads, variables), variables, captured_grads)

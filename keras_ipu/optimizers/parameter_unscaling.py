@@ -1,4 +1,4 @@
-"""Optimizers that take scaled gradients and scale back only what they add to variables.
+"""SGD, Adam and RMSprop on scaled gradients: they unscale the weight update, not the gradients.
 
 Their state is scaled as the gradients that made it were. When the scale of gradients changes, state is rescaled on the
 way: moments by the ratio of scales, squares by its square. The arithmetic is done in float32.
@@ -14,10 +14,10 @@ from keras import ops
 
 
 class ParameterUnscalingOptimizer:
-    """To be mixed into an optimizer: knows the scale of the gradients to come and that of its state."""
+    """Mixin for optimizers on scaled gradients, with variables for the scale of gradients and of state."""
 
     def build(self: Any, variables: Sequence[Any]) -> None:
-        """Makes the variables of the optimizer, and the two scales."""
+        """Creates the variables of the optimizer, and the two scales."""
         super().build(variables)  # type: ignore[misc]
         self.gradient_scale = self.add_variable((), "ones", "float32", name="gradient_scale")
         self.state_scale = self.add_variable((), "ones", "float32", name="state_scale")

@@ -1,1 +1,1 @@
-"""Options of IPU models: the `set_..._options` methods, their rules, and where a model keeps them."""
+"""Options of IPU models: the `set_..._options` methods, their checks, and the model state that holds them."""

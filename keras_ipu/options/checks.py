@@ -1,4 +1,4 @@
-"""Which values the options of an IPU model may have."""
+"""Checks arguments of the `set_..._options` methods."""
 
 from __future__ import annotations
 

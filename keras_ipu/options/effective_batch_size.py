@@ -1,4 +1,4 @@
-"""Says how many samples a weight update sees, where that is more than a batch."""
+"""Logs the effective batch size."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _log = logging.getLogger("ipu_tf")
 
 
 def log_effective_batch_size(model: str, shapes: Iterable[Sequence[int]], micro_batches: int, replicas: int) -> None:
-    """Says it in the log, once for a model and a way to split its steps; nothing where a step is not split.
+    """Logs the effective batch size once for each model and step split; nothing if steps are not split.
 
     Args:
         model: the model's name.

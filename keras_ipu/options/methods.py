@@ -44,7 +44,7 @@ class OptionMethods:
     def set_replication_options(
         self, replicated_metric_reduction_method: str | ReplicatedMetricReductionMethod = "NONE"
     ) -> None:
-        """Sets what becomes of metrics of which every replica has its own value.
+        """Sets how metrics of several replicas are reduced.
 
         Args:
             replicated_metric_reduction_method: NONE, LIST, SUM or MEAN.

@@ -1,4 +1,4 @@
-"""What an IPU model keeps beside Keras's own attributes: its options, its pipeline stages, its traced graph."""
+"""IPU state of a Keras model: options, stage assignment, traced graph."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ATTRIBUTE = "_ipu_state"
 
 @dataclasses.dataclass(frozen=True)
 class ModelState:
-    """The state of one model; every change makes a new one.
+    """Frozen IPU state of one model; every change makes a new one.
 
     Attributes:
         options: what the `set_..._options` methods were told.
@@ -34,7 +34,7 @@ class ModelState:
 
 
 def state_of(model: Any) -> ModelState:
-    """The state of a model, whatever it is: the defaults if nothing was set."""
+    """Returns the IPU state of a model; the defaults if nothing was set."""
     state = vars(model).get(_ATTRIBUTE, ModelState())
     assert isinstance(state, ModelState)
     return state

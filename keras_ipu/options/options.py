@@ -1,4 +1,4 @@
-"""What an IPU model was told through its `set_..._options` methods, as one frozen object."""
+"""`IPUOptions`: options of an IPU model as one frozen object."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class ReplicatedMetricReductionMethod(enum.Enum):
-    """What becomes of a metric that every replica has its own value of.
+    """Reduction method of metrics over replicas.
 
     * NONE: the last replica's value.
     * LIST: a list with every replica's value.
@@ -50,7 +50,7 @@ def _nothing() -> Mapping[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class IPUOptions:
-    """The options of an IPU model; a model that was told nothing has the defaults.
+    """Options of an IPU model, with their defaults.
 
     Attributes:
         asynchronous_callbacks: whether callbacks run for every step of an execution while the device still computes.

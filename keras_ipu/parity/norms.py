@@ -1,4 +1,4 @@
-"""Optimizers that note the norm of the gradients of each update, for `check_parity`."""
+"""Records the gradient norm of each weight update, for `check_parity`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import keras
 
 
 def noting(optimizer: Any, updates: int) -> Any:
-    """A copy of an optimizer that notes in its variable `noted_norms` the norm of the gradients of each update.
+    """Returns a copy of an optimizer that records the norm of each update's gradients in its variable `noted_norms`.
 
     Args:
         optimizer: the optimizer, of which the configuration is copied.
@@ -23,22 +23,22 @@ def noting(optimizer: Any, updates: int) -> Any:
         return ops.where(present, ops.sqrt(sum(squares)), ops.convert_to_tensor(norms))
 
     class Noting(kind):  # type: ignore[misc, valid-type]
-        """The optimizer, which notes."""
+        """Optimizer that records gradient norms."""
 
         def build(self, variables: Any) -> None:
-            """As that of the optimizer."""
+            """Builds the optimizer and the variable of its norms."""
             super().build(variables)
             self.noted_norms = self.add_variable((updates,), name="noted_norms")
 
         def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
-            """As that of the optimizer, which Keras on TensorFlow calls."""
+            """Records the norm and applies gradients; Keras on TensorFlow calls it."""
             grads = list(grads)
             if keras.backend.backend() == "tensorflow":
                 self.noted_norms.assign(added(self.noted_norms, grads, self.iterations))
             return super().apply(grads, trainable_variables)
 
         def stateless_apply(self, optimizer_variables: Any, grads: Any, trainable_variables: Any) -> Any:
-            """As that of the optimizer, which Keras on JAX calls."""
+            """Records the norm and applies gradients; Keras on JAX calls it."""
             with keras.StatelessScope(list(zip(self.variables, optimizer_variables, strict=True))):
                 norms = added(self.noted_norms, grads, self.iterations)
             weights, slots = super().stateless_apply(optimizer_variables, grads, trainable_variables)
@@ -49,6 +49,6 @@ def noting(optimizer: Any, updates: int) -> Any:
 
 
 def slots_of(optimizer: Any) -> list[Any]:
-    """The variables of an optimizer, but for the norms that it notes."""
+    """Returns the variables of an optimizer without the recorded norms."""
     noted = getattr(optimizer, "noted_norms", None)
     return [variable for variable in optimizer.variables if variable is not noted]

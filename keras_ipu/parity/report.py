@@ -1,4 +1,4 @@
-"""What comparing a split run of training with a plain one found: figures, a verdict, and a table."""
+"""`ParityReport`: differences between a split and a plain training run, a verdict and a table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """How far one array of the split run is from that of the plain one.
+    """Difference of one array between the split and the plain run.
 
     Attributes:
         name: of the variable, the log or the figure.
@@ -41,7 +41,7 @@ class Difference:
 
 @dataclasses.dataclass(frozen=True)
 class ParityReport:
-    """What `check_parity` found.
+    """Result of `check_parity`.
 
     Attributes:
         split: how the model was split, in words.
@@ -108,7 +108,7 @@ class ParityReport:
 
 
 def difference(name: str, found: np.ndarray, wanted: np.ndarray) -> Difference:
-    """How far `found` is from `wanted`, an array of the same shape.
+    """Returns the difference of `found` from `wanted`, an array of the same shape.
 
     Example:
         >>> difference("x", np.array([1.0, 2.5]), np.array([1.0, 2.0]))

@@ -1,7 +1,7 @@
-"""The two runs that `check_parity` compares: a model's copy on its device, split, and one on stock Keras.
+"""Runs a copy of a model split on its device, and one on stock Keras, for `check_parity`.
 
 The plain run takes the batches one by one on the host: the gradients of all that make one update are added up before
-the optimizer sees them, and each replica's moving statistics and metrics are kept for themselves.
+the optimizer sees them, and moving statistics and metrics are kept for each replica.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ROUND_OFF = 1e-6
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """What both runs do.
+    """Training task of both runs.
 
     Attributes:
         model: the user's model, which is copied and stays as it is.
@@ -48,7 +48,7 @@ class Task:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """What a run gave.
+    """Result of a training run.
 
     Attributes:
         weights: by path, after the last update.

@@ -1,4 +1,4 @@
-"""Single training steps of stock Keras, taken apart for `check_parity`: gradients first, the update for itself.
+"""Stock Keras training steps separated into gradients and weight update, for `check_parity`.
 
 With Keras on TensorFlow a step changes the model's variables; on JAX it is a function of their values.
 """
@@ -19,10 +19,10 @@ _STATE = keras_private.TRAINING_STATE
 
 
 class Steps(Protocol):
-    """The steps of a model."""
+    """Training steps of a model, as gradients and update."""
 
     def gradients(self, batch: Any) -> tuple[Any, list[Any]]:
-        """Trains on a batch, but for the weights' update.
+        """Computes the gradients of a batch, and updates metrics and statistics.
 
         Returns:
             What the step logs, and the gradients that it gives the optimizer, None for a weight without.
@@ -30,12 +30,12 @@ class Steps(Protocol):
         ...
 
     def update(self, gradients: Sequence[Any]) -> None:
-        """Has the optimizer update the weights."""
+        """Updates the weights with the optimizer."""
         ...
 
 
 def steps_of(model: Any, batch: Any) -> Steps:
-    """The steps of a compiled and built model, whose variables there all are afterwards.
+    """Returns the `Steps` of a compiled and built model, and creates all of its variables.
 
     Args:
         model: the model.
@@ -47,7 +47,7 @@ def steps_of(model: Any, batch: Any) -> Steps:
 
 
 class TensorFlowSteps:
-    """Those of a model on the TensorFlow backend.
+    """`Steps` of a model on the TensorFlow backend.
 
     Args:
         model: the model.
@@ -60,12 +60,12 @@ class TensorFlowSteps:
         self._step.get_concrete_function(batch)  # makes the variables of metrics
 
     def gradients(self, batch: Any) -> tuple[Any, list[Any]]:
-        """As `Steps` says."""
+        """Implements the method of `Steps`."""
         logs, gradients = self._step(batch)
         return logs, gradients
 
     def update(self, gradients: Sequence[Any]) -> None:
-        """As `Steps` says."""
+        """Implements the method of `Steps`."""
         self._model.optimizer.apply(list(gradients), self._model.trainable_variables)
 
     def _taken_apart(self, batch: Any) -> tuple[Any, list[Any]]:
@@ -80,7 +80,7 @@ class TensorFlowSteps:
 
 
 class JaxSteps:
-    """Those of a model on the JAX backend.
+    """`Steps` of a model on the JAX backend.
 
     Args:
         model: the model.
@@ -96,14 +96,14 @@ class JaxSteps:
         self._step = jax.jit(self._taken_apart)
 
     def gradients(self, batch: Any) -> tuple[Any, list[Any]]:
-        """As `Steps` says."""
+        """Implements the method of `Steps`."""
         state = keras_private.state_of(self._model, _STATE)
         logs, after, gradients = self._step(state, _arrays(batch))
         keras_private.restore_state(self._model, dict(zip(_STATE, after, strict=True)))
         return logs, gradients
 
     def update(self, gradients: Sequence[Any]) -> None:
-        """As `Steps` says."""
+        """Implements the method of `Steps`."""
         weights, _, slots, _ = keras_private.state_of(self._model, _STATE)
         weights, slots = self._model.optimizer.stateless_apply(slots, list(gradients), weights)
         keras_private.restore_state(self._model, {_STATE[0]: weights, _STATE[2]: slots})
@@ -126,7 +126,7 @@ def values_of(variables: Sequence[Any]) -> list[np.ndarray]:
 
 
 def assign(variables: Sequence[Any], values: Sequence[np.ndarray]) -> None:
-    """Gives variables these values."""
+    """Assigns values to variables."""
     for variable, value in zip(variables, values, strict=True):
         variable.assign(value)
 

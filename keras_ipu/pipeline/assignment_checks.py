@@ -1,4 +1,4 @@
-"""Which pipeline stage assignments a model can have."""
+"""Checks pipeline stage assignments of models."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NESTED: dict[ModelKind, type] = {
 
 
 def make_assignment(model: Any, layer: Any, node: Any, stage: int | None, nested: Sequence[Any] | None) -> Any:
-    """An assignment of the class that a model's kind wants.
+    """Makes a stage assignment of the class for the model's kind.
 
     Args:
         model: the model.
@@ -39,7 +39,7 @@ def make_assignment(model: Any, layer: Any, node: Any, stage: int | None, nested
 
 
 def check_length(assignments: Any, wanted: int) -> None:
-    """Checks the list itself.
+    """Checks the length of a list of assignments.
 
     Raises:
         ValueError: unless it is a list of the wanted length.

@@ -1,4 +1,4 @@
-"""What each call of a layer of a model costs: operations, parameters, and bytes it leaves for its backward pass."""
+"""Estimates FLOPs, parameters and activation bytes of each layer call."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _UNKNOWN_SIZE = 128
 
 @dataclasses.dataclass(frozen=True)
 class CallCost:
-    """What one call of a layer costs for one micro-batch.
+    """Cost of one layer call for one micro-batch.
 
     Attributes:
         call: the call.
@@ -41,7 +41,7 @@ class CallCost:
 
 
 def call_costs(plan: StagePlan, micro_batch_size: int) -> tuple[list[CallCost], dict[int, int]]:
-    """What the calls of a model's layers cost.
+    """Returns the costs of a model's layer calls.
 
     The model is traced once on the host; nothing is run.
 
@@ -141,7 +141,7 @@ def _of_ops(call: LayerCall, known: dict[int, Any], ops: Sequence[Any], outputs:
 
 
 def _by_weights(layer: Any, tensor: Any) -> float:
-    """The operations of a layer whose ops are in a loop or a call: each kernel once for every position of a tensor.
+    """Estimates FLOPs of a layer whose ops are in a loop or a call: each kernel once for every position.
 
     That is its input if it loops over it, as a recurrent layer does, else its output.
     """

@@ -1,4 +1,4 @@
-"""The methods of IPU models that find pipeline stages by what layers cost, and show what stages have and do."""
+"""Methods of IPU models: `split_into_pipeline_stages` and `print_pipeline_stage_report`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SplitMethods:
         memory_weight: float = 0.5,
         print_fn: Callable[[str], Any] | None = print,
     ) -> None:
-        """Puts every layer of the model on a pipeline stage by what it costs, and says why.
+        """Assigns every layer of the model to a pipeline stage by cost, and explains the partition.
 
         The cost of a stage is a mean of its floating-point operations and of its bytes: variables, accumulators, and
         what its layers give as often as the model's schedule keeps it. Of all splits that keep the layers in their
@@ -67,7 +67,7 @@ class SplitMethods:
         gradient_accumulation_steps_per_replica: int | None = None,
         print_fn: Callable[[str], Any] | None = None,
     ) -> None:
-        """Prints what each pipeline stage has and does in training, estimated: a line for each stage.
+        """Prints estimated parameters, FLOPs and memory of each pipeline stage, a line for each.
 
         The columns are its IPU, layers, trained parameters, share of the operations, micro-batches stashed at most,
         forward passes repeated in an update, bytes of its variables, bytes of activations, and both together at their
@@ -91,7 +91,7 @@ class SplitMethods:
 
 
 def _wanted(model: Any, given: Any) -> list[Any]:
-    """The assignments of a model of which some stages may be given, as objects."""
+    """Returns assignment objects for a model, of which some stages may be given."""
     made = default_assignments(model)
     if given is None:
         return made

@@ -1,4 +1,4 @@
-"""The graph of calls of layers behind a model, and the order in which it runs.
+"""Graph of layer calls of a Keras model, and their order of execution.
 
 A functional model is such a graph, a built `Sequential` keeps one, and a subclassed model is called once with symbolic
 tensors to find its own.
@@ -20,7 +20,7 @@ from keras_ipu.stock import models as keras_private
 
 
 class ModelKind(enum.Enum):
-    """How a model was made."""
+    """Kind of a Keras model: functional, sequential or subclassed."""
 
     FUNCTIONAL = "Functional"
     SEQUENTIAL = "Sequential"
@@ -28,7 +28,7 @@ class ModelKind(enum.Enum):
 
 
 def kind_of(model: Any) -> ModelKind:
-    """How a model was made."""
+    """Kind of a Keras model: functional, sequential or subclassed."""
     if isinstance(model, keras.Sequential):
         return ModelKind.SEQUENTIAL
     return ModelKind.FUNCTIONAL if isinstance(model, keras_graphs.Functional) else ModelKind.SUBCLASSED
@@ -67,12 +67,12 @@ def post_order(model: Any) -> list[Any]:
 
 
 def node_index(node: Any) -> int:
-    """Which of its layer's calls a node is, from 0."""
+    """Returns the index of a node among its layer's calls, from 0."""
     return next(place for place, each in enumerate(keras_graphs.calls_of(node.operation)) if each is node)
 
 
 def build_graph(model: Any, inputs: Any) -> None:
-    """Gives a model its graph, if it has none, from the tensors it is going to be called with.
+    """Builds a model's graph, if it has none, from the tensors that it will be called with.
 
     Args:
         model: the model.

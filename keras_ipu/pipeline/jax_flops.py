@@ -1,4 +1,4 @@
-"""Floating-point operations of what a layer's call is for JAX, estimated."""
+"""Estimates floating-point operations (FLOPs) of a layer call's jaxpr."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOVING = frozenset([
 
 
 def flops_of(function: Callable[..., Any], *arguments: Any) -> float:
-    """How many floating-point operations a function takes, which is traced and not run.
+    """Returns the floating-point operations of a function, which is traced and not run.
 
     Products count two for each pair of numbers, what only moves data nothing, everything else one for each number that
     comes out. A loop counts as often as it runs, once where that depends on data; of branches the dearest counts.
@@ -53,7 +53,7 @@ def _of_equation(equation: Any) -> float:
 
 
 def _inner(params: dict[str, Any]) -> Iterator[Any]:
-    """The functions that an equation calls; a derivative's rule is not one of them."""
+    """Returns the inner jaxprs of an equation, without derivative rules."""
     for value in params.values():
         for each in value if isinstance(value, (tuple, list)) else (value,):
             jaxpr = getattr(each, "jaxpr", each)
@@ -68,7 +68,7 @@ def _matrix_product(equation: Any) -> int:
 
 
 def _convolution(equation: Any) -> int:
-    """Pairs of a number of the image and one of the kernel, those with padding and between dilated numbers left out."""
+    """Counts multiply-adds of a convolution, without those on padding and between dilated elements."""
     params, (image, kernel) = equation.params, (variable.aval.shape for variable in equation.invars)
     numbers, result = params["dimension_numbers"], equation.outvars[0].aval.shape
     batch, features = (result[axis] for axis in numbers.out_spec[:2])
@@ -91,7 +91,7 @@ def _convolution(equation: Any) -> int:
 def _pairs(
     size: int, kernel: int, result: int, stride: int, padding: Sequence[int], dilation: int, kernel_dilation: int
 ) -> int:
-    """How many numbers along one axis meet one of the kernel's."""
+    """Counts the pairs of input and kernel elements along one axis."""
     places = np.add.outer(np.arange(result) * stride, np.arange(kernel) * kernel_dilation) - padding[0]
     return int(np.sum((places % dilation == 0) & (places >= 0) & (places <= (size - 1) * dilation)))
 

@@ -1,4 +1,4 @@
-"""Floating-point operations of the ops that a layer's call puts into a TensorFlow graph, estimated."""
+"""Estimates floating-point operations (FLOPs) of a layer call's TensorFlow ops."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CALLS = LOOPS | {"PartitionedCall", "StatefulPartitionedCall", "If", "Stateless
 
 
 def op_flops(op: Any) -> float | None:
-    """How many floating-point operations one op takes; 0 for one that only moves data.
+    """Returns the floating-point operations of an op; 0 for one that only moves data.
 
     Products count two for each pair of numbers, everything else one for each number that comes out. Sizes that the
     graph does not know count as 1.
@@ -42,7 +42,7 @@ def op_flops(op: Any) -> float | None:
 
 
 def elements(shape: Any) -> int:
-    """How many numbers a tensor of this shape has; sizes that are not known count as 1."""
+    """Returns the number of elements of a shape; unknown sizes count as 1."""
     dimensions = getattr(shape, "dims", shape)
     return math.prod(int(size) if size is not None else 1 for size in _sizes(dimensions))
 
@@ -71,7 +71,7 @@ def _transposed(op: Any) -> int:
 
 
 def _einsum(op: Any) -> int:
-    """Every number that comes out is a sum over the labels that do not."""
+    """Counts an einsum's operations: each output element is a sum over the contracted labels."""
     terms, result = op.get_attr("equation").decode().replace("...", "").split("->")
     sizes: dict[str, int] = {}
     for labels, tensor in zip(terms.split(","), op.inputs, strict=True):

@@ -1,4 +1,4 @@
-"""Makes the `StagePlan` of a pipelined model."""
+"""Builds the `StagePlan` of a model from its graph and stage assignment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TRAINING = "training"
 
 
 def build_plan(model: Any, assignments: Sequence[Any], contiguous: bool = True) -> StagePlan:
-    """The pipeline of a model with a graph, for assignments that fit the graph.
+    """Builds the `StagePlan` of a model with a graph, for assignments that fit the graph.
 
     Args:
         model: the model.
@@ -39,7 +39,7 @@ def build_plan(model: Any, assignments: Sequence[Any], contiguous: bool = True) 
 
 
 def check_order(calls: Sequence[LayerCall], inputs: Sequence[int]) -> None:
-    """Checks that every call's inputs are there when its stage runs.
+    """Checks that every call's inputs are computed in its stage or an earlier one.
 
     Raises:
         ValueError: if one comes from a later stage.
@@ -74,7 +74,7 @@ def _expand(
     forced: bool | None,
     default: bool | None,
 ) -> tuple[list[LayerCall], list[int]]:
-    """The calls of a model and of the models in it, and the numbers of its outputs."""
+    """Expands a model into its layer calls, inner models included; returns them and the numbers of its outputs."""
     graph = graph_of(model)
     symbolic_inputs, symbolic_outputs = graph_structures(graph)
     named = dict(zip(map(id, keras.tree.flatten(symbolic_inputs)), inputs, strict=True))
@@ -109,7 +109,7 @@ def _first_argument(node: Any) -> Any:
 
 
 def _fits(model: Any, argument: Any) -> bool:
-    """Whether a model's call hands these tensors to its layers as they are."""
+    """Returns whether a model's call passes these tensors to its layers unchanged."""
     wanted = keras.tree.flatten(graph_structures(graph_of(model))[0])
     given = keras.tree.flatten(argument)
     return all(a.dtype == b.dtype and len(a.shape) == len(b.shape) for a, b in zip(wanted, given, strict=True))
@@ -117,7 +117,7 @@ def _fits(model: Any, argument: Any) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class _Entry:
-    """What a model's call does to its inputs before its layers run."""
+    """Preprocessing of inputs that a model's call does before its layers."""
 
     model: Any
 
@@ -131,7 +131,7 @@ class _Entry:
 
 
 def is_layer_call(call: LayerCall) -> bool:
-    """Whether a call is that of a layer, and not what the call of an inner model does to its inputs."""
+    """Returns whether a call is that of a layer, not an inner model's preprocessing of its inputs."""
     return not isinstance(call.layer, _Entry)
 
 
@@ -142,7 +142,7 @@ def _entry_call(model: Any, argument: Any, taken: Sequence[int], given: Sequence
 
 
 def _training_of(kind: ModelKind) -> Callable[[Any, bool | None, bool | None], tuple[bool | None, bool | None]]:
-    """How a call's own `training` argument and that of the model around it go together."""
+    """Combines a call's own `training` argument with that of the model around it."""
 
     def functional(node: Any, forced: bool | None, default: bool | None) -> tuple[bool | None, bool | None]:
         # A functional model passes what it is given to every layer, whatever was recorded.

@@ -1,4 +1,4 @@
-"""What has to hold before an IPU model runs, and what a pipelined model runs as."""
+"""Checks a model before it runs; resolves stages, shards and accumulation count."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def is_pipelined(model: Any, inputs: Any = None) -> bool:
 
 
 def stage_plan(model: Any, inputs: Any = None) -> StagePlan:
-    """How the stages of a pipelined model are run one by one.
+    """Returns the `StagePlan` of a pipelined model.
 
     Args:
         model: a model for which `is_pipelined` holds.
@@ -73,12 +73,12 @@ def stage_plan(model: Any, inputs: Any = None) -> StagePlan:
 
 
 def stage_numbers(model: Any) -> list[int]:
-    """The stage of every call of a layer of a pipelined model, also in models within it."""
+    """Returns the stage of every layer call of a pipelined model, inner models included."""
     return [each.pipeline_stage for each in nested_assignments(assigned(model))]
 
 
 def shard_count(model: Any) -> int:
-    """How many IPUs one replica of a model takes: one, or as many as its pipeline's stages are mapped to."""
+    """Returns the IPUs of one replica of a model: one, or as many as its pipeline's stages are mapped to."""
     assignments = nested_assignments(assigned(model))
     mapping = options_of(model).pipelining_device_mapping
     if not assignments:
@@ -87,12 +87,12 @@ def shard_count(model: Any) -> int:
 
 
 def accumulates_outfeed(model: Any) -> bool:
-    """Whether a model's logs are averaged over an execution, which only a pipelined model can be told to do."""
+    """Returns whether a model's logs are averaged over an execution, an option of pipelined models."""
     return bool(options_of(model).pipelining_accumulate_outfeed) and is_pipelined(model)
 
 
 def accumulation_steps(model: Any, steps_per_execution: int) -> int:
-    """How many steps a weight update of `fit` accumulates gradients over.
+    """Returns the gradient accumulation count of `fit`.
 
     Args:
         model: the model.
@@ -171,7 +171,7 @@ def _check_step(model: Any, step: str, pipelined: bool) -> None:
 
 
 def _check_minimize(model: Any, pipelined: bool) -> None:
-    """Keras 3 asks no optimizer to `minimize`, so that one of the user's own would be left out in silence."""
+    """Refuses optimizers that override `minimize`, which Keras 3 never calls."""
     splits = pipelined or (options_of(model).gradient_accumulation_steps or 1) > 1
     optimizer = model.optimizer if splits and model.compiled else None
     while optimizer is not None:
@@ -184,7 +184,7 @@ def _check_minimize(model: Any, pipelined: bool) -> None:
 
 
 def _uses_stock_minimize(optimizer: Any) -> bool:
-    """Whether `minimize` is one of this package's, which does nothing that `fit` leaves out."""
+    """Returns whether `minimize` is Keras's or this package's, which `fit` need not call."""
     owner = next((kind for kind in type(optimizer).__mro__ if "minimize" in vars(kind)), None)
     return owner is not None and owner.__module__.startswith("keras_ipu.")
 

@@ -1,4 +1,4 @@
-"""Stages as a model's file has them: a list in the order of execution, with a list in it for each inner model."""
+"""Saves and restores stage assignments as nested lists in a model's file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Stages = list["int | Stages"]
 
 
 def stages_to_save(assignments: Sequence[Any]) -> Stages:
-    """The stages of assignments.
+    """Returns the stages of assignments as nested lists.
 
     Example:
         >>> from keras_ipu.pipeline.stage_assignment import SequentialLayerPipelineStageAssignment
@@ -23,7 +23,7 @@ def stages_to_save(assignments: Sequence[Any]) -> Stages:
 
 
 def fill_in_stages(assignments: list[Any], stages: Any) -> list[Any]:
-    """Puts saved stages into the assignments of a model, in place.
+    """Sets saved stages in the assignments of a model, in place.
 
     Raises:
         ValueError: if the model has other layers than the one that was saved.

@@ -1,4 +1,4 @@
-"""Whether a pipelined model can run with its options, and its schedule as many micro-batches as it is asked to."""
+"""Checks the micro-batch count of a pipelined model against its schedule."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from keras_ipu.pipeline.run_checks import is_pipelined, stage_numbers
 
 
 def check_micro_batch_count(model: Any, count: int, training: bool) -> None:
-    """Checks a number of micro-batches against a pipelined model's schedule; any other model runs any number.
+    """Checks a micro-batch count against a pipelined model's schedule; other models run any number.
 
     Args:
         model: the model.
@@ -50,7 +50,7 @@ def check_micro_batch_count(model: Any, count: int, training: bool) -> None:
 
 
 def _check_arguments(kwargs: Mapping[str, Any]) -> None:
-    """Checks what `pipelining_ops.pipeline` checks of the arguments that a model hands on to it."""
+    """Checks the arguments that a model passes to `pipelining_ops.pipeline`, as that does."""
     if kwargs.get("continuous_weight_updates"):
         raise NotImplementedError("Continuous weight updates are currently not supported.")
     if not isinstance(kwargs.get("pipeline_schedule"), (pipelining_ops.PipelineSchedule, type(None))):

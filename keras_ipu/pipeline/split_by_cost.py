@@ -1,4 +1,4 @@
-"""Puts the layers of a model on pipeline stages by what they cost, where they are not put there by hand."""
+"""Assigns layers to pipeline stages by cost."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from keras_ipu.stock.ownership import is_ipu_model
 
 @dataclasses.dataclass(frozen=True)
 class _SingleStageAssignment:
-    """An assignment, or those of an inner model, with everything on stage 0."""
+    """Returns assignments with everything on stage 0, for a layer or an inner model."""
 
     is_nested_model: bool
     pipeline_stage_assignments: tuple[_SingleStageAssignment, ...] = ()
@@ -39,7 +39,7 @@ class _SingleStageAssignment:
 def split_model(
     model: Any, known: Sequence[int | None], stages: int, micro_batch_size: int, memory_weight: float
 ) -> tuple[Split, list[int]]:
-    """The stages of a model's layers.
+    """Assigns stages to a model's layers by cost.
 
     Layers stay in the order in which they run. The calls of a layer that is called several times, and what runs between
     them, go to one stage, as its variables are on one IPU.
@@ -66,7 +66,7 @@ def split_model(
 
 
 def one_stage_plan(model: Any) -> StagePlan:
-    """A model taken apart into the calls of its layers, all on one stage.
+    """Builds the `StagePlan` of a model with all layer calls on one stage.
 
     Raises:
         RuntimeError: for a model that is not built.
@@ -80,7 +80,7 @@ def one_stage_plan(model: Any) -> StagePlan:
 
 
 def timetable_of(model: Any, stages: int, count: int | None = None) -> Timetable:
-    """The timetable by which a model of so many stages trains, as its options have it.
+    """Returns the timetable of training a model with this number of stages, by its options.
 
     Args:
         model: the model.
@@ -111,7 +111,7 @@ def _on_one_stage(model: Any) -> tuple[_SingleStageAssignment, ...]:
 
 
 def _units(layers: Sequence[Any]) -> list[range]:
-    """Runs of calls that have to be in one stage: from the first call of a layer with variables to its last."""
+    """Groups consecutive calls that have to be in one stage: first to last call of a layer with variables."""
     last = {id(layer): place for place, layer in enumerate(layers) if getattr(layer, "weights", ())}
     units: list[range] = []
     for place, layer in enumerate(layers):
@@ -124,7 +124,7 @@ def _units(layers: Sequence[Any]) -> list[range]:
 
 
 def _joined(costs: Sequence[CallCost], stages: Sequence[int | None]) -> LayerCosts:
-    """Calls that belong together, as one layer of the split."""
+    """Joins calls that belong together into one unit of the layer partition."""
     name = " + ".join(dict.fromkeys(str(cost.call.layer.name) for cost in costs))
     pinned = {stage for stage in stages if stage is not None}
     if len(pinned) > 1:

@@ -12,7 +12,7 @@ from keras_ipu.pipeline.stage_scopes import current_stage, enter_stage, leave_st
 
 
 class PipelineStage:
-    """Layers made, and layers called, within it belong to a stage of the model's pipeline.
+    """Scope whose layers, and layer calls, belong to a stage of the model's pipeline.
 
     A scope around a call overrides the one around the making of the layer. Either all layers of a model have a stage
     or none has.
@@ -35,7 +35,7 @@ class PipelineStage:
         self._token: Token[int | None] | None = None
 
     def __enter__(self) -> PipelineStage:
-        """Begins the scope.
+        """Enters the scope.
 
         Raises:
             ValueError: for a negative stage.
@@ -53,7 +53,7 @@ class PipelineStage:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Ends the scope."""
+        """Leaves the scope."""
         assert self._token is not None
         leave_stage(self._token)
         self._token = None

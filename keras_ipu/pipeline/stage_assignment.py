@@ -1,4 +1,4 @@
-"""Which pipeline stage each call of a layer of a model is assigned to."""
+"""Graphcore's pipeline stage assignment classes, one object for each layer call."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class ModelLayerPipelineStageAssignment(SequentialLayerPipelineStageAssignment):
 
     @property
     def node_index(self) -> int:
-        """Which of the layer's calls this is, from 0."""
+        """Index of this call among the layer's calls, from 0."""
         return self._node_index
 
     @property
@@ -136,7 +136,7 @@ class NestedModelPipelineStageAssignment(SequentialNestedModelPipelineStageAssig
 
     @property
     def node_index(self) -> int:
-        """Which of the inner model's calls this is, from 0."""
+        """Index of this call among the inner model's calls, from 0."""
         return self._node_index
 
     @property

@@ -1,4 +1,4 @@
-"""Finds the pipeline stages of a subclassed model whose `call` has `PipelineStage` scopes, before it first runs."""
+"""Finds the pipeline stages of a subclassed model by tracing its `call` with symbolic inputs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DEFAULT_BATCH = 32
 
 
 def discover_stages(stock: Callable[..., Any], model: Any, args: Any, kwargs: Any) -> None:
-    """Traces a model that is not built once with the shapes of its data, if it may have stages that nobody knows of.
+    """Traces an unbuilt model once with the shapes of its data, if it may have stages that are not known yet.
 
     Args:
         stock: Keras's fit, evaluate or predict.
@@ -32,7 +32,7 @@ def discover_stages(stock: Callable[..., Any], model: Any, args: Any, kwargs: An
 
 
 def _inputs(x: Any, batch_size: int) -> Any:
-    """What a model will be called with, as `tf.TensorSpec`s; None for data that only tells once it is made."""
+    """Returns the `tf.TensorSpec`s of a model's inputs; None for data whose shapes are known only when it is read."""
     if isinstance(x, tf.data.Dataset):
         return keras.utils.unpack_x_y_sample_weight(x.element_spec)[0]
     leaves = tf.nest.flatten(x)

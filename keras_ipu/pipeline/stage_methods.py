@@ -1,4 +1,4 @@
-"""The methods of IPU models that put their layers on pipeline stages."""
+"""Methods of IPU models: `get_`, `set_` and `reset_pipeline_stage_assignment`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class StageMethods:
         return list(assignments)
 
     def set_pipeline_stage_assignment(self, pipeline_stage_assignment: list[Any]) -> None:
-        """Puts every layer of the model on a pipeline stage: fit, evaluate and predict then run as a pipeline.
+        """Assigns every layer of the model to a pipeline stage: fit, evaluate and predict then run as a pipeline.
 
         Calling the model itself is not affected.
 
@@ -73,7 +73,7 @@ class StageMethods:
         reset_functions(self)
 
     def reset_pipeline_stage_assignment(self) -> None:
-        """Takes all layers off their stages: the model is not pipelined any more."""
+        """Clears the pipeline stages of all layers: the model is no longer pipelined."""
         update_state(self, assignment=(), assignment_valid=False, saved_stages=None)
         reset_functions(self)
 
@@ -91,7 +91,7 @@ class StageMethods:
 
 
 def default_assignments(model: Any) -> list[Any]:
-    """Assignments of every call of a layer of a model, without stages but for those that inner models have.
+    """Returns assignments of a model's layer calls, without stages except those set on inner models.
 
     Raises:
         RuntimeError: if the model is not built.
@@ -118,7 +118,7 @@ def assigned(model: Any) -> tuple[Any, ...]:
 
 
 def assign_from_scopes(model: Any) -> None:
-    """Puts a model's layers on the stages of the `PipelineStage` scopes around them, if there are any.
+    """Assigns a model's layers to the stages of their `PipelineStage` scopes, if there are any.
 
     What was set before stays.
 
@@ -181,7 +181,7 @@ def _check_sequential(model: Any, assignments: Any) -> None:
 
 
 def invalidate(model: Any, change: str) -> None:
-    """Notes that layers of a `Sequential` changed, so that its assignment may not fit any more."""
+    """Marks the assignment of a `Sequential` as outdated after its layers changed."""
     if state_of(model).assignment or state_of(model).saved_stages:
         update_state(model, assignment_valid=False)
         _log.info(
@@ -192,7 +192,7 @@ def invalidate(model: Any, change: str) -> None:
 
 
 def model_name(model: Any) -> str:
-    """The name of a model that a method of these is called on."""
+    """Returns the name of a model, for messages."""
     assert isinstance(model, keras.Model)
     return str(model.name)
 

@@ -1,4 +1,4 @@
-"""A pipelined model taken apart: which calls of layers each stage runs, and what is handed from stage to stage.
+"""`StagePlan`: the layer calls of each pipeline stage, and the tensors passed between stages.
 
 plan = stage_plan(model)
 values = plan.start(x)                    what stage 0 takes
@@ -45,7 +45,7 @@ class LayerCall:
     default_training: bool | None
 
     def training(self, given: bool | None) -> bool | None:
-        """The call's `training` argument where the model's is `given`."""
+        """Returns the call's `training` argument if the model's is `given`."""
         if self.forced_training is not None:
             return self.forced_training
         return self.default_training if given is None else given
@@ -53,7 +53,7 @@ class LayerCall:
 
 @dataclasses.dataclass(frozen=True)
 class StagePlan:
-    """A model's pipeline.
+    """Layer calls of each stage of a pipelined model, and the values passed between them.
 
     Attributes:
         model: the model.
@@ -127,7 +127,7 @@ def run_stage(plan: StagePlan, stage: int, values: Sequence[Any], training: bool
 
 
 def run_call(call: LayerCall, known: dict[int, Any], given: bool | None) -> list[Any]:
-    """Runs one call.
+    """Runs one layer call.
 
     Args:
         call: the call.
@@ -147,7 +147,7 @@ def run_call(call: LayerCall, known: dict[int, Any], given: bool | None) -> list
 def carried_values(
     calls: Iterable[LayerCall], stages: int, inputs: Sequence[int], outputs: Sequence[int]
 ) -> tuple[tuple[int, ...], ...]:
-    """For each stage the values it takes for itself and those after it, and last the outputs."""
+    """Returns the values that enter each stage, for itself and for later ones, and last the outputs."""
     calls = list(calls)
     rows: list[tuple[int, ...]] = []
     for stage in range(1, stages):

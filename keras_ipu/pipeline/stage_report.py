@@ -1,4 +1,4 @@
-"""What each stage of a pipelined model has and does, as a table."""
+"""Table of parameters, FLOPs and memory of each pipeline stage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from keras_ipu.pipeline.stage_plan import StagePlan
 
 
 def model_reports(plan: StagePlan, timetable: Timetable, micro_batch_size: int) -> tuple[StageReport, ...]:
-    """What each stage has and does, estimated.
+    """Estimates parameters, FLOPs and memory of each stage.
 
     Args:
         plan: the model, taken apart.
@@ -33,7 +33,7 @@ def stage_costs(plan: StagePlan, micro_batch_size: int) -> tuple[StageCosts, ...
 
 
 def report_text(reports: tuple[StageReport, ...], timetable: Timetable) -> str:
-    """The reports of a model, and what its schedule loses by waiting."""
+    """Returns the text of a model's stage reports, with the bubble of its schedule."""
     return f"{stage_table(reports)}\n\n{schedule_table([timetable])}"
 
 

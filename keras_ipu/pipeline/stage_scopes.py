@@ -1,4 +1,4 @@
-"""Remembers which layers were made, and which calls of layers recorded, within a `PipelineStage`."""
+"""Records the `PipelineStage` scope of each layer and layer call."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ _seen: list[int] = [0]
 
 
 def stages_entered() -> int:
-    """How many `PipelineStage`s were entered in this process so far."""
+    """Counts the `PipelineStage`s entered in this process."""
     return _seen[0]
 
 
 def current_stage() -> int | None:
-    """The stage of the `PipelineStage` around, or None."""
+    """Returns the stage of the innermost `PipelineStage` scope, or None."""
     return _current.get()
 
 
 def enter_stage(stage: int) -> contextvars.Token[int | None]:
-    """Makes `stage` the current one. Give the token to `leave_stage`."""
+    """Makes `stage` the current one; returns the token for `leave_stage`."""
     _seen[0] += 1
     return _current.set(stage)
 
 
 def leave_stage(token: contextvars.Token[int | None]) -> None:
-    """Ends what `enter_stage` began."""
+    """Leaves the stage of an `enter_stage`."""
     _current.reset(token)
 
 
 def record_stage(made: Any) -> None:
-    """Notes the current stage, if there is one, at a new layer or node of Keras's graph."""
+    """Records the current stage, if there is one, on a new layer or node of Keras's graph."""
     stage = _current.get()
     if stage is not None:
         # Past Keras's attribute tracking: a layer has not been initialised yet when it is recorded.
@@ -40,11 +40,11 @@ def record_stage(made: Any) -> None:
 
 
 def recorded_stage(made: Any) -> int | None:
-    """The stage in which a layer was made or a node recorded, or None."""
+    """Returns the recorded stage of a layer or node, or None."""
     return vars(made).get(_ATTRIBUTE)
 
 
 def stage_of_node(node: Any) -> int | None:
-    """The stage of a call: that around the call, else that around the making of its layer, else None."""
+    """Returns the stage of a layer call: the scope of the call, else that of its layer's creation, else None."""
     stage = recorded_stage(node)
     return recorded_stage(node.operation) if stage is None else stage

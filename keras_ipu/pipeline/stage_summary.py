@@ -1,4 +1,4 @@
-"""The table of a model's pipeline stages."""
+"""Prints the table of a model's pipeline stage assignments."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _print_rows(assignments: Sequence[Any], width: int, ends: Sequence[int], pri
 
 
 def _rows(assignment: Any, columns: int) -> list[Sequence[str]]:
-    """A row for the layer, and more for further inputs."""
+    """Returns the table row of a layer, and further rows for more inputs."""
     layer, stage = assignment.layer, str(assignment.pipeline_stage)
     title = f"{layer.name} ({type(layer).__name__})"
     if columns == len(_SEQUENTIAL[1]) or not hasattr(assignment, "node_index"):

@@ -1,6 +1,6 @@
-"""A pipelined model called stage by stage while a step is traced, with seams between the stages.
+"""Calls a pipelined model stage by stage, with stage boundaries, while a step is traced.
 
-The numbers are those of the model's own call; the seams are where the step is cut if its stages run on several devices.
+The numbers are those of the model's own call; the step is cut at the boundaries if its stages run on several devices.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from keras_ipu.stock import models as keras_private
 
 @contextlib.contextmanager
 def staged_call(model: Any, micro_batches: int, training: bool) -> Iterator[None]:
-    """Within it, calls of a pipelined model have seams between its stages; other models stay as they are.
+    """Context in which calls of a pipelined model mark the boundaries of its stages; other models are unchanged.
 
     Args:
         model: the model.

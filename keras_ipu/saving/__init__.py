@@ -1,1 +1,1 @@
-"""Options and stages of saved, loaded, copied and cloned models, and exports for serving."""
+"""Saving, loading, cloning and exporting IPU models."""

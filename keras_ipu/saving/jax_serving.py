@@ -1,4 +1,4 @@
-"""What a model on Keras's JAX backend predicts, as a function of TensorFlow that can be saved."""
+"""Predict function of a Keras-on-JAX model on TensorFlow's tensors, for export."""
 
 from __future__ import annotations
 

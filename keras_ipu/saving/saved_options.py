@@ -1,4 +1,4 @@
-"""What a model's file says of its IPU options, checked before a model takes it over."""
+"""Checks the IPU options read from a model's file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _log = logging.getLogger("ipu_tf")
 
 
 def checked_options(config: Any, model: str) -> dict[str, Any]:
-    """The options that are known, each of the form that is saved.
+    """Returns the known options after checking the form of each.
 
     Args:
         config: as `options_config` gives it.
@@ -60,7 +60,7 @@ def _is_dictionary(value: Any) -> bool:
 
 
 def _is_stages(value: Any, depth: int = 0) -> bool:
-    """None, or a list of stages and, for inner models, of such lists."""
+    """Returns whether a value is None or a nested list of stages."""
     if value is None or (depth and _is_whole(value)):
         return True
     return isinstance(value, list) and depth < _DEEPEST and all(_is_stages(each, depth + 1) for each in value)

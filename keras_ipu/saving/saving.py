@@ -1,4 +1,4 @@
-"""How the options of IPU models come along when models are saved, loaded, copied and cloned.
+"""Saves and restores options and stage assignments with models, their copies and clones.
 
 Stock Keras takes no notice of them: a model saved here loads there, without them, and the other way round.
 
@@ -58,7 +58,7 @@ def options_config(model: Any) -> dict[str, Any]:
 
 
 def restore_options(model: Any, config: dict[str, Any]) -> None:
-    """Gives a model the options of another, as `options_config` has them.
+    """Sets a model's options from the result of `options_config`.
 
     Raises:
         ValueError: if they are not of the form that is saved.
@@ -76,7 +76,7 @@ def restore_options(model: Any, config: dict[str, Any]) -> None:
 
 
 def copy_options(model: Any, clone: Any) -> None:
-    """Gives a clone its original's options, those too that files do not have."""
+    """Copies a model's options to its clone, including those that are not saved in files."""
     if is_ipu_model(model) and is_ipu_model(clone) and state_of(model) != ModelState():
         restore_options(clone, options_config(model))
         update_state(clone, options=state_of(model).options)
@@ -108,7 +108,7 @@ def save_assets(model: Any, folder: str) -> None:
 
 
 def load_assets(model: Any, folder: str | None) -> None:
-    """Reads what `save_assets` wrote."""
+    """Reads the options that `save_assets` wrote."""
     path = Path(folder or ".") / _FILE
     if folder and path.is_file():
         try:

@@ -84,7 +84,7 @@ class ServingMethods:
 
 
 def _predict_step(model: Any, structure: Any, signature: list[tf.TensorSpec]) -> Step:
-    """A function from the tensors of a model's inputs, in order, to those of its outputs."""
+    """Returns a function from the flat tensors of a model's inputs to those of its outputs."""
     if keras.backend.backend() == "jax":
         from keras_ipu.saving import jax_serving
 

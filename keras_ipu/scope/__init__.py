@@ -1,1 +1,1 @@
-"""What entering an `IPUStrategy`'s scope does for Keras: models made in it get the methods of IPU models."""
+"""Installs the methods of IPU models when an `IPUStrategy`'s scope is entered."""

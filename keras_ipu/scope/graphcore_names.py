@@ -1,4 +1,4 @@
-"""Attributes of models without a public name that programs for Graphcore's Keras read."""
+"""Private attributes of models that programs for Graphcore's Keras read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`keras.Input(32)` for `keras.Input((32,))`, as the Keras takes it that IPU programs were written for."""
+"""Patches `keras.Input` to accept an integer shape, as Keras 2 did."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _shape(shape: Any) -> Any:
 
 
 def _made(layer: Any) -> None:
-    """In Keras 2 an `Input` has the name of its layer."""
+    """Names an `Input`'s tensor after its layer, as Keras 2 did."""
     keras_2 = sys.modules.get("keras_ipu.legacy.keras_2")
     if keras_2 is not None:
         keras_2.name_for(layer, layer.output)

@@ -1,4 +1,4 @@
-"""Puts what IPU models have beyond Keras's into Keras's classes, once. Other models stay as they are."""
+"""Patches Keras's model classes with the methods of IPU models."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from keras_ipu.training.tensorflow.summed_rows import install_row_sums
 
 
 def install_extensions() -> None:
-    """Makes models of an `IPUStrategy`'s scope IPU models. Calling it again changes nothing."""
+    """Patches Keras so that models of an `IPUStrategy`'s scope are IPU models. Calling it again changes nothing."""
     _add_attributes()
     keras_hooks.hook_creation(record_stage, _assign_functional)
     install_input_shapes()
@@ -66,7 +66,7 @@ def _assign_functional(model: Any) -> None:
 
 
 def _build(stock: Any, model: Any, input_shape: Any) -> Any:
-    """`build` builds a subclassed model's layers, and finds its pipeline stages if it has any."""
+    """Replaces `build`: builds a subclassed model's layers, and finds its pipeline stages if it has any."""
     if keras_graphs.in_call() or all(layer.built for layer in model.layers):
         return stock(model, input_shape)
     inputs = graph.symbolic_inputs(model, input_shape)
@@ -77,7 +77,7 @@ def _build(stock: Any, model: Any, input_shape: Any) -> Any:
 
 
 def _build_sequential(stock: Any, model: Any, input_shape: Any = None) -> Any:
-    """A `Sequential` that knows its input's shape may be built again with a shape that fits it."""
+    """Replaces `build` of a `Sequential`, which may be built again with a shape that fits its input's."""
     known = model.input_shape if model.built and keras_graphs.sequential_graph(model) is not None else None
     return stock(model, known if _fits(known, input_shape) else input_shape)
 

@@ -1,4 +1,4 @@
-"""What entering an `IPUStrategy`'s scope does for Keras."""
+"""Keras part of entering an `IPUStrategy`'s scope: `keras_scope`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from keras_ipu.stock import hooks as keras_hooks
 
 @contextlib.contextmanager
 def keras_scope(strategy: Any) -> Iterator[None]:
-    """Models made within it run on the strategy's device, unless the strategy was told to leave Keras alone.
+    """Context in which new models run on the strategy's device, unless the strategy disables its Keras extension.
 
     Raises:
         NotImplementedError: if Keras runs on another backend than TensorFlow or JAX.
@@ -26,7 +26,7 @@ def keras_scope(strategy: Any) -> Iterator[None]:
 
 
 def _trainer() -> keras_hooks.Replacement:
-    """What replaces the trainer of the backend that Keras runs on."""
+    """Returns the replacement of the trainer for the current Keras backend."""
     backend = keras.backend.backend()
     if backend == "tensorflow":
         from keras_ipu.training.tensorflow.trainer import TRAINER

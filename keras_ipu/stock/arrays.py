@@ -1,4 +1,4 @@
-"""Arrays as Keras's data, beyond its public interface: what is in them, and in which order it trains on them.
+"""Private API of Keras's data adapters: arrays and their shuffling order.
 
 If Keras moves one of these, `tests/project/test_private_api.py` names it.
 """
@@ -21,7 +21,7 @@ from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 
 @dataclasses.dataclass(frozen=True)
 class ArrayBatches:
-    """Arrays that Keras takes batches from.
+    """Arrays of a Keras data adapter, with batch size and order.
 
     Attributes:
         arrays: the structure of a batch, of arrays `[samples, ...]` and `None`s.
@@ -46,13 +46,13 @@ class ArrayBatches:
 
 @functools.cache
 def _no_dataset() -> tf.data.Dataset:
-    """A dataset that nobody reads; it takes a millisecond to make one."""
+    """Returns an empty dataset, which is never read; cached, as making one takes a millisecond."""
     with tf.init_scope():
         return tf.data.Dataset.from_tensors(0)
 
 
 def rows_of(adapter: Any) -> ArrayBatches | None:
-    """What an adapter of Keras's takes batches from, if that is dense arrays of numbers; else None.
+    """Returns the dense numeric arrays of a Keras data adapter; None for other data.
 
     The order is that of the adapter's own dataset: the same random operations with the same seeds make it, on the
     indices instead of on what they stand for.
@@ -95,7 +95,7 @@ def _shuffled_indices(adapter: Any) -> tf.data.Dataset:
 
 
 def _plain() -> tf.data.Options:
-    """There is nothing to tune in a dataset of indices, and an iterator without a thread that does ends at once."""
+    """Disables autotuning for a dataset of indices, whose iterator is then destroyed at once."""
     options = tf.data.Options()
     options.autotune.enabled = False
     options.experimental_optimization.apply_default_optimizations = False

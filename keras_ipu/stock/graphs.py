@@ -1,4 +1,4 @@
-"""What the project reads of Keras's graphs and calls of layers, beyond the public interface.
+"""Private API of Keras's functional graphs and layer calls.
 
 If Keras moves one of these, `tests/project/test_private_api.py` names it.
 """
@@ -18,17 +18,17 @@ from keras.src.ops.symbolic_arguments import SymbolicArguments
 
 
 def get_mask(tensor: Any) -> Any:
-    """The mask that Keras keeps at a tensor; None if there is none."""
+    """Returns the Keras mask of a tensor; None if there is none."""
     return _masking.get_keras_mask(tensor)
 
 
 def set_mask(tensor: Any, mask: Any) -> None:
-    """Has Keras keep a mask at a tensor."""
+    """Sets the Keras mask of a tensor."""
     _masking.set_keras_mask(tensor, mask)
 
 
 def made_by(tensor: Any) -> Any:
-    """The layer that gave a symbolic tensor."""
+    """Returns the layer that produced a symbolic tensor."""
     return tensor._keras_history.operation
 
 
@@ -39,7 +39,7 @@ def calls_of(operation: Any) -> list[Any]:
 
 
 def clear_calls(nodes: Iterable[Any]) -> None:
-    """Forgets the latest calls of layers as far as they are among these nodes, so that the next call counts on."""
+    """Removes these nodes from the latest calls of their layers, so that call indices continue from before."""
     dropped = set(map(id, nodes))
     for operation in {id(node.operation): node.operation for node in nodes}.values():
         while operation._inbound_nodes and id(operation._inbound_nodes[-1]) in dropped:
@@ -75,7 +75,7 @@ def build_shapes(model: Any) -> dict[str, Any] | None:
 
 
 def has_functional_constructor(model: Any) -> bool:
-    """Whether Keras makes a functional model anew from its inputs and outputs, not from arguments of its own."""
+    """Returns whether Keras reconstructs a functional model from its inputs and outputs, not from own arguments."""
     return bool(_functional.functional_like_constructor(type(model)))
 
 
@@ -91,7 +91,7 @@ def takes_training(operation: Any) -> bool:
 
 @contextlib.contextmanager
 def model_call(model: Any, training: bool | None, first: bool) -> Iterator[None]:
-    """Layers called within it are called by `model`, as within its `__call__`.
+    """Context in which layers are called by `model`, as within its `__call__`.
 
     Args:
         model: the model.
@@ -113,7 +113,7 @@ def model_call(model: Any, training: bool | None, first: bool) -> Iterator[None]
 
 
 def name_scope_of(layer: Any) -> contextlib.AbstractContextManager[Any]:
-    """Layers built within it belong to `layer` by their variables' paths."""
+    """Context in which the variables of built layers have paths below `layer`."""
     scope: contextlib.AbstractContextManager[Any] = layer._open_name_scope()
     return scope
 

@@ -1,6 +1,6 @@
-"""How the project puts itself in the place of methods of Keras: its hooks on models and on their trainer.
+"""Patches methods of Keras's classes: models, trainer, `Input`, cloning.
 
-Each is in the table `ipu_tf._patches.table` and can be taken off. If Keras moves one of these,
+Each is in the table `ipu_tf._patches.table` and can be uninstalled. If Keras moves one of these,
 `tests/project/test_private_api.py` names it.
 """
 
@@ -42,39 +42,39 @@ Trainer: Any = getattr(_trainers, _TRAINER)
 
 
 class Replacement(Protocol):
-    """What takes over from Keras's trainer for models that are its own."""
+    """Replacement of Keras's trainer for the models that it owns."""
 
     methods: dict[str, Callable[..., Any]]
     """By name of the method: `ours(stock, model, *args, **kwargs)`."""
 
     def owns(self, model: Any) -> bool:
-        """Whether a model is one of ours."""
+        """Returns whether the replacement applies to a model."""
         ...
 
     def epoch_iterator(self, *args: Any, **kwargs: Any) -> Any:
-        """Ours or the stock epoch iterator, as its `distribute_strategy` says."""
+        """Returns this package's or the stock epoch iterator, by its `distribute_strategy`."""
         ...
 
 
 def install(replacement: Replacement) -> None:
-    """Puts a replacement into the trainer of Keras's backend, once. Other models keep the stock behaviour."""
+    """Patches the trainer of Keras's backend with a replacement, once. Other models keep the stock behaviour."""
     for name, ours in replacement.methods.items():
         hook(_owner(name), name, replacement.owns, ours)
     replace_in(_trainers, _ITERATOR, lambda stock: replacement.epoch_iterator)
 
 
 def _owner(name: str) -> type:
-    """The class that defines a method of the trainer, for Keras asks whether models override `Trainer.compile`."""
+    """Returns the class that defines a trainer method, since Keras checks whether models override `Trainer.compile`."""
     return next(kind for kind in Trainer.__mro__ if name in vars(kind))
 
 
 def overridden(model: Any, name: str) -> bool:
-    """Whether a model's class has a method of its own in place of Keras's trainer's."""
+    """Returns whether a model's class overrides a method of Keras's trainer."""
     return getattr(type(model), name) is not getattr(Trainer, name)
 
 
 def hook(owner: type, name: str, applies: Callable[[Any], bool], ours: Callable[..., Any]) -> None:
-    """Lets `ours(stock, self, *args, **kwargs)` take over a method of a class, once, for objects it applies to.
+    """Replaces a method of a class by `ours(stock, self, *args, **kwargs)`, once, for objects it applies to.
 
     Args:
         owner: the class that is changed.
@@ -94,12 +94,12 @@ def hook(owner: type, name: str, applies: Callable[[Any], bool], ours: Callable[
 
 
 def hook_trainer(name: str, ours: Callable[..., Any]) -> None:
-    """Lets `ours(stock, model, *args, **kwargs)` take over a method of Keras's trainer for all models, once."""
+    """Replaces a method of Keras's trainer by `ours(stock, model, *args, **kwargs)` for all models, once."""
     hook(_owner(name), name, lambda model: True, ours)
 
 
 def hook_from_config(owner: type, ours: Callable[..., Any]) -> None:
-    """Lets `ours(stock, cls, config, custom_objects)` take over a class's `from_config`, once."""
+    """Replaces a class's `from_config` by `ours(stock, cls, config, custom_objects)`, once."""
 
     def hooked(bound: Any) -> Any:
         stock = bound.__func__
@@ -114,7 +114,7 @@ def hook_from_config(owner: type, ours: Callable[..., Any]) -> None:
 
 
 def hook_clones(ours: Callable[[Any, Any], None]) -> None:
-    """Lets `ours(model, clone)` see the clones that `clone_model` makes of functional and sequential models, once."""
+    """Patches `clone_model` to call `ours(model, clone)` for clones of functional and sequential models, once."""
     for name in ("_clone_functional_model", "_clone_sequential_model"):
         replace_in(_cloning, name, lambda stock: _cloned(stock, ours))
 
@@ -130,7 +130,7 @@ def _cloned(stock: Callable[..., Any], ours: Callable[[Any, Any], None]) -> Call
 
 
 def hook_creation(made: Callable[[Any], None], functional: Callable[[Any], None]) -> None:
-    """Lets us see what Keras makes, once.
+    """Patches Keras to call functions for each new layer and node, once.
 
     Args:
         made: called with each new operation, before it is initialised, and with each new node of a graph.
@@ -181,7 +181,7 @@ def _build_sequential(stock: Callable[..., Any], model: Any, *args: Any, **kwarg
 
 
 def hook_input_shapes(ours: Callable[[Any], Any], made: Callable[[Any], None]) -> None:
-    """Lets `ours` see the `shape` of each new `keras.Input` and say which it shall have, once.
+    """Patches `keras.Input` so that `ours` maps the `shape` argument of each new one, once.
 
     `made` is called with its layer when that is there.
     """

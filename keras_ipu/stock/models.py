@@ -1,4 +1,4 @@
-"""What the project takes of Keras's models and optimizers beyond the public interface: their values and how they step.
+"""Private API of Keras's models and optimizers: variable values and steps.
 
 If Keras moves one of these, `tests/project/test_private_api.py` names it.
 """
@@ -23,13 +23,13 @@ def strategy_of(model: Any) -> Any:
 
 
 def compile_config(model: Any) -> dict[str, Any]:
-    """What a model was last compiled with, by argument, as it was given."""
+    """Returns the arguments of the last `compile`, by name, as they were given."""
     config: dict[str, Any] = model._compile_config.config
     return config
 
 
 def adopt(optimizer: Any, strategy: Any) -> None:
-    """Makes an optimizer, and the one it may wrap, belong to a strategy, wherever it was made."""
+    """Assigns an optimizer, and the one it may wrap, to a strategy, wherever it was made."""
     while optimizer is not None:
         optimizer._distribution_strategy = strategy
         optimizer = getattr(optimizer, "inner_optimizer", None)
@@ -42,7 +42,7 @@ def scope_of_optimizer(optimizer: Any) -> Any:
 
 @contextlib.contextmanager
 def applying(optimizer: Any, ours: Callable[..., Any]) -> Iterator[None]:
-    """Within it, `optimizer.apply(gradients, variables)` is `ours(stock, gradients, variables)`.
+    """Context in which `optimizer.apply(gradients, variables)` is `ours(stock, gradients, variables)`.
 
     An optimizer with an `apply_gradients` of its own has that taken over, so that it too sees what `ours` hands on.
     """
@@ -66,20 +66,20 @@ def applying(optimizer: Any, ours: Callable[..., Any]) -> Iterator[None]:
 
 
 def _has_own(optimizer: Any, name: str) -> bool:
-    """Whether a class of the user defines an optimizer's method."""
+    """Returns whether a user-defined class overrides an optimizer's method."""
     owner = next(kind for kind in type(optimizer).__mro__ if name in vars(kind))
     return not owner.__module__.startswith(("keras.src.", "keras_ipu."))
 
 
 class VariableOverrideScope(StatelessScope):
-    """Within it, some Keras variables have the values of tensors. Assignments to others take place as ever.
+    """Context in which some Keras variables have the values of tensors; assignments to others are unchanged.
 
     Args:
         state_mapping: pairs of a variable and a tensor of its shape and dtype.
     """
 
     def add_update(self, update: tuple[Any, Any]) -> None:
-        """Assigns a value to a variable at once: Keras calls it in place of an assignment.
+        """Assigns a value to a variable immediately: Keras calls it in place of an assignment.
 
         Args:
             update: the variable and the value.
@@ -91,7 +91,7 @@ class VariableOverrideScope(StatelessScope):
 
 @contextlib.contextmanager
 def patch_stateless_apply(optimizer: Any, ours: Callable[..., Any]) -> Iterator[None]:
-    """Within it, `optimizer.stateless_apply(...)` is `ours(stock, optimizer_variables, grads, trainable_variables)`."""
+    """Context: `optimizer.stateless_apply` is `ours(stock, optimizer_variables, grads, trainable_variables)`."""
     stock = optimizer.stateless_apply
 
     def stateless_apply(optimizer_variables: Any, grads: Any, trainable_variables: Any) -> Any:
@@ -106,7 +106,7 @@ def patch_stateless_apply(optimizer: Any, ours: Callable[..., Any]) -> Iterator[
 
 @contextlib.contextmanager
 def route_apply_through_apply_gradients(optimizer: Any, **options: Any) -> Iterator[None]:
-    """Within it, the first `optimizer.apply`, which is what Keras on JAX calls, is made by `apply_gradients`.
+    """Context in which the first `optimizer.apply`, which Keras on JAX calls, goes through `apply_gradients`.
 
     Args:
         optimizer: a built optimizer.
@@ -131,7 +131,7 @@ TRAINING_STATE = ("trainable_variables", "non_trainable_variables", "optimizer_v
 
 
 def restore_state(model: Any, state: dict[str, Any]) -> None:
-    """Gives the variables of a model on the JAX backend their values back, which a run has taken.
+    """Assigns a state to the variables of a model on the JAX backend, whose buffers a run has donated.
 
     Args:
         model: the model.
@@ -144,7 +144,7 @@ def restore_state(model: Any, state: dict[str, Any]) -> None:
 
 
 def state_of(model: Any, names: Iterable[str]) -> tuple[list[Any], ...]:
-    """What the variables of a model on the JAX backend hold, in lists as `restore_state` takes them.
+    """Returns the state of a JAX model's variables, in lists as `restore_state` takes them.
 
     Args:
         model: the model.
@@ -158,13 +158,13 @@ def _variables(model: Any, name: str) -> Any:
 
 
 def mark_out_of_date(model: Any) -> None:
-    """Tells Keras that the variables of a model on the JAX backend do not hold the state of its run."""
+    """Marks the variables of a JAX model as out of date during its run."""
     model._jax_state_synced = False
 
 
 @contextlib.contextmanager
 def calling(model: Any, ours: Callable[..., Any]) -> Iterator[None]:
-    """Within it, what `model(...)` calls is `ours(inputs, training=..., mask=...)`."""
+    """Context in which `model(...)` calls `ours(inputs, training=..., mask=...)`."""
     object.__setattr__(model, "call", ours)
     try:
         yield
@@ -173,14 +173,14 @@ def calling(model: Any, ours: Callable[..., Any]) -> Iterator[None]:
 
 
 def is_training_call() -> bool:
-    """Whether the layer that is being called is called to train."""
+    """Returns whether the current layer call has `training=True`."""
     context = global_state.get_global_attribute("current_call_ctx")
     return bool(context is not None and context.get_value("training"))
 
 
 @contextlib.contextmanager
 def reset_layer_names() -> Iterator[None]:
-    """Within it, Keras counts the names it gives to layers from the beginning; afterwards it goes on as before."""
+    """Context in which Keras's automatic layer names are counted from the beginning; restored afterwards."""
     before = global_state.get_global_attribute(_NAME_COUNTS)
     global_state.set_global_attribute(_NAME_COUNTS, collections.defaultdict(int))
     try:

@@ -1,4 +1,4 @@
-"""Which models are IPU models."""
+"""`is_ipu_model`: whether a model belongs to an `IPUStrategy`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from keras_ipu.stock import models as keras_private
 
 
 def on_device(strategy: Any) -> bool:
-    """Whether a strategy runs Keras models on the device."""
+    """Returns whether a strategy runs Keras models on the device."""
     return isinstance(strategy, IPUStrategyV1) and strategy.keras_extensions_enabled
 
 
 def is_ipu_model(layer: Any) -> bool:
-    """Whether something is a model that was made in the scope of an `IPUStrategy`."""
+    """Returns whether an object is a model that was made in the scope of an `IPUStrategy`."""
     return isinstance(layer, keras.Model) and on_device(keras_private.strategy_of(layer))

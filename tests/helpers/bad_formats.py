@@ -1,4 +1,4 @@
-"""Formats that are read badly on purpose, so that a test can see that `file_fuzz` notices."""
+"""Deliberately faulty file readers, with which tests check that `file_fuzz` finds faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Captured gradients, as far as they are particular to JAX: run by `test_keras_on_jax.py` with KERAS_BACKEND=jax."""
+"""Tests of captured gradients that need KERAS_BACKEND=jax: run by `test_keras_on_jax.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training with captured gradients on the device: with Keras on JAX in one process, on TensorFlow in another."""
+"""Trains with captured gradients on the device: with Keras on JAX in one process, on TensorFlow in another."""
 
 from __future__ import annotations
 

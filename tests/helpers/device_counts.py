@@ -1,4 +1,4 @@
-"""Proof that work ran on the device."""
+"""Asserts that work ran on the device, by its counters of programs and executions."""
 
 from __future__ import annotations
 

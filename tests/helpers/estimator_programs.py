@@ -1,4 +1,4 @@
-"""A small regression for the tests of estimators: data, `model_fn`, and the same training without an estimator."""
+"""Small regression for the tests of estimators: data, `model_fn`, and the same training without an estimator."""
 
 from __future__ import annotations
 

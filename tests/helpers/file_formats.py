@@ -1,4 +1,4 @@
-"""Every file format that the project reads: how to write a file of it, and what reading one gives.
+"""Table of every file format that the project reads: a writer, a reader, and the expected contents.
 
 A `.forged` format has its members or its payload changed and the checksums made to fit, as only a forger can: what it
 says may then be another thing than was written, but reading it neither crashes nor runs code.

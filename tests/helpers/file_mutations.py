@@ -1,4 +1,4 @@
-"""Damage to files: what disks, crashed writers, mixed-up copies and forgers do to bytes."""
+"""Mutations of files for fuzzing: bit flips, truncation, splices, overwritten bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every way to split a Keras model's training, against plain Keras: `python -m tests.helpers.keras_grid`.
+"""Grid of all step splits of a Keras model's training, against plain Keras: `python -m tests.helpers.keras_grid`.
 
 Replicas x accumulation x stages x steps per execution x kind of model x backend of Keras: AdamW with clipping, decay
 and a schedule where an execution is one update, SGD with momentum, clipping and decay where it is the whole epoch.

@@ -1,4 +1,4 @@
-"""Keras models on the JAX backend, on the device: run by `test_keras_on_jax.py` in a process with KERAS_BACKEND=jax.
+"""Tests of Keras models on the device that need KERAS_BACKEND=jax: run by `test_keras_on_jax.py`.
 
 Splits, options, callbacks and errors are checked by the same tests as on the TensorFlow backend, which `python -m
 tests.helpers.keras_grid --backends jax` and `KERAS_BACKEND=jax pytest tests/keras_ipu/training/test_keras_split.py`

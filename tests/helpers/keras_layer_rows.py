@@ -1,4 +1,4 @@
-"""Keras's layers that have weights or state, a row each, and why the others have none."""
+"""Table of Keras's layers that have weights or state, and why the others have none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keras's layers that the table of training steps does not name, and why."""
+"""Keras's layers that the table of training steps leaves out, with the reason for each."""
 
 from collections.abc import Callable
 

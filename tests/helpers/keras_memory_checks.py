@@ -1,4 +1,4 @@
-"""Training for long, fitting again and again, dropping models: no memory is left behind, on both backends of Keras."""
+"""Tests for memory leaks of Keras models on both backends: long training, repeated `fit`, dropped models."""
 
 from __future__ import annotations
 

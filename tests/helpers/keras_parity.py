@@ -1,4 +1,4 @@
-"""Holds Keras models on the device against stock Keras on the CPU: the same program, with and without the scope."""
+"""Compares Keras models on the device with stock Keras on the CPU: the same program, with and without the scope."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sequences of calls of a Keras model, split, against stock: `python -m tests.helpers.keras_sequences`.
+"""Sequences of calls of a split Keras model, against stock Keras: `python -m tests.helpers.keras_sequences`.
 
 Each sequence draws a way to split the model and calls of `fit` (with and without `validation_data`), `evaluate`,
 `predict`, saving and loading, writes of the host and calls on the host; after each call its results and the weights

@@ -1,4 +1,4 @@
-"""What is trained on the device with Keras on JAX in one process, and with Keras on TensorFlow in another."""
+"""Trains models on the device with Keras on JAX in one process, and with Keras on TensorFlow in another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What TensorFlow's and Keras's modules hold, to find out what a program changed in them. Imports none of ours."""
+"""Snapshot of the attributes of TensorFlow's and Keras's modules, to find what a program changed in them."""
 
 from __future__ import annotations
 

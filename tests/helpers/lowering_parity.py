@@ -1,4 +1,4 @@
-"""Holds imported programs against stock TensorFlow on the CPU, or against numpy."""
+"""Compares imported programs with stock TensorFlow on the CPU, or with NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pipelines on four JAX devices have the numbers of plain accumulation: a part of the grid of `pipeline_numbers`."""
+"""Numbers of pipelines on four JAX devices, against plain accumulation: a part of the grid of `pipeline_numbers`."""
 
 from __future__ import annotations
 

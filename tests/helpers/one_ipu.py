@@ -1,4 +1,4 @@
-"""One configured IPU, and a strategy for it."""
+"""Configures one IPU and makes a strategy for it."""
 
 from __future__ import annotations
 

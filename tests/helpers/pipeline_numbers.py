@@ -1,4 +1,4 @@
-"""Every way to run a pipeline gives the numbers of plain gradient accumulation, written out in plain TensorFlow.
+"""Grid of all kinds of pipeline, against plain gradient accumulation written in plain TensorFlow.
 
 `python -m tests.helpers.pipeline_numbers` runs the whole grid, on four JAX devices unless `XLA_FLAGS` makes more:
 schedules x recomputation x mappings x replicas x micro-batches on three models. `test_pipeline_numbers.py` runs a part

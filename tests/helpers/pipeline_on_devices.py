@@ -1,4 +1,4 @@
-"""Pipelines on four JAX devices. `test_pipeline_engine.py` runs this file in a process that has them."""
+"""Tests of pipelines on four JAX devices: run by `test_pipeline_engine.py` in a process that has them."""
 
 from __future__ import annotations
 

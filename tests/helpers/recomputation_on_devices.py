@@ -1,4 +1,4 @@
-"""Recomputation executed: what stages keep on four JAX devices. `test_pipeline_engine.py` runs this file."""
+"""Tests of recomputation on four JAX devices, and of what stages keep: run by `test_pipeline_engine.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replicas of pipelines, each stage of each on a JAX device of its own. `test_pipeline_engine.py` runs this file."""
+"""Tests of replicated pipelines with a JAX device for each stage of each replica: run by `test_pipeline_engine.py`."""
 
 from __future__ import annotations
 

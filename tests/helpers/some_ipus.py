@@ -1,4 +1,4 @@
-"""A configured device with a number of IPUs."""
+"""Configures a device with a number of IPUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Datasets that stop giving elements, without an end, and what the program that waits for them raises."""
+"""Datasets that stop giving elements without an end, and the error of a program that reads them."""
 
 from __future__ import annotations
 

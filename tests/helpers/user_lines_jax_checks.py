@@ -1,4 +1,4 @@
-"""What JAX refuses in a Keras model on a device is refused with the user's line; run with Keras on JAX."""
+"""Tests that refusals name the user's line, with KERAS_BACKEND=jax."""
 
 from __future__ import annotations
 

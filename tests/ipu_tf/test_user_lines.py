@@ -1,4 +1,4 @@
-"""What the device refuses is refused with the line of the user's program that asked for it, whatever ran the op."""
+"""Refusals by the device show the line of the user's program, however the op is run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Keras 2 has and Keras 3 has not, for programs that import Keras 2's modules under the launcher."""
+"""Keras 2 behaviour for programs that import Keras 2's modules under the launcher."""
 
 from __future__ import annotations
 

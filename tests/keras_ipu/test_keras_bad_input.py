@@ -1,4 +1,4 @@
-"""What `fit` cannot do is refused before anything trains, weights and optimizer untouched; on both backends."""
+"""Bad input to `fit` is refused before anything trains, weights and optimizer untouched; on both backends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever data Keras takes: the device is fed the same batches in the same order, with the same weights."""
+"""All kinds of Keras data: the device is fed the same batches in the same order, with the same sample weights."""
 
 from __future__ import annotations
 

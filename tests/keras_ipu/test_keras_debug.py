@@ -1,4 +1,4 @@
-"""`keras_ipu.debug.check_parity` finds splits that train as plain Keras, and tells those that do not."""
+"""`keras_ipu.debug.check_parity` passes splits that train as plain Keras, and fails those that do not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an IPU model cannot do is said clearly; nothing is lost, nothing hangs, no thread stays."""
+"""Errors of IPU models: clear messages, no lost state, no hang, no thread left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs `keras_memory_checks.py` in a process of its own: among other tests nobody could tell whose memory grows."""
+"""Runs `keras_memory_checks.py` in a process of its own, whose memory no other test changes."""
 
 from __future__ import annotations
 

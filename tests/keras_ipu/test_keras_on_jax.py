@@ -1,4 +1,4 @@
-"""Keras on its JAX backend: the backend is chosen when Keras is imported, so that takes a process of its own."""
+"""Keras on JAX: runs the tests in processes with KERAS_BACKEND=jax, as the backend is chosen at import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The `set_..._options` methods of IPU models: what they keep, what they refuse, and who has them."""
+"""The `set_..._options` methods of IPU models: stored values, refused values, and the models that have them."""
 
 from __future__ import annotations
 

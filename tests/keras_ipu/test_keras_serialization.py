@@ -1,4 +1,4 @@
-"""Options and pipeline stages of IPU models travel with them, and stock Keras takes no notice."""
+"""Options and pipeline stages are saved, loaded and cloned with IPU models, and ignored by stock Keras."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keras 2, which TensorFlow gives as `tf.keras` where TF_USE_LEGACY_KERAS asks for it, is refused by name."""
+"""Legacy Keras 2 (`tf_keras`, by TF_USE_LEGACY_KERAS) is refused by name."""
 
 from __future__ import annotations
 

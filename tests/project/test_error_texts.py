@@ -1,4 +1,4 @@
-"""Error texts of the interface contract that no other test raises, and what takes the place of those that cannot be."""
+"""Error texts of the interface contract that no other test raises, and replacements of those that cannot occur."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every example does what it says, as a user would run it."""
+"""Every example runs and prints what it documents."""
 
 from __future__ import annotations
 

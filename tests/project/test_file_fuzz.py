@@ -1,4 +1,4 @@
-"""Damaged files of every format: no crash, nothing wrong, no code run. `tests.helpers.file_fuzz` tries more of them."""
+"""Damaged files of every format: no crash, no wrong result, no code run. `tests.helpers.file_fuzz` tries more."""
 
 from __future__ import annotations
 

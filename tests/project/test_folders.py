@@ -1,4 +1,4 @@
-"""The folders: the path tells the tier, imports between folders have no circle, each folder says what it holds."""
+"""Folders: the path names the layer, imports between folders have no cycle, each `__init__.py` has a description."""
 
 from __future__ import annotations
 

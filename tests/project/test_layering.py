@@ -1,4 +1,4 @@
-"""The layers import downwards only, device code is free of TensorFlow, private API has its few places."""
+"""Imports between layers go downwards only; device code is free of TensorFlow; private API has its listed files."""
 
 from __future__ import annotations
 

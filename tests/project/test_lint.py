@@ -1,4 +1,4 @@
-"""The linter, the type checker, and rules of this project they do not know."""
+"""Runs the linter, the type checker, and further source rules of this project."""
 
 from __future__ import annotations
 

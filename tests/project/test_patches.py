@@ -1,4 +1,4 @@
-"""Everything that the project changes in TensorFlow and Keras is in one table and can be taken off."""
+"""Every change to TensorFlow and Keras is in one table and can be uninstalled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What we take from TensorFlow, Keras and JAX beyond their public interfaces is still there and still does its work.
+"""Private API of TensorFlow, Keras and JAX that the project uses still exists and behaves as expected.
 
 A test that fails here names the file to mend and the thing that moved.
 """

@@ -1,4 +1,4 @@
-"""SUPPORTED.md says what the code does."""
+"""SUPPORTED.md matches the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m tests.xla_fuzz`: runs a campaign and says what it found."""
+"""Command line of the fuzz, `python -m tests.xla_fuzz`: runs a campaign and prints its findings."""
 
 from __future__ import annotations
 

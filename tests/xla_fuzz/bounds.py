@@ -1,4 +1,4 @@
-"""Programs in NumPy's float64, with a bound on how far a result of less precision may be off.
+"""Error bounds of programs in NumPy's float64, for results of lower precision.
 
 A rounding error is at most the unit of the dtype times the value. A sum of n terms rounds n times: errors of random
 signs add up like a random walk, so its bound grows with the root of n and with the sum of the terms' sizes (Higham and

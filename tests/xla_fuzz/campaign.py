@@ -1,4 +1,4 @@
-"""Runs many fuzzed programs in a process of its own, which is started again after a program that ends it."""
+"""Runs many fuzzed programs in a process of its own, which is restarted after a crash."""
 
 from __future__ import annotations
 

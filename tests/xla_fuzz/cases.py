@@ -1,4 +1,4 @@
-"""A fuzzed program: what it takes, what it computes, and whether a result is right."""
+"""A fuzzed program: inputs, computation, and the check of its result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random programs: products, elementwise work, convolutions and poolings, each followed by reductions and more."""
+"""Random programs: products, elementwise ops, convolutions and poolings, each followed by reductions and more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs in JAX, as Keras on JAX has them."""
+"""Fuzzed programs in JAX, as Keras on JAX has them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a campaign runs, program by program."""
+"""List of the programs that a campaign runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that a version of XLA computed wrongly, or that ended the process; each is tried by itself, first of all."""
+"""Programs that a version of XLA computed wrongly, or that crashed the process; each runs by itself, first of all."""
 
 from __future__ import annotations
 

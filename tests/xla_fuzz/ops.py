@@ -1,4 +1,4 @@
-"""The operations that fuzzed programs are written in, and what is made of them."""
+"""Operations of fuzzed programs, and their composition."""
 
 from __future__ import annotations
 

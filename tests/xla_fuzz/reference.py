@@ -1,4 +1,4 @@
-"""Programs in NumPy's float64, with a bound on how far a result of less precision may be off: see `bounds`."""
+"""Reference results of fuzzed programs in NumPy's float64, with error bounds (see `bounds`)."""
 
 from __future__ import annotations
 

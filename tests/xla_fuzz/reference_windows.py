@@ -1,4 +1,4 @@
-"""Convolutions and poolings in NumPy's float64, with a bound for each result: window element by window element."""
+"""Reference convolutions and poolings in NumPy's float64, with an error bound for each result."""
 
 from __future__ import annotations
 

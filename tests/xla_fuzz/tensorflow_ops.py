@@ -1,4 +1,4 @@
-"""Programs in TensorFlow, as users write them."""
+"""Fuzzed programs in TensorFlow, as users write them."""
 
 from __future__ import annotations
 

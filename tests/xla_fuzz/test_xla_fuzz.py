@@ -1,4 +1,4 @@
-"""XLA computes random programs as NumPy does, through the device; and the fuzz sees when it does not."""
+"""XLA computes random programs as NumPy does, through the device; and the fuzz detects deliberate faults."""
 
 from __future__ import annotations
 

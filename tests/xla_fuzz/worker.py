@@ -1,4 +1,4 @@
-"""The process that a campaign's programs run in: `python -m tests.xla_fuzz.worker CAMPAIGN FIRST`.
+"""Worker process of a campaign: `python -m tests.xla_fuzz.worker CAMPAIGN FIRST`.
 
 standard output   a line of JSON before each program, and one after it:
                   {"begun": number, "text": ...}    {"done": number, "compared": cases, "faults": [...], ...}

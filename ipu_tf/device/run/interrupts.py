@@ -28,6 +28,7 @@ class Interrupts:
 
     @property
     def asked(self) -> bool:
+        """Whether Ctrl-C was pressed, here or in an enclosing context."""
         return self._asked or (self._outer is not None and self._outer.asked)
 
     def __enter__(self) -> Interrupts:
@@ -48,7 +49,7 @@ class Interrupts:
             self._installed = False
 
     def check(self) -> None:
-        """Does what was asked for.
+        """Raises `KeyboardInterrupt` if Ctrl-C was pressed.
 
         Raises:
             KeyboardInterrupt: if Ctrl-C was pressed.

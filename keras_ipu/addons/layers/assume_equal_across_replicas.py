@@ -1,4 +1,4 @@
-"""The layer that marks values as equal on all replicas."""
+"""`AssumeEqualAcrossReplicas`: identity layer that marks values as equal on all replicas."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import keras
 
 @keras.saving.register_keras_serializable(package="keras_ipu")
 class AssumeEqualAcrossReplicas(keras.layers.Layer):
-    """Gives its input back, marked as equal on all replicas, so that control flow may depend on it.
+    """Identity layer that marks its input as equal on all replicas, so that control flow may depend on it.
 
     Args:
         inplace: whether the IPU may mark the tensor without copying it; no effect on values.
@@ -21,7 +21,7 @@ class AssumeEqualAcrossReplicas(keras.layers.Layer):
         self.inplace = inplace
 
     def call(self, inputs: Any) -> Any:
-        """The inputs, marked; with Keras on JAX, where nothing depends on it, as they are."""
+        """Returns the marked inputs; with Keras on JAX, where nothing depends on the mark, the inputs unchanged."""
         if keras.backend.backend() != "tensorflow":
             return inputs
         from ipu_tf.ops import cross_replica_ops
@@ -29,5 +29,5 @@ class AssumeEqualAcrossReplicas(keras.layers.Layer):
         return cross_replica_ops.assume_equal_across_replicas(inputs, self.inplace)
 
     def get_config(self) -> dict[str, Any]:
-        """What `from_config` needs to make the same layer."""
+        """Returns the config that `from_config` takes."""
         return {**super().get_config(), "inplace": self.inplace}

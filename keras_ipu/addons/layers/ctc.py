@@ -1,4 +1,4 @@
-"""Layers for connectionist temporal classification. Those that search for labels compute with TensorFlow."""
+"""Layers for connectionist temporal classification (CTC): loss, beam search, predictions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class CTCInferenceLayer(keras.layers.Layer):
         self.from_logits = from_logits
 
     def call(self, data: Any, data_length: Any) -> Any:
-        """Decodes.
+        """Decodes the label sequences.
 
         Args:
             data: `[time, batch, classes]`.
@@ -55,7 +55,7 @@ class CTCInferenceLayer(keras.layers.Layer):
         )
 
     def get_config(self) -> dict[str, Any]:
-        """What `from_config` needs to make the same layer."""
+        """Returns the config that `from_config` takes."""
         own = ("blank_index", "beam_width", "top_paths", "from_logits")
         return {**super().get_config(), **{name: getattr(self, name) for name in own}}
 
@@ -65,7 +65,7 @@ class CTCPredictionsLayer(CTCInferenceLayer):
     """The most probable label sequence, filled up with the blank label. Takes the arguments of `CTCInferenceLayer`."""
 
     def call(self, data: Any, data_length: Any) -> Any:
-        """Decodes.
+        """Decodes the label sequences.
 
         Args:
             data: `[time, batch, classes]`.
@@ -97,7 +97,7 @@ class CTCLoss(keras.layers.Layer):
         self.from_logits = from_logits
 
     def call(self, labels: Any, data: Any, label_length: Any, data_length: Any) -> Any:
-        """The loss.
+        """Returns the loss.
 
         Args:
             labels: `[batch, most labels]` whole numbers.
@@ -117,6 +117,6 @@ class CTCLoss(keras.layers.Layer):
         return loss(labels, data, label_length, data_length, self.blank_index)
 
     def get_config(self) -> dict[str, Any]:
-        """What `from_config` needs to make the same layer."""
+        """Returns the config that `from_config` takes."""
         own = {"blank_index": self.blank_index, "from_logits": self.from_logits}
         return {**super().get_config(), **own}

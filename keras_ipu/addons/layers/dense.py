@@ -1,4 +1,4 @@
-"""The dense layer whose product is done in parts."""
+"""`SerialDense`: a dense layer whose matrix product is computed in parts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DIMENSIONS = {
 
 @keras.saving.register_keras_serializable(package="keras_ipu")
 class SerialDense(keras.layers.Dense):
-    """A `keras.layers.Dense` whose matrix product the IPU does in parts; the values are the same.
+    """A `keras.layers.Dense` whose matrix product is computed in parts; the values are the same.
 
     Args:
         units: elements of an output.
@@ -72,6 +72,6 @@ class SerialDense(keras.layers.Dense):
         return math_ops.serialized_matmul(inputs, kernel, self.serialization_factor, dimension)
 
     def get_config(self) -> dict[str, Any]:
-        """What `from_config` needs to make the same layer."""
+        """Returns the config that `from_config` takes."""
         own = {name: getattr(self, name) for name in ("serialization_factor", "serialization_dimension")}
         return {**super().get_config(), **own}

@@ -1,4 +1,4 @@
-"""The dropout layer."""
+"""`Dropout` layer of the addons."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def dropped(x: Any, rate: float, noise_shape: Sequence[int] | None, seed: Any, g
 
 @keras.saving.register_keras_serializable(package="keras_ipu")
 class Dropout(keras.layers.Layer):
-    """Drops elements at random while training, and scales the others by `1 / (1 - rate)`.
+    """Dropout layer: drops elements at random in training, and scales the others by `1 / (1 - rate)`.
 
     Args:
         rate: the share of elements that are dropped, from 0 to below 1.
@@ -69,7 +69,7 @@ class Dropout(keras.layers.Layer):
         return input_shape
 
     def get_config(self) -> dict[str, Any]:
-        """What `from_config` needs to make the same layer."""
+        """Returns the config that `from_config` takes."""
         noise_shape = None if self.noise_shape is None else list(self.noise_shape)
         own = {"rate": self.rate, "noise_shape": noise_shape, "seed": self.seed, "ref": self.ref}
         return {**super().get_config(), **own}

@@ -1,4 +1,4 @@
-"""Multi-head attention between padded sequences of numbers."""
+"""`EffectiveTransformer`: multi-head attention over padded sequences."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _INITIALIZERS = {
 
 @keras.saving.register_keras_serializable(package="keras_ipu")
 class EffectiveTransformer(keras.layers.Layer):
-    """Attention of `from` sequences to `to` sequences, whose elements are numbers.
+    """Attention layer from `from` sequences to `to` sequences of scalars.
 
     Each number is embedded for each head; embeddings of padding are zeros, and take part in the attention as such.
     An IPU works on the sequences in chunks without padding; how they are cut has no effect on values.
@@ -80,7 +80,7 @@ class EffectiveTransformer(keras.layers.Layer):
         self.initializers = {name: keras.initializers.get(value) for name, value in chosen.items()}
 
     def build(self, input_shape: Sequence[Any]) -> None:
-        """Makes the layers.
+        """Creates the inner layers.
 
         Raises:
             ValueError: unless there are four or five shapes.
@@ -112,7 +112,7 @@ class EffectiveTransformer(keras.layers.Layer):
         )
 
     def call(self, inputs: Sequence[Any], training: bool | None = None) -> tuple[Any, Any]:
-        """Attends.
+        """Computes the attention outputs.
 
         Args:
             inputs: `from` sequences `[n, length]`, their lengths `[n]` or `[n, 1]`, `to` sequences and their lengths;
@@ -172,7 +172,7 @@ class EffectiveTransformer(keras.layers.Layer):
         return embedded * ops.cast(real, embedded.dtype)[:, :, None, None]
 
     def get_config(self) -> dict[str, Any]:
-        """What `from_config` needs to make the same layer."""
+        """Returns the config that `from_config` takes."""
         names = (
             "output_layer_size",
             "max_batch_size",

@@ -1,4 +1,4 @@
-"""The embedding layer."""
+"""`Embedding` layer of the addons."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from keras_ipu.addons.layers.ipu_layer import IPULayer
 
 @keras.saving.register_keras_serializable(package="keras_ipu")
 class Embedding(IPULayer):
-    """Looks up rows of a trainable table.
+    """Embedding layer: looks up rows of a trainable table.
 
     Input: `[batch, length]` whole numbers from 0 to below `input_dim`. Output: `[batch, length, output_dim]`.
 
@@ -59,7 +59,7 @@ class Embedding(IPULayer):
         self._check_unsupported(input_length, "input_length")
 
     def build(self, input_shape: Any) -> None:
-        """Makes the table.
+        """Creates the table's weight.
 
         Raises:
             ValueError: if the input does not have two dimensions.
@@ -85,7 +85,7 @@ class Embedding(IPULayer):
         return (*input_shape, self.output_dim)
 
     def get_config(self) -> dict[str, Any]:
-        """What `from_config` needs to make the same layer."""
+        """Returns the config that `from_config` takes."""
         return {
             **super().get_config(),
             "input_dim": self.input_dim,

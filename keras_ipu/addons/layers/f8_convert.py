@@ -1,4 +1,4 @@
-"""Layers to and from 8-bit floating point numbers. They compute with TensorFlow."""
+"""`ConvertToF8` and `ConvertFromF8`: layers that convert to and from 8-bit floating point, with TensorFlow ops."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from keras_ipu.addons.layers.ipu_layer import tensorflow_ops
 
 @keras.saving.register_keras_serializable(package="keras_ipu")
 class ConvertToF8(keras.layers.Layer):
-    """Converts numbers to 8-bit ones. Takes the arguments of `keras.layers.Layer`."""
+    """Layer that converts to 8-bit floating point. Takes the arguments of `keras.layers.Layer`."""
 
     def __call__(self, data: Any, metadata: Any, **kwargs: Any) -> Any:
         # Keras takes nothing but tensors by position, and metadata are a number.
         return super().__call__(data, metadata=metadata, **kwargs)
 
     def call(self, data: Any, metadata: Any) -> list[Any]:
-        """Converts.
+        """Converts the inputs.
 
         Args:
             data: floating point numbers.
@@ -33,7 +33,7 @@ class ConvertToF8(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_ipu")
 class ConvertFromF8(keras.layers.Layer):
-    """Converts 8-bit numbers to others.
+    """Layer that converts from 8-bit floating point.
 
     Args:
         dtype: of the result.
@@ -44,7 +44,7 @@ class ConvertFromF8(keras.layers.Layer):
         super().__init__(dtype=dtype, **kwargs)
 
     def call(self, inputs: Any) -> Any:
-        """Converts.
+        """Converts the inputs.
 
         Args:
             inputs: bytes and metadata, as `ConvertToF8` gives them.
@@ -53,6 +53,6 @@ class ConvertFromF8(keras.layers.Layer):
         return f8_ops.convert_from_f8(f8_ops.QuarterTensor(*inputs), dtype=self.compute_dtype)
 
     def get_config(self) -> dict[str, Any]:
-        """What `from_config` needs to make the same layer."""
+        """Returns the config that `from_config` takes."""
         config: dict[str, Any] = super().get_config()
         return config

@@ -1,4 +1,4 @@
-"""The dense layer for 8-bit floating point numbers."""
+"""`Dense` layer for 8-bit floating point inputs and weights."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from keras_ipu.addons.layers.ipu_layer import tensorflow_ops
 
 @keras.saving.register_keras_serializable(package="keras_ipu")
 class Dense(keras.layers.Dense):
-    """A `keras.layers.Dense` that multiplies 8-bit numbers if its input is what `ConvertToF8` gives.
+    """A `keras.layers.Dense` that multiplies in 8-bit floating point if its input is the output of `ConvertToF8`.
 
     It then has the weights `kernel_data` (uint8), `kernel_metadata` (a uint8 scalar) and `bias` (float16), and gives
     float16.
@@ -46,7 +46,7 @@ class Dense(keras.layers.Dense):
         self._takes_bytes = False
 
     def build(self, input_shape: Any) -> None:
-        """Makes the weights, those for 8-bit numbers if the input has two parts."""
+        """Creates the weights, for 8-bit floating point if the input has two parts."""
         self._takes_bytes = bool(input_shape) and isinstance(input_shape[0], list | tuple)
         if not self._takes_bytes:
             super().build(input_shape)
@@ -88,18 +88,18 @@ class Dense(keras.layers.Dense):
         return outputs if self.activation is None else self.activation(outputs)
 
     def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
-        """The shape of what `call` gives."""
+        """Returns the shape of `call`'s output."""
         shape = input_shape[0] if input_shape and isinstance(input_shape[0], list | tuple) else input_shape
         return (*shape[:-1], self.units)
 
     def compute_output_spec(self, inputs: Any, training: bool | None = None) -> Any:
-        """Shape and dtype of what `call` gives: for 8-bit numbers it is float16."""
+        """Returns shape and dtype of `call`'s output, which is float16 for 8-bit inputs."""
         if not isinstance(inputs, list | tuple):
             return super().compute_output_spec(inputs)
         return keras.KerasTensor(self.compute_output_shape([inputs[0].shape]), "float16")
 
     def get_config(self) -> dict[str, Any]:
-        """What `from_config` needs to make the same layer."""
+        """Returns the config that `from_config` takes."""
         return {
             **super().get_config(),
             "kernel_format": self.kernel_format,
@@ -109,6 +109,6 @@ class Dense(keras.layers.Dense):
 
 
 def _any_numbers(shape: tuple[int, ...]) -> np.ndarray:
-    """Random bytes; the one that stands for no number is replaced by zero."""
+    """Returns random float8 bytes, NaN replaced by zero."""
     drawn = np.random.randint(0, 256, shape)
     return np.where(drawn == 0x80, 0, drawn)

@@ -1,4 +1,4 @@
-"""What the layers of the addons share."""
+"""`IPULayer`: base class of the addons' layers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import keras
 
 
 class IPULayer(keras.layers.Layer):
-    """A layer that refuses arguments which its namesake in Keras has and the IPU's version has not."""
+    """Base class of layers that refuse arguments of Keras's layer which Graphcore's layer lacks."""
 
     def _check_unsupported(self, arg: Any, arg_name: str, method: str = "__init__") -> None:
         if arg is not None and arg is not False:

@@ -1,4 +1,4 @@
-"""Layer normalisation."""
+"""`LayerNormalization` layer of the addons."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class LayerNormalization(GroupNormalization):
         self._check_unsupported(gamma_constraint, "gamma_constraint")
 
     def build(self, input_shape: Any) -> None:
-        """Makes `gamma` and `beta`, of the shape of the normalised axes.
+        """Creates the weights `gamma` and `beta`, of the shape of the normalised axes.
 
         Raises:
             ValueError: if an axis is out of range or given twice, or its length unknown.
@@ -103,5 +103,5 @@ class LayerNormalization(GroupNormalization):
         return ops.cast(ops.transpose(self._scaled(x), back), self.compute_dtype)
 
     def get_config(self) -> dict[str, Any]:
-        """What `from_config` needs to make the same layer."""
+        """Returns the config that `from_config` takes."""
         return {**self._shared_config(), "axis": self.axis if isinstance(self.axis, int) else list(self.axis)}

@@ -1,4 +1,4 @@
-"""Group and instance normalisation."""
+"""`GroupNormalization` and `InstanceNormalization` layers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class GroupNormalization(IPULayer):
         self.gamma = self.beta = None
 
     def build(self, input_shape: Any) -> None:
-        """Makes `gamma` and `beta`.
+        """Creates the weights `gamma` and `beta`.
 
         Raises:
             ValueError: if the channels cannot be grouped.
@@ -131,7 +131,7 @@ class GroupNormalization(IPULayer):
         }
 
     def get_config(self) -> dict[str, Any]:
-        """What `from_config` needs to make the same layer."""
+        """Returns the config that `from_config` takes."""
         own = ("groups", "channels_axis", "strided_channel_grouping")
         return {**self._shared_config(), **{name: getattr(self, name) for name in own}}
 
@@ -152,7 +152,7 @@ class InstanceNormalization(GroupNormalization):
         return channels
 
     def get_config(self) -> dict[str, Any]:
-        """What `from_config` needs to make the same layer."""
+        """Returns the config that `from_config` takes."""
         return {**self._shared_config(), "channels_axis": self.channels_axis}
 
 

@@ -1,4 +1,4 @@
-"""The layer that marks activations to be kept."""
+"""`RecomputationCheckpoint`: identity layer whose output is stored where a pipeline stage recomputes activations."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ipu_tf.ops import pipelining_ops
 
 @keras.saving.register_keras_serializable(package="keras_ipu")
 class RecomputationCheckpoint(keras.layers.Layer):
-    """Gives its input back, and marks it to be stored where a pipeline stage computes its activations again.
+    """Identity layer that marks its input to be stored where a pipeline stage recomputes activations.
 
     Args:
         kwargs: of `keras.layers.Layer`.
     """
 
     def call(self, inputs: Any) -> Any:
-        """The inputs, whatever their structure. Only with Keras on TensorFlow is anything computed again."""
+        """Returns the inputs, of any structure. Activations are recomputed with Keras on TensorFlow only."""
         if keras.backend.backend() != "tensorflow":
             return inputs
         return pipelining_ops.recomputation_checkpoint(keras.tree.map_structure(keras.ops.convert_to_tensor, inputs))

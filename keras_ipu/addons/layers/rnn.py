@@ -1,4 +1,4 @@
-"""Recurrent layers with the arguments of the IPU's own.
+"""`LSTM` and `GRU` layers with the arguments of Graphcore's `PopnnLSTM` and `PopnnGRU`.
 
 Weights are laid out as those of Keras's layers: gates in the order input, forget, cell, output (LSTM) and update,
 reset, candidate (GRU).
@@ -34,12 +34,12 @@ _UNSUPPORTED = (
 
 @keras.saving.register_keras_serializable(package="keras_ipu")
 def hard_sigmoid(x: Any) -> Any:
-    """`0.2 x + 0.5`, cut off at 0 and 1: the IPU's, which is steeper than that of Keras 3."""
+    """Hard sigmoid as on the IPU: `0.2 x + 0.5`, clipped to 0 and 1, steeper than that of Keras 3."""
     return ops.clip(0.2 * x + 0.5, 0.0, 1.0)
 
 
 class _PopnnRNN(IPULayer):
-    """To be mixed into Keras's LSTM and GRU: checks arguments, and takes time-major data."""
+    """Mixin for Keras's LSTM and GRU: checks arguments, and takes time-major data."""
 
     _KIND = ""
 
@@ -104,7 +104,7 @@ class _PopnnRNN(IPULayer):
         )
 
     def build(self, input_shape: Any) -> None:
-        """Makes the weights.
+        """Creates the weights.
 
         Raises:
             ValueError: if the input does not have three dimensions or the length of the last one is unknown.
@@ -122,7 +122,7 @@ class _PopnnRNN(IPULayer):
         return (shape[1], shape[0], *shape[2:]) if self._time_major else shape
 
     def call(self, inputs: Any, mask: Any = None, training: bool | None = None, initial_state: Any = None) -> Any:
-        """Runs over the time steps.
+        """Runs the layer over the time steps.
 
         Args:
             inputs: `[batch, time, size]`, or `[time, batch, size]` with `time_major`.
@@ -153,7 +153,7 @@ class _PopnnRNN(IPULayer):
         return (ops.swapaxes(result[0], 0, 1), *result[1:])
 
     def compute_output_shape(self, inputs_shape: Any, initial_state_shape: Any = None) -> Any:
-        """The shape of what `call` gives."""
+        """Returns the shape of `call`'s output."""
         shapes = super().compute_output_shape(self._swapped(tuple(inputs_shape)))
         if not (self._time_major and self.return_sequences):
             return shapes
@@ -180,7 +180,7 @@ class _PopnnRNN(IPULayer):
         return self.cell.bias
 
     def get_config(self) -> dict[str, Any]:
-        """What `from_config` needs to make the same layer."""
+        """Returns the config that `from_config` takes."""
         config = super().get_config()
         for name in (*_UNSUPPORTED, "zero_output_for_mask"):
             config.pop(name, None)

@@ -1,4 +1,4 @@
-"""Optimizers whose state and arithmetic have data types of their own."""
+"""Adam, LAMB and SGD with configurable dtypes of state and arithmetic."""
 
 from keras_ipu.addons.optimizers.adam_optimizer import AdamIpuOptimizer
 from keras_ipu.addons.optimizers.ipu_optimizer_base import IpuOptimizerBase

@@ -1,4 +1,4 @@
-"""Adam with data types of its own for its state."""
+"""`AdamIpuOptimizer`: Adam with configurable dtypes of its slots."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class AdamIpuOptimizer(MomentsOptimizer, keras.optimizers.Adam):
         self.debiasing = debiasing
 
     def get_slot_names(self) -> list[str]:
-        """The names of the variables that are kept for each trainable variable."""
+        """Returns the names of the slots of each trainable variable."""
         return [*super().get_slot_names(), *(["vhat"] if self.amsgrad else [])]
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
@@ -65,6 +65,6 @@ class AdamIpuOptimizer(MomentsOptimizer, keras.optimizers.Adam):
         self.assign_sub(variable, ops.cast(change, variable.dtype))
 
     def get_config(self) -> dict[str, Any]:
-        """What `from_config` needs to make the same optimizer."""
+        """Returns the config that `from_config` takes."""
         own = {name: getattr(self, name) for name in ("m_dtype", "v_dtype", "vhat_dtype", "debiasing")}
         return {**super().get_config(), **own}

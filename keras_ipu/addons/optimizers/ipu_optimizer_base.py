@@ -1,4 +1,4 @@
-"""What the optimizers of the addons share: slots with data types, and arithmetic in a chosen precision."""
+"""`IpuOptimizerBase`: slot dtypes and compute precision of the addons' optimizers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class IpuOptimizerBase(keras.optimizers.Optimizer):
         self._slots: dict[str, list[Any]] = {}
 
     def build(self, variables: Sequence[Any]) -> None:
-        """Makes the slots that `slot_names` gives, for each variable."""
+        """Creates the slots named by `slot_names`, for each variable."""
         if self.built:
             return
         keras.optimizers.Optimizer.build(self, variables)
@@ -49,11 +49,11 @@ class IpuOptimizerBase(keras.optimizers.Optimizer):
         }
 
     def get_slot_names(self) -> list[str]:
-        """The names of the variables that are kept for each trainable variable."""
+        """Returns the names of the slots of each trainable variable."""
         return []
 
     def get_slot_dtype(self, var: Any, slot_name: str) -> Any:
-        """The dtype of a slot; None for that of the variable.
+        """Returns the dtype of a slot; None for that of the variable.
 
         Args:
             var: a trainable variable.
@@ -62,7 +62,7 @@ class IpuOptimizerBase(keras.optimizers.Optimizer):
         return None
 
     def get_slot(self, var: Any, slot_name: str) -> Any:
-        """The variable that is kept for a trainable variable.
+        """Returns a slot of a trainable variable.
 
         Raises:
             KeyError: if there is no such slot or the optimizer is not built.
@@ -75,19 +75,19 @@ class IpuOptimizerBase(keras.optimizers.Optimizer):
         return self.add_variable(variable.shape, "zeros", dtype, name=f"{name}_{slot}")
 
     def _get_hyper(self, name: str, dtype: Any = None) -> Any:
-        """A hyperparameter, as Keras 2's optimizers gave it to those derived from them."""
+        """Returns a hyperparameter, as Keras 2's `Optimizer._get_hyper` did."""
         value = getattr(self, name)
         return value if dtype is None else ops.cast(value, dtype)
 
     def _computed(self, value: Any, stage: int = 0) -> Any:
-        """A value in the precision of a stage."""
+        """Casts a value to the precision of a stage."""
         return ops.cast(value, self.opt_dtypes[stage])
 
     def _store(self, variable: Any, value: Any) -> None:
         self.assign(variable, ops.cast(value, variable.dtype))
 
     def get_config(self) -> dict[str, Any]:
-        """What `from_config` needs to make the same optimizer."""
+        """Returns the config that `from_config` takes."""
         return {
             **super().get_config(),
             "optimizer_compute_precisions": list(self.opt_dtypes),

@@ -1,4 +1,4 @@
-"""LAMB with data types of its own for its state and its two stages."""
+"""`LAMBIpuOptimizer`: LAMB with configurable dtypes of its slots and of its two stages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from keras_ipu.addons.optimizers.moments import MomentsOptimizer
 
 @keras.saving.register_keras_serializable(package="keras_ipu")
 class LAMBIpuOptimizer(MomentsOptimizer):
-    """Adam, each of whose changes is rescaled to the size of the variable that it changes (arXiv 1904.00962).
+    """LAMB: Adam with each update rescaled by the norm of its variable (arXiv 1904.00962).
 
     Args:
         learning_rate: a float or a schedule.
@@ -81,7 +81,7 @@ class LAMBIpuOptimizer(MomentsOptimizer):
         self.assign_sub(variable, ops.cast(change, variable.dtype))
 
     def _trust_ratio(self, variable: Any, change: Any) -> Any:
-        """The size of a variable over that of its change; 1 if one of them is zero."""
+        """Returns the norm of a variable over that of its update; 1 if one of them is zero."""
         size, step = _norm(self._computed(variable)), _norm(change)
         if self.weight_norm_clip is not None:
             size = ops.minimum(size, self._computed(self.weight_norm_clip))
@@ -100,7 +100,7 @@ class LAMBIpuOptimizer(MomentsOptimizer):
         return str(getattr(known, "path", known.name))
 
     def get_config(self) -> dict[str, Any]:
-        """What `from_config` needs to make the same optimizer."""
+        """Returns the config that `from_config` takes."""
         names = ("beta_1", "beta_2", "epsilon", "weight_decay_rate", "debiasing", "m_dtype", "v_dtype")
         return {
             **super().get_config(),

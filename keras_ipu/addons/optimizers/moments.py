@@ -1,4 +1,4 @@
-"""The two moments that Adam and LAMB keep."""
+"""`MomentsOptimizer`: base class of Adam and LAMB, with first and second moments as slots."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from keras_ipu.optimizers.gradient_reduction import dense
 
 
 class MomentsOptimizer(IpuOptimizerBase):
-    """Keeps the running means `m` of gradients and `v` of their squares. For subclasses, which set the attributes.
+    """Base class of optimizers with running means `m` of gradients and `v` of their squares.
 
     Attributes:
         beta_1: decay of `m`.
@@ -28,15 +28,15 @@ class MomentsOptimizer(IpuOptimizerBase):
     v_dtype: Any
 
     def get_slot_names(self) -> list[str]:
-        """The names of the variables that are kept for each trainable variable."""
+        """Returns the names of the slots of each trainable variable."""
         return ["m", "v"]
 
     def get_slot_dtype(self, var: Any, slot_name: str) -> Any:
-        """The dtype of a slot; None for that of the variable."""
+        """Returns the dtype of a slot; None for that of the variable."""
         return getattr(self, f"{slot_name}_dtype")
 
     def _updated_moments(self, gradient: Any, variable: Any) -> tuple[Any, Any]:
-        """Brings `m` and `v` up to date; gives both, corrected, in the precision of the first stage."""
+        """Updates `m` and `v`; returns both, bias-corrected, in the precision of the first stage."""
         gradient = self._computed(dense(gradient))
         corrected = []
         for slot, beta, sample in (("m", self.beta_1, gradient), ("v", self.beta_2, ops.square(gradient))):

@@ -1,4 +1,4 @@
-"""Gradient descent with a data type of its own for its momentum."""
+"""`SGDIpuOptimizer`: gradient descent with a configurable dtype of its momentum."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class SGDIpuOptimizer(IpuOptimizerBase, keras.optimizers.SGD):
         self.momentum_accum_dtype = dtype_name(momentum_accum_dtype)
 
     def get_slot_names(self) -> list[str]:
-        """The names of the variables that are kept for each trainable variable."""
+        """Returns the names of the slots of each trainable variable."""
         return ["momentum"] if self.momentum else []
 
     def get_slot_dtype(self, var: Any, slot_name: str) -> Any:
-        """The dtype of a slot; None for that of the variable."""
+        """Returns the dtype of a slot; None for that of the variable."""
         return self.momentum_accum_dtype
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
@@ -57,5 +57,5 @@ class SGDIpuOptimizer(IpuOptimizerBase, keras.optimizers.SGD):
         self.assign_add(variable, ops.cast(change, variable.dtype))
 
     def get_config(self) -> dict[str, Any]:
-        """What `from_config` needs to make the same optimizer."""
+        """Returns the config that `from_config` takes."""
         return {**super().get_config(), "momentum_accum_dtype": self.momentum_accum_dtype}

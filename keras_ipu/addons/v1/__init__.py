@@ -1,1 +1,1 @@
-"""The parts of the addons for TensorFlow 1."""
+"""Addons for TensorFlow 1."""

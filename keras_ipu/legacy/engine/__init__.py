@@ -1,4 +1,4 @@
-"""`keras.engine`: the classes of Keras under Keras 2's module names, and Graphcore's delegates of their methods."""
+"""Compatibility module for `keras.engine`, with Graphcore's extension classes and delegates."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class KerasExtension:
 
 
 def extension_delegate(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Marks a method of a Keras class that an extension may take over within an `IPUStrategy`'s scope.
+    """Decorator of a method that an extension may replace within an `IPUStrategy`'s scope.
 
     Called with `__extension_delegate=False`, the method itself runs.
     """
@@ -82,7 +82,7 @@ def _extension_of(extended: type) -> type | None:
 
 
 def _part(extension: type | None, name: str, owner: Any) -> Callable[..., Any] | None:
-    """A method of an extension as if it was one of `owner`, an object or a class."""
+    """Binds a method of an extension to `owner`, an object or a class."""
     part = getattr(extension, name, None)
     if part is None:
         return None

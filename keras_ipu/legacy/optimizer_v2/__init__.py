@@ -1,4 +1,4 @@
-"""`keras.optimizer_v2`: Keras's optimizers under Keras 2's module names."""
+"""Compatibility module for `keras.optimizer_v2`: Keras's optimizers under Keras 2's module names."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What training has in common on both back ends: batches of an execution, callbacks, checks before a run."""
+"""Shared by both back ends: epoch iterator, callbacks, checks before a run."""

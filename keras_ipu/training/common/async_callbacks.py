@@ -1,4 +1,4 @@
-"""Callbacks of every step and every replica, while the device runs: what `set_asynchronous_callbacks(True)` asks for.
+"""Asynchronous callbacks (`set_asynchronous_callbacks(True)`): called for each step while the device runs.
 
     device        step 0 | step 1         | step 2         | ...
     own thread           | begin, end (0) | begin, end (1) | ...
@@ -56,7 +56,7 @@ class AsynchronousRun:
         self._next = 0
 
     def begin(self, callbacks: Any, step: int) -> None:
-        """An execution begins.
+        """Begins an execution.
 
         Args:
             callbacks: Keras's `CallbackList`.
@@ -96,7 +96,7 @@ class AsynchronousRun:
 def asynchronous(
     model: Any, doing: str, replicas: int, reduce: Callable[..., Any] = reduce_replica_logs
 ) -> Iterator[None]:
-    """Within it, `current_run()` is the run whose callbacks are asynchronous, if they are.
+    """Context in which `current_run()` is the run with asynchronous callbacks, if they are set.
 
     Args:
         model: the model that runs.
@@ -117,7 +117,7 @@ def asynchronous(
 
 
 def current_run() -> AsynchronousRun | None:
-    """The run under way in this thread if its callbacks are called for every step, else None."""
+    """Returns this thread's run if its callbacks are asynchronous, else None."""
     return _current.get()
 
 
@@ -140,4 +140,4 @@ def _begin(stock: Callable[..., Any], callbacks: Any, batch: int, logs: Any = No
 
 
 def _end(stock: Callable[..., Any], callbacks: Any, batch: int, logs: Any = None) -> None:
-    """Every step of the execution had its call already."""
+    """Ends an execution: the callbacks of its steps were all called."""

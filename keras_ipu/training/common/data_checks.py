@@ -1,4 +1,4 @@
-"""Which data an IPU model can be given. The device needs to know every shape, and how many steps it will run."""
+"""Checks Keras data: static shapes, full batches, number of steps."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def checked_data(x: Any, steps_per_epoch: int | None) -> None:
 
 
 def checked_steps(adapter: Any, steps_per_epoch: int | None, replicas: int = 1) -> int | None:
-    """How many steps each replica runs in an epoch; None where nobody knows before the data ends.
+    """Returns the steps of each replica in an epoch; None if unknown before the data ends.
 
     Args:
         adapter: Keras's view of the data: `num_batches` is None where nobody knows; `has_partial_batch`.
@@ -80,7 +80,7 @@ def checked_steps(adapter: Any, steps_per_epoch: int | None, replicas: int = 1) 
 
 
 def checked_steps_per_execution(steps: int | None, steps_per_execution: int, replicas: int = 1) -> int:
-    """How many steps an execution runs.
+    """Returns the steps of an execution.
 
     Args:
         steps: steps of an epoch on each replica; None where nobody knows.
@@ -117,7 +117,7 @@ def _warn_dropped_batches(batches: int, replicas: int) -> None:
 
 
 def _has_partial_batch(adapter: Any) -> bool:
-    """Whether the last batch is known to be smaller than the others."""
+    """Returns whether the last batch is known to be smaller than the others."""
     try:
         return bool(adapter.has_partial_batch)
     except NotImplementedError:
@@ -127,7 +127,7 @@ def _has_partial_batch(adapter: Any) -> bool:
 
 
 def check_batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Checks the whole numbers of a batch that Keras on JAX makes 32-bit ones itself, before the device sees it.
+    """Checks that a batch's integers fit 32 bits, since Keras on JAX casts them before the device gets them.
 
     Args:
         args: what `train_on_batch`, `test_on_batch` or `predict_on_batch` was called with after the model.
@@ -142,13 +142,13 @@ def check_batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 
 @functools.cache
 def warn_cast(was: str, becomes: str) -> None:
-    """Says once in a process that data of one dtype is fed as another."""
+    """Warns once in a process that data of one dtype is fed as another."""
     _log.warning("ipu_tf: the device has no %s: such data is fed as %s.", was, becomes)
 
 
 @functools.cache
 def _warn_shorter_execution(wanted: int, steps: int) -> None:
-    """Says once of each pair of numbers that executions are shorter than was asked for."""
+    """Warns once for each pair of numbers that executions are shorter than `steps_per_execution`."""
     _log.warning("ipu_tf: `steps_per_execution` (%d) is cut to the %d steps that there are.", wanted, steps)
 
 

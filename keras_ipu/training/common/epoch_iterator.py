@@ -1,4 +1,4 @@
-"""An epoch of an IPU model: which batches go into which execution.
+"""Epoch iterator: the batches of each execution, for all replicas.
 
 With R replicas a step takes R batches: replica `r` of step `i` gets batch `R * i + r`. Steps are counted for each
 replica.
@@ -23,18 +23,18 @@ from keras_ipu.training.common.data_checks import checked_data, checked_steps, c
 
 
 class ReplicaBatches(tuple):  # noqa: SLOT001 - a tuple in all but name
-    """The batches of one step, one for each replica."""
+    """Batches of one step, one for each replica."""
 
 
 @dataclasses.dataclass(frozen=True)
 class BatchPlaceholder:
-    """Stands for the batches of one step of `predict`, which the device reads when it runs."""
+    """Placeholder for the batches of one `predict` step, which the device reads when it runs."""
 
     elements: ElementIterator
 
 
 class ExecutionLimit:
-    """Holds `predict` to the steps of an execution that is shorter than the model's `steps_per_execution`.
+    """Ends `predict`'s loop after an execution that is shorter than the model's `steps_per_execution`.
 
     Keras takes as many batches from the iterator as the model was compiled with, or as there are.
 
@@ -60,7 +60,7 @@ class ExecutionLimit:
 
 
 class ElementIterator:
-    """The batches of an epoch, and how many steps an execution runs.
+    """Iterator over the batches of an epoch, with the number of steps of an execution.
 
     Args:
         batches: iterates over them.
@@ -100,7 +100,7 @@ class ElementIterator:
 
     @property
     def feed(self) -> Any:
-        """Gives the batches to loops on the device.
+        """Returns the feed of the batches for loops on the device.
 
         Raises:
             ValueError: if there is no batch at all.
@@ -179,7 +179,7 @@ class IPUEpochIterator(keras_hooks.StockEpochIterator):
         self._adapter, self._rows = adapter, rows
 
     def reset(self) -> None:
-        """Starts over, at the first batch."""
+        """Restarts at the first batch."""
         super().reset()
         self._num_batches = self._per_replica(self._num_batches)
 
@@ -189,7 +189,7 @@ class IPUEpochIterator(keras_hooks.StockEpochIterator):
             yield begin, end, iterator
 
     def _left(self, begin: int) -> int | None:
-        """Executions that the epoch has left from this step on; None where the user's own code gives the batches."""
+        """Returns the executions left in the epoch from this step on; None if user code yields the batches."""
         if not can_prefetch(self.data_adapter):
             return None
         ends = [] if self.steps_per_epoch is None else [self.steps_per_epoch - begin]
@@ -206,13 +206,13 @@ class IPUEpochIterator(keras_hooks.StockEpochIterator):
         return _Epoch(super()._get_iterator(), self._rows, *counts, self.is_first(), unread)
 
     def is_first(self) -> bool:
-        """Whether this was not asked before: the data is gone through for the first time."""
+        """Returns whether this is the first pass over the data."""
         first, self._begun = not self._begun, True
         return first
 
 
 class _Epoch:
-    """Iterates over a dataset, or over rows of arrays, from the start."""
+    """Iterator over a dataset, or over rows of arrays, from the start."""
 
     def __init__(self, dataset: Any, rows: ArrayBatches | None, *counts: Any) -> None:
         self._dataset = dataset

@@ -1,4 +1,4 @@
-"""What has to hold for an IPU model whatever it does, on every backend of Keras."""
+"""Checks a model before `fit`, `evaluate` and `predict`, on every backend of Keras."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recurrent layers on the device read their weights once a call, not once a time step.
+"""Reads the weights of recurrent layers once a call, outside of the time loop.
 
 Keras's cells read their variables within the loop over time. TensorFlow then takes what it read for new in each step,
 and keeps all of it for the way back: 80 copies of the kernels for 80 steps.
@@ -28,7 +28,7 @@ _tracing: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_tracing_a_s
 
 @contextlib.contextmanager
 def hoist_weight_reads() -> Iterator[None]:
-    """Within it, recurrent layers read their weights before they loop: while a step is traced for the device."""
+    """Context of tracing in which recurrent layers read their weights before the time loop."""
     token = _tracing.set(True)
     try:
         yield
@@ -37,7 +37,7 @@ def hoist_weight_reads() -> Iterator[None]:
 
 
 def patch_weight_reads() -> None:
-    """Puts it into Keras's recurrent layers, once. It has no effect but within `hoist_weight_reads`."""
+    """Patches Keras's recurrent layers, once. It has an effect within `hoist_weight_reads` only."""
     keras_hooks.hook(keras.layers.RNN, "inner_loop", _applies, _backend_rnn)
 
 

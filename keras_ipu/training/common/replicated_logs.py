@@ -1,4 +1,4 @@
-"""What becomes of logs that every replica has its own of."""
+"""Reduces the logs of replicas: none, list, sum, mean."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from keras_ipu.options.options import ReplicatedMetricReductionMethod as Method
 
 
 def reduce_replica_logs(rows: Any, replicas: int, method: Method, averaged: int = 1) -> Any:
-    """The logs to show for an execution.
+    """Reduces the logs of replicas to the logs of an execution.
 
     Args:
         rows: a structure of tensors: of the last step, or of all steps with a leading dimension where some are

@@ -1,12 +1,12 @@
-"""Executions of one step that nobody watches run several at a time, before Keras's loop asks for them.
+"""Runs steps ahead of Keras's loop when no callback is called between them.
 
     Keras asks for step   0 | 1       | 2 | 3               | 4 | 5 | 6 | 7 ...
     the device runs       0 | 1 2     |   | 3 4 5 6         |   |   |   | 7 ...
                             | logs of 2 wait | logs of 4, 5 and 6 wait
 
-Every step gives the logs that it gives alone, and what the model's variables are between two steps, nobody asks: no
-callback is called for batches but Keras's own progress bar, the data are arrays or a `tf.data.Dataset`, and no step
-calls the host. An epoch's steps all ran when it ends.
+Every step returns the logs that it returns alone. The model's variables are not read between two steps: no callback but
+Keras's own progress bar is called for batches, the data are arrays or a `tf.data.Dataset`, and no step calls the host.
+All steps of an epoch have run when it ends.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _unwatched: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_unwatched
 
 
 class StepsAhead:
-    """How many steps to run at once: at most twice as many as ever ran, for about `PAUSE` seconds.
+    """Number of steps to run ahead: at most twice the largest so far, for about `PAUSE` seconds.
 
     >>> length, lengths = StepsAhead(), []
     >>> for left in (10, 9, 7, 3):
@@ -43,7 +43,7 @@ class StepsAhead:
 
     @contextlib.contextmanager
     def timed(self, left: int, row_bytes: int) -> Iterator[int]:
-        """Steps to run within it, whose time says how many it will be the next time.
+        """Context that yields the number of steps to run and times them for the next number.
 
         Args:
             left: how many may run.
@@ -58,7 +58,7 @@ class StepsAhead:
 
 @contextlib.contextmanager
 def unwatched(nobody: bool) -> Iterator[None]:
-    """Within it, no callback of this thread's `fit`, `evaluate` or `predict` is called for batches, but Keras's own."""
+    """Context in which no callback of this thread's run is called for batches, except Keras's own."""
     token = _unwatched.set(nobody)
     try:
         yield
@@ -67,6 +67,6 @@ def unwatched(nobody: bool) -> Iterator[None]:
 
 
 def steps_left(iterator: Any) -> int:
-    """Steps of an epoch that may run before Keras asks for them, with the one it asks for now."""
+    """Returns the steps of an epoch that may run ahead, including the one that Keras asks for now."""
     left = iterator.left if isinstance(iterator, ElementIterator) else None
     return left if left is not None and _unwatched.get() else 1

@@ -1,4 +1,4 @@
-"""Arguments of fit, evaluate and predict that count something: checked before anything runs."""
+"""Checks arguments of fit, evaluate and predict that are counts, e.g. `epochs` and `steps_per_epoch`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LEAST = {
 def checked_arguments(
     method: Callable[..., Any], model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a call of fit, evaluate or predict, with those that count something as Python's ints.
+    """Returns the arguments of fit, evaluate or predict, with counts checked and as Python's ints.
 
     Numbers of epochs may be 0, as in stock Keras; what is left at None stays so. `validation_freq` may also be a list
     of epochs, which is handed on as it is.

@@ -1,4 +1,4 @@
-"""How the steps of an IPU model are split: over replicas, micro-batches and the IPUs of a pipeline."""
+"""Step split of an IPU model: accumulation count, replicas and IPUs of a pipeline."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from keras_ipu.stock import models as keras_private
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """One way to split steps; models keep one traced step for each.
+    """Step split: accumulation count, replicas and shards; models keep one traced step for each.
 
     Attributes:
         micro_batches: steps whose gradients make one weight update.
@@ -33,7 +33,7 @@ class Split:
 
     @property
     def whole(self) -> bool:
-        """Whether a step is not split at all."""
+        """Whether steps are not split at all."""
         return self.micro_batches == 1 and self.replicas == 1
 
     def accumulator_dtype(self, variables: Any, position: int) -> tf.DType | None:
@@ -43,7 +43,7 @@ class Split:
 
 
 def step_split(model: Any, micro_batches: int = 1) -> Split:
-    """How a model's steps are split on its device as it is configured now.
+    """Returns the step split of a model on its device as it is configured now.
 
     Args:
         model: the model.
@@ -65,7 +65,7 @@ def step_split(model: Any, micro_batches: int = 1) -> Split:
 
 
 def replica_count(model: Any) -> int:
-    """How many replicas of a model run on its device as it is configured now.
+    """Returns the number of a model's replicas on its device as it is configured now.
 
     Raises:
         ValueError: if the device has not as many IPUs as a replica takes, or not a multiple of them.

@@ -1,7 +1,7 @@
-"""Callbacks see a model's variables as they are.
+"""Writes variables back to the host before callbacks read them.
 
 While a model trains its variables live on the device. Keras's own progress bar and history only look at the logs; any
-other callback may look at weights, optimizers or metrics, so the host's copies are brought up to date before it runs.
+other callback may read weights, optimizers or metrics, so they are written back to the host before it runs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _held: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_view_held", de
 
 
 class SyncVariablesEachEpoch(keras.callbacks.Callback):
-    """Brings variables back to the host wherever a callback that is not called for each batch may look."""
+    """Callback that writes variables back to the host before epoch callbacks run."""
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Before callbacks at the start of an epoch."""
@@ -69,10 +69,10 @@ class SyncVariablesEachEpoch(keras.callbacks.Callback):
 
 
 class SyncVariablesEachBatch(SyncVariablesEachEpoch):
-    """The same before the callbacks of every batch as well."""
+    """Callback that writes variables back to the host before batch callbacks run, too."""
 
     def show(self) -> None:
-        """Brings the host's copies of the model's variables up to date."""
+        """Writes the model's variables back to the host."""
         flush_variables()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
@@ -99,7 +99,7 @@ def with_variable_sync(
     kwargs: Any,
     batch_view: type[SyncVariablesEachBatch] = SyncVariablesEachBatch,
 ) -> tuple[Any, Any, bool]:
-    """The arguments of fit, evaluate or predict, with a callback ahead of the user's that shows them the truth.
+    """Adds a callback that syncs variables, ahead of the user's, to the arguments of fit, evaluate or predict.
 
     A `keras.callbacks.CallbackList` is given that callback itself: fit hands its own to evaluate. Where callbacks look
     at batches it is a `batch_view`.
@@ -125,7 +125,7 @@ def with_variable_sync(
 
 @contextlib.contextmanager
 def suspend_variable_sync() -> Iterator[None]:
-    """Within it, the callbacks of batches see the variables that the host has, whatever the device has done since."""
+    """Context in which batch callbacks see the host's copies of variables, without write-back."""
     token = _held.set(True)
     try:
         yield
@@ -134,7 +134,7 @@ def suspend_variable_sync() -> Iterator[None]:
 
 
 def sync_variables(callbacks: list[Any]) -> bool:
-    """Brings the host's copies up to date if any of these callbacks may look at them at batches, and tells whether."""
+    """Writes variables back if any of these callbacks may read them at batches; returns whether."""
     views = [callback for callback in callbacks if isinstance(callback, SyncVariablesEachBatch)]
     for view in views:
         view.show()
@@ -142,7 +142,7 @@ def sync_variables(callbacks: list[Any]) -> bool:
 
 
 def reads_variables_each_batch(callback: keras.callbacks.Callback) -> bool:
-    """Whether a callback does anything for batches, or may: Keras's own progress bar only shows their logs."""
+    """Returns whether a callback may read variables at batches; Keras's own progress bar only shows logs."""
     if type(callback) is keras.callbacks.ProgbarLogger:
         return False
     if type(callback) in _SAVERS and getattr(callback, "save_freq", None) == "epoch":
@@ -151,6 +151,6 @@ def reads_variables_each_batch(callback: keras.callbacks.Callback) -> bool:
 
 
 def _is_own(callback: keras.callbacks.Callback, name: str) -> bool:
-    """Whether a callback has this hook itself: in its class, or, like a `LambdaCallback`, in the object."""
+    """Returns whether a callback defines this hook: in its class, or, like a `LambdaCallback`, in the object."""
     hook = getattr(callback, name)
     return getattr(hook, "__func__", hook) is not getattr(keras.callbacks.Callback, name)

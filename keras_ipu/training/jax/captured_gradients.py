@@ -1,7 +1,7 @@
-"""Gradients that layers captured during a training step on Keras's JAX backend reach the optimizer.
+"""Captures gradients in JAX training steps and passes them to the optimizer.
 
-capture(tensors, tag)          an identity, whose backward rule hands on what arrives
-   └► step_capture(optimizer)  keeps it while the step is traced, and hands it to `optimizer.apply_gradients`
+capture(tensors, tag)          an identity, whose backward rule passes the cotangent on
+   └► step_capture(optimizer)  keeps it while the step is traced, and passes it to `optimizer.apply_gradients`
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _tracing: contextvars.ContextVar[Any] = contextvars.ContextVar("ipu_jax_step_tra
 
 
 def capture(tensors: Any, tag: str) -> Any:
-    """Tensors as they are, whose gradients are captured under `tag` by the innermost `GradientCaptureContext`.
+    """Identity of tensors whose gradients are captured under `tag` by the innermost `GradientCaptureContext`.
 
     Args:
         tensors: an array, or a structure of them: one gradient is kept for each.
@@ -52,7 +52,7 @@ def capture(tensors: Any, tag: str) -> Any:
 
 
 def _check_reaches_step(tag: str) -> None:
-    """JAX's values of an inner function mean nothing outside of it."""
+    """Checks that a captured gradient is not a tracer of an inner JAX function."""
     step = _tracing.get()
     if step is not None and step != _what_jax_traces():
         raise EmulationError(
@@ -72,7 +72,7 @@ Handed = Callable[[Callable[[], Any]], Any]
 
 @contextlib.contextmanager
 def step_capture(optimizer: Any) -> Iterator[Handed]:
-    """Within it, gradients are captured; it gives what hands them to the optimizer, if that takes them.
+    """Context that captures gradients; yields a function that passes them to the optimizer, if that takes them.
 
     Captured are those of this step on this replica: where gradients are accumulated, those of the last micro-batch
     reach the optimizer, as on Keras's TensorFlow backend.

@@ -1,4 +1,4 @@
-"""An epoch of an IPU model on Keras's JAX backend: which batches go into which execution."""
+"""Epoch iterator for Keras's JAX back end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Train, test and predict functions of an IPU model on Keras's JAX backend: one call is one execution on the device.
+"""`JaxFunction`: train, test and predict functions of IPU models on Keras's JAX back end.
 
 They have the signature of Keras's own: state and iterator in, logs and state out. Keras takes the state from the
 model's variables before an epoch, and gives it back after.
@@ -42,7 +42,7 @@ _PREDICT = ("trainable_variables", "non_trainable_variables")
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """What a function does.
+    """Kind of step: train, test or predict.
 
     Attributes:
         names: of the parts of its state, as Keras calls them.
@@ -87,7 +87,7 @@ class JaxFunction:
         self._ahead = StepsAhead()
 
     def __call__(self, state: State, iterator: Iterator[Any]) -> tuple[Any, State]:
-        """Runs one execution, or several that nobody watches: then the next calls only give the rows of theirs.
+        """Runs one execution, or several ahead of Keras's loop: the next calls then only return their outputs.
 
         Args:
             state: the values of the model's variables, in lists as Keras gives them. The device takes them over.
@@ -124,7 +124,7 @@ class JaxFunction:
     def _run(
         self, state: State, iterator: Iterator[Any], watching: AsynchronousRun | None, keep: bool
     ) -> tuple[JaxStepLoopResult, list[Any], int]:
-        """Runs an execution, or several of one step: what it gave, what each has to show, and the number of replicas.
+        """Runs an execution, or several of one step; returns outputs, the logs of each, and the number of replicas.
 
         Args:
             state: as for `__call__`.
@@ -166,17 +166,17 @@ class JaxFunction:
         return reduce_logs(rows, split.replicas, options_of(self._model).replicated_metric_reduction, averaged)
 
     def _step_to_keras(self, all_rows: Any, step: int, split: Split) -> Any:
-        """What one step of several has to show."""
+        """Returns the logs or predictions of one step of several."""
         of_one = slice(step, step + 1) if self._kind.predicts else step
         return self._shown(jax.tree.map(lambda rows: rows[of_one], all_rows), split, averaged=1)
 
     def _restore_variables(self, state: State) -> None:
-        """Has the model's variables hold a state again, unless the device took it."""
+        """Assigns a state to the model's variables again, unless its buffers were donated."""
         if not any(array.is_deleted() for array in jax.tree.leaves(state)):
             keras_private.restore_state(self._model, dict(zip(self._kind.names, state, strict=True)))
 
     def _loop(self, feed: JaxFeed, state: State, split: Split, all_rows: bool, **kind: bool) -> JaxStepLoop:
-        """The loop for the batches that a feed gives; `kind` is what else `JaxStepLoop` is told."""
+        """Returns the `JaxStepLoop` for a feed's batches; `kind` holds its further arguments."""
         ordinal = keras_private.strategy_of(self._model).device_ordinal
         # Freezing a layer moves its weights from one part of the state to another.
         where = target(ordinal, split.shards)
@@ -209,7 +209,7 @@ class JaxFunction:
 
 
 def _split_step(model: Any, kind: Kind) -> Any:
-    """A step whose optimizer sees the gradients of all micro-batches and replicas at once."""
+    """Returns a step whose optimizer gets the gradients of all micro-batches and replicas at once."""
 
     def step(state: State, constants: Any, batch: Any, updates: Updates) -> tuple[Any, State]:
         if not kind.training:

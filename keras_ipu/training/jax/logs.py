@@ -1,4 +1,4 @@
-"""Logs and predictions of an IPU model on Keras's JAX backend, as they come from the device: NumPy arrays."""
+"""Logs and predictions on Keras's JAX back end, reduced and joined as NumPy arrays."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from keras_ipu.options.options import ReplicatedMetricReductionMethod as Method
 
 
 def reduce_logs(rows: Any, replicas: int, method: Method, averaged: int = 1) -> Any:
-    """The logs to show for an execution: what `replicated_logs.reduce_replica_logs` does, for NumPy arrays.
+    """Reduces the logs of an execution as `replicated_logs.reduce_replica_logs` does, for NumPy arrays.
 
     Args:
         rows: a tree of arrays: of the last step, or of all steps with a leading dimension where some are averaged; with
@@ -30,7 +30,7 @@ def reduce_logs(rows: Any, replicas: int, method: Method, averaged: int = 1) -> 
 
 
 def concatenate_predictions(rows: Any, replicas: int) -> Any:
-    """`[steps, (replicas,) batch, ...]` as one dimension of samples; a scalar a step gives one number for each."""
+    """Joins `[steps, (replicas,) batch, ...]` to one dimension of samples; scalars become one value a step."""
     lead = 1 if replicas == 1 else 2
     return jax.tree.map(lambda array: array.reshape(-1, *array.shape[lead + 1 :]), rows)
 

@@ -1,8 +1,8 @@
-"""The state of an IPU model on Keras's JAX backend between executions.
+"""State of a model's replicas between executions, on Keras's JAX back end.
 
 Keras keeps one array for each variable, that of replica 0. Each replica has a value of its own, such as BatchNorm's
-statistics; they wait here for as long as Keras still has the array that stands for them. What the host writes is
-another array, and goes to all replicas.
+statistics; these are kept here for as long as Keras still has the array that stands for them. A write of the host is
+recognised as another array, and goes to all replicas.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from keras_ipu.stock import models as keras_private
 
 
 def separate(model: Any) -> None:
-    """Gives variables of a model that hold one array arrays of their own: a run takes over those that it is given.
+    """Copies arrays that several variables of a model share, since a run donates its arguments.
 
     Keras has such variables where, at the end of `fit`, weights are given their averages.
     """
@@ -37,17 +37,17 @@ class _Kept:
 
 
 class ReplicaState:
-    """What the replicas have of the arrays that Keras was shown."""
+    """Per-replica values of the arrays that Keras holds."""
 
     def __init__(self) -> None:
         self._kept: dict[int, _Kept] = {}
 
     def shown(self, state: Any, replicas: int) -> Any:
-        """The tree of arrays that Keras gets for one whose arrays have a leading axis of replicas."""
+        """Returns the arrays for Keras from arrays with a leading axis of replicas."""
         return state if replicas == 1 else jax.tree.map(self._show, state)
 
     def all_replicas_state(self, state: Any, replicas: int, keep: bool = False) -> Any:
-        """The tree of arrays to run on for one that Keras has: where it was shown here, with an axis of replicas.
+        """Returns the arrays to run on for Keras's: with per-replica values where those are known.
 
         Args:
             state: the tree of arrays that Keras has.
@@ -77,7 +77,7 @@ class ReplicaState:
 
 
 class StateCopy:
-    """A state that a model's variables hold while the device runs on a copy: callbacks of single steps look at it.
+    """State of a model's variables while the device runs on a copy, for callbacks of single steps.
 
     Args:
         model: the model.
@@ -92,7 +92,7 @@ class StateCopy:
         self._held = keras_private.state_of(model, names)
 
     def merge_callback_writes(self, after: tuple[list[Any], ...]) -> tuple[list[Any], ...]:
-        """The state after the run, with what callbacks wrote in the meantime; it is for Keras to keep from now on."""
+        """Returns the state after a run, with values that callbacks wrote in the meantime."""
         keras_private.mark_out_of_date(self._model)
         now = keras_private.state_of(self._model, self._names)
         return tuple(

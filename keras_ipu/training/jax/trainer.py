@@ -1,4 +1,4 @@
-"""What fit, evaluate and predict of an IPU model do on Keras's JAX backend in place of stock Keras.
+"""Replaces `fit`, `evaluate` and `predict` of Keras's JAX trainer for IPU models.
 
 Keras's own loops over epochs, callbacks and metrics stay; what changes is how one execution runs:
 
@@ -40,7 +40,7 @@ _replicas: contextvars.ContextVar[int | None] = contextvars.ContextVar("ipu_jax_
 
 
 class JaxIPUTrainer:
-    """Takes over from Keras's JAX trainer for models made in the scope of an `IPUStrategy`."""
+    """Replacement of Keras's JAX trainer for models made in the scope of an `IPUStrategy`."""
 
     def __init__(self) -> None:
         running = ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch")
@@ -58,11 +58,11 @@ class JaxIPUTrainer:
         )
 
     def owns(self, model: Any) -> bool:
-        """True: other models have to say that it is they who run."""
+        """Returns True: every model of this trainer is handled here."""
         return True
 
     def epoch_iterator(self, *args: Any, **kwargs: Any) -> Any:
-        """The iterator over an epoch's executions."""
+        """Returns the iterator over an epoch's executions."""
         replicas = _replicas.get()
         if replicas is None:
             return keras_hooks.StockEpochIterator(*args, **kwargs)
@@ -70,14 +70,14 @@ class JaxIPUTrainer:
 
 
 class _SyncJaxVariables(SyncVariablesEachBatch):
-    """Has the model's variables hold their values before the callbacks of a batch look at them."""
+    """Callback that syncs the model's variables before batch callbacks read them."""
 
     def show(self) -> None:
         self.model.jax_state_sync()
 
 
 def _init(stock: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> None:
-    """A new model belongs to the strategy of the scope, as on Keras's TensorFlow backend."""
+    """Assigns a new model to the strategy of the scope, as Keras's TensorFlow backend does."""
     stock(model, *args, **kwargs)
     strategy = tf.distribute.get_strategy()
     if on_device(strategy):
@@ -122,7 +122,7 @@ def _compile(stock: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -
 
 
 def _making(attribute: str, kind: Any) -> Callable[..., None]:
-    """What makes one of a model's functions, and keeps it under an attribute of the model."""
+    """Returns the method that makes one of a model's functions and stores it in an attribute."""
 
     def make(stock: Callable[..., Any], model: Any, force: bool = False) -> None:
         if not is_ipu_model(model):
@@ -142,7 +142,7 @@ def _metrics_from_host(stock: Callable[..., Any], model: Any, logs: Any) -> Any:
 
 
 def _state_of(model: Any) -> ReplicaState:
-    """What the model's replicas have of its state, the same for all its functions."""
+    """Returns the model's `ReplicaState`, which all its functions share."""
     return vars(model).setdefault(_STATE, ReplicaState())
 
 

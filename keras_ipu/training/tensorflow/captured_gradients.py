@@ -1,4 +1,4 @@
-"""Gradients that layers captured during a training step reach the optimizer."""
+"""Captures gradients in TensorFlow training steps and passes them to the optimizer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from keras_ipu.optimizers.inner_optimizer_calls import takes_captured_grads
 
 
 def capturing_step(model: Any) -> Callable[[Any], Any]:
-    """A model's `train_step` in which captured gradients are kept, and handed to an optimizer that takes them.
+    """Returns a model's `train_step` that passes captured gradients to an optimizer that takes them.
 
     Without layers that capture, it is the `train_step`.
     """
@@ -24,7 +24,7 @@ def capturing_step(model: Any) -> Callable[[Any], Any]:
 
 @contextlib.contextmanager
 def _captured_for(optimizer: Any) -> Iterator[None]:
-    """Within it, `optimizer.apply_gradients` gets `captured_grads`, if it takes them."""
+    """Context in which `optimizer.apply_gradients` gets `captured_grads`, if it takes them."""
     from ipu_tf.eager import backprop
 
     with backprop.GradientCaptureContext() as context:

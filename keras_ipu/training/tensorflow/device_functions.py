@@ -1,4 +1,4 @@
-"""Train, test and predict functions of an IPU model: one call is one execution on the device."""
+"""`StepFunction` and `PredictFunction`: train, test and predict functions of IPU models on TensorFlow."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class StepFunction:
         self._loops = _Loops(model, _split_step(model, step) if training else _plain_step(step), training)
 
     def __call__(self, iterator: Any) -> Any:
-        """Runs one execution, or several that nobody watches: then the next calls only give the logs of theirs.
+        """Runs one execution, or several ahead of Keras's loop: the next calls then only return their logs.
 
         Args:
             iterator: an epoch's `ElementIterator`, or any Python iterator over batches, of which all are used up to
@@ -131,7 +131,7 @@ class PredictFunction:
 
 
 def _feed_of(batches: list[Any], replicas: int) -> Feed:
-    """Gives the batches of steps, those of each replica in turn."""
+    """Returns the feed of the batches of steps, those of each replica in turn."""
     if replicas > 1:
         if not all(isinstance(step, ReplicaBatches) for step in batches):
             raise EmulationError(
@@ -143,7 +143,7 @@ def _feed_of(batches: list[Any], replicas: int) -> Feed:
 
 
 class _Loops:
-    """A step's loops on the device, one for each shape of batch and each way to split the step that it has seen."""
+    """Cache of a step's loops on the device, by shape of the batch and step split."""
 
     def __init__(self, model: Any, step: Callable[[Any, Split], Any], training: bool = False) -> None:
         self._model = model
@@ -154,7 +154,7 @@ class _Loops:
         self._ahead = StepsAhead()
 
     def loop_for(self, feed: Feed, split: Split, all_rows: bool = False, **kind: bool) -> StepLoop:
-        """The loop for the batches that a feed gives; `kind` is what else `StepLoop` is told."""
+        """Returns the `StepLoop` for a feed's batches; `kind` holds its further arguments."""
         ordinal = self._strategy.device_ordinal
         key = (feed.spec_name, split, all_rows, tuple(kind.items()), target(ordinal, split.shards))
         if key not in self._loops:
@@ -174,7 +174,7 @@ class _Loops:
         return self._loops[key]
 
     def run_ahead(self, iterator: Any, feed: Feed, split: Split) -> list[Any]:
-        """Runs a step, and maybe some that Keras has not asked for yet; gives what each returned.
+        """Runs a step, and possibly further ones ahead of Keras's loop; returns the outputs of each.
 
         Raises:
             StopIteration: if there is no batch left.
@@ -188,7 +188,7 @@ class _Loops:
 
 
 def _inputs_of(batch: Any) -> Any:
-    """What a model is called with for a batch, as specifications of any batch size."""
+    """Returns the input specs of a model for a batch, with any batch size."""
     inputs, *_ = keras.utils.unpack_x_y_sample_weight(batch)
     return tf.nest.map_structure(lambda spec: tf.TensorSpec([None, *spec.shape[1:]], spec.dtype), inputs)
 
@@ -198,7 +198,7 @@ def _plain_step(step: Callable[[Any], Any]) -> Callable[[Any, Split], Any]:
 
 
 def _split_step(model: Any, step: Callable[[Any], Any]) -> Callable[[Any, Split], Any]:
-    """A train step whose optimizer sees the gradients of all micro-batches and replicas at once."""
+    """Returns a train step whose optimizer gets the gradients of all micro-batches and replicas at once."""
 
     def run(batch: Any, split: Split) -> Any:
         if model.optimizer is None:
@@ -233,13 +233,13 @@ def _accumulate_and_apply(
 
 
 def _predictions(rows: Any, split: Split, several_steps: bool) -> Any:
-    """What the predict step returned, for one step or with a dimension of several, as Keras is given it."""
+    """Returns the outputs of the predict step in the form that Keras expects."""
     lead = int(several_steps) + int(split.replicas > 1)
     return tf.nest.map_structure(lambda array: _joined(array, lead), rows)
 
 
 def _joined(rows: tf.Tensor, lead: int) -> tf.Tensor:
-    """`[(steps,) (replicas,) batch, ...]` as one dimension of samples; a scalar a step gives one number for each."""
+    """Joins `[(steps,) (replicas,) batch, ...]` to one dimension of samples; scalars become one value a step."""
     if lead == 0 and rows.shape.rank:
         return rows
     if rows.shape.rank == lead:

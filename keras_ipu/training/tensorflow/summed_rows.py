@@ -27,7 +27,7 @@ _LINEAR = (keras.optimizers.SGD, keras.optimizers.Lion)
 
 
 def rows_summed(optimizer: Any, gradients: Iterable[Any], variables: Iterable[Any] | None) -> list[Any]:
-    """Gradients with sparse ones as dense tensors, where the optimizer's update depends on it. Says so once.
+    """Converts sparse gradients to dense tensors if the optimizer's update depends on it. Logs it once.
 
     Args:
         optimizer: the Keras optimizer that will be given them.
@@ -58,7 +58,7 @@ def _tell(table: str, update: str) -> None:
 
 
 def install_row_sums() -> None:
-    """Makes Keras optimizers sum repeated rows wherever they are applied in a program of the device, once."""
+    """Patches Keras optimizers to sum repeated rows when applied in a program of the device, once."""
     hooks.hook(keras.optimizers.Optimizer, "apply", lambda optimizer: traced_for_device(), _apply)
 
 

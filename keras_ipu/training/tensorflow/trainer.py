@@ -1,4 +1,4 @@
-"""What fit, evaluate and predict of an IPU model do in place of stock Keras.
+"""Replaces `fit`, `evaluate` and `predict` of Keras's TensorFlow trainer for IPU models.
 
 Keras's own loops over epochs, callbacks and metrics stay; what changes is how one execution runs:
 
@@ -35,7 +35,7 @@ _predicts: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_predicts",
 
 
 class IPUTrainer:
-    """Takes over from Keras's trainer for models made in the scope of an `IPUStrategy`."""
+    """Replacement of Keras's TensorFlow trainer for models made in the scope of an `IPUStrategy`."""
 
     def __init__(self) -> None:
         running = ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch")
@@ -57,7 +57,7 @@ class IPUTrainer:
         return on_device(keras_private.strategy_of(model))
 
     def epoch_iterator(self, *args: Any, **kwargs: Any) -> Any:
-        """The iterator over an epoch's executions."""
+        """Returns the iterator over an epoch's executions."""
         if on_device(kwargs.get("distribute_strategy")):
             return IPUEpochIterator(*args, replicas=_replicas.get(), predicts=_predicts.get(), **kwargs)
         return keras_hooks.StockEpochIterator(*args, **kwargs)
@@ -65,7 +65,7 @@ class IPUTrainer:
 
 @contextlib.contextmanager
 def _running(model: Any, doing: str) -> Iterator[None]:
-    """The host sees every variable as it is, before and after."""
+    """Context of a run: variables are written back to the host before and after."""
     check_runnable(model)
     replicas = replica_count(model)
     ours = isinstance(model.predict_function, PredictFunction | None)
@@ -116,7 +116,7 @@ def _make_predict_function(stock: Callable[..., Any], model: Any, force: bool = 
 
 
 def _build_while_tracing(stock: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> None:
-    """A model that is not built yet is built when its step is first traced, as stock Keras does without a strategy."""
+    """Builds a model when its step is first traced, as stock Keras does without a strategy."""
 
 
 def _metrics_from_host(stock: Callable[..., Any], model: Any, logs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Arguments that count something: whole numbers in range, and an error that names the argument for anything else."""
+"""Arguments that are counts: whole numbers in range, and an error that names the argument for anything else."""
 
 from __future__ import annotations
 

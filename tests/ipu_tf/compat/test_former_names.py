@@ -1,4 +1,4 @@
-"""A program that takes names from where TensorFlow and Keras held them formerly finds them there under the launcher."""
+"""Names that inner modules of TensorFlow and Keras no longer have are found there under the launcher."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens to attributes without an effect: they are listed, and warned of where an IPU would differ."""
+"""Configuration attributes without effect: they are listed, and warned of where an IPU would differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user sees who has set up no logging."""
+"""Warnings and log lines about the configuration, as a user without logging set-up sees them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules that a configuration has to meet as a whole, with the error texts of the interface."""
+"""Validation of whole configurations, with the error texts of the interface."""
 
 from __future__ import annotations
 

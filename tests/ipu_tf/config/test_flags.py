@@ -1,4 +1,4 @@
-"""TF_POPLAR_FLAGS: every flag, every error, and random texts and configurations, which never pass in silence."""
+"""TF_POPLAR_FLAGS: every flag, every error, and random texts and configurations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entries of the executable cache: bad ones are replaced and said once, exchanged ones are never run."""
+"""Executable cache entries: bad ones are replaced and logged once, exchanged ones are never run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""XLA's options reach everything that the device compiles, and nothing of the user's own."""
+"""XLA's options apply to everything that the device compiles, and not to user-defined JAX code."""
 
 from __future__ import annotations
 

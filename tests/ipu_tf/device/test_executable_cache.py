@@ -1,4 +1,4 @@
-"""The executable cache: what one process compiled the next one loads, and nothing damaged is ever loaded."""
+"""The executable cache: what one process compiles the next one loads; damaged entries are never loaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Executable files: JAX alone runs them, and nothing else is taken for one."""
+"""Executable files: run with JAX alone; other files are refused."""
 
 from __future__ import annotations
 

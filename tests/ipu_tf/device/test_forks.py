@@ -1,4 +1,4 @@
-"""A process that was forked from one where the device runs is refused: it has none of the threads it would wait for."""
+"""Forked processes are refused, since they have none of the device's threads."""
 
 from __future__ import annotations
 

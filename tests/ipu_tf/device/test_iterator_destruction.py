@@ -1,4 +1,4 @@
-"""Nobody waits for the end of an iterator of tf.data."""
+"""Destruction of tf.data iterators in a background thread: callers do not wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiled programs that nobody uses any more are dropped: the mappings of their code are, as all mappings, limited."""
+"""Unused compiled programs are dropped, since the number of memory mappings is limited."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Executable files from elsewhere: what they may call is checked before anything of them is compiled or loaded."""
+"""Executable files from elsewhere: their native calls are checked before anything is compiled or loaded."""
 
 from __future__ import annotations
 

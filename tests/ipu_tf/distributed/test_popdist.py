@@ -1,4 +1,4 @@
-"""PopDist and what builds on it, in one process; and the refusal of several."""
+"""PopDist and what builds on it, in one process; several processes are refused."""
 
 from __future__ import annotations
 

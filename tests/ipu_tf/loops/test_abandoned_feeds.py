@@ -1,4 +1,4 @@
-"""Nothing waits for ever: feeds that one side gave up, and feeds of any length, end the programs that use them."""
+"""Feeds that one side stops using, and feeds of any length, end the programs that use them."""
 
 from __future__ import annotations
 

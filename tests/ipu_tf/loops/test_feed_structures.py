@@ -1,4 +1,4 @@
-"""Elements of any structure go through the feeds as they are, or are refused with words: never in silence."""
+"""Elements of any structure pass through the feeds unchanged, or are refused with an error."""
 
 from __future__ import annotations
 

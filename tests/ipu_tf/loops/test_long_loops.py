@@ -1,4 +1,4 @@
-"""Loops that need nothing of the host run in chunks, so that the host can end them."""
+"""Loops without feeds run in chunks, so that the host can end them."""
 
 from __future__ import annotations
 

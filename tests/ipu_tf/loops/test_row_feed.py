@@ -1,4 +1,4 @@
-"""Batches of rows of arrays: the same elements as one by one, whoever takes them, and as stock Keras gives."""
+"""Batches of array rows: the same elements as one by one, and as stock Keras gives."""
 
 from __future__ import annotations
 

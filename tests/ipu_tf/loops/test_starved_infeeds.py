@@ -1,4 +1,4 @@
-"""Nothing waits for ever: a dataset from which nothing comes ends the program that waits for it."""
+"""A program whose dataset gives nothing more ends after a timeout."""
 
 from __future__ import annotations
 

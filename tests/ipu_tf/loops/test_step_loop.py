@@ -1,4 +1,4 @@
-"""A TensorFlow step looped on the device: the rows of a run are its own."""
+"""A TensorFlow step looped on the device: the outputs of a run are its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Synthetic data: what programs work on and what reaches the host, category by category."""
+"""Synthetic data: values on the device and on the host, category by category."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exception bits of `floating_point_behaviour`: what stops a program, and that nothing is written by it."""
+"""Exception bits of `floating_point_behaviour`: they stop a program, and nothing is written by it."""
 
 from __future__ import annotations
 

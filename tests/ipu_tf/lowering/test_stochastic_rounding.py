@@ -1,4 +1,4 @@
-"""Stochastic rounding: its statistics, its seeds, its scopes, and what replicas share."""
+"""Stochastic rounding: statistics, seeds, scopes, and equality across replicas."""
 
 from __future__ import annotations
 

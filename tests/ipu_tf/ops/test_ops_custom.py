@@ -1,4 +1,4 @@
-"""A user's own ops: registered functions, and expressions."""
+"""Custom ops: registered functions, and expressions."""
 
 from __future__ import annotations
 

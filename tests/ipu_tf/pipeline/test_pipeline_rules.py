@@ -1,4 +1,4 @@
-"""Rules of pipelines that `test_pipelining_ops.py` does not reach: each raises its error; what is allowed runs."""
+"""Checks of pipelines that `test_pipelining_ops.py` does not reach: each raises its error; what is allowed runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pipelining_ops.pipeline`: the numbers of plain accumulation, what it enqueues, and every rule it checks."""
+"""`pipelining_ops.pipeline`: the numbers of plain accumulation, its outfeed's elements, and its checks."""
 
 from __future__ import annotations
 

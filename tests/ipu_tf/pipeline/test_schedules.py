@@ -1,4 +1,4 @@
-"""Timetables of pipelines: small ones written out by hand, and the laws that all of them obey."""
+"""Timetables of pipelines: small ones written out by hand, and invariants that all of them have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The split of layers into stages: as good as trying every split, and explained."""
+"""Layer partition into stages: as good as trying every partition, and explained."""
 
 from __future__ import annotations
 

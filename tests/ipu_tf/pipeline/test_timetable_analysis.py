@@ -1,4 +1,4 @@
-"""What follows from a timetable: the time devices wait, and what they keep in memory."""
+"""Bubble and memory of devices, computed from a timetable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The embedded runtime: programs from files, one element in and one row out."""
+"""The embedded runtime: programs from files, one element in and one element out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which ops of a graph become programs: on small graphs by hand, and by properties on random ones."""
+"""Clustering of a graph's ops into programs: on small graphs by hand, and by properties on random ones."""
 
 from __future__ import annotations
 

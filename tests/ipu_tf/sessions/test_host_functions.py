@@ -1,4 +1,4 @@
-"""What TensorFlow computes on the host with weights of a strategy's scope is told, and nothing else is."""
+"""TensorFlow functions on the host with weights of a strategy's scope are reported, and no others."""
 
 from __future__ import annotations
 

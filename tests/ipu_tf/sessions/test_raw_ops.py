@@ -1,4 +1,4 @@
-"""Raw ops by Graphcore's names, and TensorFlow's own ops that the device does in another way."""
+"""Raw ops by Graphcore's names, and TensorFlow ops that the device computes otherwise."""
 
 from __future__ import annotations
 

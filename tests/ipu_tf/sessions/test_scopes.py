@@ -1,4 +1,4 @@
-"""Scopes: what they record on ops, and that they change no value."""
+"""Scopes: their attributes on ops; they change no value."""
 
 from __future__ import annotations
 

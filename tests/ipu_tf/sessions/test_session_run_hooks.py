@@ -1,4 +1,4 @@
-"""`IPULoggingTensorHook`: what it logs, when, and of what."""
+"""`IPULoggingTensorHook`: content, times and tensors of its log lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What replicas do together, against numpy."""
+"""Collectives between replicas, against NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collectives over the whole grid of replicas and dtypes, against numpy; and where replicas go different ways."""
+"""Collectives over the whole grid of replicas and dtypes, against NumPy; and in diverging branches."""
 
 from __future__ import annotations
 

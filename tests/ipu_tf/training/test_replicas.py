@@ -1,4 +1,4 @@
-"""Programs that run as replicas: what is shared, what each has for itself, and both ways to run them."""
+"""Programs that run as replicas: shared and per-replica values, by `vmap` and by `shard_map`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shards: read back from ops, taken over by gradients, counted in programs."""
+"""Shards: read back from ops, inherited by gradients, counted in programs."""
 
 from __future__ import annotations
 

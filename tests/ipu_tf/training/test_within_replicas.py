@@ -1,4 +1,4 @@
-"""What the shards of a replica do together, against numpy."""
+"""Collectives between the shards of a replica, against NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of named arrays: what was written is read, to the bit, or nothing is."""
+"""Files of named arrays: read back bit for bit, or refused."""
 
 from __future__ import annotations
 

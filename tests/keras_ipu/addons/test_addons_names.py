@@ -1,4 +1,4 @@
-"""The addons and the old Keras part are found under Graphcore's names, old and new."""
+"""The addons and the legacy Keras modules are found under Graphcore's names, old and new."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stages of Keras models found by what layers cost: estimates, balance, given stages, and what is printed.
+"""Stages of Keras models by cost: estimates, balance, given stages, and the printed report.
 
 Run with Keras on TensorFlow here, on JAX by `test_keras_on_jax.py`.
 """

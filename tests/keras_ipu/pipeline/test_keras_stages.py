@@ -1,4 +1,4 @@
-"""Pipeline stages of Keras models: how layers are put on them, and that the stages one by one are the model."""
+"""Pipeline stages of Keras models: assignment of layers, and that the stages one by one are the model."""
 
 from __future__ import annotations
 

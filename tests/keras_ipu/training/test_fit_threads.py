@@ -1,4 +1,4 @@
-"""Fitting again and again does not gather threads."""
+"""Repeated `fit` leaves no threads behind."""
 
 from __future__ import annotations
 

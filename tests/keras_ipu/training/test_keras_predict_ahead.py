@@ -1,4 +1,4 @@
-"""`predict` is given marks instead of batches, and its steps run ahead where nobody watches: not one bit differs."""
+"""`predict` with placeholders for batches and with steps run ahead: results are bit-identical."""
 
 from __future__ import annotations
 

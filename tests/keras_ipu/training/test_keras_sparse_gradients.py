@@ -1,4 +1,4 @@
-"""Gradients that TensorFlow gives by rows: what the log says of them, and user code that applies them itself."""
+"""Sparse gradients (`tf.IndexedSlices`): the warning in the log, and user code that applies them itself."""
 
 from __future__ import annotations
 

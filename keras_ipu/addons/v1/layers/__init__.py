@@ -1,4 +1,4 @@
-"""Recurrent layers for TensorFlow 1, which are those of `ipu.ops.rnn_ops`."""
+"""Recurrent layers of the addons for TensorFlow 1: those of `ipu.ops.rnn_ops`."""
 
 from ipu_tf.ops import rnn_ops
 

@@ -1,4 +1,4 @@
-"""oneDNN's convolution by XLA's custom call: it is the one that was written for, and used only where it can be."""
+"""oneDNN's convolution by XLA's custom call: that it is called, and only where it applies."""
 
 from __future__ import annotations
 

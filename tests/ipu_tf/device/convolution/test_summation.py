@@ -1,4 +1,4 @@
-"""Sums as products with ones give what sums give, alone, for replicas, and from both front ends."""
+"""Sums as products with ones equal plain sums: alone, for replicas, and from both front ends."""
 
 from __future__ import annotations
 

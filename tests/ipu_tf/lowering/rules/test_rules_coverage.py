@@ -1,4 +1,4 @@
-"""Every rule of the importer is exercised by a case that holds it against TensorFlow or numpy."""
+"""Every rule of the importer is exercised by a case that compares it with TensorFlow or NumPy."""
 
 from __future__ import annotations
 
