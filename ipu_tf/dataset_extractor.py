@@ -1,6 +1,6 @@
-"""Elements of datasets and values of variables in files of this project's own: numpy's `.npz`, with named arrays.
+"""Exports dataset elements and variables to NumPy `.npz` files, and imports variables from them.
 
-They are not Poplar's binary files, and do not claim to be: `numpy.load` reads them.
+The files are not in Poplar's binary format: `numpy.load` reads them.
 """
 
 from __future__ import annotations

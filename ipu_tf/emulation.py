@@ -1,4 +1,4 @@
-"""What is particular to an emulated IPU: what it did, what it cannot do, and what it was asked for without effect."""
+"""Reports on emulation: device counts, ignored options and arguments, pipelines on one device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the gradients of several micro-batches become one."""
+"""`GradientAccumulationReductionMethod`: sum, mean or running mean of micro-batch gradients."""
 
 from __future__ import annotations
 

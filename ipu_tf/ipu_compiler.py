@@ -1,4 +1,4 @@
-"""Wraps a function as one program on the device."""
+"""`compile`: compiles a function into one device program."""
 
 from __future__ import annotations
 

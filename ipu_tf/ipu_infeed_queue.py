@@ -1,4 +1,4 @@
-"""Infeeds: how a dataset reaches a loop on the device.
+"""`IPUInfeedQueue`: feeds a dataset to loops on the device.
 
 dataset -> IPUInfeedQueue -> one element an iteration of the loop -> arguments of the loop's body
 """

@@ -1,4 +1,4 @@
-"""`iter(dataset)` within a strategy's scope: an iterator whose elements arrive on the device."""
+"""`IPUIterator`: `iter(dataset)` within a strategy's scope, an iterator for use inside device programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The strategy over several workers that TensorFlow's gRPC connects."""
+"""`IPUMultiWorkerStrategyV1`: strategy over several workers connected by TensorFlow's gRPC; one worker here."""
 
 from __future__ import annotations
 

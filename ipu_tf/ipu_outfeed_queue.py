@@ -1,4 +1,4 @@
-"""Outfeeds: how results of a loop on the device reach the host."""
+"""`IPUOutfeedQueue`: returns results of loops on the device to the host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How an `IPUEstimator` runs: `IPURunConfig` for the device, inside a `RunConfig`."""
+"""`IPURunConfig` and `RunConfig`: run configuration of an `IPUEstimator`."""
 
 from __future__ import annotations
 

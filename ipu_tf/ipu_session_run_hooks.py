@@ -1,4 +1,4 @@
-"""Session hooks that see into programs on the device."""
+"""`IPULoggingTensorHook`: session hook that logs tensors of device programs."""
 
 from __future__ import annotations
 

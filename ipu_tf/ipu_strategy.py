@@ -1,4 +1,4 @@
-"""The strategy: what is made in its scope belongs to the emulated IPU, and `run` runs there.
+"""`IPUStrategy`: a `tf.distribute.Strategy` for one IPU device.
 
 strategy = IPUStrategy()
 with strategy.scope():

@@ -1,4 +1,4 @@
-"""Classes that take over methods of Keras classes within a strategy's scope.
+"""Registers extension classes for Keras models of a strategy.
 
 A Keras method marked with `keras_ipu.legacy.engine.extension_delegate` asks the strategy in whose scope it is called
 for a delegate. IPU models do not need this: it is here for programs that extend layers of their own.

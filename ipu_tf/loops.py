@@ -1,4 +1,4 @@
-"""Loops on the device.
+"""`while_loop` and `repeat`: loops on the device.
 
 repeat(n, body, inputs, infeed)          while_loop(condition, body, inputs, infeed)
 

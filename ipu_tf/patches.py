@@ -1,4 +1,4 @@
-"""What this project changes in TensorFlow and Keras: lists it, takes it off, and puts it on again.
+"""Lists, uninstalls and installs the patches that this project applies to TensorFlow and Keras.
 
 A script that only adds the three lines changes what the table names under "imported" and "scope"; models made outside
 a scope, and sessions without ops on IPUs, keep their stock behaviour. `docs/patches.md` has the whole table.

@@ -1,4 +1,4 @@
-"""Stand-in for `popef`, Graphcore's reader of its executable files. Here are no such files."""
+"""Stand-in for `popef`, Graphcore's reader of its executable files: refuses every call, as there are no such files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stand-in for `pva`, Graphcore's reader of Poplar reports. There are no such reports here."""
+"""Stand-in for `pva`, Graphcore's reader of Poplar reports: refuses every call, as there are no such reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scopes that say where a part of a program goes, and how it is to be computed."""
+"""Scopes: device placement, sharding, frontend attributes, stochastic rounding, partials type."""
 
 from __future__ import annotations
 

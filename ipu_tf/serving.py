@@ -1,4 +1,4 @@
-"""Exports inference as a SavedModel for TensorFlow Serving, which runs anywhere, with the device's program beside it.
+"""Exports models as SavedModels for TensorFlow Serving, with the device's program beside them.
 
 inputs ──► preprocessing_step ──► predict_step ──► postprocessing_step ──► results
               on the host          on the device         on the host

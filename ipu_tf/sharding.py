@@ -1,4 +1,4 @@
-"""Which IPU of a device each op is on, and how ops of the backward pass follow those of the forward pass.
+"""Sharding: places ops on the IPUs of a device, and ops of the backward pass on those of the forward pass.
 
 One emulated device computes everything in one place: shards change no value. They can be read back, and a program
 takes as many IPUs of its device as its highest shard asks for.

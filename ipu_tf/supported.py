@@ -1,4 +1,4 @@
-"""`python -m ipu_tf.supported` writes SUPPORTED.md: every public name of Graphcore's, and what becomes of it here.
+"""Generates SUPPORTED.md, which lists each of Graphcore's public names and its support: `python -m ipu_tf.supported`.
 
 names of Graphcore's documentation ──► the objects behind them ──► a table
 """

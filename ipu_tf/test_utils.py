@@ -1,4 +1,4 @@
-"""What tests of programs on IPUs use. Importing it gives `tf.test.TestCase` assertions about reports.
+"""Test utilities for IPU programs. Importing this module adds assertions about reports to `tf.test.TestCase`.
 
 Example:
     >>> from ipu_tf import test_utils as tu

@@ -1,4 +1,4 @@
-"""Configuration by its older module name, and small helpers around programs."""
+"""Utilities of Graphcore's `ipu.utils`: the configuration under its older module name, seeds, exports, reports."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Expressions for `custom_ops.codelet_expression_op`: what an IPU computes element by element.
+"""Expression language of `custom_ops.codelet_expression_op`: element-wise expressions of tensors.
 
-They have `+`, `-`, `*`, `abs`, unary `-` and `+`, `~` (which negates, too), `constant`, `let` and `condition`; no
-division and no comparison.
+Expressions have `+`, `-`, `*`, `abs`, unary `-` and `+`, `~` (which negates, too), `constant`, `let` and `condition`,
+but no division and no comparison.
 """
 
 from __future__ import annotations

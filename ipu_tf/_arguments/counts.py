@@ -1,4 +1,4 @@
-"""Numbers that count something: steps, epochs, micro-batches, replicas, repetitions."""
+"""Checks arguments that are counts: steps, epochs, micro-batches, replicas, repetitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that are not among the known ones, and the known one that was probably meant."""
+"""Checks keyword names against the known ones, and suggests the closest match."""
 
 from __future__ import annotations
 

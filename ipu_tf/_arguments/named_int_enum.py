@@ -1,4 +1,4 @@
-"""Enumerations whose members are ints and print by name."""
+"""`NamedIntEnum`: an `IntEnum` that prints as `Class.MEMBER`."""
 
 from __future__ import annotations
 

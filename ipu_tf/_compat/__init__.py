@@ -1,4 +1,4 @@
-"""Graphcore's module names, the launcher, and TensorFlow 1's and Keras 2's names for programs that need them.
+"""Compatibility: Graphcore's module names, the launcher, and names of TensorFlow 1 and Keras 2.
 
     tensorflow.python.ipu.X, keras.ipu, popdist, ...  --aliases-->  ipu_tf.X, keras_ipu, ipu_tf.popdist, ...
 

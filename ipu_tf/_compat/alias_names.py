@@ -1,4 +1,4 @@
-"""Which of our modules stands behind each of Graphcore's module names."""
+"""Table of Graphcore's module names and the modules of this package behind them."""
 
 from __future__ import annotations
 

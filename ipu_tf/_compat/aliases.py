@@ -1,4 +1,4 @@
-"""Graphcore's module names (`tensorflow.python.ipu`, `keras.ipu`, ...) for the modules of this project.
+"""Import hook that resolves Graphcore's module names (`tensorflow.python.ipu`, `keras.ipu`, ...).
 
 `install_aliases()` makes these imports give the very module objects of `ipu_tf` and `keras_ipu`:
 

@@ -1,4 +1,4 @@
-"""Whether a program was written for TensorFlow 1, told from its source without running it."""
+"""Detects from a program's source whether it was written for TensorFlow 1."""
 
 from __future__ import annotations
 

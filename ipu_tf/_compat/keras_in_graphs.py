@@ -1,4 +1,4 @@
-"""Keras 3's layers, variables and optimizers in graphs of TensorFlow 1, where Keras 2's could be used."""
+"""Patches Keras 3 so that layers, variables and optimizers work in TensorFlow 1 graphs."""
 
 from __future__ import annotations
 

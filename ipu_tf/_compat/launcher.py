@@ -1,4 +1,4 @@
-"""The launcher: runs programs written for Graphcore's TensorFlow, as they are."""
+"""Command line of the launcher: runs unmodified programs written for Graphcore's TensorFlow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running a module as `python -m` would."""
+"""Runs a module as `python -m MODULE` would."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The launcher's last line: what the emulated device did."""
+"""Prints the `--stats` line: programs compiled, executions, steps, replicas, devices."""
 
 from __future__ import annotations
 

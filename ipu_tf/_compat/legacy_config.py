@@ -1,4 +1,4 @@
-"""The functions that configured IPUs up to SDK 2.3: each sets the attributes of an `IPUConfig` that replaced it.
+"""Configuration functions of SDK 2.3 and older: each sets the `IPUConfig` attributes that replaced it.
 
 opts = create_ipu_config()                   opts = IPUConfig()
 opts = set_matmul_options(opts, {"a": "b"})  opts.matmuls.poplar_options = {"a": "b"}

@@ -1,4 +1,4 @@
-"""What a program written for Graphcore's TensorFlow needs around it before it imports anything."""
+"""Installs Graphcore's module names and older TensorFlow and Keras names before a program imports anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that inner modules of TensorFlow and Keras held formerly, for programs that took them from there."""
+"""Restores names that inner modules of TensorFlow and Keras no longer have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running a script as Python itself would."""
+"""Runs a script as `python SCRIPT` would."""
 
 from __future__ import annotations
 

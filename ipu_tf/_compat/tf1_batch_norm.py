@@ -1,4 +1,4 @@
-"""`tf.layers.batch_normalization` of TensorFlow 1."""
+"""`tf.layers.batch_normalization` of TensorFlow 1, with statistics over groups of replicas."""
 
 from __future__ import annotations
 

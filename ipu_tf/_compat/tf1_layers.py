@@ -1,6 +1,6 @@
-"""`tf.layers`, which TensorFlow took from its public names when it went over to Keras 3.
+"""Compatibility module for `tf.layers`, which TensorFlow no longer exports since Keras 3.
 
-The layers are TensorFlow's own, which it still carries; `batch_normalization`, which it does not, is ours.
+The layers are TensorFlow's, which still contains them; `batch_normalization`, which it lacks, is `tf1_batch_norm`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""TensorFlow 1's names on today's `tensorflow` module, for programs that were written when they lay there."""
+"""Adds TensorFlow 1's names to the `tensorflow` module, and switches TensorFlow 2 behaviour off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tf.nn.rnn_cell`, which TensorFlow took from its public names when it went over to Keras 3; the cells are its own."""
+"""Compatibility module for `tf.nn.rnn_cell`, which TensorFlow no longer exports since Keras 3."""
 
 from __future__ import annotations
 

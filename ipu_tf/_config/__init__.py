@@ -1,4 +1,4 @@
-"""The configuration: schema of `IPUConfig`, validation, TF_POPLAR_FLAGS, and the configured system.
+"""Configuration of the IPU system: schema of `IPUConfig`, validation, `TF_POPLAR_FLAGS`, the configured devices.
 
     IPUConfig attributes --schema, types--> validation --> state: the configured system --> replicas, numerics, feeds
 

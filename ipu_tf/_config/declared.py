@@ -1,4 +1,4 @@
-"""Configuration classes that declare their attributes in `__init__`, as Graphcore's do.
+"""Configuration classes that declare attributes in `__init__`, as Graphcore's `_ConfigBase` does.
 
     class Speed(DeclaredConfig):
         def __init__(self) -> None:
@@ -7,7 +7,7 @@
             self._finalize_base_config()
 
 The string before an assignment documents the attribute, an annotation gives its type, and a configuration as the value
-makes a category. `ipu_tf._config.base` has the plainer way, which this project's own configuration goes.
+makes a category. This project's own configuration declares attributes on the class: `ipu_tf._config.base`.
 """
 
 from __future__ import annotations

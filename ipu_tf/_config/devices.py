@@ -1,4 +1,4 @@
-"""The emulated devices that a configuration asks for."""
+"""IPU devices of a configuration: `auto_select_ipus` and `select_ipus` resolved to numbers of emulated IPUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The error for requests that an emulated IPU cannot meet."""
+"""`EmulationError`: raised for requests that an emulated IPU cannot meet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The enumerations that IPU configuration attributes take. Their values are the ones saved in JSON."""
+"""Enumerations of IPU configuration attributes; their values are saved in JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the environment asks for and does not get: said once, when the system is configured."""
+"""Warns once about environment variables and flags that are not emulated."""
 
 from __future__ import annotations
 

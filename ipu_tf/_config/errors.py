@@ -1,4 +1,4 @@
-"""The TensorFlow errors that configuration raises. TensorFlow is imported when the first of them is made."""
+"""Makes the TensorFlow errors that configuration raises; imports TensorFlow lazily."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every flag of the environment variable TF_POPLAR_FLAGS: its type, its default, and what comes of it here."""
+"""Table of all flags of `TF_POPLAR_FLAGS`: type, default, effect in emulation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TF_POPLAR_FLAGS, parsed: the flags as they are now, checked.
+"""Parses and checks the environment variable `TF_POPLAR_FLAGS`.
 
 TF_POPLAR_FLAGS ──► flags() ──► Flags ──► the configuration's checks
                                   └─────► synthetic data, for the device

@@ -1,4 +1,4 @@
-"""Arguments that were given and do nothing here: for functions what `config.ignored_options()` is for attributes."""
+"""Records function arguments that have no effect; `emulation.ignored_arguments()` lists them."""
 
 from __future__ import annotations
 

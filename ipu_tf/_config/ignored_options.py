@@ -1,4 +1,4 @@
-"""Attributes that were set and do nothing here: the list of them, and the warnings for those that matter."""
+"""Lists configuration attributes that were set without effect, and warns about those not emulated."""
 
 from __future__ import annotations
 

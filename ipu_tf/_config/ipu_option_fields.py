@@ -1,4 +1,4 @@
-"""The fields of the record of a configuration, under Graphcore's names; the record is `ipu_tf._config.ipu_options`."""
+"""Field names of Graphcore's configuration record (`IpuOptions`), and their values for an `IPUConfig`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`IpuOptions`: a configuration as the record that is handed to the system, with Graphcore's field names."""
+"""`IpuOptions`: a configuration as Graphcore's record, with Graphcore's field names."""
 
 from __future__ import annotations
 

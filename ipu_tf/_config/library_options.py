@@ -1,4 +1,4 @@
-"""Names of the options that Graphcore's libraries take, as far as they are public: others are warned of once.
+"""Public option names of Graphcore's libraries; warns once about names that none of them lists.
 
 The lists follow the sources of PopLibs (github.com/graphcore/poplibs) and its documentation. Releases of the SDK
 differ in them, and those of Poplar's engine are not public as a whole: so an unknown name is no error.

@@ -1,4 +1,4 @@
-"""How the configuration speaks to the user: a logger that is heard, and warnings at the user's line."""
+"""Logger `ipu_tf`, and warnings that point at the user's line."""
 
 from __future__ import annotations
 

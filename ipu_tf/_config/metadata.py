@@ -1,4 +1,4 @@
-"""What is known about one configuration attribute: its name, type, default, documentation and deprecation."""
+"""`AttributeMetadata`: name, type, default, documentation and deprecation of a configuration attribute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The floating-point settings of the configured system, as programs take them."""
+"""Reads the floating-point options of the configured system, as `Numerics` of a program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The members of a configuration class: options, which hold values, and groups of further members."""
+"""Members of a configuration class: `Option` holds a value, `Group` holds further members."""
 
 from __future__ import annotations
 

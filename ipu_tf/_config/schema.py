@@ -1,4 +1,4 @@
-"""The root of the IPU configuration: its own attributes and its categories."""
+"""Root of the IPU configuration: its own attributes and its categories."""
 
 from __future__ import annotations
 

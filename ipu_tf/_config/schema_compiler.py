@@ -1,4 +1,4 @@
-"""Configuration categories about Poplar's compiler. None of them changes results in emulation."""
+"""Configuration categories of Poplar's compiler; none changes results in emulation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configuration categories about devices: how they are reached, modelled, shared and fed."""
+"""Configuration categories of devices: connection, IPU model, IO tiles, distribution."""
 
 from __future__ import annotations
 

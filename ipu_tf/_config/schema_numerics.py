@@ -1,4 +1,4 @@
-"""Configuration categories about the arithmetic of an IPU."""
+"""Configuration categories of arithmetic: floating point, norms, convolutions, matmuls, slices, pooling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The configured system: what IPU devices this process has, and who has to know when they go."""
+"""Configured system of the process: its IPU devices, and callbacks for when it is reset."""
 
 from __future__ import annotations
 

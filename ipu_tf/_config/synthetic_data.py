@@ -1,4 +1,4 @@
-"""Which data TF_POPLAR_FLAGS makes synthetic, as programs ask."""
+"""`use_synthetic_data_for`: whether `TF_POPLAR_FLAGS` requests synthetic data of a category."""
 
 from __future__ import annotations
 

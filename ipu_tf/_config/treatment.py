@@ -1,4 +1,4 @@
-"""What the emulator does with a configuration attribute, as data beside the attribute."""
+"""Effect of a configuration attribute in emulation: modelled, no effect, or not emulated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The types that configuration attributes accept, checked strictly: `True` is not an int, nor 1 a float."""
+"""Strict type checks of configuration attributes: `True` is not an int, nor 1 a float."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules that a configuration has to meet as a whole. Assignment has checked single attributes."""
+"""Checks an `IPUConfig` as a whole, across attributes; single attributes are checked when they are assigned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Named arrays in one file: numpy's `.npz`, with dtypes that numpy does not know kept by name.
+"""Reads and writes named arrays as NumPy `.npz` files, with dtypes that NumPy lacks (bfloat16, ...).
 
 `np.load` reads it. A member `dtypes.json` says of each array its dtype, and a checksum over its name, dtype, shape and
 values: so an array that was damaged, or has come under another name, is not taken for what was written.

@@ -1,4 +1,4 @@
-"""Python functions that read a dataset: at once in eager mode, as an op of a graph otherwise."""
+"""Iterates over a dataset in a Python function, eagerly or as a graph op."""
 
 from __future__ import annotations
 

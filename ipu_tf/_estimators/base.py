@@ -1,4 +1,4 @@
-"""What the estimators for the IPU share: one program a mode, its feeds, and steps that are runs of its loop."""
+"""`IPUEstimatorBase`: builds one device program for each mode, and runs it step by step."""
 
 from __future__ import annotations
 

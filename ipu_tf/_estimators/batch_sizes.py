@@ -1,4 +1,4 @@
-"""Batch sizes of all replicas together, and of one."""
+"""Converts the global batch size to the batch size of one replica."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The device that an estimator's programs run on."""
+"""Configures the IPU device of an estimator."""
 
 from __future__ import annotations
 

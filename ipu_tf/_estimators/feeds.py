@@ -1,4 +1,4 @@
-"""The queues of an estimator's program, from the start of a session to the end of its use."""
+"""Session hook that initialises and deletes the infeed and outfeed of an estimator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Session hooks that drive an estimator's programs."""
+"""Session hook that advances the global step after each run of an estimator's loop."""
 
 from __future__ import annotations
 

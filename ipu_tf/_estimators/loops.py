@@ -1,4 +1,4 @@
-"""The three loops of an `IPUEstimator`."""
+"""Training, evaluation and prediction loops of an `IPUEstimator`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A user's `model_fn` with all that it is called with, and the loop that a program makes of it."""
+"""Loop of a `model_fn` on the device: features and labels from an infeed, results to an outfeed."""
 
 from __future__ import annotations
 

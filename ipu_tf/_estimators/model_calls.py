@@ -1,4 +1,4 @@
-"""Calling a user's `model_fn` inside a loop, and checks of what it built there."""
+"""Calls a user's `model_fn` inside a loop, and checks the ops that it built."""
 
 from __future__ import annotations
 

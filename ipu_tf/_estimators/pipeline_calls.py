@@ -1,4 +1,4 @@
-"""Calling the `model_fn` of a pipelined model, and checks of its spec against the run configuration."""
+"""Calls the `model_fn` of a pipelined model, and checks its spec against the run configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The three loops of an `IPUPipelineEstimator`: each is one pipeline."""
+"""Training, evaluation and prediction loops of an `IPUPipelineEstimator`, each one pipeline."""
 
 from __future__ import annotations
 

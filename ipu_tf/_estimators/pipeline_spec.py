@@ -1,4 +1,4 @@
-"""`IPUPipelineEstimatorSpec`: what a `model_fn` gives to an `IPUPipelineEstimator`."""
+"""`IPUPipelineEstimatorSpec`: return type of the `model_fn` of an `IPUPipelineEstimator`."""
 
 from __future__ import annotations
 

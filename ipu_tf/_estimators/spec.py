@@ -1,4 +1,4 @@
-"""`IPUEstimatorSpec`: what a `model_fn` gives to an `IPUEstimator`."""
+"""`IPUEstimatorSpec`: return type of the `model_fn` of an `IPUEstimator`."""
 
 from __future__ import annotations
 

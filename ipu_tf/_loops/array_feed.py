@@ -1,4 +1,4 @@
-"""Elements for step loops out of arrays in host memory: batches of rows, in an order that somebody else decides."""
+"""Feeds batches gathered from NumPy arrays to a step loop, in the order of a dataset of indices."""
 
 from __future__ import annotations
 

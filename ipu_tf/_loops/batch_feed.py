@@ -1,4 +1,4 @@
-"""Elements for loops of steps, out of a Python iterator."""
+"""Feeds the batches of a Python iterator to a step loop."""
 
 from __future__ import annotations
 

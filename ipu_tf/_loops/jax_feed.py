@@ -1,4 +1,4 @@
-"""Elements for loops of steps written in JAX."""
+"""Feeds batches to step loops written in JAX."""
 
 from __future__ import annotations
 

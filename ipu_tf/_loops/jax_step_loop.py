@@ -1,6 +1,6 @@
-"""A step written in JAX, run as a loop on the device: what Keras models on the JAX backend train with.
+"""`JaxStepLoop`: runs a JAX training step as a loop on the device, for Keras models on the JAX backend.
 
-state ──► JaxStepLoop.run(steps) ──► state, rows        the state's arrays are given up to the run
+state ──► JaxStepLoop.run(steps) ──► state, outputs        the state's buffers are donated to the run
              ▲
 elements ────┘
 

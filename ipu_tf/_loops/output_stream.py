@@ -1,4 +1,4 @@
-"""Rows of a program that is running, handed on one by one, in a thread of its own."""
+"""Calls a callback with each step's outputs, in a thread, while the program runs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A TensorFlow step function, run as a loop on the device: what Keras models train, evaluate and predict with.
+"""`StepLoop`: runs a TensorFlow step function as a loop on the device, for Keras models.
 
-elements ──► StepLoop.run(steps) ──► rows
+elements ──► StepLoop.run(steps) ──► step outputs
               │  variables stay on the device between runs
 """
 

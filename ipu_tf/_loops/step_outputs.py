@@ -1,4 +1,4 @@
-"""The rows that a loop of steps gives, one a step: after a run, or one by one while it runs."""
+"""Reads the outputs of each step of a loop from its outfeed, after the run or while it runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elements for loops of steps written in TensorFlow."""
+"""Feeds batches of TensorFlow tensors to a step loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samplers of classes that run on the device, where TensorFlow's own have no kernel."""
+"""Candidate samplers of classes that run on the device, where TensorFlow's own have no kernel."""
 
 from __future__ import annotations
 

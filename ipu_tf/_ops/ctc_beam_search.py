@@ -1,4 +1,4 @@
-"""The most likely labels of a CTC model: a beam search over prefixes, with fixed shapes."""
+"""CTC beam search decoder with fixed shapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connectionist temporal classification: the loss of unaligned labels."""
+"""Connectionist temporal classification (CTC) loss and its gradient."""
 
 from __future__ import annotations
 

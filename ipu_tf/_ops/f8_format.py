@@ -1,4 +1,4 @@
-"""The bits of 8-bit floating-point numbers."""
+"""Encodes and decodes 8-bit floating-point numbers (F143, F152)."""
 
 from __future__ import annotations
 

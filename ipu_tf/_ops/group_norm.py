@@ -1,4 +1,4 @@
-"""The arithmetic of group normalisation: statistics of groups of channels, and what is made of them."""
+"""Group normalisation: mean and variance of groups of channels, scale and offset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Embeddings that stay on the host: a program looks rows up in them, and changes them at once when it trains.
+"""`HostEmbedding`: embedding tables in host memory, looked up and updated by a program on the device.
 
               host                                  device
 table ── rows at indices ──────────► lookup ──► ... ──► loss

@@ -1,4 +1,4 @@
-"""Losses over a sample of the classes."""
+"""Sampled softmax and noise-contrastive estimation losses."""
 
 from __future__ import annotations
 

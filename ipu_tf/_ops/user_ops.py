@@ -1,4 +1,4 @@
-"""Python functions that stand for ops of a user's own, written for an IPU in C++."""
+"""Registers Python functions in place of a user's precompiled Poplar ops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every change that this project makes to TensorFlow, Keras or JAX: one table, one way to install, one to uninstall.
+"""Patches of TensorFlow, Keras and JAX: one table, one way to install, one to uninstall.
 
     table.PATCHES: target, when, why  <--must list--  installation.replace(target, make)  --undo-->  uninstall_all()
 

@@ -1,4 +1,4 @@
-"""`python -m ipu_tf._patches.document` prints `docs/patches.md`: the table of changes for users to read."""
+"""Generates `docs/patches.md`, the table of patches for users: `python -m ipu_tf._patches.document`."""
 
 from __future__ import annotations
 

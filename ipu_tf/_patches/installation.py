@@ -1,4 +1,4 @@
-"""Installs and uninstalls changes to other packages. Each must be listed in `ipu_tf._patches.table`."""
+"""Installs and uninstalls patches of other packages. Each must be listed in `ipu_tf._patches.table`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One change to an attribute of another package, as data."""
+"""`Patch`: one change to an attribute of another package, as data."""
 
 from __future__ import annotations
 

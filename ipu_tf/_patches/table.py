@@ -1,4 +1,4 @@
-"""The table of every change that this project makes to TensorFlow, Keras, JAX and Python's import system."""
+"""Table of every patch that this project applies to TensorFlow, Keras, JAX and Python's import system."""
 
 from __future__ import annotations
 

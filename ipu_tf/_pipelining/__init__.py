@@ -1,7 +1,7 @@
-"""A pipeline of TensorFlow functions as one looped program, behind `ops.pipelining_ops.pipeline`.
+"""Pipelines of TensorFlow functions as one looped program, behind `ops.pipelining_ops.pipeline`.
 
-    pipeline(...) --request: checks, defaults--> program: the loop over micro-batches --> markers between stages
+    pipeline(...) --pipeline_arguments: checks--> program: the loop over micro-batches --> markers between stages
 
 Enters: the arguments of `pipeline`. Leaves: ops of a graph, with markers at which `lowering.stages` cuts it.
-Start with `request`, then `program`. Timetables and memory of a pipeline are data in `ipu_tf.pipeline`.
+Start with `pipeline_arguments`, then `program`. Timetables and memory of a pipeline are data in `ipu_tf.pipeline`.
 """

@@ -1,4 +1,4 @@
-"""Where the stages of the last pipeline that was built are: for tests of programs that map stages to IPUs."""
+"""Records the device mapping of the last pipeline that was built, for tests of programs that map stages to IPUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pipeline's optimizer function gives: an optimizer, a loss, and how to call the optimizer."""
+"""`OptimizerFunctionOutput`: return type of a pipeline's `optimizer_function`: optimizer, loss and arguments."""
 
 from __future__ import annotations
 

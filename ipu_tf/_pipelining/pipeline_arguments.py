@@ -1,4 +1,4 @@
-"""A pipeline as it was asked for: checked arguments, defaults filled in."""
+"""Checks the arguments of `pipelining_ops.pipeline` and fills in defaults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pipeline as one looped program: the same numbers as its schedule gives on many devices, on one.
+"""Builds a pipeline as one loop over micro-batches with gradient accumulation.
 
     for each update:
         for each micro-batch:     stage 0 ─► stage 1 ─► ... ─► loss ─► gradients, accumulated

@@ -1,4 +1,4 @@
-"""How a pipeline's activations come to be there for its backward passes, as it is asked for and configured."""
+"""Resolves the recomputation mode of a pipeline from argument, schedule and configuration."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The seams of a pipeline: markers on what one stage hands to the next, and on the gradients that come back.
+"""Marks tensors at stage boundaries, and their gradients, for cutting a pipeline into stages.
 
     stage 0 ──► marker 0 ──► stage 1 ──► marker 1 ──► loss
             ◄── marker 0 ◄──         ◄── marker 1 ◄──
 
-A marker gives what it takes. Where a program runs as a loop on one device it means nothing; where each stage has a
-device of its own, a micro-batch is cut there.
+A marker is an identity. In a program that runs as a loop on one device it has no effect; where each stage has a
+device of its own, the program is cut into stages there.
 """
 
 from __future__ import annotations

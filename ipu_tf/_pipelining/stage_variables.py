@@ -1,4 +1,4 @@
-"""Which stages of a pipeline use which variables: one that several use has to be on one IPU."""
+"""Finds which stages use each variable; stages that share one must be on the same IPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the recurrent layers have in common: weights in a variable scope, made at the first call."""
+"""Base class of the TensorFlow 1 recurrent layers: weights in a variable scope, options, shapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be exported for serving: the checks of the arguments, and the signatures that follow from them."""
+"""Checks the arguments of exports for serving, and derives input signatures."""
 
 from __future__ import annotations
 

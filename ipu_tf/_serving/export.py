@@ -1,4 +1,4 @@
-"""Writes a step as a SavedModel that runs in stock TensorFlow anywhere, with the device's program beside it.
+"""Exports a step as a SavedModel for stock TensorFlow, with the compiled program beside it.
 
 <export_dir>/saved_model.pb                  preprocessing ─► step, its variables frozen ─► postprocessing
 <export_dir>/assets/application_*.ipu_exec   the step as a loop on the device, for `embedded_runtime`

@@ -1,4 +1,4 @@
-"""JAX functions as functions of TensorFlow, to be exported for serving."""
+"""Wraps a JAX function as a `tf.function` for export."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TensorFlow's samplers of classes inside programs: its own have no kernel there."""
+"""Replaces TensorFlow's candidate samplers, which have no XLA kernel, inside device programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A trace of what the device does, as `IpuTraceEvent`s, for those who ask for one.
+"""Collects device events (compile, transfer, execute) as `IpuTraceEvent`s.
 
 COUNTERS --program, load, upload, execution--> TRACE --take()--> events since the last time
 """

@@ -1,4 +1,4 @@
-"""Ops that a program runs eagerly on an IPU, with nothing but `tf.device`: each is a program of its own."""
+"""Runs eager ops placed on `/device:IPU:<n>` as device programs, one program for each op."""
 
 from __future__ import annotations
 

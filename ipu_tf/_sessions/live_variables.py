@@ -1,4 +1,4 @@
-"""Variables of a running session or a live model, to and from files of named arrays: numpy's `.npz`."""
+"""Saves and loads variables of a live session or model as NumPy `.npz` files."""
 
 from __future__ import annotations
 

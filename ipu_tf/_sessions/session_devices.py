@@ -1,4 +1,4 @@
-"""Ops that a program places on an IPU with nothing but `tf.device`: sessions run them on the device.
+"""Runs ops that `tf.device` places on an IPU in TensorFlow 1 sessions.
 
 In a graph of TensorFlow 1, `Session.run` turns what is placed on `/device:IPU:<n>` into programs, without
 `ipu_compiler.compile`. What TensorFlow executes eagerly there runs on the device as well, op by op.

@@ -1,4 +1,4 @@
-"""`xla.compile` inside a device scope of an IPU: a program on the device, as by `ipu_compiler.compile`."""
+"""Compiles `xla.compile` within an IPU device scope for the device, as `ipu_compiler.compile` does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `IPUStrategy` does: `strategy.run`, and hooks by which other packages take part in its scope.
+"""Implementation of `IPUStrategy.run` and hooks into its scope.
 
 Enters: a `tf.function` with its arguments. Leaves: its results, computed on the device.
 """

@@ -1,8 +1,8 @@
-"""Lets other packages take part in a strategy's scope, or an estimator's graph, without those knowing what they do.
+"""Registers context managers that are entered with a strategy's scope or an estimator's graph.
 
-`keras_ipu` registers hooks here: within a scope it makes new Keras models IPU models; in a graph of its own it names
-layers anew. It is the one package that is imported from below, by name: the three lines of a user's script do not name
-it, and a scope without it would leave Keras models on the CPU in silence.
+`keras_ipu` registers hooks here: within a scope, new Keras models become IPU models; in an estimator's graph, layer
+names are counted anew. It is the only package of a higher layer that is imported by name here: a user's script does
+not import it, and without it Keras models in a scope would stay on the CPU without a warning.
 """
 
 from __future__ import annotations

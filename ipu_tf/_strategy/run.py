@@ -1,4 +1,4 @@
-"""`IPUStrategy.run`: a `tf.function` on the device."""
+"""Implements `IPUStrategy.run`: traces a `tf.function` and runs it on the device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes SUPPORTED.md: Graphcore's public names, looked up one by one in this project.
+"""Generates SUPPORTED.md: looks up each of Graphcore's public names in this project.
 
-Start with `entry`: what has become of one name.
+Start with `entry`: examines one name.
 """

@@ -1,4 +1,4 @@
-"""What has become of one of Graphcore's public names, found out by looking at the object behind it."""
+"""Examines whether one of Graphcore's public names is supported, differs, is refused or is missing."""
 
 from __future__ import annotations
 

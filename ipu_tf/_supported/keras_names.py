@@ -1,4 +1,4 @@
-"""Graphcore's public names for Keras, as its documentation gives them: what `ipu_tf.supported` looks for."""
+"""Table of Graphcore's public names for Keras, as its documentation lists them."""
 
 from __future__ import annotations
 

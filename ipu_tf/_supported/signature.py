@@ -1,4 +1,4 @@
-"""Whether a function of ours takes what Graphcore's takes, by its parameters."""
+"""Compares the parameters of a function with those of Graphcore's."""
 
 from __future__ import annotations
 

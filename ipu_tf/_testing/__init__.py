@@ -1,1 +1,1 @@
-"""What `ipu_tf.test_utils` gives to tests of IPU programs: assertions, data sets, reports, hardware requirements."""
+"""Implementation of `ipu_tf.test_utils`: assertions, data sets, reports, hardware requirements."""

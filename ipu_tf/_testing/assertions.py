@@ -1,4 +1,4 @@
-"""Assertions about reports, given to TensorFlow's test case as Graphcore does."""
+"""Adds assertions about reports and tolerances to `tf.test.TestCase`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data sets whose values are easy to foretell, for tests of programs on IPUs."""
+"""Data sets of increasing numbers for tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces of the device in tests: compilations, transfers and executions."""
+"""Traces device events in tests: compilations, transfers and executions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How tests say how many IPUs they need, and skip themselves where there are too few.
+"""Decorators that declare how many IPUs a test needs, and skip it where there are fewer.
 
 `TF_IPU_COUNT=n` makes a test run behave as on a machine with n IPUs. Where it is not set, a test may have every IPU
 that can be emulated, and tests that avoid hardware run too: an emulated IPU is none.

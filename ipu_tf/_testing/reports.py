@@ -1,4 +1,4 @@
-"""What tests ask of reports: how often the device compiled, and what was copied to it. Poplar's figures are refused."""
+"""`ReportHelper` and `ReportJSON`: count compilations and transfers in tests; Poplar's own figures are refused."""
 
 from __future__ import annotations
 

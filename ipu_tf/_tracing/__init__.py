@@ -1,1 +1,1 @@
-"""Helpers of functions that TensorFlow traces: arguments of loop bodies and queues, errors raised at run time."""
+"""Helpers for tracing TensorFlow functions: arguments of loop bodies and queues, deferred errors."""

@@ -1,4 +1,4 @@
-"""Errors of a program that is being built, kept until it runs: where Graphcore's interface promises them."""
+"""Defers errors of a program's construction until it runs, where Graphcore's interface raises them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How an infeed's element becomes arguments of a loop's body."""
+"""Converts an infeed element to arguments of a loop body."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments that infeed and outfeed queues share."""
+"""Checks arguments that infeed and outfeed queues share: device ordinal, prefetch and buffer depth."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One weight update, however the step is split: gradient accumulation, sums over replicas, the number of replicas.
+"""Weight updates: gradient accumulation, reduction over replicas, replica count.
 
     gradients of a micro-batch --accumulation--> sum --weight_update--> sum over replicas --> optimizer
 

@@ -1,4 +1,4 @@
-"""Gradient accumulation inside of a training loop: sums over micro-batches, and updates once for all of them.
+"""Gradient accumulation inside of a training loop: sums over micro-batches, one weight update for all of them.
 
     iteration      0      1      2      3      4     ...      with 3 micro-batches an update
     accumulator    g0     +g1    +g2    g3     +g4

@@ -1,4 +1,4 @@
-"""How many replicas of a program run: the IPUs of its device, divided by those that one copy of it needs.
+"""Computes the number of replicas from the IPUs of a device and of one replica.
 
 4 IPUs, a program on shards 0 and 1:    IPU 0, 1: replica 0        IPU 2, 3: replica 1
 """

@@ -1,4 +1,4 @@
-"""One weight update of a training step, however it is split: over micro-batches first, then over replicas.
+"""Accumulates gradients over micro-batches, reduces them over replicas, then applies the optimizer.
 
 micro-batches    g0 + g1 + ...         on each replica, as the loop goes
 replicas                 └─► sum       once an update

@@ -1,4 +1,4 @@
-"""Data sets."""
+"""Datasets of Graphcore's interface: `BufferDataset`."""
 
 from ipu_tf.data import ops
 

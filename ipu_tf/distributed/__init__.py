@@ -1,4 +1,4 @@
-"""Programs that run as several processes, with PopDist: one process here, which is all of them."""
+"""Distribution over several processes with PopDist: always one process here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collectives between the hosts of several processes: with one process, each gives back its own value."""
+"""Collectives between hosts (allgather, allreduce, broadcast): with one process, each returns its own value."""
 
 from __future__ import annotations
 

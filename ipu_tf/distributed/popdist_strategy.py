@@ -1,4 +1,4 @@
-"""The strategy for programs that run as several processes: one process here, which is all of them."""
+"""`PopDistStrategy`: strategy for programs that run as several processes; there is one process here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradient tapes."""
+"""Gradient tapes that capture upstream gradients."""
 
 from ipu_tf.eager import backprop
 

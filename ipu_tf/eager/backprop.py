@@ -1,4 +1,4 @@
-"""Where gradients that `capture_upstream_gradients` sees are kept.
+"""`GradientCaptureContext` and `GradientCaptureTape`: collect captured gradients.
 
 with GradientCaptureTape() as tape:
     y = tf.tanh(capture_upstream_gradients(x, tag="tanh"))

@@ -1,4 +1,4 @@
-"""The name that distribution had up to SDK 3.0; use `ipu_tf.distributed`."""
+"""Former names of `ipu_tf.distributed`, up to SDK 3.0."""
 
 from __future__ import annotations
 

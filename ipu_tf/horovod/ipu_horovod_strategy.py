@@ -1,4 +1,4 @@
-"""The strategy over Horovod, which was removed in SDK 3.1."""
+"""`IPUHorovodStrategyV1`: strategy over Horovod, which was removed in SDK 3.1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The name that `ipu_tf.distributed.popdist_strategy` had up to SDK 3.0."""
+"""Former name of `ipu_tf.distributed.popdist_strategy`, up to SDK 3.0."""
 
 from __future__ import annotations
 

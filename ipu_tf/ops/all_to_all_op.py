@@ -1,4 +1,4 @@
-"""Exchanges between replicas."""
+"""All-to-all and all-gather between replicas."""
 
 from __future__ import annotations
 

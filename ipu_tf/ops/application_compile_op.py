@@ -1,4 +1,4 @@
-"""Compiles a function into a file, for `embedded_runtime` to run."""
+"""Compiles a function into an executable file for `embedded_runtime`."""
 
 from __future__ import annotations
 

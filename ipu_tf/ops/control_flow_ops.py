@@ -1,4 +1,4 @@
-"""The order in which a program runs its ops."""
+"""`barrier`: control dependencies between ops inside of a program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums and means over replicas."""
+"""Cross-replica sum and mean."""
 
 from __future__ import annotations
 

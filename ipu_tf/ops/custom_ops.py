@@ -1,4 +1,4 @@
-"""Ops of a user's own."""
+"""User-defined ops: codelet expressions, and Python functions in place of precompiled Poplar ops."""
 
 from __future__ import annotations
 

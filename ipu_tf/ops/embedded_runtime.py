@@ -1,7 +1,7 @@
-"""Runs the files that `application_compile_op` writes, element by element, as a service.
+"""Embedded runtime: serves the executable files that `application_compile_op` writes, one request at a time.
 
 embedded_runtime_start(file, inputs, name) ──► context
-embedded_runtime_call(element, context)    ──► row
+embedded_runtime_call(element, context)    ──► outputs
 """
 
 from __future__ import annotations

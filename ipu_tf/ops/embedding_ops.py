@@ -1,4 +1,4 @@
-"""Embeddings: tables on the device, and tables that stay on the host."""
+"""Embedding lookup in tables on the device, and `HostEmbedding` tables that stay on the host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers of 8 bits with a common power of two: conversion, matrix products, convolutions."""
+"""float8 (F143, F152) conversion, matmul and convolution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of a program that an IPU would keep one copy of."""
+"""`outlined_function`: a function whose code an IPU keeps once, however often it is called."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Seeing gradients pass by."""
+"""`capture_upstream_gradients`: captures the gradient of a tensor."""
 
 from __future__ import annotations
 

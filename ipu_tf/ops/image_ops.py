@@ -1,4 +1,4 @@
-"""Image operations."""
+"""`normalise_image`: normalises image channels and adds a fourth."""
 
 from __future__ import annotations
 

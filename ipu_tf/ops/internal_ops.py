@@ -1,4 +1,4 @@
-"""Small ops of Graphcore's own: layouts of tensors, printing, delay lines, the iterations of loops."""
+"""Graphcore's internal ops: remap, FIFO, iteration counter, print."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Matrix products in pieces, and sums of segments."""
+"""Serialized matmul and segment sum."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Helpers of the ops that some programs use directly."""
+"""Helpers of Graphcore's ops: activation names, accumulator dtypes, gradient accumulation, resource updates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pipelines: models split into stages, trained micro-batch by micro-batch with one update for all of them."""
+"""`pipeline`: models split into stages, trained by micro-batches with one weight update for all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dropout."""
+"""Dropout with a reproducible seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reductions over replicas of which each replica keeps a part."""
+"""Reduce-scatter between replicas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which replica runs."""
+"""`replication_index`: the index of the running replica."""
 
 from __future__ import annotations
 

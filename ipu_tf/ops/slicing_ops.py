@@ -1,4 +1,4 @@
-"""Copies of runs of rows from one tensor into another."""
+"""Sequence slices: copies runs of rows between tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Histograms."""
+"""Histograms: bins, counts, updates and normalisation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the shards of one replica do together: the same as replicas do, over a list of tensors, one on each IPU."""
+"""Collectives between the shards of one replica: all-reduce, reduce-scatter and all-gather of one tensor per IPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An optimizer that averages gradients over replicas."""
+"""`CrossReplicaOptimizer`: averages gradients over replicas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Optimizers that accumulate the gradients of several micro-batches before they apply them."""
+"""Gradient accumulation optimizers: accumulate the gradients of several micro-batches, then apply them."""
 
 from __future__ import annotations
 

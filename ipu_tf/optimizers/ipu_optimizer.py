@@ -1,4 +1,4 @@
-"""An optimizer that wraps another one."""
+"""`IpuOptimizer`: base class of optimizers that wrap another optimizer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Optimizers that change gradients on their way."""
+"""`MapGradientOptimizer`: maps gradients before they are applied."""
 
 from __future__ import annotations
 

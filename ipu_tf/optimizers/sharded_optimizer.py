@@ -1,4 +1,4 @@
-"""An optimizer for models spread over the IPUs of a device."""
+"""`ShardedOptimizer`: places gradients and updates on the shards of their variables."""
 
 from __future__ import annotations
 

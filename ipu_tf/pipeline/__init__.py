@@ -1,4 +1,4 @@
-"""Pipelines as data: timetables, what follows from them, pictures of them, and the split of a model into stages.
+"""Pipelines as data: timetables, memory, timing, pictures, layer partition.
 
 Nothing here imports TensorFlow. A timetable comes from one of the three schedules:
 

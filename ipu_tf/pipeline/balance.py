@@ -1,4 +1,4 @@
-"""Splits a sequence of layers into the stages of a pipeline, exactly: no other split has a cheaper dearest stage."""
+"""Finds the partition of layers into stages with the lowest bottleneck cost, exactly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Says why a split of layers into stages is as it is."""
+"""Explains a partition of layers into stages as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pipeline's stages cost: time of their passes, and bytes."""
+"""`StageTimes` and `StageCosts`: time and bytes of each stage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a timetable keeps in memory: stashed activations at each tick, and the peak in bytes.
+"""Memory of a pipeline: stashed activations at each tick, peak bytes.
 
 A micro-batch is stashed by a stage from its forward to its backward pass: the stage's input, and with it either all the
 activations of the forward pass or, if these are recomputed, only its checkpoints. What a running pass needs for itself

@@ -1,4 +1,4 @@
-"""What a pipeline can be asked for: schedules, ways of recomputing, options of stages."""
+"""Pipeline options: schedule, recomputation mode, stage options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables about pipelines: what each stage has and does, and how schedules compare."""
+"""Tables that compare stages and schedules of pipelines."""
 
 from __future__ import annotations
 

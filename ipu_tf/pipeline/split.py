@@ -1,4 +1,4 @@
-"""Layers with their costs, and their assignment to the stages of a pipeline."""
+"""`LayerCosts`, and `Split`: the partition of layers into stages."""
 
 from __future__ import annotations
 

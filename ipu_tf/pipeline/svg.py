@@ -1,4 +1,4 @@
-"""A timetable as an SVG picture for documents; no library is needed to make it."""
+"""Draws a timetable as an SVG picture, without a plotting library."""
 
 from __future__ import annotations
 

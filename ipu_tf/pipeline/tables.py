@@ -1,4 +1,4 @@
-"""Tables of text, and numbers as people read them."""
+"""Formats text tables, and numbers of bytes and counts."""
 
 from __future__ import annotations
 

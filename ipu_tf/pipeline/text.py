@@ -1,4 +1,4 @@
-"""A timetable as text for a terminal."""
+"""Draws a timetable as text for a terminal."""
 
 from __future__ import annotations
 

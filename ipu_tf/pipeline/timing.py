@@ -1,4 +1,4 @@
-"""A timetable in time: when each task starts and ends, and how much of the devices' time is lost.
+"""Start and end times of a timetable's tasks, and the pipeline bubble.
 
 A tick lasts as long as the device that has most to do in it: all devices exchange data at its end.
 """

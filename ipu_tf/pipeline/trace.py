@@ -1,4 +1,4 @@
-"""A timetable as a trace for Perfetto (ui.perfetto.dev) or chrome://tracing: a track for each device."""
+"""Exports a timetable as a trace for Perfetto (ui.perfetto.dev) or chrome://tracing: a track for each device."""
 
 from __future__ import annotations
 

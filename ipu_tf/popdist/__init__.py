@@ -1,4 +1,4 @@
-"""PopDist, Graphcore's library for programs that run as several processes: one process here, which is all of them.
+"""PopDist, Graphcore's library for programs that run as several processes: there is one process here.
 
 PopRun, which would start several, is not emulated. In a process that says it is one of several (its environment does),
 every function that depends on the others raises an `EmulationError`.

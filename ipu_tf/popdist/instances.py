@@ -1,4 +1,4 @@
-"""How many processes run this program together, as far as their environment says."""
+"""Detects from the environment whether several processes run this program."""
 
 from __future__ import annotations
 

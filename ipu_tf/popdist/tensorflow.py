@@ -1,4 +1,4 @@
-"""What PopDist adds to an IPU configuration."""
+"""`set_ipu_config`: configures the IPUs of one PopDist process."""
 
 from __future__ import annotations
 

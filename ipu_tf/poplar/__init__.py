@@ -1,1 +1,1 @@
-"""Stand-ins for the Python side of Graphcore's TensorFlow plugin, as far as public programs reach into it."""
+"""Stand-ins for the Python modules of Graphcore's TensorFlow plugin: the part that public programs import."""

@@ -1,4 +1,4 @@
-"""Enumerations with the two methods that protocol buffers give theirs."""
+"""`ProtoEnum`: enumerations with the `Name` and `Value` methods of protocol buffer enumerations."""
 
 from __future__ import annotations
 

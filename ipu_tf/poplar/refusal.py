@@ -1,4 +1,4 @@
-"""How stand-in modules refuse the names of Graphcore's plugin that mean nothing here."""
+"""Raises `EmulationError` for names of Graphcore's plugin that are not emulated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tf.estimator`, which TensorFlow dropped: the part of it that programs for the IPU stand on.
+"""Compatibility module for `tf.estimator`, which TensorFlow dropped: the part that IPU programs use.
 
 `Estimator` runs a `model_fn` in TensorFlow's own monitored sessions on the host: checkpoints, summaries and hooks are
 `tf.compat.v1.train`'s. `ipu_tf.ipu_estimator.IPUEstimator` is the one whose loops run on the device.

@@ -1,4 +1,4 @@
-"""A model in the graph, ready for a session."""
+"""`BuiltModel`: graph tensors of a built `model_fn`."""
 
 from __future__ import annotations
 

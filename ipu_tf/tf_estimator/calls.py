@@ -1,4 +1,4 @@
-"""Calling a user's `model_fn` and `input_fn` with those arguments that they name."""
+"""Calls `model_fn` and `input_fn` with the arguments they declare."""
 
 from __future__ import annotations
 

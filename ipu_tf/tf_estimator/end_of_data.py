@@ -1,4 +1,4 @@
-"""The data of an `input_fn` ended before the steps that were asked for did."""
+"""`EndOfData`: error for input data that ends before the requested steps."""
 
 from __future__ import annotations
 

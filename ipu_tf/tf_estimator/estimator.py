@@ -1,4 +1,4 @@
-"""`Estimator`: a model with its training, evaluation and prediction, each in a graph and a session of its own."""
+"""`Estimator`: trains, evaluates and predicts with a `model_fn`, each in its own graph and session."""
 
 from __future__ import annotations
 

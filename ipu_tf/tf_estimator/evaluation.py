@@ -1,4 +1,4 @@
-"""The session in which an estimator evaluates."""
+"""Runs the evaluation of an estimator in a monitored session."""
 
 from __future__ import annotations
 

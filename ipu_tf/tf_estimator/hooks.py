@@ -1,4 +1,4 @@
-"""Session hooks of the estimators."""
+"""Session hooks of the estimators: initialisation, stop after a number of runs, start step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an `input_fn` gives, as the features and labels of a `model_fn`."""
+"""Builds features and labels from an `input_fn`."""
 
 from __future__ import annotations
 

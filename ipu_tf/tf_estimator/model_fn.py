@@ -1,4 +1,4 @@
-"""What a `model_fn` is told and gives back: `ModeKeys` and `EstimatorSpec`."""
+"""`ModeKeys` and `EstimatorSpec`: mode argument and return type of a `model_fn`."""
 
 from __future__ import annotations
 

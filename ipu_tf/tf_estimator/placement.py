@@ -1,4 +1,4 @@
-"""Operations that were placed on an IPU without being compiled for it."""
+"""Refuses ops placed on an IPU without `ipu_compiler.compile`."""
 
 from __future__ import annotations
 

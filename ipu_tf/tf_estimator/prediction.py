@@ -1,4 +1,4 @@
-"""The session in which an estimator predicts."""
+"""Runs the prediction of an estimator in a monitored session."""
 
 from __future__ import annotations
 

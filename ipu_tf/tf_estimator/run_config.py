@@ -1,4 +1,4 @@
-"""`RunConfig`: where an estimator keeps its model, and how often it saves and reports."""
+"""`RunConfig`: model folder, checkpoint and summary intervals, and session options of an estimator."""
 
 from __future__ import annotations
 

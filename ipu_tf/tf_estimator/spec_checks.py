@@ -1,4 +1,4 @@
-"""Checks of what a `model_fn` puts into its spec."""
+"""Checks the fields of an `EstimatorSpec`: loss, training op, predictions, metrics, hooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tf.estimator.train_and_evaluate`: training with evaluations in between."""
+"""`tf.estimator.train_and_evaluate`: trains, with evaluations in between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The session in which an estimator trains."""
+"""Runs the training of an estimator in a monitored session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starting the training of one model from a checkpoint of another."""
+"""Warm-starts variables from a checkpoint."""
 
 from __future__ import annotations
 

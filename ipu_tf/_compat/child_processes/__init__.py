@@ -1,1 +1,1 @@
-"""The folder that the launcher puts on `PYTHONPATH`, for the Python processes that its program starts."""
+"""Folder that the launcher puts on `PYTHONPATH`, for the Python processes that its program starts."""

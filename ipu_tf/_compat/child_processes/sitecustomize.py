@@ -1,10 +1,10 @@
-"""What Python imports at the start of a process that a launched program started: Graphcore's names, when first wanted.
+"""Installs Graphcore's module names in Python child processes of a launched program, at the first import of one.
 
     launcher ─► IPU_TF_ALIASES=1, PYTHONPATH=this folder ─► python3 script.py ─► this module ─► `import tensorflow`
                                                                                                ─► names are prepared
 
-Other programs' Python processes never see this folder. Nothing of this project is imported before it is needed; what
-else is called `sitecustomize` runs as if this one were not there.
+The folder is on `PYTHONPATH` only in processes that a launched program starts. Nothing of this project is imported
+before it is needed; another `sitecustomize` on the path is run as well.
 """
 
 from __future__ import annotations

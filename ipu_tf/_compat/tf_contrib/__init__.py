@@ -1,4 +1,4 @@
-"""`tensorflow.contrib`, which TensorFlow 2 dropped: as much of it as IPU programs use, by today's names."""
+"""Compatibility module for `tensorflow.contrib`: the parts that IPU programs use."""
 
 from __future__ import annotations
 

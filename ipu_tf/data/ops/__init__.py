@@ -1,4 +1,4 @@
-"""Data sets made from data sets."""
+"""Datasets derived from other datasets: `BufferDataset`."""
 
 from ipu_tf.data.ops import dataset_ops
 

@@ -1,4 +1,4 @@
-"""Data sets made from data sets."""
+"""`BufferDataset`: a dataset truncated to a multiple of a buffer size."""
 
 from __future__ import annotations
 

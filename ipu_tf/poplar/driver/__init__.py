@@ -1,4 +1,4 @@
-"""The plugin's messages and enumerations, as far as public programs read them. None of them is a protocol buffer."""
+"""Messages and enumerations of Graphcore's plugin that public programs read. None of them is a protocol buffer."""
 
 from __future__ import annotations
 

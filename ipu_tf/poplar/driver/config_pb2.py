@@ -1,4 +1,4 @@
-"""The record of a configuration, and enumerations in it."""
+"""Configuration record of Graphcore's plugin, and its enumerations."""
 
 from __future__ import annotations
 

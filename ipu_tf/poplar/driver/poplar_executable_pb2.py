@@ -1,4 +1,4 @@
-"""`PoplarExecutableProto`: what an executable file says of its program, under the names that tests ask for."""
+"""`PoplarExecutableProto`: description of a program in an executable file, under the field names that tests read."""
 
 from __future__ import annotations
 

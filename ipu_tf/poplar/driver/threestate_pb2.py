@@ -1,4 +1,4 @@
-"""`ThreeState`: on, off, or for the compiler to decide."""
+"""`ThreeState`: on, off, or undefined (the compiler decides)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`IpuTraceEvent`: what the device did, as events. See `ipu_tf._sessions.device_trace` for how they are collected."""
+"""`IpuTraceEvent`: an event of the device. See `ipu_tf._sessions.device_trace` for how events are collected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plugin's raw ops, as far as public programs call them: thin names over the ops of `ipu_tf`.
+"""Raw ops of Graphcore's plugin that public programs call: thin names over the ops of `ipu_tf`.
 
 Modules that hold nothing of use here can be imported, and refuse each name with what to use instead.
 """

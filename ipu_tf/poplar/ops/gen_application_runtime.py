@@ -1,4 +1,4 @@
-"""The raw ops of the embedded runtime, as far as public programs call them."""
+"""Raw ops of the embedded runtime: `application_runtime` and `application_call`."""
 
 from __future__ import annotations
 

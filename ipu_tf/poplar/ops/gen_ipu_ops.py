@@ -1,4 +1,4 @@
-"""Raw ops about the IPU system."""
+"""Raw ops of the IPU system: event trace, configuration, reset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Raw ops of outfeeds, and of tables on the host as `ipu.embedding_ops.HostEmbedding` uses them: see there."""
+"""Raw ops of outfeeds and of embedding tables on the host; see `ipu.embedding_ops.HostEmbedding`."""
 
 from __future__ import annotations
 

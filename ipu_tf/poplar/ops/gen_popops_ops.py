@@ -1,4 +1,4 @@
-"""Collectives and slices by the names of Graphcore's raw ops."""
+"""Raw ops for collectives and slices, under the names of Graphcore's plugin."""
 
 from __future__ import annotations
 

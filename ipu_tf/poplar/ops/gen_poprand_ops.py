@@ -1,4 +1,4 @@
-"""Dropout with its seed, by the names of Graphcore's raw ops.
+"""Raw ops for dropout with its seed, under the names of Graphcore's plugin.
 
 Their `rate` is the probability that an element stays. `reference` is Graphcore's tie between a forward op and its
 gradient; here the mask follows from the seed alone, and the reference is the seed once more.

@@ -1,4 +1,4 @@
-"""Small ops inside programs by the names of Graphcore's raw ops."""
+"""Raw ops for gradient accumulation, replica normalisation and printing, under the names of Graphcore's plugin."""
 
 from __future__ import annotations
 
