@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from ipu_tf.device.cache import executable_cache
-from ipu_tf.device.cache.compiler_options import compiler_options
 from ipu_tf.device.counters import COUNTERS
 from ipu_tf.device.feeds import callbacks, queues, synthetic
 from ipu_tf.device.feeds import connection_type as connection
@@ -24,9 +22,10 @@ from ipu_tf.device.memory.memory_maps import make_room
 from ipu_tf.device.numerics.assertions import ASSERTIONS, check_assertions
 from ipu_tf.device.numerics.exceptions import EXCEPTIONS, check_exceptions
 from ipu_tf.device.program.program import Arrays, Hidden, Program, StraightLinePart
-from ipu_tf.device.program.replicas import Replicas, replicas
+from ipu_tf.device.program.replicas import Replicas
 from ipu_tf.device.program.slots import Slots
 from ipu_tf.device.run import pre_compile
+from ipu_tf.device.run.compiled_parts import CompiledParts
 from ipu_tf.device.run.forks import check_not_forked
 from ipu_tf.device.run.interrupts import Interrupts
 from ipu_tf.device.run.loop_run import LoopRun
@@ -50,7 +49,7 @@ class Outcome:
     error: BaseException | None = None
 
 
-class Executable:
+class Executable(CompiledParts):
     """A program made ready to run; compiled parts are kept for further executions.
 
     Args:
@@ -61,15 +60,11 @@ class Executable:
     def __init__(self, program: Program, ordinal: int = 0) -> None:
         keep_freed_memory()
         make_room()
-        self.program = program
+        super().__init__(program)
         self.ordinal = ordinal
-        self.replicas: Replicas = replicas(program.replicas, together=program.uses_callbacks)
-        self._kept: dict[Any, Any] = {}
         self._saved: set[Path] = set()
-        self._cached: list[executable_cache.CachedFunction] = []
         self._lock = threading.Lock()
         self._shapes_seen: set[tuple[int, ...]] = set()
-        self.interrupts = Interrupts()
 
     def run(self, parameters: Sequence[Any]) -> Outcome:
         """Executes the program.
@@ -164,12 +159,6 @@ class Executable:
             return (None,) * len(self.program.parameters)
         return parameter_homes(self.program)
 
-    def straight_function(self, index: int, part: StraightLinePart) -> Any:
-        """The compiled function of a part that runs once: `(taken, kept, hidden, elements)`."""
-        axes = hidden.replica_axes(self.program.hidden)
-        over = self.replicas.over
-        return self.compiled(index, lambda: over(_straight_function(part), (0, 0, axes, 0), (0, axes, 0)), donate=(0,))
-
     def _element(self, name: str) -> Arrays:
         """The next element of an infeed on the device: one for each replica."""
         if self.replicas.count == 1:
@@ -177,34 +166,8 @@ class Executable:
         elements = [next_element(queues.infeed(name)) for _ in range(self.replicas.count)]
         return tuple(self.replicas.place(np.stack(arrays), 0) for arrays in zip(*elements, strict=True))
 
-    def compiled(self, key: Any, make: Callable[[], Any], donate: tuple[int, ...]) -> Any:
-        """The compiled function kept under `key`, made on first use."""
-        return self.kept(key, lambda: self._function(make(), donate))
-
-    def _function(self, function: Callable[..., Any], donate: tuple[int, ...]) -> Any:
-        directory = executable_cache.directory()
-        if directory is None or self.program.uses_callbacks:  # callbacks are addresses in this process
-            return jax.jit(function, donate_argnums=donate, compiler_options=compiler_options())
-        self._cached.append(executable_cache.CachedFunction(function, donate, directory, self.replicas.devices))
-        return self._cached[-1]
-
-    def kept(self, key: Any, make: Callable[[], Any]) -> Any:
-        """Something that further executions use again, such as staging buffers."""
-        if key not in self._kept:
-            self._kept[key] = make()
-        return self._kept[key]
-
     def _count(self, capacities: tuple[int, ...], steps: int) -> None:
         if capacities not in self._shapes_seen:
             self._shapes_seen.add(capacities)
-            compiled = [function.take_compiled() for function in self._cached]
-            COUNTERS.count_program(loaded=bool(compiled) and not any(compiled))
+            COUNTERS.count_program(loaded=self.loaded_from_cache())
         COUNTERS.count_execution(steps if capacities else 1, self.replicas.count)
-
-
-def _straight_function(part: StraightLinePart) -> Any:
-    def run(taken: dict[int, Any], kept: dict[int, Any], hidden: Hidden, elements: Any) -> Any:
-        values = {**taken, **kept}
-        return part.run(tuple(values[slot] for slot in part.live_in), hidden, elements)
-
-    return run

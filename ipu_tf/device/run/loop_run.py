@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,11 +18,9 @@ from ipu_tf.device.numerics.exceptions import EXCEPTIONS, check_exceptions
 from ipu_tf.device.program.program import Arrays, Hidden, LoopPart
 from ipu_tf.device.program.slots import Slots
 from ipu_tf.device.run.chunk_function import replicated_chunk_function
+from ipu_tf.device.run.compiled_parts import CompiledParts
 from ipu_tf.device.run.pace import Pace
 from ipu_tf.device.run.pipeline_placement import together
-
-if TYPE_CHECKING:
-    from ipu_tf.device.run.executable import Executable
 
 _MOST_WITHOUT_FEEDS = 2**30
 """Iterations of a chunk of a loop that no memory has to be kept for."""
@@ -42,7 +40,7 @@ class LoopRun:
         capacity: iterations that one chunk has room for.
     """
 
-    def __init__(self, executable: Executable, index: int, part: LoopPart, slots: Slots, hidden: Hidden) -> None:
+    def __init__(self, executable: CompiledParts, index: int, part: LoopPart, slots: Slots, hidden: Hidden) -> None:
         self._part = part
         self._checks = executable.program.checks
         self._slots = slots

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,7 @@ from ipu_tf.device.program.program import Arrays, Hidden, LoopPart
 from ipu_tf.device.program.replicas import Replicas
 from ipu_tf.device.program.slots import Slots
 from ipu_tf.device.program.stage_program import StageProgram, StageSegment, UpdateStep
+from ipu_tf.device.run.compiled_parts import CompiledParts
 from ipu_tf.device.run.pipeline_counts import PipelineRecorder, record
 from ipu_tf.device.run.pipeline_elements import PipelineElements
 from ipu_tf.device.run.pipeline_functions import StageFunctions
@@ -32,9 +33,6 @@ from ipu_tf.device.run.pipeline_routes import routes
 from ipu_tf.device.run.pipeline_runs import passes
 from ipu_tf.device.run.pipeline_state import PipelineState
 from ipu_tf.device.schedule.timetable import Task, TaskKind, Timetable
-
-if TYPE_CHECKING:
-    from ipu_tf.device.run.executable import Executable
 
 _AHEAD = 4
 """How many passes of a micro-batch through the pipeline the host may be ahead of the devices."""
@@ -60,7 +58,7 @@ class PipelineRun:
 
     def __init__(
         self,
-        executable: Executable,
+        executable: CompiledParts,
         index: int,
         part: LoopPart,
         slots: Slots,

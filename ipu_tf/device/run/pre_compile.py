@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,13 +12,11 @@ from ipu_tf.device.cache import executable_cache
 from ipu_tf.device.memory import hidden_state as hidden
 from ipu_tf.device.program.program import Arrays, Hidden, LoopPart, StraightLinePart
 from ipu_tf.device.program.slots import Slots
+from ipu_tf.device.run.compiled_parts import CompiledParts
 from ipu_tf.device.run.loop_run import LoopRun
 
-if TYPE_CHECKING:
-    from ipu_tf.device.run.executable import Executable
 
-
-def fill_cache(executable: Executable, parameters: Sequence[Any]) -> None:
+def fill_cache(executable: CompiledParts, parameters: Sequence[Any]) -> None:
     """Puts the compiled code of an executable's program into the executable cache, if there is one.
 
     Parts of the program without feeds are run, since how often a loop runs may be computed in one; nothing that they
@@ -44,13 +42,13 @@ def fill_cache(executable: Executable, parameters: Sequence[Any]) -> None:
             slots.fill(part.live_out, _straight(executable, index, part, slots, state))
 
 
-def _loop(executable: Executable, index: int, part: LoopPart, slots: Slots, state: Hidden) -> None:
+def _loop(executable: CompiledParts, index: int, part: LoopPart, slots: Slots, state: Hidden) -> None:
     loop = LoopRun(executable, index, part, slots, state)
     carry = loop.prepare()
     slots.fill(part.carry_out, [jnp.zeros(t.shape, t.dtype) for t in carry])
 
 
-def _straight(executable: Executable, index: int, part: StraightLinePart, slots: Slots, state: Hidden) -> Arrays:
+def _straight(executable: CompiledParts, index: int, part: StraightLinePart, slots: Slots, state: Hidden) -> Arrays:
     function = executable.straight_function(index, part)
     taken, kept = slots.take(index)
     one = executable.replicas.with_axis

@@ -231,7 +231,7 @@ def test_a_writer_that_was_killed_leaves_no_entry(tmp_path: Path) -> None:
     """A process dies in the middle of writing, again and again: what is under the name stays whole."""
     target = tmp_path / f"x{SUFFIX}"
     script = (
-        "import sys, os; from ipu_tf.device import sealed_file\n"
+        "import sys, os; from ipu_tf.device.cache import sealed_file\n"
         "os.fsync = lambda number: os.kill(os.getpid(), 9)\n"
         "sealed_file.write_sealed(sys.argv[1], 'compiled', b'new' * 1000)\n"
     )

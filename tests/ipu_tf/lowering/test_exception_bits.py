@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import ipu_tf as ipu
-from ipu_tf._loops.step_loop import StepLoop
+from ipu_tf._loops.step_loop import StepLoop, flush_variables
 from ipu_tf._loops.tensor_feed import Feed
 from ipu_tf.device.numerics.exceptions import EXCEPTIONS, FloatingPointExceptionError
 from ipu_tf.lowering.importer.numerics import Numerics
@@ -143,7 +143,7 @@ def test_a_step_loop_keeps_its_variables() -> None:
         with pytest.raises(tf.errors.InternalError, match="Tiles in excepted state"):
             loop.run(Feed(iter([np.float32(2), np.float32(3e38), np.float32(1)])), 3)
         loop.run(Feed(iter([np.float32(0.5)])), 1)
-        ipu.step_loop.flush_variables()
+        flush_variables()
         assert weight.numpy() == 3.0
 
 

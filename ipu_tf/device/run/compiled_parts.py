@@ -1,0 +1,68 @@
+"""Compiles the parts of a program, each once, and keeps what later executions use again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from ipu_tf.device.cache import executable_cache
+from ipu_tf.device.cache.compiler_options import compiler_options
+from ipu_tf.device.memory import hidden_state as hidden
+from ipu_tf.device.program.program import Hidden, Program, StraightLinePart
+from ipu_tf.device.program.replicas import Replicas, replicas
+from ipu_tf.device.run.interrupts import Interrupts
+
+
+class CompiledParts:
+    """The compiled functions of a program, and the staging buffers that its loops use again.
+
+    Attributes:
+        program: the program.
+        replicas: the replicas that it runs on.
+        interrupts: Ctrl-C during the present execution.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.replicas: Replicas = replicas(program.replicas, together=program.uses_callbacks)
+        self.interrupts = Interrupts()
+        self._kept: dict[Any, Any] = {}
+        self._cached: list[executable_cache.CachedFunction] = []
+
+    def straight_function(self, index: int, part: StraightLinePart) -> Any:
+        """The compiled function of a part that runs once: `(taken, kept, hidden, elements)`."""
+        axes = hidden.replica_axes(self.program.hidden)
+        over = self.replicas.over
+        return self.compiled(index, lambda: over(_straight_function(part), (0, 0, axes, 0), (0, axes, 0)), donate=(0,))
+
+    def compiled(self, key: Any, make: Callable[[], Any], donate: tuple[int, ...]) -> Any:
+        """The compiled function kept under `key`, made on first use."""
+        return self.kept(key, lambda: self._function(make(), donate))
+
+    def _function(self, function: Callable[..., Any], donate: tuple[int, ...]) -> Any:
+        directory = executable_cache.directory()
+        if directory is None or self.program.uses_callbacks:  # callbacks are addresses in this process
+            return jax.jit(function, donate_argnums=donate, compiler_options=compiler_options())
+        self._cached.append(executable_cache.CachedFunction(function, donate, directory, self.replicas.devices))
+        return self._cached[-1]
+
+    def kept(self, key: Any, make: Callable[[], Any]) -> Any:
+        """Something that further executions use again, such as staging buffers."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        return self._kept[key]
+
+    def loaded_from_cache(self) -> bool:
+        """Whether all that was compiled since the last call came from the executable cache."""
+        compiled = [function.take_compiled() for function in self._cached]
+        return bool(compiled) and not any(compiled)
+
+
+def _straight_function(part: StraightLinePart) -> Any:
+    def run(taken: dict[int, Any], kept: dict[int, Any], hidden: Hidden, elements: Any) -> Any:
+        values = {**taken, **kept}
+        return part.run(tuple(values[slot] for slot in part.live_in), hidden, elements)
+
+    return run
