@@ -1,4 +1,4 @@
-"""The line of the user's own program that an op was made at, for error messages.
+"""Finds the line of the user's program that created an op, for error messages.
 
 script.py ─► Keras ─► layer.call (user) ─► tf.boolean_mask ─► op        the line in `layer.call` is shown
 """
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 
-#: Packages whose frames are never the user's own.
+#: Packages whose frames are never user code.
 _LIBRARIES = ("tensorflow", "keras", "tf_keras", "jax", "jaxlib", "ipu_tf", "keras_ipu")
 _INSTALLED = ("site-packages", "dist-packages")
 _MADE_UP = ("<frozen ", "<__array_function__", "<attrs ", "<decorator-gen")
@@ -44,7 +44,7 @@ class SourceLine:
 
 
 def user_lines(frames: Iterable[Frame]) -> tuple[SourceLine, ...]:
-    """The innermost frame outside of TensorFlow, Keras, JAX, this package and Python's library; empty if none is.
+    """Returns the innermost frame outside of TensorFlow, Keras, JAX, this package and Python's library, if any.
 
     Where that lies in another installed package, the innermost frame outside of all packages comes second.
 
@@ -59,7 +59,7 @@ def user_lines(frames: Iterable[Frame]) -> tuple[SourceLine, ...]:
 
 
 def traceback_frames(traceback: TracebackType | None) -> Iterator[Frame]:
-    """The frames that an exception came through, outermost first."""
+    """Returns the frames of an exception's traceback, outermost first."""
     while traceback is not None:
         code = traceback.tb_frame.f_code
         yield code.co_filename, traceback.tb_lineno, code.co_name
@@ -67,7 +67,7 @@ def traceback_frames(traceback: TracebackType | None) -> Iterator[Frame]:
 
 
 def indented(text: object, by: str = "    ") -> str:
-    """A text of several lines, each of them indented."""
+    """Indents each line of a text."""
     return "\n".join(by + line for line in str(text).splitlines())
 
 

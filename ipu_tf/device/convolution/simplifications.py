@@ -45,7 +45,7 @@ def _emit_crop(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, so
 
 
 def _flat_axes(problem: CanonicalConvolution) -> list[int]:
-    """Returns the axes with one position and one tap."""
+    """Returns the axes of size 1 with a window of 1 and no padding."""
     axes = range(problem.rank)
     return [a for a in axes if problem.input[a] == problem.window[a] == 1 and problem.padding[a] == (0, 0)]
 

@@ -1,4 +1,4 @@
-"""What the device runs, as frozen data: programs and their parts, pipeline stages, replicas.
+"""Device programs as frozen data: parts, pipeline stages, replicas.
 
     Program = parts in order: StraightLinePart | LoopPart (streams feeds; may be a pipeline of stages)
 

@@ -1,10 +1,10 @@
-"""What replicas do together: sums, gathers and exchanges over the axis of replicas, in order of the replicas.
+"""Collectives over replicas: all-reduce, all-gather, all-to-all, reduce-scatter; reductions in replica order.
 
     all_reduce  add        0: a        all_gather     0: [a]      all_to_all     0: [a0 a1]
                            1: b                       1: [b]                     1: [b0 b1]
              0 and 1: a + b     0 and 1: [a, b]            0: [a0 b0]   1: [a1 b1]
 
-With one replica there is nobody to meet: sums are the value itself, gathers have one row.
+With one replica, sums are the value itself, and gathers have one row.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ OPERATIONS = (*_OVER_ROWS, "LOCAL")
 
 
 def replica_index(replicas: int) -> jax.Array:
-    """The number of this replica, `int32[]`."""
+    """Returns the index of this replica, `int32[]`."""
     return jnp.asarray(lax.axis_index(AXIS), jnp.int32) if replicas > 1 else jnp.int32(0)
 
 
 def all_gather(value: jax.Array, replicas: int, group: int | None = None) -> jax.Array:
-    """Every replica's value, `[group, *shape]`: of all replicas, or of the `group` consecutive ones this one is in."""
+    """Gathers the values of all replicas, or of this one's group of `group` consecutive ones: `[group, *shape]`."""
     if replicas == 1:
         return value[None]
     rows = lax.all_gather(value, AXIS)
@@ -51,10 +51,10 @@ def all_gather(value: jax.Array, replicas: int, group: int | None = None) -> jax
 
 
 def all_reduce(value: jax.Array, operation: str, replicas: int, group: int | None = None) -> jax.Array:
-    """The replicas' values combined, the same on every replica (of the group).
+    """Reduces the replicas' values; the result is the same on every replica (of the group).
 
     Args:
-        value: this replica's.
+        value: this replica's value.
         operation: one of `OPERATIONS`.
         replicas: how many there are.
         group: how many consecutive replicas combine theirs; all by default.
@@ -65,14 +65,14 @@ def all_reduce(value: jax.Array, operation: str, replicas: int, group: int | Non
 
 
 def all_to_all(value: jax.Array, split: int, concat: int, replicas: int) -> jax.Array:
-    """Splits a value along `split`, gives part `i` to replica `i`, and joins what comes along `concat`."""
+    """Splits a value along `split`, sends part `i` to replica `i`, and concatenates received parts along `concat`."""
     if replicas == 1:
         return value
     return lax.all_to_all(value, AXIS, split, concat, tiled=True)
 
 
 def reduce_scatter(value: jax.Array, operation: str, replicas: int) -> jax.Array:
-    """The values combined, replica `i` keeping the `i`-th part.
+    """Reduces the replicas' values; replica `i` gets the `i`-th part of the result.
 
     Args:
         value: `[n]`; filled up with zeros to a multiple of the replicas.
@@ -89,12 +89,12 @@ def reduce_scatter(value: jax.Array, operation: str, replicas: int) -> jax.Array
 
 
 def _mean(rows: jax.Array) -> jax.Array:
-    """Divided before it is added, so that 16-bit numbers do not overflow."""
+    """Averages over the replicas; divides before adding, so that 16-bit numbers do not overflow."""
     return _added(rows / jnp.asarray(rows.shape[0], rows.dtype))
 
 
 def _added(rows: jax.Array) -> jax.Array:
-    """The sum over the replicas, in their order. Sums of 16-bit numbers are computed in 32 bits.
+    """Sums over the replicas, in their order. 16-bit numbers are summed in 32 bits.
 
     XLA:CPU is twenty times slower at a sum over the first axis than at adding its rows, and it computes what is added
     once for each replica that uses it: a quarter of the time of 16 replicas. A product with ones is computed once.

@@ -1,4 +1,4 @@
-"""What the device runs: a program as frozen data. Front ends make programs; `Executable` runs them.
+"""`Program`: a device program as frozen data. Front ends build programs; `Executable` runs them.
 
 A program works on numbered slots. Its parameters fill the first ones; each part reads some slots and fills others;
 its results are slots too. Hidden state, such as the seed of stateful random ops, travels beside the slots.
@@ -27,20 +27,20 @@ Rows = dict[str, Arrays]
 
 
 def bytes_of(types: Types) -> int:
-    """Bytes of arrays of these types."""
+    """Returns the total bytes of arrays of these types."""
     return sum(math.prod(each.shape) * np.dtype(each.dtype).itemsize for each in types)
 
 
 @dataclasses.dataclass(frozen=True)
 class StraightLinePart:
-    """Runs once.
+    """Straight-line part of a program: runs once.
 
     Attributes:
         run: `(live, hidden, elements) -> (live_out, hidden, rows)`, traceable by JAX.
-        live_in: slots it reads, in the order `run` wants them.
-        live_out: slots it fills, in the order `run` gives them.
-        infeeds: element types of the infeeds it takes one element from.
-        outfeeds: row types of the outfeeds it gives one row to.
+        live_in: slots it reads, in the order of `run`'s arguments.
+        live_out: slots it fills, in the order of `run`'s results.
+        infeeds: element types of the infeeds it dequeues one element from.
+        outfeeds: element types of the outfeeds it enqueues one element to.
     """
 
     run: Callable[[Arrays, Hidden, Rows], tuple[Arrays, Hidden, Rows]]
@@ -52,7 +52,7 @@ class StraightLinePart:
 
 @dataclasses.dataclass(frozen=True)
 class LoopPart:
-    """A loop that runs in chunks: its infeeds are staged by the host, and between chunks the host may end it.
+    """Streamed loop: runs in chunks, its infeeds staged by the host, which may end it between chunks.
 
     Attributes:
         step: `(carry, constants, hidden, elements) -> (carry, hidden, rows)`, traceable by JAX.
@@ -60,17 +60,16 @@ class LoopPart:
         trip_count: from the initial carry to the number of iterations; None for a data-dependent loop.
         carry_in: slots of the initial carried values; a slot may occur twice.
         constants: slots of values the loop reads but does not carry.
-        carry_out: slots for the final carried values; None for one that nobody reads.
-        infeeds: element types of the infeeds it takes one element from in each iteration.
-        outfeeds: row types of the outfeeds it gives one row to in each iteration.
-        sometimes: outfeeds that not every iteration gives a row to; `step` gives for each a flag, then the row.
-        mini_batches: numbers of mini-batches that gradients are accumulated over; each has to divide the number of
-            iterations.
-        most_steps: most iterations of a chunk, and so of the rows that outfeeds get at a time; None for as many as fit.
+        carry_out: slots for the final carried values; None for one that is not read.
+        infeeds: element types of the infeeds it dequeues one element from in each iteration.
+        outfeeds: element types of the outfeeds it enqueues one element to in each iteration.
+        sometimes: outfeeds that not every iteration enqueues to; `step` returns for each a flag, then the element.
+        mini_batches: gradient accumulation counts; each has to divide the number of iterations.
+        most_steps: most iterations of a chunk, and so most elements that outfeeds get at a time; None for no limit.
         lengths_vary: whether executions of one iteration and of several share one compiled function.
-        feedless: whether it needs nothing of the host, and is a part only so that the host may end it between chunks.
+        feedless: whether it has no feeds, and is a part only so that the host may end it between chunks.
             Its iterations do not count as steps.
-        stages: the loop cut into the stages of its pipeline; why it cannot be, if so; None for a loop of no pipeline.
+        stages: the loop cut into pipeline stages, or the reason why it cannot be; None if it is no pipeline.
     """
 
     step: Callable[[Arrays, Arrays, Hidden, Rows], tuple[Arrays, Hidden, Rows]]
@@ -90,7 +89,7 @@ class LoopPart:
 
     @functools.cached_property
     def row_bytes(self) -> int:
-        """Bytes that one iteration takes from, and gives to, queues."""
+        """Bytes that one iteration dequeues and enqueues."""
         return sum(map(bytes_of, (*self.infeeds.values(), *self.outfeeds.values())))
 
     @property
@@ -109,7 +108,7 @@ Part = StraightLinePart | LoopPart
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A program for the device.
+    """Device program.
 
     Attributes:
         name: for errors and reports.
@@ -117,15 +116,15 @@ class Program:
         parts: what to run, in order.
         results: slots of the results.
         aliases: result index -> parameter index, where a result is the new value of a piece of state. The buffers
-            of such parameters are given up to the execution (donated).
-        hidden: the pieces of hidden state it threads through its control flow; see `ipu_tf.device.memory.hidden_state`.
+            of such parameters are donated to the execution.
+        hidden: the pieces of hidden state that its control flow carries; see `ipu_tf.device.memory.hidden_state`.
         replicas: how many replicas it was built for. Shapes here are those of one replica.
-        controls: how many parameters, the first ones, steer the execution and are no data of the user's.
+        controls: how many parameters, the first ones, control the execution and are no user data.
         uses_callbacks: whether the running program calls back to the host for feeds; such programs donate nothing,
             so that state survives an infeed that fails.
-        called_back: the queues that it reaches by such calls.
+        called_back: the queues that it uses by such callbacks.
         checked: the operations that are checked for floating-point exceptions, by TensorFlow's names for them; see
-            `ipu_tf.device.numerics.exceptions`. Programs with such donate nothing, so that state survives an exception.
+            `ipu_tf.device.numerics.exceptions`. Such programs donate nothing, so that state survives an exception.
         checks: its assertions by their numbers; see `ipu_tf.device.numerics.assertions`. They donate nothing either.
     """
 
@@ -159,11 +158,11 @@ class Program:
 
     @property
     def keeps_state(self) -> bool:
-        """Whether an execution may fail and must then leave state as it was: nothing is donated."""
+        """Whether an execution may fail and must then leave state unchanged: nothing is donated."""
         return bool(self.uses_callbacks or self.checked or self.checks)
 
     def last_read_slots(self, index: int) -> frozenset[int]:
-        """Slots that part `index` is the last to read and whose buffers it may therefore take over."""
+        """Returns the slots that part `index` is the last to read, whose buffers can be donated to it."""
         return self._dying[index]
 
     @functools.cached_property

@@ -1,4 +1,4 @@
-"""Replicas: copies of one program, each on data and state of its own, that meet in collectives.
+"""`Replicas`: maps a function over replicas by `vmap` or `shard_map`, with a named axis for collectives.
 
     replica 0   x[0] ──► program ─┐
     replica 1   x[1] ──► program ─┤ collectives over the axis `replica`
@@ -27,7 +27,7 @@ AXIS = "replica"
 
 @dataclasses.dataclass(frozen=True)
 class Replicas:
-    """How many replicas a program runs as, and on what.
+    """Number of replicas of a program, and their JAX devices.
 
     Attributes:
         count: how many.
@@ -38,7 +38,7 @@ class Replicas:
     devices: tuple[Any, ...] = ()
 
     def over(self, function: Callable[..., Any], in_axes: Any, out_axes: Any) -> Callable[..., Any]:
-        """A function of one replica's arrays as a function of all replicas' arrays.
+        """Maps a function of one replica's arrays over all replicas' arrays.
 
         Args:
             function: traceable by JAX.
@@ -53,7 +53,7 @@ class Replicas:
         return jax.vmap(function, in_axes, out_axes, axis_size=self.count, axis_name=AXIS)
 
     def spread(self, value: Any, shape: tuple[int, ...]) -> jax.Array:
-        """A value of one replica's `shape` on every replica; one that has the axis of replicas is only placed."""
+        """Broadcasts a value of one replica's `shape` to all replicas; a value with a replica axis is only moved."""
         if self.count == 1:
             return value
         if np.ndim(value) == len(shape):
@@ -61,7 +61,7 @@ class Replicas:
         return self.place(value, 0)
 
     def place(self, array: Any, axis: int | None) -> jax.Array:
-        """An array, with its replicas along `axis` (None for one that they share), where the replicas run."""
+        """Moves an array with its replicas along `axis` (None for a shared one) to the replicas' devices."""
         if not self.devices:
             return jax.device_put(array)
         if self.count == 1:
@@ -73,11 +73,11 @@ class Replicas:
         return self.devices or (jax.local_devices()[0],)
 
     def first(self, array: Any) -> Any:
-        """Replica 0 of an array with a leading axis of replicas."""
+        """Returns replica 0 of an array with a leading replica axis."""
         return array if self.count == 1 else array[0]
 
     def with_axis(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape with its axis of replicas in front; one replica has none."""
+        """Returns the shape with a leading replica axis; one replica has none."""
         return shape if self.count == 1 else (self.count, *shape)
 
     def _on_devices(self, function: Callable[..., Any], in_axes: Any, out_axes: Any) -> Callable[..., Any]:
@@ -91,23 +91,23 @@ class Replicas:
 
 
 def replicas(count: int, together: bool = False) -> Replicas:
-    """`count` replicas, each on a JAX device of its own if there are as many.
+    """Returns `count` replicas, each on its own JAX device if there are enough.
 
     Args:
         count: how many.
-        together: keep them on one device: JAX keeps no order between calls to the host from several.
+        together: keep them on one device: JAX does not order host callbacks from several devices.
     """
     devices = () if together else tuple(jax.local_devices())
     return Replicas(count, devices[:count] if 1 < count <= len(devices) else ())
 
 
 def any_replica(values: jax.Array | bool) -> jax.Array:
-    """Whether any replica says yes, as a value that all replicas share."""
+    """Logical or over the replicas, the same value on all of them."""
     return lax.pmax(jnp.asarray(values, jnp.int32), AXIS) > 0
 
 
 def _squeeze_axes(change: Callable[[Any, int], Any], axes: Any, tree: Any) -> Any:
-    """`change(leaf, axis)` for every leaf of `tree` that has an axis of replicas."""
+    """Applies `change(leaf, axis)` to every leaf of `tree` that has a replica axis."""
 
     def under(axis: int | None, part: Any) -> Any:
         return part if axis is None else jax.tree.map(lambda leaf: change(leaf, axis), part)

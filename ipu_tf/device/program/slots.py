@@ -1,4 +1,4 @@
-"""The arrays of one execution, and who may take over their buffers."""
+"""`Slots`: the arrays of one execution, and which buffers may be donated."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ipu_tf.device.program.program import Arrays, LoopPart, Program
 
 
 class Slots:
-    """The slots of one execution of a program.
+    """Slots of one execution of a program.
 
     Args:
         program: the program.
@@ -26,20 +26,20 @@ class Slots:
         self._arrays: dict[int, Any] = dict(enumerate(parameters))
 
     def results(self) -> Arrays:
-        """The program's results."""
+        """Returns the program's results."""
         arrays = [self._arrays[slot] for slot in self._program.results]
         return tuple([array if isinstance(array, jax.Array) else jnp.asarray(array) for array in arrays])
 
     def read(self, slots: Sequence[int]) -> tuple[Any, ...]:
-        """The arrays in some slots."""
+        """Returns the arrays in some slots."""
         return tuple(self._arrays[slot] for slot in slots)
 
     def fill(self, slots: Sequence[int | None], arrays: Sequence[Any]) -> None:
-        """Puts arrays into slots; None drops one."""
+        """Stores arrays in slots; None drops one."""
         self._arrays.update((s, a) for s, a in zip(slots, arrays, strict=True) if s is not None)
 
     def take(self, index: int) -> tuple[dict[int, Any], dict[int, Any]]:
-        """The arrays that part `index` reads: those whose buffers it takes over, and those it must leave."""
+        """Returns the arrays that part `index` reads: donated ones, and others."""
         dying = self._program.last_read_slots(index)
         live = {slot: self._arrays[slot] for slot in self._program.parts[index].live_in}
         alone = self._alone()
@@ -49,12 +49,12 @@ class Slots:
         return taken, {slot: array for slot, array in live.items() if slot not in taken}
 
     def donate_carry(self, index: int, part: LoopPart, replaced: Collection[int] | None = None) -> Arrays:
-        """The initial carry of a loop as buffers of its own: taken over where possible, else copied.
+        """Returns a loop's initial carry as buffers that can be donated: copied where they are in use elsewhere.
 
         Args:
             index: which part.
             part: that part.
-            replaced: positions in the carry that need buffers of their own; all by default.
+            replaced: positions in the carry that are donated; all by default.
         """
         dying = self._program.last_read_slots(index) - set(part.constants)
         alone, uses = self._alone(), collections.Counter(part.carry_in)
@@ -70,7 +70,7 @@ class Slots:
         return tuple(carry)
 
     def _like_state(self, slot: int, array: jax.Array) -> bool:
-        """Whether a new value of state may take over an array: JAX warns of buffers that nothing can use."""
+        """Tests whether an array has shape and dtype of a piece of state: JAX warns of unusable donated buffers."""
         parameters = self._program.parameters
         if slot < len(parameters):
             return True
@@ -78,6 +78,6 @@ class Slots:
         return any(array.dtype == t.dtype and array.shape[array.ndim - len(t.shape) :] == t.shape for t in states)
 
     def _alone(self) -> set[int]:
-        """The slots whose JAX array no other slot holds as well."""
+        """Returns the slots whose JAX array no other slot holds."""
         holders = collections.Counter(map(id, self._arrays.values()))
         return {s for s, array in self._arrays.items() if isinstance(array, jax.Array) and holders[id(array)] == 1}

@@ -1,11 +1,11 @@
-"""A pipeline cut into stages, as frozen data: what each stage computes, and what passes between them.
+"""`StageProgram`: a pipeline cut into stages, as frozen data: segments, weight update steps, values between them.
 
                  F0 ──► F1 ──► F2 ─┐          segments of one micro-batch, each of one stage
     accumulate   B0 ◄── B1 ◄── B2 ◄┘
     update       U0     U1     U2             steps of the update, each of one stage
 
-Values are numbers. A value is what a segment makes for one micro-batch, a variable that lives with one stage, or
-something that does not change in the loop.
+Values are numbers. A value is a segment's result for one micro-batch, a variable that lives with one stage, or
+a constant of the loop.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ Taken = tuple[Arrays, Hidden]
 
 @dataclasses.dataclass(frozen=True)
 class StageSegment:
-    """A stage's forward or backward pass of one micro-batch, or its forward pass repeated for what that one needs.
+    """Forward or backward pass of a stage for one micro-batch, or the recomputation of its forward pass.
 
     Attributes:
-        kind: which of them.
+        kind: forward, backward or recomputation.
         stage: the stage's number.
         run: `(states, hidden, constants, inputs, seeds, elements) -> (outputs, states, hidden, rows)`, traceable by
             JAX.
         constants: values that it reads and that no micro-batch changes, such as weights.
-        inputs: values of the same micro-batch that other segments made.
-        outputs: values that other segments, or the update, want of it.
+        inputs: values of the same micro-batch from other segments.
+        outputs: values that other segments, or the update, read.
         states: values that go from one micro-batch to the next, such as moving averages.
         hidden: shape and dtype of each piece of hidden state it uses, other than the seed.
         draws: which of the micro-batch's random draws it makes.
-        infeeds: element types of the infeeds it takes one element from.
-        outfeeds: row types of the outfeeds it gives one row to.
+        infeeds: element types of the infeeds it dequeues one element from.
+        outfeeds: element types of the outfeeds it enqueues one element to.
     """
 
     kind: TaskKind
@@ -57,16 +57,16 @@ class StageSegment:
 
 @dataclasses.dataclass(frozen=True)
 class UpdateStep:
-    """A part of the weight update that runs with one stage, after all parts it needs something of.
+    """Part of the weight update that runs on one stage's device, after the parts that it depends on.
 
     Attributes:
         stage: the stage's number.
-        run: `(taken, kept) -> (outputs, rows)`, traceable by JAX: values by number, of which it may take over the
-            first.
+        run: `(taken, kept) -> (outputs, rows)`, traceable by JAX: values by number; the first
+            are donated.
         inputs: values it reads.
-        taken: those of them that nothing needs afterwards.
-        outputs: values that other parts want of it, or that variables become.
-        outfeeds: row types of the outfeeds it gives one row to.
+        taken: those of them that are not read afterwards.
+        outputs: values that other parts read, or new values of variables.
+        outfeeds: element types of the outfeeds it enqueues one element to.
     """
 
     stage: int
@@ -79,7 +79,7 @@ class UpdateStep:
 
 @dataclasses.dataclass(frozen=True)
 class StageProgram:
-    """A pipeline's loop, cut.
+    """Pipelined loop, cut into stages.
 
     Attributes:
         mapping: the device of each stage.
@@ -94,7 +94,7 @@ class StageProgram:
         written: from a variable's value to the value that the update gives it.
         accumulators: from a value that is a piece of hidden state to its segment's index and key.
         draws: how many random draws a micro-batch makes.
-        recomputation: how activations come to be there for backward passes.
+        recomputation: how backward passes get activations.
     """
 
     mapping: tuple[int, ...]
@@ -113,7 +113,7 @@ class StageProgram:
 
     @property
     def stages(self) -> int:
-        """How many stages the pipeline has."""
+        """Number of stages."""
         return len(self.mapping)
 
     def only_readers(self) -> dict[int, int]:
@@ -129,5 +129,5 @@ class StageProgram:
 
     @property
     def devices(self) -> int:
-        """How many devices the mapping needs."""
+        """Number of devices that the mapping needs."""
         return max(self.mapping) + 1

@@ -1,4 +1,4 @@
-"""A streamed loop: the device runs a chunk of iterations over staged elements while the host stages the next.
+"""Builds the JAX function that runs a chunk of a streamed loop's iterations over staged elements.
 
     host     stage 0 | stage 1 | stage 2 | ...
     device           | chunk 0 | chunk 1 | chunk 2 ...
@@ -23,11 +23,11 @@ from ipu_tf.device.program.replicas import Replicas, any_replica
 
 
 class Buffer(NamedTuple):
-    """Rows that a chunk has given to an outfeed.
+    """Buffer of elements that a chunk has enqueued to an outfeed.
 
     Attributes:
         rows: `[capacity, *shape]` for each tensor of a row; the newest row alone where only that is kept.
-        given: how many rows were given.
+        given: how many rows are filled.
     """
 
     rows: Arrays
@@ -37,7 +37,7 @@ class Buffer(NamedTuple):
 def replicated_chunk_function(
     program: Program, part: LoopPart, last_only: frozenset[str], capacity: int, replicas: Replicas
 ) -> Any:
-    """As `chunk_function`, for all replicas: arrays have their axis of replicas in front, staged elements and rows
+    """As `chunk_function`, for all replicas: arrays have a leading replica axis, staged elements and rows
     after that of iterations."""
     run = chunk_function(part, last_only, capacity, replicas.count > 1)
     axes = replica_axes(program.hidden)
@@ -46,13 +46,13 @@ def replicated_chunk_function(
 
 
 def chunk_function(part: LoopPart, last_only: frozenset[str], capacity: int, replicated: bool = False) -> Any:
-    """The function that runs up to `capacity` iterations of a loop.
+    """Returns the function that runs up to `capacity` iterations of a loop.
 
     Args:
         part: the loop.
         last_only: outfeeds of which only the newest row is kept.
         capacity: length of the staged arrays and of the outfeeds' buffers.
-        replicated: whether it runs as one of several replicas, which go on as long as any of them does.
+        replicated: whether it runs as one of several replicas, which continue as long as any of them does.
 
     Returns:
         `run(carry, constants, hidden, staged, count)`, to be compiled with the carry donated. It gives the final
@@ -72,7 +72,7 @@ def chunk_function(part: LoopPart, last_only: frozenset[str], capacity: int, rep
         def condition(state: Any) -> jax.Array:
             index, carry, hidden = state[:3]
             more = index < count
-            if ASSERTIONS in hidden:  # nobody wants what comes after a failed check
+            if ASSERTIONS in hidden:  # results after a failed check are not used
                 stopped = failed(hidden[ASSERTIONS])
                 more = more & ~(any_replica(stopped) if replicated else stopped)
             return more if counted else more & goes_on(carry)
@@ -91,7 +91,7 @@ def chunk_function(part: LoopPart, last_only: frozenset[str], capacity: int, rep
             return index + 1, carry, hidden, stored
 
         def store(name: str, buffer: Buffer, row: Arrays, index: jax.Array) -> Buffer:
-            """A queue's buffer after one more iteration."""
+            """Stores an iteration's element in a queue's buffer."""
             given: jax.Array | bool = True
             if name in part.sometimes:
                 given, *rest = row

@@ -1,4 +1,4 @@
-"""Runs programs: compiles each part once, feeds it, and counts what ran."""
+"""`Executable`: compiles each part of a program once, runs it with its feeds, and counts executions."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from ipu_tf.device.run.pipeline_placement import parameter_homes, stage_places, 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What an execution gave.
+    """Result of an execution.
 
     Attributes:
         results: the program's results, on the device. After an error: those of the last complete iteration. New values
             of state have a leading axis of replicas where there are several; other results are those of replica 0.
         steps: loop iterations that ran.
-        error: what ended the execution early, or None.
+        error: the error that ended the execution early, or None.
     """
 
     results: Arrays
@@ -50,7 +50,7 @@ class Outcome:
 
 
 class Executable(CompiledParts):
-    """A program made ready to run; compiled parts are kept for further executions.
+    """Program with its compiled parts, which are kept for further executions.
 
     Args:
         program: the program.
@@ -71,7 +71,7 @@ class Executable(CompiledParts):
 
         Args:
             parameters: one array for each parameter, of its shape and dtype, which every replica starts from; or one
-                with a leading axis of replicas. JAX arrays among those that `program.aliases` names are given up.
+                with a leading axis of replicas. JAX arrays among those that `program.aliases` names are donated.
 
         Raises:
             UnknownQueue: a queue that the program uses was deleted.
@@ -90,14 +90,14 @@ class Executable(CompiledParts):
             return self._run_synthetic(parameters)
 
     def _run_synthetic(self, parameters: Sequence[Any]) -> Outcome:
-        """Runs on parameters that do not come from the host; nothing of the results goes back there."""
+        """Runs on synthetic parameters; the host gets placeholder results."""
         outcome = self._run_with_queues(synthetic.parameters(parameters, self.program))
         given = [self.replicas.spread(p, t.shape) for p, t in zip(parameters, self.program.parameters, strict=True)]
         results = synthetic.results(outcome.results, given, self.program.aliases)
         return dataclasses.replace(outcome, results=self._placed(results))
 
     def _placed(self, results: Sequence[Any]) -> Arrays:
-        """Results that the device did not compute, where those would be that it did."""
+        """Moves placeholder results to the devices on which computed results would be."""
         several = self.program.aliases if self.replicas.count > 1 else {}
         return tuple(self.replicas.place(r, 0) if i in several else jax.device_put(r) for i, r in enumerate(results))
 
@@ -137,7 +137,7 @@ class Executable(CompiledParts):
         return Outcome(results, steps, error)
 
     def _spread(self, parameters: Sequence[Any]) -> Sequence[Any]:
-        """Parameters on every replica, each where it lives."""
+        """Broadcasts the parameters to all replicas, each on its own devices."""
         if self.replicas.count == 1:
             return parameters
         wanted = zip(parameters, self.program.parameters, self.homes(), strict=True)
@@ -154,13 +154,13 @@ class Executable(CompiledParts):
         return state
 
     def homes(self) -> tuple[Replicas | None, ...]:
-        """For each parameter the replicas on the JAX devices that it lives on; None for those of the whole program."""
+        """Returns for each parameter the replicas on its JAX devices; None for those of the whole program."""
         if not connection.attached():
             return (None,) * len(self.program.parameters)
         return parameter_homes(self.program)
 
     def _element(self, name: str) -> Arrays:
-        """The next element of an infeed on the device: one for each replica."""
+        """Dequeues the next element of an infeed, one for each replica, to the device."""
         if self.replicas.count == 1:
             return tuple(jax.device_put(array) for array in next_element(queues.infeed(name)))
         elements = [next_element(queues.infeed(name)) for _ in range(self.replicas.count)]

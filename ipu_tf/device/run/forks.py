@@ -1,5 +1,4 @@
-"""Refuses to work in a process that was forked from one where JAX runs: its threads are not there, and whoever
-waits for one waits for ever."""
+"""Detects use of the device after `os.fork`: a forked process lacks JAX's threads, and would hang."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from ipu_tf.device.errors import DeviceError
 
 
 class ForkedProcess(DeviceError):
-    """The device was used in a process that was forked from one in which JAX had started its threads.
+    """Raised if the device is used in a process that was forked after JAX had started its threads.
 
     Args:
         process: the id of the process.
@@ -31,7 +30,7 @@ _parent: int | None = None
 
 
 def check_not_forked() -> None:
-    """Checks that the threads that the device needs can be there.
+    """Checks that the process was not forked after JAX had started.
 
     Raises:
         ForkedProcess: in a process that was forked after JAX had started.

@@ -1,4 +1,4 @@
-"""Ctrl-C while the device runs: the iterations at hand end first, so that what they computed is not lost."""
+"""Handles Ctrl-C during a run: finishes the iterations in flight, then raises `KeyboardInterrupt`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from types import FrameType, TracebackType
 
 
 class Interrupts:
-    """A context manager within which the first Ctrl-C is only noted; a second one interrupts at once.
+    """Context manager that defers the first Ctrl-C to `check`; a second one interrupts at once.
 
-    It leaves other threads than the main one, and programs with a SIGINT handler of their own, alone. One within
-    another notes what the outer one does.
+    It has no effect in threads other than the main one, and in programs with their own SIGINT handler. A nested one
+    shares the outer one's state.
 
     Attributes:
         asked: whether Ctrl-C was pressed.

@@ -1,4 +1,4 @@
-"""One execution of one streamed loop, chunk by chunk."""
+"""`LoopRun`: executes a streamed loop chunk by chunk."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_WITHOUT_FEEDS = 2**30
 
 
 class LoopRun:
-    """Runs part `index` of an executable's program.
+    """Execution of part `index`, a streamed loop, of an executable's program.
 
     Args:
         executable: keeps the compiled chunk function and the staging buffers.
@@ -75,7 +75,7 @@ class LoopRun:
         """Runs the loop to its end, or none of it where an earlier loop was `stopped` by an error.
 
         Returns:
-            The hidden state, the number of iterations run, and what ended the loop early, or None.
+            The hidden state, the number of iterations run, and the error that ended the loop early, or None.
         """
         done, error = 0, None
         with Stager(self._part, self._most, self._buffers) as stager:
@@ -99,7 +99,7 @@ class LoopRun:
         return self._hidden, done, error
 
     def prepare(self) -> Arrays:
-        """Has the chunk function compiled without running it; gives shapes and dtypes of the final carry."""
+        """Compiles the chunk function without running it; returns shapes and dtypes of the final carry."""
         arrays = {name: tuple(self._replicas.place(a, 1) for a in row) for name, row in self._buffers[0].items()}
         carry: Arrays = self._chunk.prepare(self._carry, self._constants, self._hidden, arrays, np.int32(0))[0]
         return carry
@@ -108,7 +108,7 @@ class LoopRun:
         return self._most if self._wanted is None else self._wanted - done
 
     def _timed_chunk(self, chunk: StagedChunk) -> tuple[int, bool]:
-        """Runs one chunk, as `_run_chunk` does; notes how long it took, and raises floating-point exceptions."""
+        """Runs one chunk by `_run_chunk`, records its time, and raises floating-point exceptions."""
         start = time.perf_counter()
         ran, goes_on = self._run_chunk(chunk)
         self._pace.ran(ran, time.perf_counter() - start)
@@ -117,7 +117,7 @@ class LoopRun:
         return ran, goes_on
 
     def _run_chunk(self, chunk: StagedChunk) -> tuple[int, bool]:
-        """Runs one chunk and hands out its rows; gives the iterations it ran and whether the loop would go on."""
+        """Runs one chunk and enqueues its elements; returns its iterations and whether the loop continues."""
         # Without replicas JAX takes the host's memory as it is, in the call.
         arrays: dict[str, tuple[Any, ...]] = {name: staged.arrays for name, staged in chunk.staged.items()}
         if self._replicas.count > 1:

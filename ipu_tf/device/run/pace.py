@@ -1,6 +1,6 @@
-"""How many iterations of a loop the device is given at a time: as many as it runs in a quarter of a second.
+"""Limits the length of a loop's chunks to a quarter of a second, so that the host can end it in between.
 
-Between two chunks the host sees Ctrl-C, failures of feeds and exceptions.
+Between two chunks the host handles Ctrl-C, failed feeds and exceptions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _GROWTH = 8
 
 
 class Pace:
-    """What is known of a loop's speed. It is kept from execution to execution, so only the first one starts slowly.
+    """Measured speed of a loop. It is kept between executions, so only the first one starts with short chunks.
 
     Attributes:
         most: how many iterations the next chunk should have at most.
@@ -23,7 +23,7 @@ class Pace:
         self._compiled = False
 
     def ran(self, iterations: int, seconds: float) -> None:
-        """Notes how long a chunk took; the first one's time is that of its compilation, and tells nothing."""
+        """Records the time of a chunk; the first one's is ignored, as it includes compilation."""
         if not self._compiled:
             self._compiled = iterations > 0
             return

@@ -1,4 +1,4 @@
-"""Measures when devices do the tasks of a pipeline: only where it is asked for, as it costs a thread a device."""
+"""Measures start and end of each pipeline task on each device; off by default, as it takes a thread a device."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ipu_tf.device.schedule.timetable import Task
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """A task with the time it really took.
+    """Task with its measured times.
 
     Attributes:
-        task: what was done.
-        device: where.
+        task: the task.
+        device: its device.
         start: when it started, in seconds after the execution did.
         end: when it ended, in seconds after the execution started.
     """
@@ -30,9 +30,9 @@ class Measured:
 
 
 class PipelineTimer:
-    """Notes when each task of a pass is done, and takes it to have begun when its device was free and it was given.
+    """Records the end of each task of a pass; its start is when its device was free and it had been dispatched.
 
-    What a task waits for from other devices counts as its own time: the host does not see when it arrives.
+    Waiting for values of other devices counts as the task's own time: the host does not see when they arrive.
 
     Args:
         devices: how many devices there are.
@@ -49,11 +49,11 @@ class PipelineTimer:
             thread.start()
 
     def given(self, task: Task, device: int, done: Any) -> None:
-        """A task was given to a device; `done` is an array that is there when it is finished."""
+        """Records that a task was dispatched to a device; `done` is an array that is ready when it is finished."""
         self._waiting[device].put((task, time.perf_counter(), done))
 
     def stop(self) -> tuple[Measured, ...]:
-        """Waits for all tasks; gives them by their start, the first of which is 0."""
+        """Waits for all tasks; returns them by start time, which is 0 for the first."""
         for waiting in self._waiting:
             waiting.put(None)
         for thread in self._threads:

@@ -1,4 +1,4 @@
-"""What pipelines did on several JAX devices: the proof that their schedules were followed."""
+"""Counts tasks, executions and stash sizes of pipelines on several devices, for reports and tests."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from ipu_tf.device.schedule.timetable import Task, TaskKind, Timetable
 
 @dataclasses.dataclass(frozen=True)
 class PipelineCounts:
-    """What the last run of a pipeline did, on the JAX devices that stand for its IPUs.
+    """Counts of the last run of a pipeline on JAX devices.
 
     Attributes:
         timetable: the timetable that its last pass followed; None if there was none.
         passes: how many times it went through a timetable: updates in training.
-        order: the tasks of the last pass, in the order in which they were given to the devices.
+        order: the tasks of the last pass, in the order of dispatch.
         executions: how many executables each device ran of each kind, by device and kind; where replicas are on N IPUs
             each, IPU i of replica r is device r N + i.
         stash_peaks: for each stage the most micro-batches whose activations it kept at once; 0 in inference. This and
             all bytes are those of one replica.
         stash_bytes: for each stage the most bytes that these took, those computed again for a backward pass included.
         weights: for each stage the bytes of the variables that live on its device alone.
-        measured: the tasks of the last pass with the times they took, where `run_on_devices` asked for them.
+        measured: the tasks of the last pass with the times they took, if `run_on_devices` enabled measuring.
     """
 
     timetable: Timetable | None
@@ -40,7 +40,7 @@ class PipelineCounts:
 
 
 class PipelineRecorder:
-    """Writes down what a run does.
+    """Recorder of a run's tasks, executions and stashes.
 
     Args:
         mapping: the device of each stage.
@@ -65,7 +65,7 @@ class PipelineRecorder:
         self.weights: tuple[int, ...] = (0,) * len(mapping)
 
     def start_pass(self, timetable: Timetable) -> None:
-        """One more pass through a timetable begins."""
+        """Starts a new pass through a timetable."""
         self.stop_clock()
         if self._measure:
             self._clock = PipelineTimer(max(self._mapping) + 1)
@@ -74,11 +74,11 @@ class PipelineRecorder:
         self._order = []
 
     def task(self, task: Task) -> None:
-        """A task was given to its device."""
+        """Records that a task was dispatched to its device."""
         self._order.append(task)
 
     def execution(self, task: Task, done: Any) -> None:
-        """An executable was given to the device of a task's stage; `done` is there when it is finished."""
+        """Records that an executable was dispatched to its stage's device; `done` is ready when it is finished."""
         device = self._mapping[task.stage]
         ipus = max(self._mapping) + 1
         self._executions.update((replica * ipus + device, task.kind) for replica in range(self._replicas))
@@ -86,17 +86,17 @@ class PipelineRecorder:
             self._clock.given(task, device, done)
 
     def stop_clock(self) -> tuple[Measured, ...]:
-        """The times of the tasks of the pass so far; nothing more of it is measured."""
+        """Stops measuring; returns the times of the pass's tasks so far."""
         clock, self._clock = self._clock, None
         return clock.stop() if clock is not None else ()
 
     def stashed(self, stage: int, micro_batches: int, size: int) -> None:
-        """What a stage keeps now."""
+        """Records what a stage keeps now: number and bytes of stashed micro-batches."""
         self._peaks[stage] = max(self._peaks[stage], micro_batches)
         self._bytes[stage] = max(self._bytes[stage], size)
 
     def counts(self) -> PipelineCounts:
-        """All of it."""
+        """Returns all counts."""
         return PipelineCounts(
             timetable=self._timetable,
             passes=self._passes,
@@ -114,13 +114,13 @@ _last: PipelineCounts | None = None
 
 
 def record(counts: PipelineCounts) -> None:
-    """Keeps what the newest run did."""
+    """Stores the counts of the newest run."""
     global _last
     with _lock:
         _last = counts
 
 
 def pipeline_counts() -> PipelineCounts | None:
-    """What the last pipeline that ran on several JAX devices did; None if none did in this process."""
+    """Returns the counts of the last pipeline that ran on several JAX devices; None if none did in this process."""
     with _lock:
         return _last

@@ -1,4 +1,4 @@
-"""The elements that a pipeline's passes take from infeeds: one at a time, for each replica."""
+"""Dequeues infeed elements for the micro-batches of a pipeline, one at a time for each replica."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ipu_tf.device.feeds.timeout import next_element
 
 
 class PipelineElements:
-    """Takes elements for one run.
+    """Dequeues elements for one run.
 
     Args:
-        names: the infeeds it takes them from.
+        names: the infeeds.
         replicas: how many replicas there are; they take turns.
 
     Raises:
@@ -27,10 +27,10 @@ class PipelineElements:
         self._replicas = replicas
 
     def take(self, names: Iterable[str]) -> dict[str, list[np.ndarray]]:
-        """The next element of each of some infeeds, on the host: with a leading axis of replicas if there are several.
+        """Dequeues the next element of some infeeds, on the host; with a leading replica axis if there are several.
 
         Raises:
-            BaseException: what keeps an infeed from giving one. Whatever was taken by then is given back.
+            BaseException: the error of an infeed. Elements dequeued before it are returned to their infeeds.
         """
         taken: list[tuple[str, Sequence[np.ndarray]]] = []
         try:

@@ -1,11 +1,11 @@
-"""Runs a pipeline stage by stage on JAX devices of its own, in the order of its schedule's timetable.
+"""`PipelineRun`: runs a pipeline stage by stage on several JAX devices, in the order of its timetable.
 
     timetable   F0 on IPU 0 │ F1 on IPU 0, F0 on IPU 1 │ ...
-    host        gives each task to its device and goes on: devices work at the same time, each task as soon as what it
-                takes has arrived
+    host        dispatches each task to its device asynchronously: devices work at the same time, each task as soon as
+                its inputs have arrived
 
-The host never waits for a task, except that it stays at most some tasks ahead of the devices, and for rows of outfeeds
-one pass after they were made.
+The host never waits for a task, except that it stays at most some tasks ahead of the devices, and for outfeeds'
+elements one pass after they were computed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _AHEAD = 4
 
 
 class PipelineRun:
-    """Runs part `index` of an executable's program, a pipeline, once.
+    """Execution of part `index`, a pipeline, of an executable's program.
 
     Args:
         executable: keeps what is compiled.
@@ -95,8 +95,8 @@ class PipelineRun:
         """Runs the pipeline to its end, or none of it where an earlier loop was `stopped` by an error.
 
         Returns:
-            The hidden state, the number of micro-batches run, and what ended the run early, or None. Micro-batches that
-            had started by then are finished.
+            The hidden state, the number of micro-batches run, and the error that ended it early, or None. Micro-batches
+            that had started by then are finished.
         """
         done = 0
         try:
@@ -115,13 +115,13 @@ class PipelineRun:
         return self._hidden_after(), done, self._error
 
     def _hidden_after(self) -> Hidden:
-        """The hidden state for what the program does next, where that runs."""
+        """Returns the hidden state for the next part of the program, on its devices."""
         if SEED not in self._hidden:
             return self._hidden
         return {**self._hidden, SEED: together((self._state.seed,), self._home)[0]}
 
     def _place(self, carry: Arrays, constants: Arrays) -> None:
-        """Puts every value with the stages that read it."""
+        """Moves every value to the devices of the stages that read it."""
         given = dict(zip(self._program.outer, constants, strict=True))
         given |= dict(zip(self._program.carried, carry, strict=True))
         for value, array in given.items():
@@ -130,14 +130,14 @@ class PipelineRun:
                 self._state.values[value, self._on(stage)] = self._put(array, stage)
 
     def _on(self, stage: int) -> int:
-        """The device of a stage, by its number."""
+        """Returns the device number of a stage."""
         return self._program.mapping[stage]
 
     def _put(self, array: Any, stage: int) -> jax.Array:
         return self._places[stage].place(array, 0)
 
     def _pass(self, plan: Timetable) -> None:
-        """One pass through a timetable: an update's worth of micro-batches."""
+        """Runs one pass through a timetable: the micro-batches of one weight update."""
         self._recorder.start_pass(plan)
         self._limit = self._last = plan.micro_batches
         updated = False
@@ -155,7 +155,7 @@ class PipelineRun:
         self._older_rows, self._rows = self._rows, []
 
     def _segment(self, task: Task, micro_batch: int) -> None:
-        """One stage's pass of one micro-batch."""
+        """Runs one stage's forward or backward pass of one micro-batch."""
         index, device = self._routes.segment[task.kind, task.stage], self._on(task.stage)
         segment, state = self._program.segments[index], self._state
         elements = self._elements(segment, micro_batch)
@@ -188,7 +188,7 @@ class PipelineRun:
         self._wait(_AHEAD * len(self._program.segments))
 
     def _elements(self, segment: StageSegment, micro_batch: int) -> dict[str, Arrays] | None:
-        """The elements that a pass takes from infeeds; None where one has ended, with the run."""
+        """Dequeues a pass's infeed elements; None if an infeed has ended, which ends the run."""
         try:
             taken = self._source.take(segment.infeeds)
         except BaseException as error:  # noqa: B036 - handed on when what had started is finished
@@ -197,14 +197,14 @@ class PipelineRun:
         return {name: tuple(self._put(a, segment.stage) for a in arrays) for name, arrays in taken.items()}
 
     def _seeds(self) -> Arrays:
-        """Where a micro-batch's random draws start, each; the same as in one loop."""
+        """Returns the seeds of a micro-batch's random draws; the same as in one loop."""
         if not self._program.draws:
             return ()
         self._state.seed, seeds = self._functions.seeds(self._state.seed)
         return seeds
 
     def _deliver(self, index: int, segment: StageSegment, micro_batch: int, outputs: Arrays) -> None:
-        """Sends what a pass made to the stages that take it."""
+        """Sends a pass's outputs to the stages that read them."""
         state = self._state
         if segment.kind is TaskKind.RECOMPUTE:
             state.repeated[segment.stage][micro_batch] = dict(zip(segment.outputs, outputs, strict=True))
@@ -220,7 +220,7 @@ class PipelineRun:
             state.stash[segment.stage][micro_batch] = {v: inbox.pop(v) for v in list(inbox) if v in kept}
 
     def _update(self) -> bool:
-        """All stages' updates, in one go."""
+        """Runs the weight updates of all stages."""
         state = self._state
         made: dict[int, tuple[jax.Array, int]] = {}
         for step, function in zip(self._program.updates, self._functions.updates, strict=True):
@@ -241,7 +241,7 @@ class PipelineRun:
         return True
 
     def _update_input(self, value: int, step: UpdateStep, made: dict[int, tuple[jax.Array, int]]) -> jax.Array:
-        """A value where an update step runs."""
+        """Returns a value on the device of an update step."""
         if value in made:
             array = made[value][0]
         elif value in self._program.accumulators:
@@ -252,7 +252,7 @@ class PipelineRun:
         return self._put(array, step.stage)
 
     def _enqueue_outputs(self, rows: list[tuple[str, Arrays]]) -> None:
-        """Gives rows to their outfeeds, in order."""
+        """Enqueues elements to their outfeeds, in order."""
         by_queue: dict[str, list[Arrays]] = {}
         for name, row in rows:
             by_queue.setdefault(name, []).append(row)
@@ -265,19 +265,19 @@ class PipelineRun:
             )
 
     def _wait(self, ahead: int) -> None:
-        """Waits until no more than some tasks are left to do."""
+        """Waits until at most some tasks are unfinished."""
         while len(self._running) > ahead:
             self._running.popleft().block_until_ready()
 
     def _settle(self) -> None:
-        """After an error: waits for what devices still do, so that the next run starts from quiet devices."""
+        """Waits for dispatched tasks after an error, so that the next run starts on idle devices."""
         while self._running:
             # Tasks after the one that failed fail with it; its error is on its way already.
             with contextlib.suppress(Exception):
                 self._running.popleft().block_until_ready()
 
     def _finish(self) -> None:
-        """Hands on what the loop carried, and writes down what was done."""
+        """Stores the loop's carried values in slots, and records the counts of the run."""
         state, homes = self._state, self._program.homes
         carry = [
             state.values[value, self._on(homes[value])] if value in homes else given

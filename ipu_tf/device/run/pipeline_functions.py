@@ -1,4 +1,4 @@
-"""The executables of a cut pipeline: one for each pass of each stage and each step of the update, made once."""
+"""Compiles the forward, backward and update functions of each pipeline stage, once."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from ipu_tf.device.program.stage_program import StageProgram, StageSegment, Upda
 
 
 class StageFunctions:
-    """The compiled functions of one program. JAX compiles each at its first use, for the device of its stage.
+    """Compiled functions of one program. JAX compiles each at its first use, for the device of its stage.
 
     Args:
         program: the program.
         places: the replicas of each stage, on its JAX devices.
-        donate: whether executions may take over the memory of what they replace.
+        donate: whether executions donate the buffers of replaced values.
 
     Attributes:
         segments: `(states, hidden, token, constants, inputs, seeds, elements) -> (outputs, states, hidden, rows, done)`
-            for each segment. The token is there to say on which device; what is done can be waited for.
+            for each segment. The token selects the device; `done` can be waited for.
         updates: `(taken, kept, token) -> (outputs, rows, done)` for each step.
         seeds: from the seed to that of the next micro-batch, and those of this one's draws.
     """

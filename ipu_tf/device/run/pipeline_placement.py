@@ -1,4 +1,4 @@
-"""Whether a pipeline runs stage by stage on JAX devices of its own, or as one loop on one device.
+"""Decides whether a pipeline runs on several JAX devices or as one loop on one device (`run_on_devices`).
 
 Both give the same numbers. The setting is the process's; see `run_on_devices`.
 """
@@ -35,7 +35,7 @@ _setting = _Setting()
 
 
 class PipelineDevicesError(DeviceError, NotImplementedError):
-    """A pipeline was to run on several JAX devices and cannot."""
+    """Raised if a pipeline is required to run on several JAX devices and cannot."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(
@@ -45,7 +45,7 @@ class PipelineDevicesError(DeviceError, NotImplementedError):
 
 
 def run_on_devices(mode: Mode = "auto", measure: bool = False) -> None:
-    """Says on what pipelines run from now on, in this process.
+    """Sets whether pipelines of this process run on several JAX devices or as one loop.
 
     Each IPU of a pipeline's device mapping is then a JAX device of its own, IPU i the i-th of `jax.local_devices()`;
     with replicas on N IPUs each, IPU i of replica r is the device r N + i. On a machine without accelerators
@@ -58,7 +58,7 @@ def run_on_devices(mode: Mode = "auto", measure: bool = False) -> None:
         measure: whether to measure when devices do their tasks, for `pipeline_counts().measured` and traces.
 
     Raises:
-        ValueError: for another word.
+        ValueError: for any other mode.
     """
     if mode not in get_args(Mode):
         raise ValueError(f"run_on_devices takes one of {list(get_args(Mode))}. Received: {mode!r}.")
@@ -66,24 +66,24 @@ def run_on_devices(mode: Mode = "auto", measure: bool = False) -> None:
 
 
 def measures_times() -> bool:
-    """Whether the times of tasks are measured where pipelines run on several devices."""
+    """Returns whether times of tasks are measured where pipelines run on several devices."""
     return _setting.measure
 
 
 def pipelines_on_one_device() -> tuple[str, ...]:
-    """Why pipelines of this process ran as one loop though there are several JAX devices, a sentence each."""
+    """Returns the reasons why pipelines ran as one loop though there are several JAX devices, a sentence each."""
     return tuple(_told)
 
 
 def stage_places(part: LoopPart, program: Program) -> tuple[Replicas, ...]:
-    """Where a loop's pipeline runs: for each of a replica's IPUs the JAX devices that it is, one for each replica.
+    """Returns the JAX devices of a pipelined loop: for each IPU of a replica, one device for each replica.
 
     Args:
         part: the loop.
-        program: what it is a part of.
+        program: its program.
 
     Returns:
-        Nothing where the loop is no pipeline, or runs as one loop.
+        Empty if the loop is no pipeline, or runs as one loop.
 
     Raises:
         PipelineDevicesError: if it has to run on several, and cannot.
@@ -103,7 +103,7 @@ def stage_places(part: LoopPart, program: Program) -> tuple[Replicas, ...]:
 
 
 def record_one_device(reason: str) -> None:
-    """Says once that a pipeline runs as one loop though there are several JAX devices, and why."""
+    """Logs once that a pipeline runs as one loop though there are several JAX devices, and why."""
     text = f"The pipeline runs as one loop on one JAX device: {reason}."
     if text not in _told:
         _told[text] = None
@@ -111,12 +111,12 @@ def record_one_device(reason: str) -> None:
 
 
 def may_run_on_devices() -> bool:
-    """Whether pipelines run on several JAX devices where they can."""
+    """Returns whether pipelines run on several JAX devices where they can."""
     return _setting.mode == "devices" or (_setting.mode == "auto" and len(jax.local_devices()) > 1)
 
 
 def require_one_device(reason: str) -> None:
-    """Says, where pipelines run on several JAX devices, that one cannot, and why.
+    """Logs, or raises in mode "devices", the reason why a pipeline cannot run on several JAX devices.
 
     Raises:
         PipelineDevicesError: if it has to.
@@ -128,7 +128,7 @@ def require_one_device(reason: str) -> None:
 
 
 def parameter_homes(program: Program) -> tuple[Replicas | None, ...]:
-    """For each parameter of a program where it lives; None where that is where the program runs otherwise."""
+    """Returns the devices of each parameter of a program; None for the program's default devices."""
     homes: dict[int, Replicas] = {}
     for part in program.parts:
         places = stage_places(part, program) if isinstance(part, LoopPart) else ()
@@ -141,7 +141,7 @@ def parameter_homes(program: Program) -> tuple[Replicas | None, ...]:
 
 
 def together(tree: Any, replicas: Replicas) -> Any:
-    """Arrays that may be on the devices of several stages, all where a program runs; other arrays as they are.
+    """Moves arrays from the devices of several stages to the program's devices; other arrays are unchanged.
 
     Args:
         tree: of arrays, with a leading axis of replicas where there are several.
@@ -155,7 +155,7 @@ def together(tree: Any, replicas: Replicas) -> Any:
 
 
 def _not_scheduled(stages: StageProgram) -> str | None:
-    """Why the schedule cannot run the pipeline."""
+    """Returns the reason why the schedule cannot run the pipeline."""
     shape = PipelineShape(stages.stages, stages.mapping, stages.training, stages.recomputation)
     try:
         if stages.count:
@@ -166,7 +166,7 @@ def _not_scheduled(stages: StageProgram) -> str | None:
 
 
 def _reason(part: LoopPart, program: Program, there: int) -> str | None:
-    """What stands against running a pipeline on devices of its own."""
+    """Returns the reason why a pipeline cannot run on several devices."""
     if isinstance(part.stages, str):
         return part.stages
     assert part.stages is not None

@@ -1,4 +1,4 @@
-"""How values move between the stages of a cut pipeline: worked out once, before it runs."""
+"""Computes, before a pipeline runs, which values pass between its stages, and which are stashed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ipu_tf.device.schedule.timetable import TaskKind
 
 @dataclasses.dataclass(frozen=True)
 class Routes:
-    """Where values go.
+    """Value routing of a pipeline.
 
     Attributes:
         segment: from a pass and stage to the index of its segment.
@@ -30,7 +30,7 @@ class Routes:
 
 
 def routes(program: StageProgram) -> Routes:
-    """The routes of a program's values."""
+    """Computes the routes of a program's values."""
     segments = program.segments
     again = {s.stage: frozenset(s.outputs) for s in segments if s.kind is TaskKind.RECOMPUTE}
     made = {v: index for index, s in enumerate(segments) if s.kind is not TaskKind.RECOMPUTE for v in s.outputs}
@@ -53,7 +53,7 @@ def routes(program: StageProgram) -> Routes:
 def _takers(
     program: StageProgram, again: Mapping[int, frozenset[int]], maker: StageSegment, value: int
 ) -> tuple[int, ...]:
-    """The stages that take a value from the segment that makes it."""
+    """Returns the stages that receive a value from the segment that computes it."""
     if maker.kind is TaskKind.RECOMPUTE:
         return (maker.stage,)
     return tuple(
@@ -64,12 +64,12 @@ def _takers(
 def _kept(
     program: StageProgram, again: Mapping[int, frozenset[int]], made: Mapping[int, int], stage: int
 ) -> frozenset[int]:
-    """What a stage keeps from its forward pass on. F(s) is level s: what was made up to then is there by then."""
+    """Returns the values that a stage stashes from its forward pass on. F(s) is level s."""
     later = [s for s in program.segments if s.stage == stage and s.kind is not TaskKind.FORWARD]
     taken = {value for s in later for value in s.inputs if not _computes(again, s, value)}
     return frozenset(value for value in taken if made[value] <= stage)
 
 
 def _computes(again: Mapping[int, frozenset[int]], segment: StageSegment, value: int) -> bool:
-    """Whether a backward pass takes a value from the repeated forward pass of its stage."""
+    """Tests whether a backward pass takes a value from the recomputed forward pass of its stage."""
     return segment.kind is TaskKind.BACKWARD and value in again.get(segment.stage, ())

@@ -1,4 +1,4 @@
-"""How many times micro-batches go through the timetable of a pipeline, and through which."""
+"""Computes the timetables by which a number of micro-batches goes through a pipeline."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ipu_tf.device.schedule.timetable import Schedule, Timetable
 
 
 def passes(program: StageProgram, total: int) -> list[Timetable]:
-    """The timetables by which so many micro-batches go through a pipeline, one after the other.
+    """Returns the timetables, one after the other, by which so many micro-batches go through a pipeline.
 
     Where inference may take any number, those that are left of a number that the schedule cannot run go one by one.
 

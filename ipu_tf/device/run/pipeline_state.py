@@ -1,4 +1,4 @@
-"""What one run of a cut pipeline changes: where values are, and which micro-batches are under way."""
+"""State of a running pipeline: values by device, and micro-batches in flight."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ipu_tf.device.schedule.timetable import TaskKind
 
 
 class PipelineState:
-    """The state of one run.
+    """State of one run.
 
     Args:
         program: the pipeline.
@@ -45,14 +45,14 @@ class PipelineState:
         self.forget_micro_batches()
 
     def forget_micro_batches(self) -> None:
-        """Between two passes nothing is under way."""
+        """Clears the micro-batches in flight, between two passes."""
         self.inbox = [collections.defaultdict[int, dict[int, jax.Array]](dict) for _ in range(self._stages)]
         self.stash: list[dict[int, dict[int, jax.Array]]] = [{} for _ in range(self._stages)]
         self.repeated: list[dict[int, dict[int, jax.Array]]] = [{} for _ in range(self._stages)]
         self.seeds: dict[int, Arrays] = {}
 
     def take(self, segment: StageSegment, micro_batch: int) -> Arrays:
-        """What a pass takes of its micro-batch."""
+        """Takes the inputs of a pass for its micro-batch."""
         there = dict(self.inbox[segment.stage][micro_batch])
         if segment.kind is not TaskKind.FORWARD:
             there |= self.stash[segment.stage].get(micro_batch, {})
@@ -60,7 +60,7 @@ class PipelineState:
         return tuple(there[value] for value in segment.inputs)
 
     def release(self, segment: StageSegment, micro_batch: int) -> None:
-        """Lets go of what no later pass of the stage takes."""
+        """Releases values that no later pass of the stage reads."""
         if segment.kind is TaskKind.BACKWARD:
             del self.stash[segment.stage][micro_batch]
             self.repeated[segment.stage].pop(micro_batch, None)
@@ -68,23 +68,23 @@ class PipelineState:
             self.inbox[segment.stage].pop(micro_batch, None)
 
     def stashed(self, stage: int) -> tuple[int, int]:
-        """How many micro-batches a stage keeps activations of in each replica, and their bytes.
+        """Returns the number of stashed micro-batches of a stage in each replica, and their bytes.
 
-        What it computed again counts too.
+        Recomputed activations count too.
         """
         there = [*self.stash[stage].values(), *self.repeated[stage].values()]
         size = sum(array.nbytes for each in there for array in each.values())
         return len(self.stash[stage]), size // self._replicas
 
     def found(self, value: int, device: int) -> jax.Array:
-        """A value, of this device if it has it, else of any."""
+        """Looks up a value on this device, else on any."""
         if (value, device) in self.values:
             return self.values[value, device]
         return next(array for (number, _), array in self.values.items() if number == value)
 
 
 def _zeros(types: Mapping[str, jax.ShapeDtypeStruct], place: Replicas) -> Hidden:
-    """A segment's hidden state as an execution starts with it."""
+    """Returns a segment's initial hidden state."""
     axes = replica_axes(types)
     shapes = {key: t.shape if axes[key] is None else place.with_axis(t.shape) for key, t in types.items()}
     return {key: place.place(np.zeros(shapes[key], t.dtype), axes[key]) for key, t in types.items()}

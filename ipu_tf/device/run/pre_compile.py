@@ -1,4 +1,4 @@
-"""Compiles a program for later processes, on a device that does not run programs."""
+"""Compiles a program into the executable cache without running it, for connection type `PRE_COMPILE`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ipu_tf.device.run.loop_run import LoopRun
 
 
 def fill_cache(executable: CompiledParts, parameters: Sequence[Any]) -> None:
-    """Puts the compiled code of an executable's program into the executable cache, if there is one.
+    """Compiles an executable's program into the executable cache, if it is on.
 
     Parts of the program without feeds are run, since how often a loop runs may be computed in one; nothing that they
     compute leaves the device. Parts with feeds are compiled and not run.
 
     Args:
         executable: of the program.
-        parameters: as `Executable.run` takes them. None of their buffers is given up.
+        parameters: as `Executable.run` takes them. None of them is donated.
     """
     program, replicas = executable.program, executable.replicas
     if executable_cache.directory() is None or program.uses_callbacks:

@@ -1,4 +1,4 @@
-"""A pipeline's shape: its stages, where they are, and whether it trains."""
+"""`PipelineShape`: number of stages, device mapping, and training or inference."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ StageDevices = int | tuple[int, ...]
 
 @dataclasses.dataclass(frozen=True)
 class PipelineShape:
-    """What a timetable depends on, beside the schedule and the number of micro-batches.
+    """Shape of a pipeline: what a timetable depends on besides the schedule and the number of micro-batches.
 
     Attributes:
         stages: how many stages the pipeline has.
         device_mapping: for each stage a device from 0 on, `ALL_DEVICES`, or a tuple of the devices it is spread over;
             empty (the default) for stage s on device s.
         training: whether micro-batches go backward too, and the weights are updated at the end.
-        recomputation: how activations come to be there for backward passes. By default they are kept.
+        recomputation: how backward passes get activations. By default they are kept.
         devices: how many devices there are; 0 (the default) for as many as the mapping needs.
 
     Raises:
@@ -56,23 +56,23 @@ class PipelineShape:
 
     @property
     def mapping(self) -> tuple[StageDevices, ...]:
-        """The device mapping, one entry for each stage."""
+        """Returns the device mapping, one entry for each stage."""
         return self.device_mapping or tuple(range(self.stages))
 
     @property
     def device_count(self) -> int:
-        """How many devices there are."""
+        """Number of devices."""
         return self.devices or self._needed
 
     @property
     def stage_devices(self) -> tuple[tuple[int, ...], ...]:
-        """For each stage the devices it is on, written out."""
+        """Devices of each stage, as tuples."""
         everywhere = tuple(range(self.device_count))
         return tuple(everywhere if where == ALL_DEVICES else _devices(where) for where in self.mapping)
 
     @property
     def period(self) -> int:
-        """How many passes a micro-batch makes, a tick each: one a stage, and in training one back."""
+        """Ticks of a micro-batch's passes: one for each stage, in training two."""
         return self.stages * (2 if self.training else 1)
 
     @property

@@ -1,4 +1,4 @@
-"""The rules that a schedule sets: when micro-batches start, how many there may be, what it does not go with."""
+"""Constraints of pipeline schedules: micro-batch counts, start ticks, recomputation, device mapping."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ _UNSUPPORTED_RECOMPUTATION = {
 
 
 class MicroBatchCountError(DeviceError, ValueError):
-    """A pipeline was asked for a number of micro-batches that its schedule does not allow."""
+    """Raised for a number of micro-batches that the pipeline's schedule does not allow."""
 
 
 class ScheduleError(DeviceError, NotImplementedError):
-    """A schedule cannot be had together with something else that was asked for."""
+    """Raised if a schedule cannot be combined with another setting of the pipeline."""
 
 
 def default_recomputation(schedule: Schedule) -> Recomputation:
-    """What Graphcore's `RecomputationMode.Auto` stands for, where recomputation is allowed."""
+    """Returns the recomputation that Graphcore's `RecomputationMode.Auto` selects for a schedule."""
     if schedule is Schedule.SEQUENTIAL:
         return Recomputation.WITH_BACKPROPAGATE
     return Recomputation.THEN_BACKPROPAGATE
 
 
 def supports_recomputation(schedule: Schedule, recomputation: Recomputation) -> bool:
-    """Whether activations can be recomputed in this way under a schedule."""
+    """Returns whether a schedule supports a kind of recomputation."""
     return (schedule, recomputation) not in _UNSUPPORTED_RECOMPUTATION
 
 
 def start_offsets(schedule: Schedule, shape: PipelineShape) -> tuple[int, ...]:
-    """The ticks at which micro-batches start within one period of the pipeline.
+    """Returns the ticks at which micro-batches start within one period of the pipeline.
 
     A grouped schedule starts one every tick, a sequential one only the first. An interleaved one starts one wherever it
     never meets an earlier one on a device: every second tick in training with a device for each stage.
@@ -58,12 +58,12 @@ def start_offsets(schedule: Schedule, shape: PipelineShape) -> tuple[int, ...]:
 
 
 def _has_own_device(where: StageDevices) -> int:
-    """The device that counts as a stage's own when stages must not meet: parallel stages are on no single one."""
+    """Returns the device of a stage for overlap checks; `ALL_DEVICES` for parallel stages."""
     return where if isinstance(where, int) else ALL_DEVICES
 
 
 def _non_overlapping_rotations(passes: list[int]) -> tuple[int, ...]:
-    """The rotations of a cycle of devices that pairwise differ at every tick, found greedily from 0 on."""
+    """Finds rotations of a cycle of devices that pairwise differ at every tick, greedily from 0 on."""
     period = len(passes)
     chosen = [0]
     for offset in range(1, period):
@@ -75,7 +75,7 @@ def _non_overlapping_rotations(passes: list[int]) -> tuple[int, ...]:
 
 
 def overlap_length(schedule: Schedule, shape: PipelineShape) -> int:
-    """How many micro-batches are under way at once: the number of micro-batches must be a multiple of it.
+    """Returns the number of micro-batches in flight, of which the number of micro-batches must be a multiple.
 
     For N stages: N in inference and 2 N in training if grouped; N if interleaved with a device for each stage, and
     fewer in inference with stages that share devices; 1 if sequential.
@@ -84,11 +84,11 @@ def overlap_length(schedule: Schedule, shape: PipelineShape) -> int:
 
 
 def check_micro_batches(count: int, overlap: int, io_tiles: bool = False) -> None:
-    """Refuses a number of micro-batches that a schedule cannot run.
+    """Checks that a schedule can run a number of micro-batches.
 
     Args:
         count: the number of micro-batches of an execution.
-        overlap: how many are under way at once, see `overlap_length`.
+        overlap: how many are in flight, see `overlap_length`.
         io_tiles: whether a grouped schedule overlaps input and output with computation: then any number from the
             overlap plus 2 on is allowed.
 
@@ -108,7 +108,7 @@ def check_micro_batches(count: int, overlap: int, io_tiles: bool = False) -> Non
 
 
 def check_schedule(schedule: Schedule, shape: PipelineShape) -> None:
-    """Refuses a shape that the schedule has no room for.
+    """Checks that a schedule can run a pipeline of this shape.
 
     Raises:
         ScheduleError: an interleaved schedule is to train with several stages on one device, or the schedule does not

@@ -1,4 +1,4 @@
-"""The three schedules of a pipeline, as functions from its shape to its timetable.
+"""Pipeline schedules (grouped, interleaved, sequential) as functions from a pipeline's shape to its timetable.
 
 Two stages on two devices, four micro-batches in training (F forward, B backward, with the micro-batch; U update):
 
@@ -24,7 +24,7 @@ from ipu_tf.device.schedule.timetable_builder import build
 
 
 def grouped(shape: PipelineShape, micro_batches: int, io_tiles: bool = False) -> Timetable:
-    """The grouped schedule: a micro-batch starts every tick, and a stage goes both ways in one tick.
+    """Timetable of the grouped schedule: a micro-batch starts every tick, and a stage goes both ways in one tick.
 
     Args:
         shape: the pipeline.
@@ -41,7 +41,7 @@ def grouped(shape: PipelineShape, micro_batches: int, io_tiles: bool = False) ->
 
 
 def interleaved(shape: PipelineShape, micro_batches: int) -> Timetable:
-    """The interleaved schedule: a stage goes forward in one tick and backward in the next.
+    """Timetable of the interleaved schedule: a stage goes forward in one tick and backward in the next.
 
     Args:
         shape: the pipeline. In training no two stages may share a device, and recomputation cannot be part of backward
@@ -58,7 +58,7 @@ def interleaved(shape: PipelineShape, micro_batches: int) -> Timetable:
 
 
 def sequential(shape: PipelineShape, micro_batches: int, batch_serialization_iterations: int = 1) -> Timetable:
-    """The sequential schedule: one stage at a time, and one micro-batch after the other.
+    """Timetable of the sequential schedule: one stage at a time, and one micro-batch after the other.
 
     Args:
         shape: the pipeline. Recomputation can only be part of backward passes.
@@ -84,7 +84,7 @@ def sequential(shape: PipelineShape, micro_batches: int, batch_serialization_ite
 
 
 def timetable(schedule: Schedule, shape: PipelineShape, micro_batches: int) -> Timetable:
-    """The timetable of the schedule that is named; see `grouped`, `interleaved` and `sequential`.
+    """Returns the timetable of a schedule; see `grouped`, `interleaved` and `sequential`.
 
     Example:
         >>> plan = timetable(Schedule.GROUPED, PipelineShape(2, training=False), 2)

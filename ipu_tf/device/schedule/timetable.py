@@ -1,4 +1,4 @@
-"""A pipeline's timetable as data: which part of which micro-batch every device computes at every tick.
+"""`Timetable`: the tasks of each device at each tick of a pipeline.
 
 A tick ends for all devices together: what a stage made in it reaches the next stage at its end. Several tasks in one
 cell run one after the other, in the order in which the cell lists them.
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 
 class Schedule(enum.IntEnum):
-    """How the stages of a pipeline share the time of the devices; the numbers are those of `PipelineSchedule`.
+    """Pipeline schedules; the numbers are those of Graphcore's `PipelineSchedule`.
 
     Attributes:
         GROUPED: a micro-batch starts every tick; a stage goes backward on one and forward on another in the same tick.
@@ -32,7 +32,7 @@ class Schedule(enum.IntEnum):
 
 
 class Recomputation(enum.Enum):
-    """How the activations that a backward pass needs come to be there.
+    """Kinds of recomputation: how a backward pass gets its activations.
 
     Attributes:
         NONE: the forward pass leaves them; they are kept until the backward pass.
@@ -49,7 +49,7 @@ class Recomputation(enum.Enum):
 
 
 class TaskKind(enum.Enum):
-    """What a stage does in a task: the value is the letter by which pictures of a timetable show it."""
+    """Kinds of tasks; the value is the letter in printed timetables."""
 
     FORWARD = "F"
     RECOMPUTE = "R"
@@ -59,7 +59,7 @@ class TaskKind(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """One piece of work of one stage.
+    """Task of one stage for one micro-batch.
 
     Attributes:
         kind: forward pass, its repetition, backward pass, or the weight update.
@@ -73,7 +73,7 @@ class Task:
 
     @property
     def label(self) -> str:
-        """The kind's letter and the micro-batch, such as `B3`; `U` for the weight update."""
+        """Label of the task: the kind's letter and the micro-batch, such as `B3`; `U` for the weight update."""
         return self.kind.value + ("" if self.micro_batch is None else str(self.micro_batch))
 
 
@@ -82,12 +82,12 @@ Cell = tuple[Task, ...]
 
 @dataclasses.dataclass(frozen=True)
 class Placed:
-    """A task at its place in a timetable.
+    """Task with its tick and device in a timetable.
 
     Attributes:
-        task: what is done.
-        tick: when, from 0.
-        device: where.
+        task: the task.
+        tick: its tick, from 0.
+        device: its device.
         position: how many tasks the device does before it in the same tick.
     """
 
@@ -99,7 +99,7 @@ class Placed:
 
 @dataclasses.dataclass(frozen=True)
 class Phases:
-    """The parts of a timetable, as half-open ranges of ticks, one after the other.
+    """Phases of a timetable, as half-open ranges of ticks, one after the other.
 
     Attributes:
         ramp_up: the pipeline fills; stages that no micro-batch has reached are idle.
@@ -114,7 +114,7 @@ class Phases:
     update: range
 
     def named(self) -> tuple[tuple[str, range], ...]:
-        """The parts that have at least one tick, with their names."""
+        """Returns the phases that have at least one tick, with their names."""
         parts = (
             ("ramp-up", self.ramp_up),
             ("steady", self.steady),
@@ -126,12 +126,12 @@ class Phases:
 
 @dataclasses.dataclass(frozen=True)
 class Timetable:
-    """What every device does at every tick of one execution of a pipeline.
+    """Timetable of one execution of a pipeline: tasks by tick and device.
 
     Attributes:
         schedule: the schedule it follows.
         training: whether micro-batches go backward too, and the weights are updated at the end.
-        recomputation: how activations come to be there for the backward passes.
+        recomputation: how backward passes get activations.
         micro_batches: how many micro-batches the execution takes.
         stage_devices: for each stage the devices it is on; more than one if it is spread over several.
         cells: `[ticks][devices]`, the tasks of a device in a tick in the order it does them; empty if it is idle.
@@ -148,30 +148,30 @@ class Timetable:
 
     @property
     def stages(self) -> int:
-        """How many stages the pipeline has."""
+        """Number of stages."""
         return len(self.stage_devices)
 
     @property
     def ticks(self) -> int:
-        """How many ticks the execution takes, the weight update's included."""
+        """Number of ticks, including the weight update's."""
         return len(self.cells)
 
     @property
     def devices(self) -> int:
-        """How many devices the pipeline is on, idle ones included."""
+        """Number of devices, including idle ones."""
         return len(self.cells[0]) if self.cells else 0
 
     def placed(self) -> Iterator[Placed]:
-        """Every task at its place, by tick, device and position; once for each device of a stage that is on several."""
+        """Lists every task with its tick, device and position; once for each device of a stage that is on several."""
         for tick, row in enumerate(self.cells):
             for device, cell in enumerate(row):
                 for position, task in enumerate(cell):
                     yield Placed(task, tick, device, position)
 
     def order(self) -> tuple[Task, ...]:
-        """Every task once, in an order that respects the timetable: what one worker would do after the other."""
+        """Lists every task once, in an order that respects the timetable, as one worker would run them."""
         return tuple(dict.fromkeys(placed.task for placed in self.placed()))
 
     def recomputes(self, stage: int) -> bool:
-        """Whether a stage's forward pass is repeated for its backward pass."""
+        """Returns whether a stage's forward pass is recomputed for its backward pass."""
         return self.training and self.recomputation is not Recomputation.NONE and stage < self.stages - 1

@@ -15,7 +15,7 @@ _ORDER = {TaskKind.BACKWARD: 0, TaskKind.FORWARD: 1, TaskKind.RECOMPUTE: 2, Task
 
 
 def build(schedule: Schedule, shape: PipelineShape, starts: int, parts: int = 1) -> Timetable:
-    """The timetable of a pipeline; nothing is checked here.
+    """Builds the timetable of a pipeline, without checks.
 
     Args:
         schedule: the schedule.
@@ -44,7 +44,7 @@ def build(schedule: Schedule, shape: PipelineShape, starts: int, parts: int = 1)
 
 
 def _passes(shape: PipelineShape) -> Iterator[tuple[int, TaskKind, int]]:
-    """(ticks since its micro-batch started, kind, stage) of everything that is done with one micro-batch."""
+    """Lists the passes of one micro-batch: (ticks since it started, kind, stage)."""
     for stage in range(shape.stages):
         yield stage, TaskKind.FORWARD, stage
         if not shape.training:
@@ -56,7 +56,7 @@ def _passes(shape: PipelineShape) -> Iterator[tuple[int, TaskKind, int]]:
 
 
 def _row(tasks: list[Task], shape: PipelineShape) -> tuple[Cell, ...]:
-    """A tick: for each device its tasks, in the order it does them."""
+    """Builds a row of the timetable, one tick: the tasks of each device, in order."""
     joined = shape.recomputation is Recomputation.WITH_BACKPROPAGATE
     ordered = sorted(tasks, key=lambda task: _rank(task, joined))
     where = shape.stage_devices
@@ -64,7 +64,7 @@ def _row(tasks: list[Task], shape: PipelineShape) -> tuple[Cell, ...]:
 
 
 def _rank(task: Task, joined: bool) -> tuple[int, int, int, int]:
-    """Where a task stands in its tick: backward passes from stage 0 on, forward passes from the last stage on."""
+    """Sort key of tasks within a tick: backward passes from stage 0 on, forward passes from the last stage on."""
     number = 0 if task.micro_batch is None else task.micro_batch
     if joined and task.kind is TaskKind.RECOMPUTE:
         # Immediately before the backward pass that it is for.
@@ -74,7 +74,7 @@ def _rank(task: Task, joined: bool) -> tuple[int, int, int, int]:
 
 
 def _phases(schedule: Schedule, shape: PipelineShape, full: int, end: int) -> Phases:
-    """The program's parts: the block that is repeated, before it the same block filling up, and after it the rest."""
+    """Splits the ticks into phases: ramp-up, the steady block that is repeated, ramp-down, update."""
     update = range(end, end + shape.training)
     if schedule is Schedule.SEQUENTIAL:
         return Phases(range(0), range(end), range(end, end), update)

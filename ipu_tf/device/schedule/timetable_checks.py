@@ -1,4 +1,4 @@
-"""Whether a timetable computes what it has to: nothing left out or twice, nothing before what it needs."""
+"""Checks a timetable: every task runs exactly once, after the tasks it depends on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ipu_tf.device.schedule.timetable import Placed, Task, TaskKind, Timetable
 
 
 class TimetableError(DeviceError, ValueError):
-    """A timetable does not compute what the pipeline has to.
+    """Raised for a wrong timetable.
 
     Attributes:
         problems: everything that is wrong with it, a sentence each.
@@ -22,7 +22,7 @@ class TimetableError(DeviceError, ValueError):
 
 
 def check(timetable: Timetable) -> None:
-    """Refuses a wrong timetable.
+    """Raises an error for a wrong timetable.
 
     Raises:
         TimetableError: with everything that `problems` finds.
@@ -33,7 +33,7 @@ def check(timetable: Timetable) -> None:
 
 
 def problems(timetable: Timetable) -> tuple[str, ...]:
-    """What is wrong with a timetable, a sentence each; empty if it is right.
+    """Lists the errors of a timetable, a sentence each; empty if it is right.
 
     It is right if every task runs once on each of its stage's devices, at one tick, and nowhere else; if a stage gets
     its input, forward or backward, in an earlier tick; if a stage's passes of a micro-batch follow each other; and if
@@ -63,7 +63,7 @@ def _wanted(timetable: Timetable) -> set[Task]:
 
 
 def _miscounted(timetable: Timetable, wanted: set[Task]) -> Iterator[str]:
-    """Tasks that are missing, repeated, uncalled for, on a wrong device, or at several ticks."""
+    """Finds tasks that are missing, repeated, unexpected, on a wrong device, or at several ticks."""
     runs: Counter[tuple[Task, int]] = Counter()
     ticks: dict[Task, set[int]] = defaultdict(set)
     for placed in timetable.placed():
@@ -79,7 +79,7 @@ def _miscounted(timetable: Timetable, wanted: set[Task]) -> Iterator[str]:
 
 
 def _out_of_order(timetable: Timetable, places: dict[Task, Placed]) -> Iterator[str]:
-    """Tasks that do not wait for what they need."""
+    """Finds tasks that run before a task they depend on."""
     last = max((p.tick for p in places.values() if p.task.kind is not TaskKind.UPDATE), default=-1)
     for task, placed in places.items():
         if task.kind is TaskKind.UPDATE and placed.tick <= last:
@@ -94,7 +94,7 @@ def _out_of_order(timetable: Timetable, places: dict[Task, Placed]) -> Iterator[
 
 
 def _needs(timetable: Timetable, task: Task) -> Iterator[tuple[Task, bool]]:
-    """The tasks a task has to wait for, and whether it may follow in the same tick: not if the result has to travel."""
+    """Returns a task's dependencies, and whether it may follow each in the same tick: not if data has to be sent."""
     stage, number = task.stage, task.micro_batch
     if task.kind is TaskKind.FORWARD and stage > 0:
         yield Task(TaskKind.FORWARD, stage - 1, number), False
