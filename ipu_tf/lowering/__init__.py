@@ -1,1 +1,1 @@
-"""From a TensorFlow function through StableHLO to a JAX function the device can run."""
+"""Lowers TensorFlow functions (via StableHLO) and JAX steps to device programs."""

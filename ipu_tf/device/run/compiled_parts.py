@@ -1,4 +1,4 @@
-"""Compiles the parts of a program, each once, and keeps what later executions use again."""
+"""Compiles the parts of a program, each once, and caches compiled functions and staging buffers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ipu_tf.device.run.interrupts import Interrupts
 
 
 class CompiledParts:
-    """The compiled functions of a program, and the staging buffers that its loops use again.
+    """Compiled functions of a program, and reused staging buffers of its loops.
 
     Attributes:
         program: the program.
@@ -32,13 +32,13 @@ class CompiledParts:
         self._cached: list[executable_cache.CachedFunction] = []
 
     def straight_function(self, index: int, part: StraightLinePart) -> Any:
-        """The compiled function of a part that runs once: `(taken, kept, hidden, elements)`."""
+        """Returns the compiled function of a straight-line part: `(taken, kept, hidden, elements)`."""
         axes = hidden.replica_axes(self.program.hidden)
         over = self.replicas.over
         return self.compiled(index, lambda: over(_straight_function(part), (0, 0, axes, 0), (0, axes, 0)), donate=(0,))
 
     def compiled(self, key: Any, make: Callable[[], Any], donate: tuple[int, ...]) -> Any:
-        """The compiled function kept under `key`, made on first use."""
+        """Returns the compiled function cached under `key`, built on first use."""
         return self.kept(key, lambda: self._function(make(), donate))
 
     def _function(self, function: Callable[..., Any], donate: tuple[int, ...]) -> Any:
@@ -49,13 +49,13 @@ class CompiledParts:
         return self._cached[-1]
 
     def kept(self, key: Any, make: Callable[[], Any]) -> Any:
-        """Something that further executions use again, such as staging buffers."""
+        """Returns an object that executions reuse, such as staging buffers, cached under a key."""
         if key not in self._kept:
             self._kept[key] = make()
         return self._kept[key]
 
     def loaded_from_cache(self) -> bool:
-        """Whether all that was compiled since the last call came from the executable cache."""
+        """Returns whether all compilations since the last call were loaded from the executable cache."""
         compiled = [function.take_compiled() for function in self._cached]
         return bool(compiled) and not any(compiled)
 

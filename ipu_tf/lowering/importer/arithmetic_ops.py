@@ -1,4 +1,4 @@
-"""Which StableHLO ops compute floating-point numbers, and which only move, choose or compare them."""
+"""Classifies StableHLO ops: floating-point arithmetic, comparison, data movement."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _COMBINED = ("stablehlo.add", "stablehlo.multiply")
 
 
 def is_arithmetic(operation: Any) -> bool:
-    """Whether an operation computes numbers that were not there before."""
+    """Returns whether an op is floating-point arithmetic, rather than data movement."""
     name = operation.name
     if name in ELEMENTWISE or name in _PRODUCTS or name in _NORMS:
         return True
@@ -44,7 +44,7 @@ def is_arithmetic(operation: Any) -> bool:
 
 
 def region_kind(operation: Any) -> str:
-    """What the scalar region of a reduction, scatter, sort or map does: an op such as `stablehlo.add`, or "other".
+    """Returns the op that a reduction, scatter, sort or map applies, such as `stablehlo.add`; else "other".
 
     Empty for an operation without one, loops and branches among them.
     """
@@ -53,31 +53,31 @@ def region_kind(operation: Any) -> str:
 
 
 def is_ordering(operation: Any) -> bool:
-    """Whether an operation compares by less or greater, which NaN is neither."""
+    """Returns whether an op is an ordered comparison, for which NaN is invalid."""
     if operation.name != "stablehlo.compare":
         return False
     return str(operation.attributes["comparison_direction"]).rstrip(">").split()[-1] in ("LT", "LE", "GT", "GE")
 
 
 def only_moves_operands(name: str) -> bool:
-    """Whether an op is best given float16 operands for a float32 result: hardware has such products."""
+    """Returns whether an op takes float16 operands for a float32 result without a conversion."""
     return name in _PRODUCTS
 
 
 def returns_half(operation: Any) -> bool:
-    """Whether an operation computes float16 numbers, rather than passing them on."""
+    """Returns whether an op computes float16 numbers, rather than moving them."""
     return is_arithmetic(operation) and any(_is_of(value, "f16") for value in operation.results)
 
 
 def has_half_operand(operation: Any) -> bool:
-    """Whether an operation converts float16 to int32."""
+    """Returns whether an op converts float16 to int32."""
     if operation.name != CONVERT:
         return False
     return _is_of(operation.operands[0], "f16") and _is_of(operation.results[0], "i32")
 
 
 def is_checked(operation: Any) -> bool:
-    """Whether exceptions are looked for in an operation: it computes with floating-point numbers, or orders them."""
+    """Returns whether an op is checked for floating-point exceptions: arithmetic or ordered comparison."""
     if is_ordering(operation):
         return _is_of(operation.operands[0], *_FLOATS)
     if not is_arithmetic(operation) or (operation.name == CONVERT and _is_of(operation.results[0], "i1")):
@@ -86,6 +86,6 @@ def is_checked(operation: Any) -> bool:
 
 
 def _is_of(value: Any, *elements: str) -> bool:
-    """Whether a value, or one in it if it is a tuple, has one of some element types, as StableHLO writes these."""
+    """Tests whether a value, or an element of a tuple, has one of some StableHLO element types."""
     text = str(value.type)
     return "complex" not in text and any(f"x{name}>" in text or f"<{name}>" in text for name in elements)

@@ -1,4 +1,4 @@
-"""Where infeed and outfeed markers lead while a part of a program is traced."""
+"""Resolves infeed and outfeed markers while a part of a program is traced."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ipu_tf.device.program.program import Rows
 
 
 class PartFeeds:
-    """Takes elements that the host staged, collects rows, and calls back to the host for every other queue.
+    """Feeds of a part: dequeues staged elements, collects enqueued ones, uses host callbacks for other queues.
 
     Args:
         elements: one element for each staged infeed.
@@ -19,7 +19,7 @@ class PartFeeds:
         replicas: how many replicas the program is traced for.
 
     Attributes:
-        rows: the rows that were given to staged outfeeds so far.
+        rows: the elements enqueued to staged outfeeds so far.
     """
 
     def __init__(self, elements: Rows, outfeeds: Sequence[str], replicas: int = 1) -> None:
@@ -31,24 +31,24 @@ class PartFeeds:
     def dequeue(
         self, queue: str, types: Sequence[jax.ShapeDtypeStruct], given: jax.Array | None = None
     ) -> list[jax.Array]:
-        """The next element of an infeed.
+        """Dequeues the next element of an infeed.
 
         Args:
             queue: its name.
             types: of the element.
-            given: whether this replica takes one, `bool[]`; zeros if not. All do by default.
+            given: whether this replica dequeues one, `bool[]`; zeros if not. By default all do.
         """
         if queue in self._elements:
             return list(self._elements.pop(queue))
         return list(callbacks.dequeue(queue, tuple(types), self._replicas, given))
 
     def enqueue(self, queue: str, values: Sequence[jax.Array], given: jax.Array | None = None) -> None:
-        """One more row for an outfeed.
+        """Enqueues an element to an outfeed.
 
         Args:
             queue: its name.
-            values: the row.
-            given: whether there is a row, `bool[]`; there always is by default. For outfeeds that are not staged.
+            values: the element.
+            given: whether there is an element, `bool[]`; by default there is. For outfeeds that are not staged.
         """
         if queue in self._outfeeds:
             self.rows[queue] = tuple(values)

@@ -1,10 +1,10 @@
-"""How the importer applies an IPU's floating-point settings: around the rules, decided once for a module.
+"""Applies float16 and floating-point exception settings around the importer's rules.
 
     rule(float16 operands) ──► float16 result        becomes
 
-    widened to float32 ──► the same rule ──► rounded, stochastically if asked to ──► narrowed: saturated, or NaN
+    widened to float32 ──► the same rule ──► rounded, stochastically if set ──► narrowed: saturated, or NaN
 
-A program without float16, of which no exceptions are wanted, has no `Arithmetic`, and its rules run as they are.
+A program without float16 and without exception checks has no `Arithmetic`, and its rules run unchanged.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _ATTRIBUTES = "mhlo.frontend_attributes"
 
 
 class _Float32Op(Op):
-    """An op that gives float32 where it says float16."""
+    """Op whose float16 result types are replaced by float32."""
 
     __slots__ = ()
 
@@ -61,7 +61,7 @@ class _Float32Op(Op):
 
 @dataclasses.dataclass(frozen=True)
 class Arithmetic:
-    """The floating-point arithmetic of one module.
+    """Floating-point arithmetic of one module.
 
     Attributes:
         numerics: the settings.
@@ -78,13 +78,13 @@ class Arithmetic:
     overrides: Mapping[str, bool] = dataclasses.field(default_factory=dict)
 
     def hidden_types(self, operation: Any) -> dict[str, jax.ShapeDtypeStruct]:
-        """The hidden state that one operation needs."""
+        """Returns the hidden state that one op needs."""
         types = {EXCEPTIONS: EXCEPTIONS_TYPE} if self.places and is_checked(operation) else {}
         seed = self.seed_of(operation) if returns_half(operation) else None
         return types | ({seed: SEED_TYPE} if seed else {})
 
     def seed_of(self, operation: Any) -> str | None:
-        """The hidden state that an operation with a float16 result draws its rounding from; None for to nearest."""
+        """Returns the key of the seed for stochastic rounding of an op's result; None for rounding to nearest."""
         if operation.name == "stablehlo.custom_call" and custom_call_target(operation) != ACCUMULATE:
             return None  # what replicas sum up together stays the same on all of them
         identical = self.replicas == 1 or not any(name in self.varying for name in operation.results)
@@ -98,7 +98,7 @@ class Arithmetic:
         return SHARED_SEED if shared and identical and self.replicas > 1 else SEED
 
     def _override(self, operation: Any) -> bool | None:
-        """What the innermost `scopes.stochastic_rounding` around an op, or around its loop or branch, asks for."""
+        """Returns the setting of the innermost `scopes.stochastic_rounding` around an op, its loop or branch."""
         while operation is not None and operation.name != "func.func":
             wanted = None
             if _ATTRIBUTES in operation.attributes:
@@ -112,7 +112,7 @@ class Arithmetic:
         return None
 
     def run(self, importer: Any, rule: Callable[..., Any], op: Op, operands: Sequence[Any]) -> Any:
-        """The results of an operation: those of its rule, rounded and checked as the settings ask."""
+        """Applies an op's rule, rounds its results, and checks them for exceptions."""
         scalars = importer.plain() if region_kind(op.operation) else contextlib.nullcontext()
         with scalars:
             if not returns_half(op.operation):
@@ -128,7 +128,7 @@ class Arithmetic:
         return jax.tree.unflatten(structure, rounded)
 
     def _rounded(self, importer: Any, op: Op, operands: Sequence[Any], results: Sequence[Any]) -> list[Any]:
-        """The wide results of an operation as float16."""
+        """Rounds the float32 results of an op to float16."""
         seed, types = self.seed_of(op.operation), op.results
         rounded = []
         for wide, declared in zip(results, types, strict=True):
@@ -145,7 +145,7 @@ class Arithmetic:
         ]
 
     def _check(self, importer: Any, op: Op, operands: Sequence[Any], results: Any, overflow: float = np.inf) -> None:
-        """Notes the exceptions of an operation in the hidden state, where they are wanted."""
+        """Records the exceptions of an op in the hidden state, if it is checked."""
         if EXCEPTIONS not in importer.hidden or not is_checked(op.operation):
             return
         kinds = self.numerics.exceptions
@@ -162,7 +162,7 @@ class Arithmetic:
 
 
 def with_numerics(module: Module, numerics: Numerics, replicas: int = 1, fed: int = 0) -> Module:
-    """A module with its floating-point arithmetic; the module itself if the settings do not concern it.
+    """Attaches floating-point arithmetic to a module; returns the module itself if the settings do not affect it.
 
     Args:
         module: the program.
@@ -185,7 +185,7 @@ def with_numerics(module: Module, numerics: Numerics, replicas: int = 1, fed: in
 
 
 def checked_origins(module: Module) -> tuple[str, ...]:
-    """TensorFlow's names of the operations that are checked for exceptions, by their numbers."""
+    """Returns the TensorFlow names of the ops that are checked for exceptions, by number."""
     return () if module.arithmetic is None else tuple(module.arithmetic.places)
 
 
@@ -195,7 +195,7 @@ def _ipu_nan(op: Op, operands: Sequence[Any], results: Any) -> Any:
 
 @contextlib.contextmanager
 def _accumulator_widened(importer: Any, op: Op) -> Any:
-    """Within it an accumulator of gradients is float32; it yields what gives it the rounded sum afterwards."""
+    """Context manager: makes a gradient accumulator float32; yields the function that stores its rounded sum."""
     if op.name != "stablehlo.custom_call" or custom_call_target(op.operation) != ACCUMULATE:
         yield lambda rounded: None
         return
@@ -205,7 +205,7 @@ def _accumulator_widened(importer: Any, op: Op) -> Any:
 
 
 def _widened(value: Any) -> Any:
-    """Float16 numbers as float32; anything else as it is. Constants stay numpy's."""
+    """Converts float16 to float32; other values are unchanged. Constants remain NumPy arrays."""
     if getattr(value, "dtype", None) != HALF:
         return value
     if isinstance(value, (np.ndarray, np.generic)):

@@ -1,4 +1,4 @@
-"""Walks a StableHLO module and traces it into JAX, rule by rule."""
+"""`Interpreter`: traces a StableHLO module into JAX, op by op."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ TERMINATORS = ("func.return", "stablehlo.return", "mhlo.return")
 
 
 class Feeds(Protocol):
-    """Where the infeed and outfeed markers of a program lead while it is traced."""
+    """Protocol of the infeeds and outfeeds of a program that is traced."""
 
     def dequeue(
         self, queue: str, types: Sequence[jax.ShapeDtypeStruct], given: jax.Array | None = None
     ) -> list[jax.Array]:
-        """The next element of an infeed; zeros where it is not `given`."""
+        """Dequeues the next element of an infeed; zeros where not `given`."""
         ...
 
     def enqueue(self, queue: str, values: Sequence[jax.Array], given: jax.Array | None = None) -> None:
-        """One more row for an outfeed, where it is `given`."""
+        """Enqueues an element to an outfeed, where `given`."""
         ...
 
 
@@ -36,7 +36,7 @@ class Interpreter:
     Args:
         module: the module.
         feeds: what infeed and outfeed markers do.
-        hidden: state that the program threads through its control flow without naming it, e.g. the `seed` of
+        hidden: hidden state that the program's control flow carries, e.g. the `seed` of
             stateful random ops. Rules read and replace its entries.
         replicas: how many replicas the program is traced for.
 
@@ -56,7 +56,7 @@ class Interpreter:
         self._values: dict[Any, Any] = {}
 
     def run_block(self, block: Any, arguments: Sequence[Any]) -> list[Any]:
-        """The results of a block, traced with these arguments; sees the values of enclosing blocks."""
+        """Traces a block with these arguments, with access to values of enclosing blocks, and returns its results."""
         self.bind(block.arguments, arguments)
         for operation in block.operations:
             operation = operation.operation
@@ -66,14 +66,14 @@ class Interpreter:
         raise ValueError(f"A block of `{self.module.name}` does not return.")
 
     def run_function(self, name: str, arguments: Sequence[Any]) -> list[Any]:
-        """The results of a function of the module, by its name."""
+        """Traces a function of the module, by its name, and returns its results."""
         return self.run_block(self.module.functions[name], arguments)
 
     def run_operation(self, operation: Any) -> None:
-        """Traces one operation and keeps its results.
+        """Traces one op and stores its results.
 
         Raises:
-            UnsupportedOpsError: if its rule cannot do what is asked. Any error names the user's line.
+            UnsupportedOpsError: if its rule does not support the op's attributes. Errors show the user's source line.
         """
         rule, op, operands = RULES[operation.name], Op(operation), self.read(operation.operands)
         try:
@@ -92,16 +92,16 @@ class Interpreter:
         return self.arithmetic.run(self, rule, op, operands)
 
     def bind(self, names: Sequence[Any], values: Sequence[Any]) -> None:
-        """Gives values to SSA names."""
+        """Binds SSA names to values."""
         self._values.update(zip(names, values, strict=True))
 
     def read(self, names: Sequence[Any]) -> list[Any]:
-        """The values of SSA names."""
+        """Returns the values of SSA names."""
         return [self._values[name] for name in names]
 
     @contextlib.contextmanager
     def plain(self) -> Iterator[None]:
-        """Within it, operations compute as JAX does, whatever the module's arithmetic: in the regions of reductions."""
+        """Context manager: ops compute as in JAX, without the module's arithmetic; for regions of reductions."""
         outer, self.arithmetic = self.arithmetic, None
         try:
             yield
@@ -110,7 +110,7 @@ class Interpreter:
 
     @contextlib.contextmanager
     def only_where(self, active: jax.Array) -> Iterator[None]:
-        """Within it, only replicas take part of which this holds, `bool[]`."""
+        """Context manager: only replicas for which a `bool[]` holds take part."""
         outer, self.active = self.active, active
         try:
             yield
@@ -119,7 +119,7 @@ class Interpreter:
 
     @contextlib.contextmanager
     def branch(self, hidden: dict[str, jax.Array]) -> Iterator[dict[str, jax.Array]]:
-        """Within it, hidden state starts as given; the dictionary it yields holds it at the end."""
+        """Context manager: sets the hidden state; yields a dictionary that holds it at the end."""
         outer, self.hidden = self.hidden, dict(hidden)
         try:
             yield self.hidden

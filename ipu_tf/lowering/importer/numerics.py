@@ -1,4 +1,4 @@
-"""How a program computes with floating-point numbers, where an IPU lets a configuration choose."""
+"""`Numerics`: floating-point settings of a program: overflow, rounding, exceptions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import enum
 
 
 class Rounding(enum.Enum):
-    """How results are rounded to float16."""
+    """Rounding modes to float16."""
 
     NEAREST = "nearest"
     """To the nearest number, ties to even."""
@@ -19,7 +19,7 @@ class Rounding(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Numerics:
-    """The floating-point settings of one program.
+    """Floating-point settings of one program.
 
     Attributes:
         nan_on_overflow: whether a float16 result that overflows is NaN; otherwise it is +-65504.

@@ -1,4 +1,4 @@
-"""Assertions that always hold: computed from constants, and taken out before anything is built of them."""
+"""Removes assertions that always hold, with conditions computed from constants, from a module."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NOT_COMPUTED = frozenset(f"stablehlo.{name}" for name in ("custom_call", "rng",
 
 
 def remove_true_checks(module: Module) -> None:
-    """Takes those assertions out of a module whose condition is computed from constants and holds: no cost."""
+    """Removes assertions whose condition is computed from constants and holds."""
     for marker in check_markers(module):
         if configuration(marker)["kind"] == "Assert" and _always_true(module, marker.operands[0]):
             marker.erase()
@@ -37,7 +37,7 @@ def _always_true(module: Module, condition: Any) -> bool:
 
 
 def _constant_slice(name: Any) -> list[Any] | None:
-    """The operations that a value is computed by, in order, if that is from constants alone; else None."""
+    """Returns the ops that compute a value, in order, if it depends on constants alone; else None."""
     order: dict[Any, None] = {}
     waiting: list[tuple[Any, bool]] = [(name.owner, False)]
     while waiting:

@@ -1,4 +1,4 @@
-"""Checks a whole module before anything runs, so that all unsupported ops come in one error."""
+"""Collects all unsupported ops of a module in one error, before anything runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where in the user's program an equation of a traced JAX function was made, and where JAX refused to trace one."""
+"""Finds the user's source line of a jaxpr equation, and adds it to JAX's tracing errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REFUSALS = (jax.errors.JAXTypeError, jax.errors.JAXIndexError)
 
 
 def place_of_equation(equation: Any) -> OpPlace:
-    """Where an equation of a jaxpr was made."""
+    """Returns the op and source lines of a jaxpr's equation."""
     stack = equation.source_info.traceback
     frames = [(f.file_name, f.line_num, f.function_name.rpartition(".")[2]) for f in stack.frames] if stack else []
     return OpPlace(equation.primitive.name, lines=user_lines(reversed(frames)))
@@ -25,9 +25,9 @@ def place_of_equation(equation: Any) -> OpPlace:
 
 @contextlib.contextmanager
 def refusals_at_lines() -> Iterator[None]:
-    """Within it, what JAX refuses to trace is raised with the line of the user's program that asks for it.
+    """Context manager: adds the user's source line to JAX's tracing errors.
 
-    That goes for errors that came of such a refusal too: Keras words some of them anew, and drops what JAX said.
+    Also to errors raised from such an error: Keras rewords some of them, and drops JAX's message.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Everything the project takes from JAX and jaxlib beyond their public interface.
+"""Private API of JAX and jaxlib that this package uses.
 
 If JAX moves one of these, `tests/project/test_private_api.py` names it.
 """
@@ -18,7 +18,7 @@ MLIRError = ir.MLIRError
 
 
 def parse_module(text_or_bytecode: str | bytes) -> Any:
-    """An MLIR module of the StableHLO dialect, from its text or its bytecode.
+    """Parses an MLIR module of the StableHLO dialect from text or bytecode.
 
     Ops of dialects jaxlib does not register (`mhlo.copy`) are kept as they are.
     """
@@ -29,7 +29,7 @@ def parse_module(text_or_bytecode: str | bytes) -> Any:
 
 
 def older_artifact(artifact: bytes) -> bytes:
-    """A portable StableHLO module that programs read which are older than JAX by up to twelve weeks.
+    """Converts a portable StableHLO module to a version readable by software up to twelve weeks older than JAX.
 
     JAX itself looks back four weeks, which is less than what lies between it and the TensorFlow of its day.
 

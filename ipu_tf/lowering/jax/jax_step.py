@@ -1,4 +1,4 @@
-"""A training step written in JAX as a program that runs it in a loop: one element in, the state changed, one row out.
+"""Traces a JAX training step into a `Program` that runs it in a loop: dequeue, step, enqueue.
 
 for each step:   state, row = step(state, element)
 """
@@ -30,7 +30,7 @@ Step = Callable[[Any, Any, Any, Updates], tuple[Any, Any]]
 
 @dataclasses.dataclass(frozen=True)
 class TracedStep:
-    """A step traced for one structure of state and elements.
+    """Step traced for one structure of state and elements.
 
     Attributes:
         program: what the device runs. Its first parameter is the number of steps, an int32 scalar; the leaves of the
@@ -57,7 +57,7 @@ def traced_step(
     most_steps: int | None = None,
     lengths_vary: bool = False,
 ) -> TracedStep:
-    """Traces a step, in JAX's own precision whatever the device's.
+    """Traces a step into a looped program, in JAX's own precision whatever the device's.
 
     Args:
         step: the step.
@@ -66,8 +66,8 @@ def traced_step(
         element: an element.
         rule: how gradients make updates.
         infeed: name of the queue that elements come from.
-        outfeed: name of the queue that rows go to.
-        most_steps: most steps that run before their rows reach the queue; None for as many as fit.
+        outfeed: name of the queue for the step's outputs.
+        most_steps: most steps that run before their outputs reach the queue; None for no limit.
         lengths_vary: whether runs of one step and of several share one compiled function.
 
     Raises:
@@ -153,7 +153,7 @@ def _type(leaf: Any) -> jax.ShapeDtypeStruct:
 
 
 def _dtypes(graph: Any) -> dict[Any, OpPlace]:
-    """The dtypes of all values of a traced function, those of functions within it too, and what makes the first."""
+    """Collects the dtypes of all values of a jaxpr and nested ones, each with the op that creates it first."""
     found: dict[Any, OpPlace] = {}
     for eqn in graph.eqns:
         for inner in jax.extend.core.jaxprs_in_params(eqn.params):

@@ -1,4 +1,4 @@
-"""Updates of a state from gradients, within a loop of steps written in JAX.
+"""Gradient accumulation and reduction over replicas in JAX steps.
 
 iteration      0      1      2      3      4     ...      with 3 micro-batches an update
 accumulator    g0     +g1    +g2    g3     +g4
@@ -21,7 +21,7 @@ from ipu_tf.device.program.program import Types
 
 @dataclasses.dataclass(frozen=True)
 class AccumulationSettings:
-    """How the gradients of a loop's iterations make updates.
+    """Gradient accumulation settings of a loop.
 
     Attributes:
         micro_batches: iterations to an update.
@@ -37,11 +37,11 @@ class AccumulationSettings:
 
 
 class Updates:
-    """What one iteration's step hands its gradients to.
+    """Weight updates of one iteration: accumulates gradients, applies them in the last iteration of each group.
 
     Args:
         rule: how they make updates.
-        iteration: which iteration it is, `int32[]`.
+        iteration: the iteration's number, `int32[]`.
         accumulators: what was accumulated so far; those after this iteration when `apply` was called.
     """
 
@@ -73,7 +73,7 @@ class Updates:
         return lax.cond(due, lambda values: complete(values), lambda values: unchanged, self.accumulators)
 
     def _added(self, before: jax.Array, gradient: Any) -> jax.Array:
-        """An accumulator after one more gradient; each group starts it anew."""
+        """Adds a gradient to an accumulator, which is reset at the start of each group."""
         value = jnp.asarray(gradient, before.dtype)
         # A number of micro-batches is exact in float32, not in half precision.
         position = jnp.asarray(self._number, jnp.float32)
@@ -87,7 +87,7 @@ class Updates:
 
 
 def cast_to_state_dtypes(after: Any, before: Any) -> Any:
-    """New values of a state, in the dtypes that it has.
+    """Casts new values of a state to the state's dtypes.
 
     Raises:
         ValueError: if they have other shapes, or there are not as many.

@@ -1,4 +1,4 @@
-"""A traced JAX function, its convolutions and poolings computed by the device's plans, as those of TensorFlow are.
+"""Evaluates a jaxpr with convolutions and pooling by the device's convolution plans.
 
 XLA:CPU is many times slower at them inside of a loop; see `ipu_tf.device.convolution.convolve`.
 """
@@ -29,9 +29,9 @@ _CALLS = {
 
 
 def planned(function: core.ClosedJaxpr) -> Callable[..., list[Any]]:
-    """The traced function as one of flat arrays that can be traced again.
+    """Returns the traced function, on flat arrays, with convolutions and pooling by the device's plans.
 
-    What is inside of loops and branches of the function's own stays as JAX computes it.
+    Loops and branches inside of the function are evaluated by JAX unchanged.
     """
     if not _plannable(function):
         return core.jaxpr_as_fun(function)
@@ -50,7 +50,7 @@ def _has_plan(eqn: Any) -> bool:
 
 
 def _called(eqn: Any) -> core.ClosedJaxpr | None:
-    """What a call of a function calls, where there is something to plan in it."""
+    """Returns the jaxpr that a call calls, if it has convolutions or pooling."""
     called = eqn.params.get(_CALLS.get(eqn.primitive))
     return called if called is not None and _plannable(called) else None
 
@@ -111,7 +111,7 @@ def _reduction(reducer: Reducer) -> Rule:
 
 
 def _start(reducer: Reducer, dtype: Any) -> jax.Array:
-    """What the reduction starts from: it changes no element."""
+    """Returns the identity element of a reduction."""
     if reducer == "add":
         return jnp.zeros((), dtype)
     floating = jnp.issubdtype(dtype, jnp.floating)

@@ -1,4 +1,4 @@
-"""What each StableHLO op means in JAX; importing the package fills the table."""
+"""Importer rules: one JAX function for each StableHLO op; importing the package registers all of them."""
 
 from ipu_tf.lowering.importer.rules import (
     accumulation,

@@ -1,4 +1,4 @@
-"""Markers of gradient accumulation, and others with state of their own that lives as long as a loop."""
+"""Rules for markers with state that lasts as long as a loop: gradient accumulators, iteration counter, FIFO."""
 
 from __future__ import annotations
 
@@ -54,5 +54,5 @@ def _fifo(importer: Any, op: Op, value: jax.Array) -> jax.Array:
 
 
 def _count(settings: dict[str, Any], operand: tuple[jax.Array, ...]) -> Any:
-    """The number of mini-batches: a constant of the program, or a value it computes."""
+    """Returns the gradient accumulation count: a constant of the program, or a computed value."""
     return jnp.reshape(operand[0], ()) if operand else jnp.int32(settings["count"])

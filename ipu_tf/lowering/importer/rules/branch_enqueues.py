@@ -1,7 +1,7 @@
-"""Rows that a branch gives to an outfeed deep in a replicated program: handed on after the branch.
+"""Enqueues to outfeeds from branches of a replicated program, by a host callback after the branch.
 
-JAX takes no callback in a branch under its map over replicas. So the branch hands on a flag and a row, as hidden
-state, and the row is given to the queue after it if the flag is set on any replica.
+JAX does not allow a callback in a branch under `vmap` over replicas. So the branch returns a flag and an element as
+hidden state, and the element is enqueued after the branch if the flag is set on any replica.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Row = tuple[Any, ...]
 
 
 def empty_elements(importer: Any, blocks: Sequence[Any]) -> dict[str, Row]:
-    """For each queue that some branches give a row to, and that has to wait for it: nothing given yet, and zeros.
+    """Returns the initial flag and element, unset and zeros, of each queue that some branches enqueue to.
 
     Args:
         importer: traces the branches.
-        blocks: the branches. What loops in them give does not wait.
+        blocks: the branches. Elements enqueued by loops in them are not deferred.
     """
     if importer.replicas == 1:
         return {}
@@ -38,7 +38,7 @@ def empty_elements(importer: Any, blocks: Sequence[Any]) -> dict[str, Row]:
 
 
 def enqueue_from_branches(importer: Any, rows: dict[str, Row]) -> None:
-    """Gives the rows that branches handed on to their queues, where there are any."""
+    """Enqueues the deferred elements of branches to their queues, if there are any."""
     for key, (flag, *row) in rows.items():
         importer.feeds.enqueue(key.removeprefix(ROW), row, flag if importer.active is None else flag & importer.active)
 

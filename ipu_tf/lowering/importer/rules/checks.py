@@ -1,4 +1,4 @@
-"""Markers of assertions: they note the first failure in the hidden state."""
+"""Rules for assertion markers: record the first failed check in the hidden state."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _growth(index: jax.Array, length: jax.Array) -> tuple[jax.Array, Sequence[ja
 
 
 def _not_finite(value: jax.Array) -> jax.Array:
-    """Whether there is a -inf, a +inf, a NaN: `bool[3]`."""
+    """Tests for -inf, +inf and NaN: `bool[3]`."""
     value = jnp.asarray(value)
     return jnp.stack([jnp.any(value == -jnp.inf), jnp.any(value == jnp.inf), jnp.any(jnp.isnan(value))])
 

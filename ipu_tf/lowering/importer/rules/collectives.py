@@ -1,4 +1,4 @@
-"""Markers of what replicas do together."""
+"""Rules for markers of collectives between replicas: all-reduce, all-gather, all-to-all, reduce-scatter."""
 
 from __future__ import annotations
 

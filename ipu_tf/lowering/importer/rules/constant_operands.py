@@ -1,4 +1,4 @@
-"""Operands that must be known while importing."""
+"""Reads operands that must be constants while importing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 
 
 def static_integers(value: jax.Array, what: str) -> tuple[int, ...]:
-    """The integers of an operand that the program holds as a constant.
+    """Returns the integers of an operand that is a constant of the program.
 
     Args:
         value: the operand.

@@ -1,4 +1,4 @@
-"""Values a program holds itself. They stay numpy arrays, which other rules can read while importing."""
+"""Rules for constants and iota; values stay NumPy arrays, which other rules can read while importing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _constant(importer: Importer, op: Op) -> np.ndarray | jax.Array:
 
 
 def _from_buffer(op: Op) -> np.ndarray:
-    """Elements as jaxlib gives them, with strides of 0 where all are the same."""
+    """Reads a constant's elements from jaxlib's buffer, with strides of 0 for splats."""
     return np.asarray(op.attribute("value"))
 
 
@@ -41,7 +41,7 @@ def _partition_id(importer: Importer, op: Op) -> np.ndarray:
 
 
 def _from_text(op: Op) -> np.ndarray:
-    """Elements of the types that jaxlib gives no buffer of: bfloat16, 8-bit floats, 4-bit integers, complex.
+    """Parses a constant of a type without jaxlib buffer: bfloat16, 8-bit floats, 4-bit integers, complex.
 
     MLIR prints `dense<[1.5, 0x7FC0]>`, hexadecimal for what decimals cannot say, `dense<"0x3FC0...">` for the
     bytes of a long array, and a single element where all are the same.

@@ -1,4 +1,4 @@
-"""Calls, loops and branches. Hidden state travels with the values that the program names."""
+"""Rules for calls, while, if and case, with hidden state carried along."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _while(importer: Any, op: Op, *operands: jax.Array) -> list[jax.Array]:
     noting, stops = _notes(importer, condition_block), trips is None and importer.replicas == 1
 
     def evaluated(hidden: Any, values: Any) -> tuple[Any, jax.Array]:
-        """The hidden state after the condition, and whether the loop goes on."""
+        """Evaluates the condition; returns the hidden state after it, and whether the loop continues."""
         with importer.branch(hidden) as after:
             (going_on,) = importer.run_block(condition_block, values)
         going_on = jnp.reshape(going_on, ())
@@ -76,7 +76,7 @@ def _while(importer: Any, op: Op, *operands: jax.Array) -> list[jax.Array]:
 
 
 def _notes(importer: Any, condition_block: Any) -> bool:
-    """Whether the condition of a loop notes failures: JAX's conditions keep nothing, so that the body evaluates it."""
+    """Returns whether a loop's condition has hidden state, so that it is evaluated in the body (JAX's has no state)."""
     used = types_in(walk(condition_block, importer.module.functions), importer.module)
     return any(key in used and key in importer.hidden for key in (ASSERTIONS, EXCEPTIONS))
 
@@ -116,7 +116,7 @@ def _case(importer: Any, op: Op, which: jax.Array) -> list[jax.Array]:
 
 
 def _parted(importer: Any, op: Op) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Hidden state that is to be as it was after a loop, and what the op's regions use."""
+    """Splits hidden state into pieces that an op's regions do not use, and pieces that they do."""
     used = keys_used(importer.module, op.operation)
     inner = {key: value for key, value in importer.hidden.items() if key in used}
     return {key: value for key, value in inner.items() if key == ITERATION}, inner

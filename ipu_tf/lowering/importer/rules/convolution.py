@@ -1,4 +1,4 @@
-"""Convolutions."""
+"""Rules for convolutions."""
 
 from __future__ import annotations
 

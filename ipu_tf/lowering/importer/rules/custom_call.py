@@ -1,4 +1,4 @@
-"""Custom calls: looked up by the name of what they call."""
+"""Rule for `stablehlo.custom_call`: dispatches by target."""
 
 from __future__ import annotations
 

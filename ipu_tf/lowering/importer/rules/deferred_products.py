@@ -1,12 +1,12 @@
-"""Sums of products over the iterations of a loop, as one product after it.
+"""Replaces sums of matrix products over a loop's iterations by one product after the loop.
 
 The gradient of a recurrent layer's weights is a sum over time that its backward loop carries:
 
     total = total + transposed(left[t]) x right[t]    for each t      (a small product, and the total read and written)
     total = total + transposed(left) x right          after the loop  (one product, of what all iterations had)
 
-Kept for the second form are the operands, so it is taken where they are not large, and smaller than the totals are that
-would be read and written. An iteration that a loop leaves out adds nothing: its operands stay zero.
+The second form stores the operands of all iterations, so it is used where they are small compared to the totals that
+the first form reads and writes. An iteration that is not run adds nothing: its operands stay zero.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOST_BYTES = 32 * 2**20
 
 @dataclasses.dataclass(frozen=True)
 class Deferred:
-    """One carried value that a loop adds a product to, and does nothing else with.
+    """Carried value of a loop whose only use is to add a product to it.
 
     Attributes:
         place: its index among the loop's operands.
@@ -42,14 +42,14 @@ class Deferred:
 
     @property
     def operands(self) -> tuple[Any, Any]:
-        """Both operands of the product, as SSA names."""
+        """Returns both operands of the product, as SSA names."""
         left, right = self.product.operands
         return left, right
 
 
 @dataclasses.dataclass(frozen=True)
 class DeferredProducts:
-    """Those of a loop.
+    """Deferred products of a loop.
 
     Attributes:
         trips: how many iterations the loop has, at most.
@@ -61,26 +61,26 @@ class DeferredProducts:
 
     @property
     def names(self) -> tuple[Any, ...]:
-        """The SSA names of all operands, each once."""
+        """Returns the SSA names of all operands, each once."""
         return tuple(dict.fromkeys(name for one in self.each for name in one.operands))
 
     def room(self) -> tuple[jax.Array, ...]:
-        """Where the operands of all iterations go: `[trips, *shape]` of each, zeros."""
+        """Allocates buffers for the operands of all iterations: zeros, `[trips, *shape]` each."""
         types = (array_type(str(name.type)) for name in self.names)
         return tuple(jnp.zeros((self.trips, *each.shape), each.dtype) for each in types)
 
     def kept(self, room: Sequence[jax.Array], values: Sequence[jax.Array], trip: jax.Array) -> tuple[jax.Array, ...]:
-        """The room with an iteration's operands in it."""
+        """Stores an iteration's operands in the buffers."""
         pairs = zip(room, values, strict=True)
         return tuple(lax.dynamic_update_index_in_dim(array, value, trip, 0) for array, value in pairs)
 
     def unchanged(self, given: Sequence[Any], results: Sequence[Any]) -> list[Any]:
-        """An iteration's results, of which the sums are carried on as they were given."""
+        """Replaces the sums among an iteration's results by their old values."""
         places = {one.place for one in self.each}
         return [given[place] if place in places else result for place, result in enumerate(results)]
 
     def totals(self, starts: Sequence[Any], room: Sequence[jax.Array]) -> list[Any]:
-        """The loop's results: those that it carried as they were given, with the sums of the products added."""
+        """Adds the products' sums to the loop's results."""
         arrays, results = dict(zip(self.names, room, strict=True)), list(starts)
         for one in self.each:
             left, right = (arrays[name] for name in one.operands)
@@ -89,7 +89,7 @@ class DeferredProducts:
 
 
 def deferred_products(loop: Any, trips: int | None) -> DeferredProducts | None:
-    """The products of a `stablehlo.while` that can be computed after it; None if there are none.
+    """Finds the products of a `stablehlo.while` that can be computed after it; None if there are none.
 
     Args:
         loop: the operation.
@@ -105,7 +105,7 @@ def deferred_products(loop: Any, trips: int | None) -> DeferredProducts | None:
 
 
 def _deferred(body: Any, returned: Any, place: int) -> Deferred | None:
-    """What a carried value is a sum of, if that is all that the body does with it."""
+    """Returns the product that the body adds to a carried value, if that is its only use."""
     total = body.arguments[place]
     added = has_one_use(returned[place])
     if added is None or added.name != "stablehlo.add" or len(list(total.uses)) != 1 or added.operation.block != body:
@@ -116,7 +116,7 @@ def _deferred(body: Any, returned: Any, place: int) -> Deferred | None:
 
 
 def _is_cheaper(product: Any, body: Any) -> bool:
-    """Whether it is a matrix product of the body, whose operands are not much larger than the total."""
+    """Tests whether it is a matrix product in the body, with operands not much larger than the total."""
     if product.operation.block != body or not is_matrix_product(Op(product)):
         return False
     left, right = (math.prod(array_type(str(name.type)).shape) for name in product.operands)

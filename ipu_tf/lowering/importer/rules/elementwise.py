@@ -1,4 +1,4 @@
-"""Ops that work element by element."""
+"""Rules for elementwise ops."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ _PowerState = tuple[jax.Array, jax.Array, jax.Array]
 
 
 def _integer_power(base: jax.Array, exponent: jax.Array) -> jax.Array:
-    """By repeated squaring. A negative exponent leaves 1 and -1, up to sign, and makes anything else 0."""
+    """Computes integer powers by repeated squaring. With a negative exponent, results other than 1 and -1 are 0."""
     one, zero = lax.full_like(base, 1), lax.full_like(base, 0)
     signed = jnp.issubdtype(base.dtype, jnp.signedinteger)
 

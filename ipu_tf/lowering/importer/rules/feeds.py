@@ -1,4 +1,4 @@
-"""Markers of the feeds: `ipu.infeed` and `ipu.outfeed`."""
+"""Rules for infeed and outfeed markers: `ipu.infeed` and `ipu.outfeed`."""
 
 from __future__ import annotations
 

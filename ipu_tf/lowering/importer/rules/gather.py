@@ -1,4 +1,4 @@
-"""Gathers: windows of an array at computed places. One that reaches outside is moved inside, as in XLA."""
+"""Rules for gather. Windows out of bounds are clamped, as in XLA."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _gathered(op: Op, operand: jax.Array, indices: jax.Array, slice_sizes: tuple
 def with_last_index_vector(
     indices: jax.Array, index_vector_dim: int, batching: Sequence[int]
 ) -> tuple[jax.Array, tuple[int, ...]]:
-    """Indices whose last dimension holds the index vectors, as JAX wants them, and their batching dimensions.
+    """Transposes gather indices so that the index vectors are last, as in JAX; adjusts their batching dimensions.
 
     Args:
         indices: index vectors along any dimension; where that is the rank, each element is a vector of one.

@@ -1,4 +1,4 @@
-"""Calls from a running program to the host: host tables and printing. They happen in the order of the program."""
+"""Rules for host callbacks: embedding tables in host memory and printing, in program order."""
 
 from __future__ import annotations
 

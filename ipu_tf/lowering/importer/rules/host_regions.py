@@ -1,7 +1,8 @@
-"""Loops and branches of a replicated program that call the host in them.
+"""While loops and branches with host callbacks in a replicated program.
 
-Replicas call the host together, and JAX takes no call under a condition that differs between them. So a loop goes on,
-and a branch is taken, where any replica wants it; the others take no part: they keep their values, as the host knows.
+Replicas call the host together, and JAX does not allow a callback under a condition that differs between them. So a
+loop continues, and a branch is taken, if any replica's condition holds; the other replicas are inactive in it, which
+is passed to the host, and keep their values.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Function = Callable[[Any], Any]
 
 
 def calls_host(importer: Any, op: Op) -> bool:
-    """Whether the regions of a loop or branch call the host, in a program of several replicas."""
+    """Returns whether the regions of a loop or branch call the host, in a program of several replicas."""
     if importer.replicas == 1:
         return False
     # The rows that branches give themselves wait until after the branch.
@@ -38,7 +39,7 @@ def calls_host(importer: Any, op: Op) -> bool:
 
 
 def loop(importer: Any, condition: Function, body: Function, start: Any) -> Any:
-    """`lax.while_loop` as long as any replica's condition holds; a replica whose condition fails keeps its values."""
+    """Runs `lax.while_loop` as long as any replica's condition holds; other replicas keep their values."""
     outer = importer.active
 
     def wanted(carry: Any) -> jax.Array:
@@ -53,7 +54,7 @@ def loop(importer: Any, condition: Function, body: Function, start: Any) -> Any:
 
 
 def branches(importer: Any, index: jax.Array, functions: Sequence[Function], hidden: Any, types: Sequence[Any]) -> Any:
-    """`lax.switch`: each branch that any replica takes runs, one after the other; a replica has its own's results."""
+    """Runs each branch that any replica takes, one after the other; selects each replica's own results."""
     results: Any = (hidden, tuple(jnp.zeros(t.shape, t.dtype) for t in types))
     for number, function in enumerate(functions):
         own = index == number if importer.active is None else (index == number) & importer.active
@@ -62,7 +63,7 @@ def branches(importer: Any, index: jax.Array, functions: Sequence[Function], hid
 
 
 def _once(importer: Any, own: jax.Array, function: Function, results: Any) -> Any:
-    """A branch, for the replicas that take it; JAX takes calls in loops, not in branches."""
+    """Runs a branch as a loop of one iteration: JAX allows callbacks in loops, not in branches."""
 
     def run(state: Any) -> Any:
         with importer.only_where(own):

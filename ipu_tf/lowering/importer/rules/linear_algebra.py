@@ -1,4 +1,4 @@
-"""Factorisations, triangular systems and Fourier transforms."""
+"""Rules for linear algebra: factorisations, triangular solves, Fourier transforms."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _fft(importer: Importer, op: Op, operand: jax.Array) -> jax.Array:
 
 @custom_call_rule("Qr")
 def _qr(importer: Importer, op: Op, matrix: jax.Array) -> list[tuple[jax.Array, jax.Array]]:
-    """R above Householder's vectors, and their factors."""
+    """QR factorisation in LAPACK's form (`geqrf`): R above the Householder vectors, and their factors."""
     transposed, factors = jnp.linalg.qr(matrix, mode="raw")
     return [(jnp.swapaxes(transposed, -1, -2), factors)]
 
@@ -56,7 +56,7 @@ def _householder_product(importer: Importer, op: Op, vectors: jax.Array, factors
 
 @custom_call_rule("Eigh")
 def _eigh(importer: Importer, op: Op, matrix: jax.Array) -> list[tuple[jax.Array, jax.Array]]:
-    """Eigenvectors and eigenvalues. The last two numbers of the configuration tune XLA's own iteration."""
+    """Computes eigenvectors and eigenvalues. The last two numbers of the configuration tune XLA's own iteration."""
     lower, ascending, _, _ = op.text("backend_config").strip('"').split(",")
     vectors, values = lax.linalg.eigh(
         matrix, lower=lower == "1", symmetrize_input=False, sort_eigenvalues=ascending == "1"

@@ -1,4 +1,4 @@
-"""The number of a pipeline's micro-batches, where only the running program knows it: checked before they start."""
+"""Rule that checks a pipeline's micro-batch count at run time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batch normalisation over all dimensions but the feature's, and over groups of replicas if they are configured."""
+"""Rules for batch normalisation: training, inference and gradient; statistics over groups of replicas if set."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ipu_tf.lowering.stablehlo.op import Op
 
 @dataclasses.dataclass(frozen=True)
 class _Features:
-    """How features lie in an array.
+    """Feature dimension of an array, with reductions over the others.
 
     Attributes:
         shape: the array's shape.
@@ -49,11 +49,11 @@ class _Features:
         return math.prod(self.shape[dimension] for dimension in self.others)
 
     def spread(self, values: jax.Array) -> jax.Array:
-        """One value a feature, given to all elements of it."""
+        """Broadcasts one value for each feature to the array's shape."""
         return lax.broadcast_in_dim(values, self.shape, (self.index,))
 
     def mean(self, values: jax.Array) -> jax.Array:
-        """The mean of each feature, over the group."""
+        """Computes the mean of each feature, over the group of replicas."""
         own = reduce_sum(values, self.others) / self.count
         return own if self.group == 1 else collectives.all_reduce(own, "MEAN", self.replicas, self.group)
 
@@ -97,7 +97,7 @@ def _gradient(
     variance: jax.Array,
     gradient: jax.Array,
 ) -> list[jax.Array]:
-    """Gradients of the operand, the scale and the offset."""
+    """Computes the gradients of operand, scale and offset."""
     features = _Features.of(importer, op, operand)
     inverse = features.inverse_deviation(variance)
     normalized = (operand - features.spread(mean)) * features.spread(inverse)

@@ -1,4 +1,4 @@
-"""Matrix products, and sums of the products of a batch.
+"""Rules for `dot_general`; fuses batched products with the sum over their batch.
 
 TensorFlow differentiates a product that broadcasts its weights as a product for each sample, and a sum over them:
 
@@ -35,7 +35,7 @@ def _dot_general(importer: Importer, op: Op, left: jax.Array, right: jax.Array) 
 
 
 def summed_product(importer: Importer, total: Op) -> jax.Array | None:
-    """The sum of a batch of products as one product; None unless `total` sums dimensions of a float32 batch away.
+    """Computes the sum of a batch of products as one product; None unless `total` sums over float32 batch dimensions.
 
     Args:
         importer: has the operands of the product.
@@ -56,7 +56,7 @@ def summed_product(importer: Importer, total: Op) -> jax.Array | None:
 
 
 def is_matrix_product(op: Op) -> bool:
-    """Whether an op is a product of two matrices, in float32."""
+    """Returns whether an op is a product of two float32 matrices."""
     if op.name not in ("stablehlo.dot", "stablehlo.dot_general") or op.has("algorithm"):
         return False
     contracting, batching = _dimensions(op)
@@ -66,13 +66,13 @@ def is_matrix_product(op: Op) -> bool:
 
 
 def sum_of_matrix_products(op: Op, left: jax.Array, right: jax.Array) -> jax.Array:
-    """The sum of what a matrix product gives for `left[t]` and `right[t]`, as one product."""
+    """Computes the sum over t of a matrix product of `left[t]` and `right[t]` as one product."""
     (of_left,), (of_right,) = _dimensions(op)[0]
     return _product(op, left, right, (((0, of_left + 1), (0, of_right + 1)), ((), ())))
 
 
 def has_one_use(value: Any) -> Any:
-    """The operation that computes a value, ops that change nothing left out; None if others need its result too."""
+    """Returns the op that computes a value, behind identities; None if the value has other uses."""
     while len(list(value.uses)) == 1 and hasattr(value.owner, "operands"):
         if not _is_identity(value.owner):
             return value.owner
@@ -88,7 +88,7 @@ def _is_identity(operation: Any) -> bool:
 
 
 def _dimensions(op: Op) -> Any:
-    """Contracting and batch dimensions of both sides, as `lax.dot_general` takes them."""
+    """Returns contracting and batch dimensions of both sides, as `lax.dot_general` takes them."""
     if op.name == "stablehlo.dot":
         return ((len(array_type(str(op.operation.operands[0].type)).shape) - 1,), (0,)), ((), ())
     numbers = stablehlo.DotDimensionNumbers(op.attribute("dot_dimension_numbers"))

@@ -1,4 +1,4 @@
-"""Random bits from a given state: `tf.random.stateless_*`, `tf.random.Generator`, dropout with a seed."""
+"""Rule for `rng_bit_generator`: random bits for `tf.random.stateless_*`, `tf.random.Generator`, seeded dropout."""
 
 from __future__ import annotations
 

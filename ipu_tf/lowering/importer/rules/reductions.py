@@ -1,4 +1,4 @@
-"""Reductions over whole dimensions, and regions mapped over arrays."""
+"""Rules for `reduce` and `map`."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def _pairwise(importer: Importer, op: Op) -> Callable[..., tuple[jax.Array, ...]
 
 
 def _with_start(importer: Importer, op: Op, name: str, reduced: jax.Array, start: jax.Array) -> jax.Array:
-    """The reduction with its initial value, where that is not the one which changes nothing."""
+    """Combines a reduction with its initial value, unless that is the identity element."""
     if isinstance(start, np.ndarray) and start == identity(name, start.dtype):
         return reduced
     return RULES[name](importer, op, reduced, lax.broadcast(start, reduced.shape))
 
 
 def identity(name: str, dtype: np.dtype) -> np.generic:
-    """The value that an op such as `stablehlo.add` combines with any other without a change.
+    """Returns the identity element of an op such as `stablehlo.add`.
 
     Raises:
         KeyError: if `name` is not one of add, multiply, maximum, minimum, and, or, xor.

@@ -1,4 +1,4 @@
-"""What the region of a reduction, scatter, sort or map computes, and how to run it on whole arrays."""
+"""Recognises the op in the region of a reduction, scatter, sort or map, and evaluates regions on arrays."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SECOND = "second"
 
 
 def combiner(block: Any) -> str | None:
-    """The one op that a region of two arguments applies to them, e.g. `stablehlo.add`, or `SECOND`.
+    """Returns the single op that a region applies to its two arguments, e.g. `stablehlo.add`, or `SECOND`.
 
     None stands for a region that does anything else, or takes the arguments of an op that is not commutative
     in the other order.
@@ -39,12 +39,12 @@ COMMUTATIVE = frozenset(f"stablehlo.{name}" for name in ("add", "multiply", "max
 
 
 def on_scalars(importer: Importer, block: Any) -> Callable[..., list[jax.Array]]:
-    """A region as a function of as many scalars as it has arguments."""
+    """Converts a region to a function of scalars."""
     return lambda *scalars: importer.run_block(block, scalars)
 
 
 def on_arrays(importer: Importer, block: Any) -> Callable[..., list[jax.Array]]:
-    """A region of scalars as a function of arrays of one common shape, applied element by element."""
+    """Converts a region of scalars to an elementwise function of arrays of one shape."""
 
     def apply(*arrays: jax.Array) -> list[jax.Array]:
         flat = [lax.reshape(array, (array.size,)) for array in arrays]

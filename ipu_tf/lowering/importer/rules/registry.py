@@ -1,4 +1,4 @@
-"""The table of rules: what each StableHLO op means in JAX.
+"""Registry of importer rules from StableHLO op to JAX function: `rule`, `custom_call_rule`.
 
 A rule is a small function from an op and the JAX values of its operands to the JAX values of its results.
 A rule that meets an attribute it does not understand raises `NotImplementedError` saying which; the importer
@@ -14,21 +14,21 @@ import jax
 
 
 class Importer(Protocol):
-    """What a rule may ask of the importer that calls it."""
+    """Interface of the importer that rules use."""
 
     def run_block(self, block: Any, arguments: Sequence[jax.Array]) -> list[jax.Array]:
-        """The results of a region's block (or of a function's), traced with these arguments.
+        """Traces the block of a region or function with these arguments, and returns its results.
 
         Values of enclosing regions are visible in it.
         """
         ...
 
     def run_function(self, name: str, arguments: Sequence[jax.Array]) -> list[jax.Array]:
-        """The results of another function of the module, by its symbol name without `@`."""
+        """Traces another function of the module, by its symbol name without `@`, and returns its results."""
         ...
 
     def read(self, names: Sequence[Any]) -> list[Any]:
-        """The values of SSA names."""
+        """Returns the values of SSA names."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Scatters: updates put into an array at computed places. One that reaches outside is dropped, as in XLA."""
+"""Rules for scatter. Updates out of bounds are dropped, as in XLA."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _one_by_one(
     indices: jax.Array,
     updates: tuple[jax.Array, ...],
 ) -> list[jax.Array]:
-    """For any region and any number of operands: window by window, in the order of the indices.
+    """Scatters window by window, in the order of the indices, for any region and number of operands.
 
     The region may not be associative or commutative, so that order is part of the meaning.
     """
@@ -81,7 +81,7 @@ def _one_by_one(
 
 
 def _starts(dimensions: lax.ScatterDimensionNumbers, rank: int, indices: jax.Array) -> jax.Array:
-    """Where each window starts in every dimension of the operand: windows x rank, signed."""
+    """Returns the start of each window in every dimension of the operand: windows x rank, signed."""
     places = indices.shape[:-1]
     columns: list[Any] = [jnp.zeros(places, jnp.int64)] * rank
     for column, dimension in enumerate(dimensions.scatter_dims_to_operand_dims):
@@ -93,7 +93,7 @@ def _starts(dimensions: lax.ScatterDimensionNumbers, rank: int, indices: jax.Arr
 
 
 def _windows(dimensions: lax.ScatterDimensionNumbers, rank: int, update: jax.Array) -> jax.Array:
-    """The updates as windows of the operand's rank: windows x window shape."""
+    """Reshapes the updates to windows of the operand's rank: windows x window shape."""
     window = tuple(dimensions.update_window_dims)
     outer = tuple(axis for axis in range(update.ndim) if axis not in window)
     update = lax.transpose(update, outer + window)

@@ -1,4 +1,4 @@
-"""Ops that move elements without changing them: shape, order, padding."""
+"""Rules for ops of shape and layout: reshape, transpose, broadcast, concatenate, pad."""
 
 from __future__ import annotations
 
@@ -76,6 +76,6 @@ def _get_dimension_size(importer: Importer, op: Op, operand: jax.Array) -> np.nd
 
 @rule("stablehlo.set_dimension_size")
 def _set_dimension_size(importer: Importer, op: Op, operand: jax.Array, size: jax.Array) -> jax.Array:
-    """A size that changes nothing: any other makes the result a type of dynamic shape, which `Op` refuses."""
+    """Returns the operand: other sizes give a type of dynamic shape, which `Op` refuses."""
     assert op.result.shape == operand.shape
     return operand

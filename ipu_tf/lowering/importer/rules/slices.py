@@ -1,4 +1,4 @@
-"""Slices at fixed places and at computed ones."""
+"""Rules for `slice`, `dynamic_slice` and `dynamic_update_slice`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sorts, by whatever comparator the program gives."""
+"""Rule for `sort`, with any comparator: by key, by `top_k`, or by a sorting network."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ipu_tf.lowering.stablehlo.op import Op
 
 @dataclasses.dataclass(frozen=True)
 class _Order:
-    """A comparator that compares one operand with `<` or `>`.
+    """Sort order of a comparator that compares one operand with `<` or `>`.
 
     Attributes:
         key: the operand's index.
@@ -50,7 +50,7 @@ def _sort(importer: Importer, op: Op, *operands: jax.Array) -> list[jax.Array]:
 
 
 def _alternating(left: Sequence[Any], right: Sequence[Any]) -> list[Any]:
-    """A comparator's arguments: both candidates of the first operand, then those of the second, and so on."""
+    """Interleaves a comparator's arguments: both candidates of the first operand, then of the second, and so on."""
     return [value for pair in zip(left, right, strict=True) for value in pair]
 
 
@@ -77,7 +77,7 @@ def _sorted_by_key(order: _Order, operands: Sequence[jax.Array], dimension: int,
 
 
 def _ascending(key: jax.Array, order: _Order) -> jax.Array:
-    """A key whose ascending order is the one wanted; no two values share one."""
+    """Converts an operand to a key whose ascending order is the wanted order; keys are unique for each value."""
     floating = jnp.issubdtype(key.dtype, jnp.floating)
     if floating and not order.total:
         return lax.neg(key) if order.descending else key
@@ -94,7 +94,7 @@ def _restored(found: jax.Array, key: jax.Array, order: _Order) -> jax.Array:
 
 
 def _used(op: Op, dimension: int) -> int:
-    """How many of the first elements the program uses, where all it does with the results is slice them."""
+    """Returns how many of the first elements the program uses, if it only slices the results."""
     uses = [Op(use.owner.operation) for result in op.operation.results for use in result.uses]
     slices = [use for use in uses if use.name == "stablehlo.slice" and set(use.integers("strides")) == {1}]
     if len(slices) < len(uses) or any(use.integers("start_indices")[dimension] for use in slices):
@@ -103,7 +103,7 @@ def _used(op: Op, dimension: int) -> int:
 
 
 def _is_top_k(op: Op, order: _Order, dimension: int) -> bool:
-    """Whether a sort puts `float32` numbers, and their places if anything else, in descending order."""
+    """Tests whether a sort is a descending sort of `float32` numbers, with at most their indices as other operand."""
     key, *others = op.operation.operands
     if order != _Order(0, descending=True, total=True) or op.result.dtype != jnp.float32:
         return False
@@ -115,7 +115,7 @@ def _is_iota(owner: Any, dimension: int) -> bool:
 
 
 def _top_k(operands: Sequence[jax.Array], dimension: int, count: int) -> list[jax.Array]:
-    """The first elements of the sorted operands, then zeros, which the program's slices cut off again.
+    """Computes the first elements of the sorted operands by `top_k`, padded with zeros that are sliced off later.
 
     XLA finds some elements of each row a hundred times faster than it sorts long rows.
     """

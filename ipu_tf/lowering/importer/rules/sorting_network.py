@@ -1,4 +1,4 @@
-"""A sort by any comparator, as a bitonic network of whole-array steps.
+"""Sorts by any comparator with a bitonic sorting network of whole-array steps.
 
 For eight elements; in a step each element meets the one whose place differs in one bit (the distance):
 
@@ -23,7 +23,7 @@ Less = Callable[[Sequence[jax.Array], Sequence[jax.Array]], jax.Array]
 
 
 def network_sort(less: Less, operands: Sequence[jax.Array], dimension: int) -> list[jax.Array]:
-    """The operands sorted together along a dimension; always stable.
+    """Sorts the operands together along a dimension; always stable.
 
     Args:
         less: the comparator.
@@ -47,7 +47,7 @@ def network_sort(less: Less, operands: Sequence[jax.Array], dimension: int) -> l
 
 
 def _schedule(places: int) -> tuple[jax.Array, jax.Array]:
-    """Length of the sorted runs and distance of the partners in every step."""
+    """Lists the run length and partner distance of every step."""
     bits = places.bit_length() - 1
     steps = [(2 << run, 1 << bit) for run in range(bits) for bit in range(run, -1, -1)]
     runs, distances = np.array(steps, np.int32).reshape(-1, 2).T
@@ -57,7 +57,7 @@ def _schedule(places: int) -> tuple[jax.Array, jax.Array]:
 def _exchanged(
     less: Less, length: int, arrays: list[jax.Array], run: jax.Array, distance: jax.Array
 ) -> list[jax.Array]:
-    """One step: partners trade places where their order is wrong. Both decide from the same comparison."""
+    """Runs one compare-exchange step."""
     place = jnp.arange(arrays[0].shape[-1], dtype=jnp.int32)
     first = [jnp.take(array, place & ~distance, axis=-1) for array in arrays]
     second = [jnp.take(array, place | distance, axis=-1) for array in arrays]
@@ -68,7 +68,7 @@ def _exchanged(
 
 
 def _precedes(less: Less, length: int, left: Sequence[jax.Array], right: Sequence[jax.Array]) -> jax.Array:
-    """The comparator, made a strict order by the elements' first places (the last array)."""
+    """Compares by the comparator, ties by original index (the last array): a strict order."""
     (*lefts, left_index), (*rights, right_index) = left, right
     real = (left_index < length) & (right_index < length)
     before, after = less(lefts, rights) & real, less(rights, lefts) & real

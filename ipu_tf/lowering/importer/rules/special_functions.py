@@ -1,4 +1,4 @@
-"""Functions that StableHLO leaves to its companion dialects, CHLO and MHLO."""
+"""Rules for CHLO and MHLO functions (`erf`, `top_k`, ...)."""
 
 from __future__ import annotations
 

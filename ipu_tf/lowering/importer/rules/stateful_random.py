@@ -1,4 +1,4 @@
-"""TensorFlow's stateful random ops (`tf.random.uniform` and the like) draw from the device's own seed.
+"""Rule for stateful random ops (`stablehlo.rng`, `tf.random.uniform`), drawn from the device's seed.
 
 `stablehlo.rng` carries no state, so the seed is hidden state of the program: one key a draw, split off the last.
 As on an IPU, the numbers differ from those TensorFlow's CPU kernels draw; only their distribution agrees.

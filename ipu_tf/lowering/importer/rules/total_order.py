@@ -1,4 +1,4 @@
-"""Floating-point numbers as integers of the same order: -NaN < -inf < ... < -0 < +0 < ... < +inf < +NaN."""
+"""Converts floats to integers of the same total order, and back: -NaN < -inf < ... < -0 < +0 < ... < +inf < +NaN."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from jax import lax
 
 
 def to_ordered_bits(values: jax.Array) -> jax.Array:
-    """Signed integers of the same width, equal only where all bits are, in the same order."""
+    """Converts floats to signed integers of the same width and total order."""
     bits = np.dtype(values.dtype).itemsize * 8
     return _with_negatives_turned(lax.bitcast_convert_type(values, np.dtype(f"int{bits}")))
 
 
 def from_ordered_bits(ordered: jax.Array, dtype: np.dtype) -> jax.Array:
-    """The floating-point numbers that `to_ordered_bits` was given."""
+    """Converts ordered integers back to floats; inverse of `to_ordered_bits`."""
     return lax.bitcast_convert_type(_with_negatives_turned(ordered), dtype)
 
 

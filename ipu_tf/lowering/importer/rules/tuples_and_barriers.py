@@ -1,4 +1,4 @@
-"""Ops that hold values together, order them or name them, and compute nothing."""
+"""Rules for tuples, tokens, optimization barriers and composites."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reductions over sliding windows, and the gradients of pooling."""
+"""Rules for `reduce_window` and `select_and_scatter`: pooling and its gradients."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _window(op: Op, rank: int) -> dict[str, Any]:
 
 
 def _selection(block: Any) -> pooling.Select:
-    """The comparison by which a region keeps its first argument, an element before its second."""
+    """Returns the comparison by which a region selects its first argument."""
     first = Op(block.operations[0].operation)
     is_compare = first.name == "stablehlo.compare" and len(block.operations) == 2
     if is_compare and list(first.operation.operands) == list(block.arguments):
