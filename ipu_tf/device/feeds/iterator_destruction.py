@@ -20,7 +20,7 @@ import weakref
 from typing import Any
 
 _KEPT = 1.0
-"""Seconds between the end of an owner and that of its thing, so that nobody who is done with both ends it first."""
+"""Seconds from the collection of an owner to the destruction of its object, so that other references end first."""
 
 _MOST = 4
 """How many things wait for that at most: each iterator has threads of its own."""

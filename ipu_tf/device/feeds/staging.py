@@ -16,7 +16,7 @@ CHUNK_STEPS = 1024
 SHARED_BYTES, SHARED_STEPS = 2 << 20, 64
 """The same where a loop may run one iteration now and many the next time."""
 OPEN_ENDED_STEPS = 16
-"""Iterations of a chunk where nobody knows how many the loop will run."""
+"""Iterations of a chunk for a data-dependent loop, whose trip count is unknown."""
 _ALIGNMENT = 64
 
 

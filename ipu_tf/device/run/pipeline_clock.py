@@ -1,4 +1,4 @@
-"""Measures start and end of each pipeline task on each device; off by default, as it takes a thread a device."""
+"""Measures start and end of each pipeline task; off by default, as it takes a thread for each device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes device programs of traced functions, and ops of a TensorFlow graph that run them.
+"""Builds device programs from traced functions, and TensorFlow graph ops that run them.
 
     traced function --build / step_program--> Program --device_function (eager) | embed (graphs)--> results
 

@@ -1,4 +1,4 @@
-"""From a StableHLO module to a device `Program`."""
+"""Builds a device `Program` from a StableHLO module."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from ipu_tf.lowering.tensorflow.host_calls import calls_host
 
 
 def build_program(module: Module, replicas: int = 1, numerics: Numerics = Numerics()) -> Program:  # noqa: B008
-    """The program that a module describes, for this number of replicas, computing as `numerics` says.
+    """Builds the program of a module, for this number of replicas and these floating-point settings.
 
     Raises:
         UnsupportedOpsError: listing every op that the importer has no rule for. Nothing was run.
@@ -64,7 +64,7 @@ def build_program(module: Module, replicas: int = 1, numerics: Numerics = Numeri
 def program_function(
     module: Module, replicas: int = 1
 ) -> Callable[[Sequence[Any], Hidden], tuple[list[jax.Array], Hidden]]:
-    """A module without feeds as one function for JAX to trace: `(parameters, hidden) -> (results, hidden)`.
+    """Converts a module without feeds to one JAX function: `(parameters, hidden) -> (results, hidden)`.
 
     Raises:
         UnsupportedOpsError: listing every op that the importer has no rule for.

@@ -1,4 +1,4 @@
-"""What a lowered function captured: variables, which live on the device, and tensors, which never change."""
+"""`Captures`: captured variables and tensors of a lowered function, and their values on the device."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ipu_tf.lowering.tensorflow.variables import TensorFlowVariable, host_variab
 
 
 class Captures:
-    """The captures of a lowered function.
+    """Captures of a lowered function.
 
     Args:
         lowered: the function.
@@ -37,7 +37,7 @@ class Captures:
         self._written = {result: parameter - first for result, parameter in lowered.module.aliases.items()}
 
     def acquire(self, replicas: Replicas, homes: Sequence[Replicas | None] = ()) -> list[Any]:
-        """Their values on the device, one for each capture, in order; variables as `RESIDENCY.acquire_all` gives them.
+        """Returns the captures' values on the device, in order; variables by `RESIDENCY.acquire_all`.
 
         Args:
             replicas: of the program.
@@ -52,7 +52,7 @@ class Captures:
         return values
 
     def commit(self, results: Mapping[int, jax.Array] | Sequence[jax.Array]) -> None:
-        """Keeps the new values of the variables that the function changes.
+        """Stores the new values of the variables that the function changes.
 
         Args:
             results: new values by the index of the result of the lowered module that they are.
@@ -63,9 +63,9 @@ class Captures:
             RESIDENCY.commit(variable, results[result])
 
     def flush(self) -> None:
-        """Brings new values back to the host."""
+        """Writes new values back to the host."""
         RESIDENCY.flush(self.variables)
 
     def recover(self) -> None:
-        """After a failed execution: the host has the newest values that are left."""
+        """Recovers the variables after a failed execution."""
         RESIDENCY.recover(self.variables)

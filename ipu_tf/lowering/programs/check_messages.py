@@ -1,4 +1,4 @@
-"""What a failed assertion says: in TensorFlow's words, which TensorFlow itself is asked for."""
+"""Builds messages of failed assertions, by running TensorFlow's own op on the recorded values."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _filled(struct: jax.ShapeDtypeStruct, first: np.ndarray) -> np.ndarray:
 
 
 def _said(op: Callable[..., Any], **arguments: Any) -> str:
-    """What TensorFlow says when an op fails, without the names of its own functions and devices."""
+    """Runs a failing op and returns TensorFlow's message, without names of its internal functions and devices."""
     with tf_values.eager_mode():
         try:
             op(**arguments)

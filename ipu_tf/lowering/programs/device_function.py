@@ -1,4 +1,4 @@
-"""A TensorFlow function that runs on the device."""
+"""`DeviceFunction`: runs a concrete TensorFlow function on the device."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ipu_tf.lowering.tensorflow.trace import Lowered, lower
 
 
 class DeviceFunction:
-    """A concrete function, lowered and ready to run on the device any number of times.
+    """Concrete function, lowered to a device program that can run any number of times.
 
     Args:
         function: a concrete function; its inputs must have fixed shapes.

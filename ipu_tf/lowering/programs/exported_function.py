@@ -1,4 +1,4 @@
-"""A JAX function as one op of TensorFlow, compiled by TensorFlow's own XLA: it runs without this project."""
+"""Exports a JAX function as a TensorFlow op (`XlaCallModule`), which runs without this package."""
 
 from __future__ import annotations
 

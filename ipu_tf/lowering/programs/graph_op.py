@@ -1,4 +1,4 @@
-"""A program on the device as an op of a TensorFlow graph: for TF1 sessions, and inside a `tf.function`.
+"""Embeds a device program as an op in a TensorFlow graph, for TF1 sessions and inside a `tf.function`.
 
     graph:   inputs, values of the variables ──► host op ──► outputs, new values ──► assignments
                                                    │
@@ -35,7 +35,7 @@ _READS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape
 
 @dataclasses.dataclass(frozen=True)
 class Embedded:
-    """What a program became in the graph.
+    """Graph op and outputs of an embedded program.
 
     Attributes:
         outputs: the computation's tensors.
@@ -83,7 +83,7 @@ def embed(
 
 
 class GraphProgram:
-    """The program behind one host op, lowered on first use for the shapes that come."""
+    """Program behind one host op, lowered on first use for each set of input shapes."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Errors of the device as the TensorFlow errors that Graphcore's interface promises."""
+"""Converts device errors to TensorFlow errors, as Graphcore's interface raises them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ipu_tf.lowering.programs.check_messages import check_message
 
 
 def to_tensorflow_error(error: BaseException) -> BaseException:
-    """The TensorFlow error that stands for a device error; any other exception as it is."""
+    """Converts a device error to a TensorFlow error; other exceptions are unchanged."""
     if isinstance(error, AssertionFailed):
         return tf.errors.InvalidArgumentError(None, None, check_message(error))
     if isinstance(error, InfeedExhausted):

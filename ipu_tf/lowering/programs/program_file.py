@@ -1,4 +1,4 @@
-"""A traced function as a file of the open format, its variables frozen into it or left as inputs."""
+"""Builds the contents of an executable file from a traced function, with variables frozen or as inputs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ipu_tf.lowering.tensorflow.trace import Lowered
 
 @dataclasses.dataclass(frozen=True)
 class Parameter:
-    """What a parameter of a lowered function becomes.
+    """Parameter of a lowered function in a file: an input or a frozen value.
 
     Attributes:
         name: in the file's signature.
@@ -29,7 +29,7 @@ class Parameter:
 
 
 def program_contents(lowered: Lowered, parameters: Sequence[Parameter], target: Target, outputs: int) -> bytes:
-    """What the file of a lowered function holds.
+    """Builds the file contents of a lowered function.
 
     Args:
         lowered: the function. If it has no outputs of its own, its first result is a dummy, which is left out.

@@ -1,4 +1,4 @@
-"""Where a program runs."""
+"""`Target`: device ordinal, replicas and floating-point settings of a program."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ipu_tf.lowering.importer.numerics import Numerics
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """The device of a program.
+    """Target device of a program.
 
     Attributes:
         ordinal: of the `/device:IPU:<ordinal>`.

@@ -1,4 +1,4 @@
-"""What the replicas of a program in a graph keep between runs, while the session's variables hold replica 0's."""
+"""Keeps per-replica variable values of a graph program between session runs; the session holds replica 0's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ipu_tf.device.program.replicas import Replicas
 
 
 class ReplicaStates:
-    """The states of one program's replicas after its last run.
+    """Values of one program's replicas after its last run.
 
     The session owns its variables: if one has another value than replica 0 left in it, the session changed it, and all
     replicas start from that.

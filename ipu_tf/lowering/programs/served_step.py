@@ -1,4 +1,4 @@
-"""A function with its variables frozen, as one that stock TensorFlow can save and run without this project."""
+"""Freezes a function's variables, for export to stock TensorFlow without this package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Session.run` of ops that are placed on an IPU: they become programs, and the session runs these instead.
+"""Rewrites `Session.run` so that ops placed on an IPU run as device programs.
 
     fetches, feeds ──► ops that are needed ──► clusters ──► one host op for each program, copies of the host
                                                             ops that read its results ──► other fetches
@@ -33,7 +33,7 @@ _lock = threading.RLock()
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """What a session runs.
+    """Fetches and target ops of a session run.
 
     Attributes:
         fetches: the tensors whose values it gives.
@@ -45,7 +45,7 @@ class Run:
 
 
 def rewritten(wanted: Run, fed: Collection[str], where: Where) -> Run | None:
-    """What to run in place of ops that are placed on IPUs.
+    """Rewrites a session run: replaces ops placed on IPUs by device programs.
 
     Args:
         wanted: what the session was asked for, of one graph.
@@ -72,7 +72,7 @@ def rewritten(wanted: Run, fed: Collection[str], where: Where) -> Run | None:
 def check_devices(
     session: Any, fetches: Sequence[tf.Tensor], targets: Sequence[tf.Operation], fed: Collection[str]
 ) -> None:
-    """Does in a session what TensorFlow does where placement is strict, for all devices but IPUs.
+    """Checks that placed devices other than IPUs exist, as TensorFlow does without soft placement.
 
     Raises:
         tf.errors.InvalidArgumentError: if an op that has to run is placed on a device that is not there.

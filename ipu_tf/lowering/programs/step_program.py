@@ -1,4 +1,4 @@
-"""A lowered step function as a program that runs it in a loop: one element in, the variables changed, one row out.
+"""Builds a looped `Program` from a lowered step function: dequeue, step, enqueue.
 
 for each step:   variables, row = step(variables, element)
 """
@@ -35,7 +35,7 @@ def step_program(
     most_steps: int | None = None,
     lengths_vary: bool = False,
 ) -> Program:
-    """The program.
+    """Builds the looped program of a step function.
 
     Its first parameter is the number of steps, an int32 scalar; the captures of the step function follow. Its results
     are the new values of the variables that the step changes, in the order of `lowered.module.aliases`.

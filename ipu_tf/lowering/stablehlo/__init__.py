@@ -1,1 +1,1 @@
-"""Reads StableHLO: modules, ops, trip counts, and where programs are cut into parts. Computes nothing."""
+"""Parses and analyses StableHLO modules: ops, trip counts, partition into parts, hidden state."""

@@ -1,4 +1,4 @@
-"""Where gradients may be accumulated: in a loop whose number of iterations the number of mini-batches divides."""
+"""Checks that gradient accumulation is inside a loop whose trip count its accumulation count divides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user can do instead of an op that the device cannot run, by the op's type or by what TensorFlow says of it."""
+"""Suggests alternatives to unsupported ops, by op type or TensorFlow's error message."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ CONSTANT = (
 
 
 def advice_for(op_type: str) -> str:
-    """What to do instead of an op of this type; empty where nothing in particular is known."""
+    """Returns the alternative to an op of this type; empty if none is known."""
     return next((advice for parts, advice in _BY_TYPE if any(part in op_type for part in parts)), "")

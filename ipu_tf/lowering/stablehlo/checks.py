@@ -1,4 +1,4 @@
-"""The assertions of a module, described for their messages."""
+"""Finds the assertion markers of a module, and describes them for error messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a loop may run, estimated from its StableHLO: with care, since fused ops take less.
+"""Estimates an upper bound of a loop's duration from its StableHLO; fused ops take less.
 
 seconds = iterations x sum over ops of (dispatch + elements written + multiplications)
 """
@@ -19,12 +19,12 @@ _LONG = 1.0
 
 
 def runs_long(module: Module, loop: Any) -> bool:
-    """Whether a `stablehlo.while` may run for more than a second: also where its iterations are not known."""
+    """Returns whether a `stablehlo.while` may run for more than a second; true if its trip count is unknown."""
     return _seconds(module, loop) > _LONG
 
 
 def _seconds(module: Module, operation: Any) -> float:
-    """Seconds that an op may take; infinite where nobody knows."""
+    """Estimates the seconds of an op; infinite if unknown."""
     inner = [_block(module, block) for region in operation.regions for block in region.blocks]
     if operation.name == "stablehlo.while":
         trips = most_trips(module, operation)

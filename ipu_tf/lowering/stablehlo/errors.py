@@ -1,4 +1,4 @@
-"""What lowering says when it cannot lower: which op, the line of the user's program that made it, and what to do."""
+"""Errors of lowering, with op, user's source line and advice: `LoweringError`, `UnsupportedOpsError`."""
 
 from __future__ import annotations
 

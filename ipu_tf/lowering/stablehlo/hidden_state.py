@@ -1,4 +1,4 @@
-"""Which hidden state a module needs: the seed of random ops, loop counters, accumulators, delay lines, failures."""
+"""Finds the hidden state that a module needs: seeds, iteration counters, accumulators, FIFOs, failed checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A parsed StableHLO module: its functions, its state aliases, and which feeds and hidden state it uses."""
+"""`Module`: a parsed StableHLO module with functions, state aliases, and feed names."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Arithmetic(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Module:
-    """One program as TensorFlow lowered it.
+    """StableHLO module of one program.
 
     Attributes:
         name: TensorFlow's name of the traced function.

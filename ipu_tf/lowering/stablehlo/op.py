@@ -1,4 +1,4 @@
-"""A read-only view of one StableHLO op, in Python's and numpy's terms."""
+"""`Op`: a read-only view of a StableHLO op, with types and attributes as Python and NumPy values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cuts a program into parts at the loops that use feeds.
+"""Partitions a program into straight-line parts and streamed loops, which use feeds.
 
     main:   a = f(x)           straight part
             while ...:         streamed loop: the host stages the infeed's elements in bounded chunks while the

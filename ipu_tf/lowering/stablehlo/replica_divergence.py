@@ -1,4 +1,4 @@
-"""Which values of a program may differ from replica to replica.
+"""Finds the values of a program that may differ between replicas.
 
 Elements of infeeds, random numbers and the replica's own number differ, and so does what is computed from them, until
 replicas meet: a sum over all replicas, or a gather, is the same on each of them.

@@ -1,4 +1,4 @@
-"""The markers on tensors of a pipeline: on those that pass from stage to stage, and on those that are to be kept."""
+"""Parses pipeline stage markers: stage boundaries and recomputation checkpoints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CHECKPOINT = "ipu.recomputation_checkpoint"
 
 @dataclasses.dataclass(frozen=True)
 class Mark:
-    """What a marker says: the whole pipeline, and which of its seams this is.
+    """Content of a stage marker: the pipeline, and the stage boundary.
 
     Attributes:
         stages: how many stages the pipeline has.
@@ -23,7 +23,7 @@ class Mark:
         schedule: the number of its schedule.
         training: whether gradients come back.
         count: micro-batches to an update, or to a run of the schedule in inference; 0 where the program tells.
-        stage: the stage that the seam is after.
+        stage: the stage before the boundary.
         backward: whether this is a gradient, on its way back into that stage.
         recomputation: how activations come to be there for backward passes: the name of a `Recomputation`.
     """
@@ -43,7 +43,7 @@ class Mark:
 
 
 def mark_of(operation: Any) -> Mark | None:
-    """What a marker says; None for any other op."""
+    """Parses a stage marker; None for any other op."""
     if custom_call_target(operation) != STAGE_BOUNDARY:
         return None
     settings = configuration(operation)

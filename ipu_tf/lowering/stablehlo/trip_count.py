@@ -1,4 +1,4 @@
-"""How often a counted loop runs, read off its StableHLO without running it.
+"""Computes the trip count of a counted loop from its StableHLO, without running it.
 
 TensorFlow's `tf.range` loops and `tf.while_loop` counters lower to a condition that is a conjunction of
 `index < limit` with an index the body moves by a constant and a limit it leaves alone. Anything else is a

@@ -1,4 +1,4 @@
-"""Ops of StableHLO whose results have a shape that depends on values, or a dtype that the device has not."""
+"""Finds StableHLO ops with dynamic result shapes or unsupported dtypes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One iteration of a loop as a flat list of operations: calls and the update's branch opened up, copies left out.
+"""Flattens a loop body into a list of ops: calls and the update branch inlined, copies removed.
 
 Values are numbers. A value of the loop's body that an update changes has two: what it is in an iteration without an
 update, and what it is in one with.
@@ -19,7 +19,7 @@ from ipu_tf.lowering.stablehlo.partition import is_identity, names_read
 
 
 class CannotCutPipelineError(Exception):
-    """A pipeline cannot be cut into stages; says why."""
+    """Raised with the reason if a pipeline cannot be cut into stages."""
 
 
 @dataclasses.dataclass(frozen=True)

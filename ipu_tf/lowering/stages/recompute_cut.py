@@ -1,4 +1,4 @@
-"""What a stage computes again for its backward pass, and what it keeps for that.
+"""Chooses the ops that a stage recomputes for its backward pass, and the values it keeps for that.
 
     forward      inputs ─► a ─► b ─► c ─► outputs          keeps nothing but what `again` starts from
     again        inputs ─► a ─► b ─► c                     just before the backward pass, which takes a, b, c
@@ -46,7 +46,7 @@ def repeated(
     stage: int,
     wanted: Iterable[int],
 ) -> Repeated:
-    """What a stage computes again.
+    """Returns the ops that a stage recomputes.
 
     Args:
         module: where the step is.

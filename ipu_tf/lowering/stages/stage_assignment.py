@@ -1,4 +1,4 @@
-"""Where everything of a pipeline's step belongs, as data: what its values stand for, and the stage of each."""
+"""`StageCut`: the stage of every op and value of a pipelined step, as frozen data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ipu_tf.lowering.stages.flat_step import Node
 
 @dataclasses.dataclass(frozen=True)
 class StepSignature:
-    """What the values of a step stand for.
+    """Roles of a step's values: carried values, infeed elements, outfeed elements.
 
     Attributes:
         carried: from an argument's value to the position of the result that it becomes.
@@ -26,7 +26,7 @@ class StepSignature:
 
 @dataclasses.dataclass(frozen=True)
 class StageCut:
-    """Where everything of a step belongs.
+    """Assignment of a step's ops and values to stages.
 
     Attributes:
         mark: the pipeline.

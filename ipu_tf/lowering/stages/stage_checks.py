@@ -1,4 +1,4 @@
-"""What a step may not do that is to be cut into the stages of a pipeline."""
+"""Checks whether a step can be cut into pipeline stages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EFFECTS = frozenset({INFEED, OUTFEED, *HOST_CALLS})
 
 
 def check_cuttable(module: Module, step: FlatLoopBody, live: Sequence[Node], mark: Mark) -> None:
-    """Checks that nothing of a step stands against cutting it into stages.
+    """Checks that a step can be cut into stages.
 
     Raises:
         CannotCutPipelineError: saying what does.

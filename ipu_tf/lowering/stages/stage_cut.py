@@ -1,4 +1,4 @@
-"""Which stage of a pipeline computes what: found from the markers between stages by following the data.
+"""Assigns each op of a pipelined step to a stage and pass, by dataflow from the stage markers.
 
 Levels count the segments that a micro-batch passes: with N stages F(s) is level s and B(s) is level 2 N - 1 - s. An
 operation's level is the highest of its operands'; a marker after stage b starts level F(b + 1), or on a gradient B(b).
@@ -39,7 +39,7 @@ def pipeline_of(module: Module, block: Any) -> Mark | None:
 
 
 def cut(module: Module, step: FlatLoopBody, shape: StepSignature, mark: Mark) -> StageCut:
-    """Cuts a step.
+    """Cuts a step into stages.
 
     Raises:
         CannotCutPipelineError: saying what stands against it.

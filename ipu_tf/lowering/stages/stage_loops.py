@@ -1,4 +1,4 @@
-"""The pipelines of a program's loops: of a `while` in its module, or of a module that is a loop's step as a whole."""
+"""Builds the stage programs of pipelined loops: of a `stablehlo.while`, or of a module that is a loop's step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a loop with markers between stages to a `StageProgram`: functions for JAX, one for each pass of each stage."""
+"""Builds a `StageProgram` from a loop with stage markers: a JAX function for each pass of each stage."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def stage_program(
     outer: Sequence[int | None],
     replicas: int = 1,
 ) -> StageProgram:
-    """A pipeline's loop, cut into stages.
+    """Builds the stage program of a pipelined loop.
 
     Args:
         module: where the loop is.

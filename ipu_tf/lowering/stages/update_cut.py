@@ -1,4 +1,4 @@
-"""Which stage computes what of a weight update.
+"""Assigns the ops of the weight update to stages.
 
 An operation runs with the stage of its largest operand: a variable's new value where the variable is. What several
 stages share, such as a learning rate or the norm of all gradients, is a scalar of the first stage and is sent. The
@@ -41,7 +41,7 @@ class UpdateSegment:
 
 @dataclasses.dataclass(frozen=True)
 class UpdateAssignment:
-    """An update, cut.
+    """Assignment of a weight update's ops to stages.
 
     Attributes:
         pieces: in an order in which they can run.

@@ -1,4 +1,4 @@
-"""Which ops of a graph become programs on the device, and in which order programs and host take turns.
+"""Clusters ops of a session graph into device programs, and orders them with host ops.
 
     phase 0:   host ops ──► program of IPU 0, program of IPU 1
     phase 1:   host ops that read these programs' results ──► programs ...

@@ -1,4 +1,4 @@
-"""Elements of a `tf.data.Dataset` as numpy arrays, whether it was made eagerly or in a TF1 graph."""
+"""Reads elements of a `tf.data.Dataset` as NumPy arrays, eagerly or from a TF1 graph."""
 
 from __future__ import annotations
 

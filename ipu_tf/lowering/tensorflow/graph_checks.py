@@ -1,4 +1,4 @@
-"""Assertions of a TensorFlow graph as markers, since tf2xla compiles `Assert` and `CheckNumerics` to nothing.
+"""Rewrites assertions of a TensorFlow graph to markers, since tf2xla drops `Assert` and `CheckNumerics`.
 
     Assert(condition, data)      becomes     ipu.check(condition, data)  ->  Assert(True, [its result])
     CheckNumerics(x)                         ipu.check(x)  ->  Assert(True, [its result]);  Identity(x)

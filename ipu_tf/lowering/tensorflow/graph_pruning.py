@@ -1,4 +1,4 @@
-"""The part of a TensorFlow graph that some of its nodes need."""
+"""Prunes a `GraphDef` to the nodes that some of its nodes depend on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Markers by which a running program calls the host: tables that stay there, and printing.
+"""Markers for host callbacks of running programs: embedding tables in host memory, and printing.
 
 TensorFlow takes markers for stateless: it would make one of two equal ones, and knows no order between others. So
 each call takes a token from the call before it of the same kind, and gives one to the next.

@@ -1,4 +1,4 @@
-"""Python run by an op of a TensorFlow graph: how a session or a `tf.function` reaches the device."""
+"""`HostOp`: a TensorFlow op that runs Python, by which sessions and `tf.function`s call the device."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Markers: ops that mean something only to the device. TensorFlow carries them through to StableHLO unopened.
+"""Markers: device-only ops that TensorFlow lowers to StableHLO custom calls (`ipu.*`).
 
-TensorFlow has no CPU kernel for them, so a program that strays onto the CPU fails there instead of going on in
-silence.
+TensorFlow has no CPU kernel for them, so a program that strays onto the CPU fails there with an error.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where in the user's program an op of a lowered graph was made, found by the name that StableHLO keeps of it.
+"""Finds the user's source line of an op in a lowered graph, by its name in StableHLO.
 
 stablehlo loc("while/PartitionedCall/Where") ─► op `Where` of the function called there ─► its Python stack ─► line
 """

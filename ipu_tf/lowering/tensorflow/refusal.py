@@ -1,4 +1,4 @@
-"""What to raise where TensorFlow cannot lower a function: its own words, and the user's line of each op they name."""
+"""Builds the errors raised if TensorFlow cannot lower a function, with the user's source line of each op."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _STACK = re.compile(r"\n*(?:Stack trace for op definition|The op is created at):
 
 
 def tensorflow_refusal(function: Any, message: str) -> Exception:
-    """What to raise where tf2xla cannot lower a concrete function.
+    """Builds the error for a concrete function that tf2xla cannot lower.
 
     Args:
         function: the concrete function.
@@ -67,7 +67,7 @@ def shape_refusal(function: Any, bytecode: bytes, error: BaseException) -> Lower
 
 
 def resource_refusal(name: str, outer: tf.Tensor, inner: tf.Tensor) -> LoweringError:
-    """What to raise where a function uses a resource other than a variable.
+    """Builds the error for a function that uses a resource other than a variable.
 
     Args:
         name: the function's.

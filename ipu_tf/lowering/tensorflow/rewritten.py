@@ -1,4 +1,4 @@
-"""A concrete function traced again with its assertions as markers, which tf2xla does not drop."""
+"""Retraces a concrete function with its assertions as markers, which tf2xla does not drop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ops that a session's run needs, as `clustering` sees them: where each belongs, and what it waits for."""
+"""Describes the ops of a session run for clustering: device, dependencies."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _HANDED_ON = ("Enter", "Identity", "Merge", "NextIteration", "Switch")
 def ordinal_of(operation: tf.Operation) -> int | None:
     """The ordinal of the IPU that an op is placed on; None for an op of another device.
 
-    An op that nobody placed goes where the variables are that it uses; a call of a function does not.
+    An op without a device is placed with the variables that it uses; a call of a function does not.
     """
     devices = [placed_on(operation)]
     if not devices[0] and operation.type not in _CALLS:
@@ -48,7 +48,7 @@ def ordinal_of(operation: tf.Operation) -> int | None:
 
 
 def placed_on(operation: tf.Operation) -> str:
-    """The device that an op is placed on; an empty string if nobody placed it.
+    """The device that an op is placed on; an empty string if it has none.
 
     An op that only the device knows goes to the first IPU: TensorFlow places an op where there is a kernel for it.
     """

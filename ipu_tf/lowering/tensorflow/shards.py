@@ -1,4 +1,4 @@
-"""Which IPU of a device an op was put on: an attribute of the op that lowering passes over.
+"""Reads and writes the shard attribute of TensorFlow ops (the IPU of a device), which lowering ignores.
 
 The emulated device computes on one place whatever the shards are; how many a program uses decides how many replicas
 of it fit on a device.

@@ -1,4 +1,4 @@
-"""Which ops of a TensorFlow graph lie in a `scopes.stochastic_rounding`.
+"""Finds the ops of a TensorFlow graph inside `scopes.stochastic_rounding`.
 
 Most ops carry that down to StableHLO themselves; those that TensorFlow lowers by MLIR (`tf.exp`, `tf.nn.softmax`) keep
 only their names, by which they are found here.

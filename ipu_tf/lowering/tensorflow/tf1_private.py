@@ -1,4 +1,4 @@
-"""What is left of TensorFlow 1's own layers and recurrent cells inside TensorFlow, outside of its public interface.
+"""Private API of TensorFlow 1 layers and recurrent cells that this package uses.
 
 If TensorFlow moves one of these, `tests/project/test_private_api.py` names it.
 """

@@ -1,4 +1,4 @@
-"""Hooks: where the project changes what TensorFlow itself does, beyond its public interface.
+"""Patches to TensorFlow's private API: sessions, eager ops, gradient tapes, iterators, control flow.
 
 Each is in the table `ipu_tf._patches.table` and can be taken off. If TensorFlow moves one of these,
 `tests/project/test_private_api.py` names it.
@@ -235,9 +235,9 @@ def _check_whole_run(whole: bool, name: str) -> None:
 def hook_eager_devices(
     is_ours: Callable[[str], bool], computes_there: Callable[[tf.Operation], bool], run: RunEagerOp
 ) -> None:
-    """Lets eager ops that are asked to run on one of our devices run there. A second call changes nothing.
+    """Patches eager execution so that ops placed on an IPU device run there. A second call changes nothing.
 
-    TensorFlow would run them on the host in silence. A function with ops placed there is an error.
+    TensorFlow would silently run them on the host. A function with ops placed there is an error.
 
     Args:
         is_ours: whether a device is one of ours, by its name.
@@ -277,7 +277,7 @@ def hook_eager_devices(
 
 
 def hook_eager_calls(seen: Callable[[str, tf.Graph], None]) -> None:
-    """Lets `seen(name, graph)` look at each `tf.function` ahead of its first call from eager code. Installed once."""
+    """Calls `seen(name, graph)` for each `tf.function` before its first call from eager code. Installed once."""
 
     def looking(stock: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(stock)
@@ -306,7 +306,7 @@ def _follow_device(context: Any, is_ours: Callable[[str], bool]) -> bool:
 
 
 def _hook_eager_ops(is_ours: Callable[[str], bool], run: RunEagerOp) -> None:
-    """Hands the eager ops of our devices to `run`. Programs that never enter such a device are not slowed by it."""
+    """Passes eager ops placed on IPU devices to `run`. No cost for programs that never enter such a device."""
 
     def without_ours(stock: Callable[..., Any]) -> Callable[..., Any]:
         def fast(context: Any, *args: Any) -> Any:
@@ -332,7 +332,7 @@ def _hook_eager_ops(is_ours: Callable[[str], bool], run: RunEagerOp) -> None:
 
 
 def _check_places(function: Any, computes_there: Callable[[tf.Operation], bool]) -> None:
-    """Refuses a function that the host is about to run although ops in it are placed on one of our devices."""
+    """Raises an error for a function run on the host that has ops placed on an IPU device."""
     found = getattr(function, "_ipu_tf_place", None)
     if found is None:
         operations = function.graph.get_operations()

@@ -1,4 +1,4 @@
-"""Everything the project takes from TensorFlow beyond its public interface.
+"""Private API of TensorFlow for tracing and graphs that this package uses.
 
 If TensorFlow moves one of these, `tests/project/test_private_api.py` names it.
 """
@@ -41,13 +41,13 @@ def concrete_function(function: Any, *specs: tf.TensorSpec) -> Any:
 
 
 def stablehlo_bytecode(function: Any, specs: Sequence[tf.TensorSpec]) -> bytes:
-    """A concrete function lowered by tf2xla for the CPU: MLIR bytecode of the StableHLO dialect."""
+    """Lowers a concrete function by tf2xla for the CPU; returns MLIR bytecode of the StableHLO dialect."""
     return _compiler_ir.from_concrete_function(function, list(specs))("stablehlo_serialized", platform_name="CPU")
 
 
 @contextlib.contextmanager
 def without_op_callbacks() -> Iterator[None]:
-    """Within it nobody watches the ops that are made, as `tf.debugging.enable_check_numerics` does."""
+    """Context manager: disables op callbacks, such as that of `tf.debugging.enable_check_numerics`."""
     context = _context.context()
     callbacks = list(context.op_callbacks)
     for callback in callbacks:
@@ -62,7 +62,7 @@ def without_op_callbacks() -> Iterator[None]:
 def custom_call(
     target: str, operands: Sequence[tf.Tensor], results: Sequence[tf.TensorSpec], configuration: str, side_effect: bool
 ) -> Any:
-    """A marker that survives tf2xla as `stablehlo.custom_call @target`; gives its result tensors."""
+    """Adds an op that tf2xla lowers to `stablehlo.custom_call @target`; returns its result tensors."""
     return _tf2xla.custom_call_v2(target, list(operands), list(results), configuration, side_effect)
 
 
@@ -146,7 +146,7 @@ def is_concrete(function: Any) -> bool:
 
 
 def log_info(message: str, *arguments: Any) -> None:
-    """A line in TensorFlow's log, where its own session hooks write."""
+    """Writes a line to TensorFlow's log, as its session hooks do."""
     _tf_logging.info(message, *arguments)
 
 
@@ -195,7 +195,7 @@ def captured_from(tensor: tf.Tensor) -> tf.Tensor:
 
 
 def compiles(operation_type: str) -> bool:
-    """Whether tf2xla knows how to lower ops of a type. Function calls and inputs, which it opens up, count."""
+    """Returns whether tf2xla can lower ops of a type. Function calls and inputs, which it opens up, count."""
     kernels = _kernels.get_registered_kernels_for_op(operation_type).kernel
     return not kernels or any(kernel.device_type == "XLA_CPU_JIT" for kernel in kernels)
 
@@ -252,7 +252,7 @@ def gradient_function(operation: tf.Operation) -> Callable[..., Any] | None:
 
 
 def forget_custom_gradients(graph_def: tf.compat.v1.GraphDef) -> None:
-    """Forgets how `tf.custom_gradient` differentiates ops of a graph that nobody is going to differentiate any more.
+    """Forgets how `tf.custom_gradient` differentiates ops of a graph that is not differentiated any more.
 
     TensorFlow's registry keeps that for ever, and with it the graph, the graphs around it, and all that they use.
 

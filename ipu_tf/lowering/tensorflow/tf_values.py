@@ -1,4 +1,4 @@
-"""Values, variables and iterators of TensorFlow, read and written beyond its public interface.
+"""Private API of TensorFlow for tensors, variables and iterators that this package uses.
 
 If TensorFlow moves one of these, `tests/project/test_private_api.py` names it.
 """
@@ -25,7 +25,7 @@ from ipu_tf.device.feeds.iterator_destruction import destroy_in_background
 
 
 def tensor_memory(tensor: tf.Tensor) -> np.ndarray:
-    """A host tensor's memory as an array, without a copy."""
+    """Returns a host tensor's memory as an array, without a copy."""
     array = tensor._numpy()
     if isinstance(array, np.ndarray):
         return array
@@ -38,7 +38,7 @@ def tensor_memory(tensor: tf.Tensor) -> np.ndarray:
 
 @contextlib.contextmanager
 def eager_mode() -> Iterator[None]:
-    """Within it, TensorFlow executes eagerly on the host, whatever the program has switched off or asked for."""
+    """Context manager: TensorFlow executes eagerly on the host, whatever the program has switched off or asked for."""
     with _context.eager_mode(), tf.device("/device:CPU:0"):
         yield
 
@@ -48,7 +48,7 @@ def stock_iterator(dataset: tf.data.Dataset, tuned: bool = True) -> Any:
 
     Args:
         dataset: what to iterate over.
-        tuned: whether TensorFlow tunes it, as it does by default: then nobody waits for the end of the iterator.
+        tuned: whether TensorFlow tunes it, as it does by default: its destruction is then done in the background.
     """
     iterator = _iterator_ops.OwnedIterator(dataset)
     if tuned:
@@ -57,7 +57,7 @@ def stock_iterator(dataset: tf.data.Dataset, tuned: bool = True) -> Any:
 
 
 def destroy_iterator_in_background(iterator: Any) -> None:
-    """Has TensorFlow's part of an iterator over a dataset end in a thread that nobody waits for; others as they are."""
+    """Destroys the resource of a TensorFlow dataset iterator in a background thread; ignores other iterators."""
     if isinstance(iterator, _iterator_ops.OwnedIterator):
         destroy_in_background(iterator, iterator._iterator_resource)
 
@@ -128,7 +128,7 @@ def read_variables(variables: Sequence[tuple[tf.Tensor, int]]) -> Sequence[tf.Te
 
 
 def host_tensor(array: np.ndarray) -> tf.Tensor:
-    """An eager tensor of an array that nobody changes any more, whose memory it may keep."""
+    """Converts an array that is not changed any more to an eager tensor, which may share its memory."""
     return _constant_op.convert_to_eager_tensor(array, _context.context())
 
 

@@ -1,4 +1,4 @@
-"""From a traced TensorFlow function to a module and what its parameters stand for."""
+"""Lowers a concrete TensorFlow function to a StableHLO module."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOST_ONLY_DTYPES = (tf.string, tf.variant, tf.resource)
 
 @dataclasses.dataclass(frozen=True)
 class Lowered:
-    """A concrete function, lowered.
+    """Lowered concrete function: StableHLO module with its inputs and captures.
 
     Attributes:
         module: the StableHLO module. Its parameters are the function's tensor inputs, then its captures; its results

@@ -1,4 +1,4 @@
-"""The host's side of TensorFlow variables."""
+"""Adapter from `tf.Variable` to the device's `HostVariable`."""
 
 from __future__ import annotations
 
