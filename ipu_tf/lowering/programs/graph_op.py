@@ -186,5 +186,5 @@ class _Ready:
 
 
 def _written(graph: Any, handle: tf.Tensor) -> bool:
-    """Whether a program may change a variable: something other than a read uses it."""
+    """Returns whether a program may change a variable: something other than a read uses it."""
     return any(consumer.type not in _READS for consumer in handle.consumers())

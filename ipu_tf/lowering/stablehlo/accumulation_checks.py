@@ -36,7 +36,7 @@ def accumulation_counts_of_body(module: Module, loop: Any) -> tuple[int, ...]:
 
 
 def accumulates(module: Module, loop: Any) -> bool:
-    """Whether a `while` accumulates gradients over its own iterations."""
+    """Returns whether a `while` accumulates gradients over its own iterations."""
     return any(_accumulation(o) for o in own_operations(module, loop.regions[1].blocks[0]))
 
 

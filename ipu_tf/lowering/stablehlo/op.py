@@ -86,7 +86,7 @@ class Op:
         return next((name for name in names if not name.endswith(".py")), "unknown")
 
     def has(self, key: str) -> bool:
-        """Whether the op carries the attribute `key`."""
+        """Returns whether the op carries the attribute `key`."""
         return key in self.operation.attributes
 
     def attribute(self, key: str) -> Any:

@@ -112,7 +112,7 @@ def partition(module: Module, in_chunks: Callable[[Any], bool] = lambda loop: Fa
 
 
 def is_identity(operation: Any) -> bool:
-    """Whether an operation changes nothing about its only operand."""
+    """Returns whether an operation changes nothing about its only operand."""
     if operation.name not in _COPIES or len(operation.results) != 1:
         return False
     return str(operation.operands[0].type) == str(operation.results[0].type)
@@ -172,12 +172,12 @@ def _part(module: Module, group: list[Step], in_chunks: Callable[[Any], bool]) -
 
 
 def _is_part(module: Module, operation: Any, in_chunks: Callable[[Any], bool]) -> bool:
-    """Whether an operation is a loop that is a part of its own."""
+    """Returns whether an operation is a loop that is a part of its own."""
     return operation.name == "stablehlo.while" and (streamed(module, operation) or in_chunks(operation))
 
 
 def _calls_to_inline(module: Module, call: Any, in_chunks: Callable[[Any], bool]) -> bool:
-    """Whether a function that is called has something for the host to do."""
+    """Returns whether a function that is called has something for the host to do."""
     block = module.functions[callee(call)]
     inner = walk(block, module.functions)
     if any(custom_call_target(operation) in (INFEED, OUTFEED, ACCUMULATE) for operation in inner):
@@ -218,7 +218,7 @@ def _in_branches(module: Module, loop: Any) -> set[str]:
 
 
 def streamed(module: Module, loop: Any) -> bool:
-    """Whether the host runs a loop chunk by chunk: it uses feeds, or has to be checked before it runs."""
+    """Returns whether the host runs a loop chunk by chunk: it uses feeds, or has to be checked before it runs."""
     return bool(_direct(module, loop) or _in_branches(module, loop)) or accumulates(module, loop)
 
 

@@ -71,7 +71,7 @@ def _from_loop(operation: Any, operands: list[Any], results: list[Any], found: s
 
 
 def _is_shared(operation: Any, replicas: int) -> bool:
-    """Whether replicas meet in an operation, and leave it with the same values."""
+    """Returns whether replicas meet in an operation, and leave it with the same values."""
     target = custom_call_target(operation)
     if target != "ipu.all_reduce":
         return target in _SHARED_MARKERS

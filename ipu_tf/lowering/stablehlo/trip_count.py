@@ -171,7 +171,7 @@ def _operation(value: Any) -> Any:
 
 
 def _always(operation: Any) -> bool:
-    """Whether an operation is the constant `true`."""
+    """Returns whether an operation is the constant `true`."""
     if operation.name != "stablehlo.constant" or "i1" not in str(operation.results[0].type):
         return False
     return bool(np.array(ir.DenseElementsAttr(operation.attributes["value"])).all())

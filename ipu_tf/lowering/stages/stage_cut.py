@@ -213,7 +213,7 @@ class _Cutter:
         return None
 
     def _pinned(self, node: Node) -> bool:
-        """Whether a node has to run once a micro-batch, in one place."""
+        """Returns whether a node has to run once a micro-batch, in one place."""
         target = custom_call_target(node.operation)
         return target in EFFECTS or target in (ACCUMULATE, FIFO) or node.operation.name == "stablehlo.rng"
 

@@ -101,7 +101,7 @@ class _Homes:
         self._known.update((value, (stage, self._bytes(value))) for value in node.results)
 
     def _spreads(self, node: Node) -> bool:
-        """Whether a node only gives one number another shape: cheaper to compute again than to send."""
+        """Returns whether a node only gives one number another shape: cheaper to compute again than to send."""
         return node.operation.name in _SPREADING and _size(self._types[node.operands[0]]) == 1
 
     def wanted_by(self, value: int) -> int:

@@ -25,7 +25,7 @@ _TOKEN = tf.TensorSpec([], tf.int32)
 
 
 def calls_host(operations: Iterable[Any]) -> bool:
-    """Whether any of a program's operations calls the host while the program runs."""
+    """Returns whether any of a program's operations calls the host while the program runs."""
     return any(custom_call_target(operation) in HOST_CALLS for operation in operations)
 
 

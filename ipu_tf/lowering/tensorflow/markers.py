@@ -66,7 +66,7 @@ def stateful_marker(
 
 @contextlib.contextmanager
 def _standalone() -> Iterator[None]:
-    """Within it, ops wait for a stateful op of their own.
+    """Context manager: ops wait for a stateful op of their own.
 
     TensorFlow takes markers for stateless and would make one of two that are alike, also where it inlines two calls of
     one function. They are not alike if they wait for different ops, and stateful ops stay as many as they are.

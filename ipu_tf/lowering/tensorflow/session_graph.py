@@ -56,7 +56,7 @@ def placed_on(operation: tf.Operation) -> str:
 
 
 def is_ipu(device: str) -> bool:
-    """Whether a device, as TensorFlow spells it, is an IPU."""
+    """Returns whether a device, as TensorFlow spells it, is an IPU."""
     return "IPU" in device and tf.DeviceSpec.from_string(device).device_type == "IPU"
 
 
@@ -102,12 +102,12 @@ def node(operation: tf.Operation, fed: Collection[str]) -> Node:
 
 
 def computes_on_ipu(operation: tf.Operation) -> bool:
-    """Whether an op is placed on an IPU by itself, and does work there."""
+    """Returns whether an op is placed on an IPU by itself, and does work there."""
     return is_ipu(operation.device) and operation.type not in MOVING and not _on_host(operation)
 
 
 def is_constant(operation: tf.Operation) -> bool:
-    """Whether an op can be made again wherever its value is needed."""
+    """Returns whether an op can be made again wherever its value is needed."""
     return operation.type == "Const" and not operation.control_inputs
 
 
@@ -130,7 +130,7 @@ def _on_host(operation: tf.Operation) -> bool:
 
 
 def _is_host_only(tensor: tf.Tensor) -> bool:
-    """Whether a tensor holds something other than numbers, and is no variable."""
+    """Returns whether a tensor holds something other than numbers, and is no variable."""
     if tensor.dtype == tf.resource:
         return _maker(tensor).type != "VarHandleOp"
     return bool(tensor.dtype == tf.variant)
@@ -144,7 +144,7 @@ def _maker(handle: tf.Tensor) -> tf.Operation:
 
 
 def _initialises(operation: tf.Operation) -> bool:
-    """Whether an op is the one that TensorFlow makes for a variable's first value."""
+    """Returns whether an op is the one that TensorFlow makes for a variable's first value."""
     if operation.type not in ("Assign", "AssignVariableOp"):
         return False
     return operation.name == f"{operation.inputs[0].op.name}/Assign"

@@ -20,7 +20,7 @@ OVERRIDES = {"THREESTATE_ON": True, "THREESTATE_OFF": False}
 
 
 def rounding_overrides(graph: Any) -> dict[str, bool]:
-    """Whether ops round stochastically, by name, of those that lie in a scope which says so.
+    """Returns whether ops round stochastically, by name, of those that lie in a scope which says so.
 
     A name that functions of the graph use for several ops, with different wishes, is left out.
 

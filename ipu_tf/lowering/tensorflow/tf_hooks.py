@@ -46,7 +46,7 @@ RunEagerOp = Callable[[str, str, Sequence[tf.Tensor], Sequence[Any]], Sequence[t
 
 @contextlib.contextmanager
 def dataset_iterators(make: Callable[[tf.data.Dataset], Any] | None) -> Iterator[None]:
-    """Within it, in this thread, `iter(dataset)` is what `make` gives; None means TensorFlow's own iterator."""
+    """Context manager: in this thread, `iter(dataset)` is what `make` gives; None means TensorFlow's own iterator."""
     _install_iterator_hook()
     outer = getattr(_local, "make_iterator", None)
     _local.make_iterator = make
@@ -69,7 +69,7 @@ def elements_in_programs(take: Callable[[Any], Any]) -> Iterator[None]:
 
 
 def is_stock_iterator(thing: Any) -> bool:
-    """Whether something is TensorFlow's own iterator over a dataset, made eagerly."""
+    """Returns whether something is TensorFlow's own iterator over a dataset, made eagerly."""
     return type(thing) is _iterator_ops.OwnedIterator and isinstance(thing._iterator_resource, _ops.EagerTensor)
 
 
@@ -221,7 +221,7 @@ def _checked_callable(stock_from_options: Callable[..., Any], rewrite: RewriteRu
 
 
 def requires_strict_placement(session: Any) -> bool:
-    """Whether the maker of a session wants an error where a device that an op is placed on does not exist."""
+    """Returns whether the maker of a session wants an error where a device that an op is placed on does not exist."""
     return bool(getattr(session, "_ipu_tf_strict", False))
 
 

@@ -141,7 +141,7 @@ def ancestors(operation: tf.Operation) -> list[tf.Operation]:
 
 
 def is_concrete(function: Any) -> bool:
-    """Whether something is a concrete function."""
+    """Returns whether something is a concrete function."""
     return isinstance(function, tf.types.experimental.ConcreteFunction)
 
 
@@ -152,7 +152,7 @@ def log_info(message: str, *arguments: Any) -> None:
 
 @contextlib.contextmanager
 def prune_unused() -> Iterator[None]:
-    """Within it, loops of the function graph being traced run what their results depend on, and nothing else.
+    """Context manager: loops of the function graph being traced run what their results depend on, and nothing else.
 
     As in TensorFlow 1. Otherwise they run every operation with side effects.
     """
@@ -178,7 +178,7 @@ def define_functions(owner: object, definitions: Sequence[Any]) -> None:
 
 
 def prunes_unused(graph: Any) -> bool:
-    """Whether a function graph has loops that were traced within `prune_unused`."""
+    """Returns whether a function graph has loops that were traced within `prune_unused`."""
     return getattr(graph, "_ipu_only_what_is_used", False)
 
 
@@ -205,7 +205,7 @@ SameStructureDataset: type = _dataset_ops.UnaryUnchangedStructureDataset
 
 
 def in_program(graph: tf.Graph) -> bool:
-    """Whether a graph is, or lies in, one that is traced for the device (or for XLA otherwise)."""
+    """Returns whether a graph is, or lies in, one that is traced for the device (or for XLA otherwise)."""
     return bool(_control_flow_util.GraphOrParentsInXlaContext(graph))
 
 
@@ -347,7 +347,7 @@ def operation_count(graph: tf.Graph) -> int:
 
 @contextlib.contextmanager
 def extending(graph: tf.Graph) -> Iterator[None]:
-    """Within it, ops are added to a graph, also to a finalized one, outside of every scope that is open now."""
+    """Context manager: ops are added to a graph, also to a finalized one, outside of every scope that is open now."""
     finalized = graph.finalized
     graph._unsafe_unfinalize()
     try:
@@ -381,7 +381,7 @@ def frozen(function: Any) -> Any:
 
 
 def has_custom_calls(function: Any) -> bool:
-    """Whether a concrete function uses markers of this project, which TensorFlow alone cannot run."""
+    """Returns whether a concrete function uses markers of this project, which TensorFlow alone cannot run."""
     graph = function.graph.as_graph_def()
     bodies = [graph.node, *(inner.node_def for inner in graph.library.function)]
     return any(node.op == "XlaCustomCallV2" for nodes in bodies for node in nodes)

@@ -141,7 +141,7 @@ def write_variables(variables: Sequence[tf.Variable], values: Sequence[np.ndarra
 
 
 def executing_eagerly() -> bool:
-    """Whether ops run at once here, rather than being added to a graph."""
+    """Returns whether ops run at once here, rather than being added to a graph."""
     return _context.executing_eagerly()
 
 
@@ -157,7 +157,7 @@ def handle_spec(handle: tf.Tensor) -> tf.TensorSpec:
 
 
 def is_variable(handle: tf.Tensor) -> bool:
-    """Whether a resource of a graph is a variable, and not a table, an iterator or something else."""
+    """Returns whether a resource of a graph is a variable, and not a table, an iterator or something else."""
     data = _handle_data_util.get_resource_handle_data(handle)
     return len(data.shape_and_type) == 1
 
@@ -173,7 +173,7 @@ _READ_FIRST = "_ipu_read_first"
 
 
 def is_variable_itself(value: Any) -> bool:
-    """Whether something is a variable, and not what an assignment gives: a variable to be read after it."""
+    """Returns whether something is a variable, and not what an assignment gives: a variable to be read after it."""
     return isinstance(value, tf.Variable) and not isinstance(value, _resource_variable_ops._UnreadVariable)
 
 
@@ -243,5 +243,5 @@ def create_optimizer_variables(optimizer: Any, variables: Sequence[Any]) -> None
 
 
 def is_reference(tensor: tf.Tensor) -> bool:
-    """Whether a tensor stands for the memory of a variable that is no resource."""
+    """Returns whether a tensor stands for the memory of a variable that is no resource."""
     return bool(tensor.dtype._is_ref_dtype)
