@@ -15,7 +15,7 @@ COLOURS = dict(zip(FAMILIES, ("#e08214", "#2c7fb8", "#636363"), strict=True))
 
 
 def chart(found: list[tuple[Comparison, Verdict]], title: str) -> str:
-    """A bar for each verdict, on a logarithmic scale, and a mark at its goal.
+    """Draws a bar for each verdict, on a logarithmic scale, and a mark at its goal.
 
     Args:
         found: comparisons and what came of them.

@@ -15,12 +15,12 @@ class Comparison:
     """Comparison of one of this project's contenders with others.
 
     Attributes:
-        name: what the command line calls it.
-        title: what the table calls it.
+        name: its name on the command line.
+        title: its title in the table.
         ours, others: names of contenders.
         models: names of workloads.
         task: "train", "evaluate" or "predict".
-        goals: for each family, what part of its best time ours is to take at most; None for those of the workload.
+        goals: for each family, the largest ratio of this project's time to its best; None for those of the workload.
     """
 
     name: str

@@ -15,7 +15,7 @@ EPOCH = "epoch"
 
 @dataclasses.dataclass(frozen=True)
 class Contender:
-    """A way to run a workload.
+    """Way to run a workload, in a process of its own.
 
     Attributes:
         name: what the command line calls it.

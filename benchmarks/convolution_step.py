@@ -59,7 +59,7 @@ def window(pad: int) -> dict[str, Any]:
 
 
 def lax_convolution(lhs: jax.Array, rhs: jax.Array, layout: ConvLayout, pad: int, flip: bool) -> jax.Array:
-    """The same by `lax`, in the layout it is asked for in."""
+    """The same convolution by `lax`, in a given layout."""
     rhs = lax.rev(rhs, layout.kernel_spatial) if flip else rhs
     numbers = lax.ConvDimensionNumbers(
         (layout.input_batch, layout.input_feature, *layout.input_spatial),
@@ -116,7 +116,7 @@ def step_by_grad(params: Params, images: jax.Array, labels: jax.Array, key: jax.
 
 
 def step_by_hand(library: Library, params: Params, images: jax.Array, labels: jax.Array, key: jax.Array) -> Params:
-    """The same step with its gradients written out."""
+    """A training step with its gradients written out by hand."""
     kept, inputs, outputs, x = masks(key), [], [], images
     for (weights, bias), (*_, pad, pooled) in zip(params, LAYERS, strict=False):
         inputs.append(x)

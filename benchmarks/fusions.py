@@ -19,7 +19,7 @@ from benchmarks.workload import WORKLOADS, Workload
 
 _FLAG = "--xla_cpu_experimental_ynn_fusion_type="
 _TYPE = "LIBRARY_FUSION_TYPE_"
-#: What the table calls it -> the value of the option; None for what the device chooses.
+#: Name in the table -> value of the option; None for the device's default.
 VALUES: dict[str, str | None] = {
     "XLA's own": f"+{_TYPE}INDIVIDUAL_DOT",
     "products": None,

@@ -16,7 +16,7 @@ Rows = Sequence[tuple[float, float, float]]
 
 
 def growth_chart(found: Mapping[str, Rows]) -> str:
-    """The panels, side by side.
+    """Draws the panels side by side.
 
     Args:
         found: by the name of what is varied; values in rising order, at least two of them.

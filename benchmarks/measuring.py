@@ -44,7 +44,7 @@ class Measured:
         return statistics.median(self.rounds)
 
     def times(self, other: Measured) -> tuple[float, float, float]:
-        """Its time over the other's, round by round: the median, the lowest and the highest."""
+        """Ratios of its time to the other's, round by round: the median, the lowest and the highest."""
         ratios = [mine / its for mine, its in zip(self.rounds, other.rounds, strict=True)]
         return statistics.median(ratios), min(ratios), max(ratios)
 

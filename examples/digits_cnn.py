@@ -29,7 +29,7 @@ ROUNDS = 5
 
 @dataclasses.dataclass(frozen=True)
 class Digits:
-    """The images, split.
+    """Images and labels of the training and test sets.
 
     Attributes:
         train: shuffled batches of (images float32 `[batch, 8, 8, 1]` from 0 to 1, labels int32 `[batch]`).
@@ -48,7 +48,7 @@ class Digits:
 
 
 def read_digits(batch_size: int) -> Digits:
-    """The images, the same split every time."""
+    """Reads the images, with the same train and test split every time."""
     digits = load_digits()
     images = (digits.images[..., None] / 16.0).astype(np.float32)
     labels = digits.target.astype(np.int32)
@@ -105,7 +105,7 @@ def train_on_device(digits: Digits, epochs: int, steps_per_execution: int) -> tf
 
 
 def milliseconds_per_step(models: dict[str, tf.keras.Model], digits: Digits) -> dict[str, float]:
-    """The median over a few rounds of an epoch each, after one that is not timed. The models take turns."""
+    """Times models by turns: the median over rounds of an epoch each, after one that is not timed."""
     for model in models.values():
         model.fit(digits.train, epochs=1, shuffle=False, verbose=0)
     times: dict[str, list[float]] = {name: [] for name in models}

@@ -16,7 +16,7 @@ from ipu_tf.pipeline import PipelineShape, Recomputation, Schedule, Timetable
 
 
 def parse(argv: Sequence[str] | None) -> tuple[argparse.ArgumentParser, argparse.Namespace]:
-    """The command line's options, and their parser."""
+    """Parses the command line; returns the options and their parser."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stages", type=int, default=3, help="stages of the pipeline (3)")
     parser.add_argument("--micro-batches", type=int, help="micro-batches of an execution (twice the stages)")

@@ -50,7 +50,7 @@ class Training:
         return [update, self.outfeed.enqueue(row)]
 
     def program(self) -> Any:
-        """The loop itself: it carries no values, only operations."""
+        """The loop: it carries no values, only operations."""
         return ipu.loops.repeat(STEPS, self.step, [], self.infeed)
 
 

@@ -69,7 +69,7 @@ def main() -> None:
     print(f"{'steps':>6} {'first loss':>11} {'last loss':>10} {'slope':>7} {'offset':>7}")
     for execution in range(1, EXECUTIONS + 1):
         strategy.run(train, args=[iterator, tf.constant(0.02)])
-        # One row for each step of this execution.
+        # One element for each step of this execution.
         rows = losses.dequeue().numpy()
         slope, offset = float(line.slope), float(line.offset)
         print(f"{execution * STEPS:6d} {rows[0]:11.4f} {rows[-1]:10.4f} {slope:7.3f} {offset:7.3f}")

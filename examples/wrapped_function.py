@@ -23,7 +23,7 @@ def basic_graph(pa: tf.Tensor, pb: tf.Tensor, pc: tf.Tensor) -> tuple[tf.Tensor,
 
 
 def in_a_session() -> list[np.ndarray]:
-    """TensorFlow 1: placeholders, and a session that runs the program on what it is fed."""
+    """TensorFlow 1: placeholders, and a session that feeds them and runs the program."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         pa, pb, pc = (tf.compat.v1.placeholder(tf.float32, [3], name) for name in ("pa", "pb", "pc"))
         with ipu.scopes.ipu_scope("/device:IPU:0"):

@@ -108,7 +108,7 @@ def _computes_in_half(model: Any) -> bool:
 
 
 def _report(task: Task, found: Run, wanted: Run, rtol: float, atol: float) -> ParityReport:
-    # Names are counted anew in each run, so weights are paired by their place.
+    # Automatic names differ between the runs, so weights are paired by position.
     weights = dict(zip(wanted.weights, found.weights.values(), strict=True))
     model = task.model
     draws = len(model.variables) > len(model.weights)

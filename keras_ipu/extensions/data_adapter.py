@@ -101,7 +101,7 @@ class IPUDataHandler:
         """Returns the number of steps of an epoch on each replica.
 
         Raises:
-            ValueError: where nobody knows.
+            ValueError: if the number is unknown.
             RuntimeError: before the replication factor is set.
         """
         self._check_replicated("inferred_steps")

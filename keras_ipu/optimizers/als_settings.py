@@ -57,7 +57,7 @@ def _is_power_of_two(value: float) -> bool:
 
 
 def read_only(name: str) -> ValueError:
-    """The error for an assignment to a property that has no setter."""
+    """Returns the error for an assignment to a property without a setter."""
     return ValueError(f"{name} is a read only property.")
 
 
@@ -90,7 +90,7 @@ class ALSSettings:
 
     @property
     def decrease_factor(self) -> float:
-        """What the loss scaling factor is multiplied by when it decreases: 1 / `increase_factor`."""
+        """Factor of a decrease of the loss scaling factor: 1 / `increase_factor`."""
         return 1.0 / float(self.settings.increase_factor)
 
     @decrease_factor.setter

@@ -57,7 +57,7 @@ class ParameterUnscalingALSOptimizer(ALSOptimizer):
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], custom_objects: Mapping[str, Any] | None = None) -> Any:
-        """An optimizer from what `get_config` gave, without the values of its variables."""
+        """Makes an optimizer from the result of `get_config`, without the values of its variables."""
         arguments = dict(config)
         if isinstance(arguments.get("learning_rate"), dict):
             arguments["learning_rate"] = keras.saving.deserialize_keras_object(

@@ -81,7 +81,7 @@ class GradientAccumulationOptimizer(IpuOptimizer):
     def update(self, grads: list[Any], variables: list[Any], captured_grads: CapturedGrads = None) -> None:
         """Accumulates gradients; with those of the last micro-batch the wrapped optimizer applies the result.
 
-        Captured gradients are handed on as they are: those of the last micro-batch.
+        Captured gradients are passed on unchanged: those of the last micro-batch.
         """
         self.accumulate(grads, variables, lambda totals: self._update_inner(totals, variables, captured_grads))
 

@@ -10,7 +10,7 @@ from ipu_tf import gradient_accumulation
 
 
 def reduction_named(reduction_method: Any) -> Any:
-    """A `GradientAccumulationReductionMethod` from itself or its name in any case.
+    """Parses a `GradientAccumulationReductionMethod` or its name in any case.
 
     Raises:
         ValueError: for anything else.

@@ -159,7 +159,7 @@ class IpuOptimizer(keras.optimizers.Optimizer):
 
     @property
     def iterations(self) -> Any:
-        """How many updates the wrapped optimizer made."""
+        """Number of updates that the wrapped optimizer made."""
         return self.inner_optimizer.iterations
 
     @property
@@ -191,7 +191,7 @@ class IpuOptimizer(keras.optimizers.Optimizer):
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], custom_objects: Mapping[str, Any] | None = None) -> Any:
-        """An optimizer from what `get_config` gave, without the values of its variables."""
+        """Makes an optimizer from the result of `get_config`, without the values of its variables."""
         arguments = {
             name: keras.saving.deserialize_keras_object(value, custom_objects) if isinstance(value, dict) else value
             for name, value in config.items()

@@ -36,7 +36,7 @@ _NORMALIZE = (
 
 
 def checked_steps(steps: Any) -> int | None:
-    """A number of gradient accumulation steps; None stays None.
+    """Checks a number of gradient accumulation steps; None stays None.
 
     Raises:
         ValueError: unless it is a positive integer.
@@ -52,7 +52,7 @@ def checked_steps(steps: Any) -> int | None:
 
 
 def checked_reduction(method: Any) -> str:
-    """The name of a gradient accumulation reduction method, from its name in any case or the enum's member.
+    """Checks a gradient accumulation reduction method, a name in any case or an enum member; returns its name.
 
     Raises:
         ValueError: if there is no such method.
@@ -71,7 +71,7 @@ def checked_reduction(method: Any) -> str:
 
 
 def checked_device_mapping(mapping: Any) -> tuple[int, ...] | None:
-    """The IPU of each pipeline stage; None stays None.
+    """Checks the IPU of each pipeline stage; None stays None.
 
     Raises:
         ValueError: unless it is a list of integers that are not negative.
@@ -88,7 +88,7 @@ def checked_device_mapping(mapping: Any) -> tuple[int, ...] | None:
 
 
 def checked_accumulation_kwargs(kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Further arguments of the optimizer that accumulates gradients.
+    """Checks further arguments of the optimizer that accumulates gradients.
 
     Raises:
         ValueError: for arguments that are set in other ways.
@@ -112,7 +112,7 @@ def checked_accumulation_kwargs(kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def checked_pipelining_kwargs(kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Further arguments of `pipelining_ops.pipeline`.
+    """Checks further arguments of `pipelining_ops.pipeline`.
 
     Returns:
         Them, with `gradient_accumulation_for_captured_grads=False` unless it was given.
@@ -136,7 +136,7 @@ def checked_pipelining_kwargs(kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def checked_infeed_kwargs(kwargs: Mapping[str, Any], queue: Callable[..., Any]) -> Mapping[str, Any]:
-    """Arguments of the infeed queues that Keras makes.
+    """Checks arguments of the infeed queues of Keras models.
 
     Args:
         kwargs: the arguments.
@@ -155,7 +155,7 @@ def checked_infeed_kwargs(kwargs: Mapping[str, Any], queue: Callable[..., Any]) 
 
 
 def checked_outfeed_kwargs(kwargs: Mapping[str, Any], queue: Callable[..., Any]) -> Mapping[str, Any]:
-    """Arguments of the outfeed queues that Keras makes.
+    """Checks arguments of the outfeed queues of Keras models.
 
     Args:
         kwargs: the arguments.
@@ -179,6 +179,6 @@ def _refuse(text: str, names: Iterable[str], where: str, kwargs: Mapping[str, An
 
 
 def _parameters(function: Callable[..., Any]) -> list[str]:
-    """The names of the parameters of a function or class that can be given by name."""
+    """Returns the names of the keyword parameters of a function or class."""
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return [name for name, each in inspect.signature(function).parameters.items() if each.kind in named]

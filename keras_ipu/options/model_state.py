@@ -15,7 +15,7 @@ class ModelState:
     """Frozen IPU state of one model; every change makes a new one.
 
     Attributes:
-        options: what the `set_..._options` methods were told.
+        options: set by the `set_..._options` methods.
         assignment: the pipeline stage assignments of the model's layers in execution order, empty unless pipelined.
         assignment_valid: of a `Sequential`: whether `assignment` still fits its layers.
         saved_stages: stages from a saved model, nested like its models, that wait for the graph they belong to.
@@ -42,7 +42,7 @@ def state_of(model: Any) -> ModelState:
 
 def update_state(model: Any, **changes: Any) -> None:
     """Replaces parts of a model's state. Its compiled functions stay; see `reset_functions`."""
-    # Past Keras's attribute tracking, which would take the layers in the assignments for layers of this attribute.
+    # Bypasses Keras's attribute tracking, which would track the layers in the assignments as layers of the model.
     vars(model)[_ATTRIBUTE] = dataclasses.replace(state_of(model), **changes)
 
 

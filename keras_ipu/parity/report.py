@@ -65,12 +65,12 @@ class ParityReport:
 
     @property
     def differences(self) -> tuple[Difference, ...]:
-        """All of them."""
+        """All differences."""
         return (*self.variables, *self.logs, self.gradient_norm)
 
     @property
     def failures(self) -> tuple[Difference, ...]:
-        """Those that are larger than tolerated."""
+        """Differences that are larger than tolerated."""
         return tuple(each for each in self.differences if not each.within(self.rtol, self.atol))
 
     @property

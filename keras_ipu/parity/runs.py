@@ -134,7 +134,7 @@ def _reduced(total: list[Any], split: Split) -> list[Any]:
 
 
 def _copy(task: Task, **compiled: Any) -> Any:
-    """A compiled copy of the model with its weights and optimizer's state; it notes its gradients' norms."""
+    """Returns a compiled copy of the model with its weights and optimizer's state, which records gradient norms."""
     model = task.model
     copy = task.make() if task.make is not None else _clone_by_config(model)
     if not copy.built:

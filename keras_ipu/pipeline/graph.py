@@ -28,7 +28,7 @@ class ModelKind(enum.Enum):
 
 
 def kind_of(model: Any) -> ModelKind:
-    """Kind of a Keras model: functional, sequential or subclassed."""
+    """Returns the kind of a Keras model."""
     if isinstance(model, keras.Sequential):
         return ModelKind.SEQUENTIAL
     return ModelKind.FUNCTIONAL if isinstance(model, keras_graphs.Functional) else ModelKind.SUBCLASSED

@@ -145,12 +145,12 @@ def _training_of(kind: ModelKind) -> Callable[[Any, bool | None, bool | None], t
     """Combines a call's own `training` argument with that of the model around it."""
 
     def functional(node: Any, forced: bool | None, default: bool | None) -> tuple[bool | None, bool | None]:
-        # A functional model passes what it is given to every layer, whatever was recorded.
+        # A functional model passes its own `training` to every layer, whatever was recorded.
         own = node.arguments.kwargs.get(_TRAINING)
         return forced, default if own is None else own
 
     def subclassed(node: Any, forced: bool | None, default: bool | None) -> tuple[bool | None, bool | None]:
-        # What its `call` passes explicitly stands.
+        # An argument that its `call` passes explicitly is kept.
         own = node.arguments.kwargs.get(_TRAINING)
         return forced if own is None else own, default
 

@@ -36,8 +36,8 @@ def is_pipelined(model: Any, inputs: Any = None) -> bool:
     Args:
         model: the model.
         inputs: what a subclassed model that is not built will be called with, as a structure of tensors or
-            `tf.TensorSpec`s with the batch dimension: its `call` may have `PipelineStage` scopes that nobody knows of
-            before it is traced. It is traced only in programs that have imported `PipelineStage`.
+            `tf.TensorSpec`s with the batch dimension: its `call` may have `PipelineStage` scopes that are
+            unknown before it is traced. It is traced only in programs that have imported `PipelineStage`.
 
     Raises:
         ValueError: if only some of the layers have a stage.

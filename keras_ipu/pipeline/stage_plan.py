@@ -103,7 +103,7 @@ def _converted(model: Any, x: Any) -> Any:
 def run_stage(plan: StagePlan, stage: int, values: Sequence[Any], training: bool | None = None) -> list[Any]:
     """Runs one stage.
 
-    The stages of a plan have to run within one trace, with the tensors handed on as they are: Keras keeps masks at the
+    The stages of a plan have to run within one trace, with the tensors passed on unchanged: Keras keeps masks at the
     tensors, and losses of the layers at the layers until stage 0 runs again.
 
     Args:

@@ -24,7 +24,7 @@ def model_reports(plan: StagePlan, timetable: Timetable, micro_batch_size: int) 
 
 
 def stage_costs(plan: StagePlan, micro_batch_size: int) -> tuple[StageCosts, ...]:
-    """What each stage of a model costs: what it is handed, and what its layers give, is what it keeps."""
+    """Returns the cost of each stage of a model; its activations are its inputs and its layers' outputs."""
     costs, sizes = call_costs(plan, micro_batch_size)
     return tuple(
         _stage(list(of_stage), sum(sizes[number] for number in plan.carried[stage]), sizes)

@@ -35,7 +35,7 @@ def record_stage(made: Any) -> None:
     """Records the current stage, if there is one, on a new layer or node of Keras's graph."""
     stage = _current.get()
     if stage is not None:
-        # Past Keras's attribute tracking: a layer has not been initialised yet when it is recorded.
+        # Bypasses Keras's attribute tracking: a layer has not been initialised yet when it is recorded.
         vars(made)[_ATTRIBUTE] = stage
 
 

@@ -12,8 +12,10 @@ from keras_ipu.stock.ownership import on_device
 
 
 def install_input_shapes() -> None:
-    """Lets a whole number be the shape of an `Input`: within an `IPUStrategy`'s scope, and anywhere in programs that
-    import Keras 2's modules. Calling it again changes nothing.
+    """Patches `keras.Input` to accept an integer shape.
+
+    It applies within an `IPUStrategy`'s scope, and anywhere in programs that import Keras 2's modules. Calling it again
+    changes nothing.
     """
     keras_hooks.hook_input_shapes(_shape, _made)
 

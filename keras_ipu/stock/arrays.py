@@ -36,7 +36,7 @@ class ArrayBatches:
     order: tf.data.Dataset | None
 
     def dataset(self) -> tf.data.Dataset:
-        """What Keras keeps as its dataset; making one of the batches would copy the arrays."""
+        """Returns an empty dataset for Keras to keep; making one of the batches would copy the arrays."""
         return _no_dataset() if self.order is None else self.order
 
     def indices(self) -> Iterable[Any]:

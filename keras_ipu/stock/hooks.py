@@ -130,7 +130,7 @@ def _cloned(stock: Callable[..., Any], ours: Callable[[Any, Any], None]) -> Call
 
 
 def hook_creation(made: Callable[[Any], None], functional: Callable[[Any], None]) -> None:
-    """Patches Keras to call functions for each new layer and node, once.
+    """Patches Keras to call functions for each new operation, node and functional model, once.
 
     Args:
         made: called with each new operation, before it is initialised, and with each new node of a graph.
@@ -145,7 +145,7 @@ def hook_creation(made: Callable[[Any], None], functional: Callable[[Any], None]
             made(operation)
             return operation
 
-        # As Python makes of a `__new__` in a class's body.
+        # Python makes a `__new__` in a class's body a static method as well.
         return staticmethod(new)
 
     def linking(stock: Callable[..., Any]) -> Callable[..., Any]:

@@ -44,7 +44,7 @@ def scope_of_optimizer(optimizer: Any) -> Any:
 def applying(optimizer: Any, ours: Callable[..., Any]) -> Iterator[None]:
     """Context in which `optimizer.apply(gradients, variables)` is `ours(stock, gradients, variables)`.
 
-    An optimizer with an `apply_gradients` of its own has that taken over, so that it too sees what `ours` hands on.
+    An optimizer's own `apply_gradients` is replaced too, so that it gets the gradients that `ours` passes on.
     """
     own = _has_own(optimizer, "apply_gradients")
     name = "apply_gradients" if own else "apply"
@@ -57,7 +57,7 @@ def applying(optimizer: Any, ours: Callable[..., Any]) -> Iterator[None]:
         grads, variables = zip(*grads_and_vars, strict=True)
         return ours(lambda new, of: stock(list(zip(new, of, strict=True)), **options), list(grads), variables)
 
-    # Past Keras's own `__setattr__`, which would track it.
+    # Bypasses Keras's own `__setattr__`, which would track it.
     object.__setattr__(optimizer, name, apply_gradients if own else apply)
     try:
         yield

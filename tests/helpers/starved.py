@@ -29,5 +29,5 @@ def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[Source]:
         return tf.data.Dataset.from_generator(elements, output_signature=tf.TensorSpec([], tf.float32))
 
     yield made
-    # Threads that nobody waits for any more would keep their datasets.
+    # Abandoned threads would keep their datasets.
     released.set()

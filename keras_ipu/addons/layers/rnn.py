@@ -161,7 +161,7 @@ class _PopnnRNN(IPULayer):
 
     @property
     def num_units(self) -> int:
-        """Elements of an output."""
+        """Number of elements of an output."""
         return int(self.units)
 
     @property
@@ -171,7 +171,7 @@ class _PopnnRNN(IPULayer):
 
     @property
     def recurrent_kernel(self) -> Any:
-        """The weights of the outputs before, `[units, gates * units]`."""
+        """The weights of the previous outputs, `[units, gates * units]`."""
         return self.cell.recurrent_kernel
 
     @property
@@ -199,7 +199,7 @@ class _PopnnRNN(IPULayer):
 
 @keras.saving.register_keras_serializable(package="keras_ipu")
 class LSTM(_PopnnRNN, keras.layers.LSTM):
-    """Long short-term memory.
+    """Long short-term memory layer.
 
     Args:
         units: elements of an output.

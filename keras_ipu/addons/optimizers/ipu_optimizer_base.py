@@ -97,7 +97,7 @@ class IpuOptimizerBase(keras.optimizers.Optimizer):
 
 
 def _with_learning_rate(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of a Keras 3 optimizer from those of a Keras 2 one."""
+    """Converts Keras 2's optimizer arguments to Keras 3's."""
     found = dict(arguments)
     found["learning_rate"] = found.pop("lr", found.get("learning_rate", 0.001))
     decay = found.pop("decay", 0.0)

@@ -46,7 +46,7 @@ def checked_steps(adapter: Any, steps_per_epoch: int | None, replicas: int = 1) 
     """Returns the steps of each replica in an epoch; None if unknown before the data ends.
 
     Args:
-        adapter: Keras's view of the data: `num_batches` is None where nobody knows; `has_partial_batch`.
+        adapter: Keras's view of the data: `num_batches` is None if unknown; `has_partial_batch`.
         steps_per_epoch: batches that the user asked for, or None for all of the data.
         replicas: how many replicas share the batches. Those left over are dropped, with a warning.
 
@@ -83,7 +83,7 @@ def checked_steps_per_execution(steps: int | None, steps_per_execution: int, rep
     """Returns the steps of an execution.
 
     Args:
-        steps: steps of an epoch on each replica; None where nobody knows.
+        steps: steps of an epoch on each replica; None if unknown.
         steps_per_execution: what the model was compiled with. More than there are steps means all steps at once.
         replicas: how many replicas there are.
 

@@ -68,11 +68,11 @@ class ElementIterator:
         steps: steps of one execution.
         replicas: how many batches a step takes.
         wanted: the model's `steps_per_execution`.
-        first: whether nobody went through this data before: then there has to be something in it.
+        first: whether this is the first pass over the data: then it must not be empty.
         unread: whether to give a `BatchPlaceholder` for each step, not its batches.
 
     Attributes:
-        left: executions that the epoch has left, with the one at hand; None if nobody knows, or if batches are not to
+        left: executions that the epoch has left, with the one at hand; None if unknown, or if batches are not to
             be read before Keras asks for them.
         waiting: logs or predictions of executions that ran already, ahead of Keras's loop.
     """
@@ -132,7 +132,7 @@ class ElementIterator:
 
 
 class IPUEpochIterator(keras_hooks.StockEpochIterator):
-    """Keras's epoch iterator, after the data was checked against what the device can be fed.
+    """Keras's epoch iterator for the device, which checks the data first.
 
     Args:
         replicas: how many replicas the model runs as; the other arguments are those of Keras's.
@@ -168,7 +168,7 @@ class IPUEpochIterator(keras_hooks.StockEpochIterator):
 
     @property
     def data_adapter(self) -> Any:
-        """Keras's view of the data. Where that is arrays, its dataset is not of samples but of their indices."""
+        """Keras's data adapter. For arrays its dataset has indices of samples, not samples."""
         return self._adapter
 
     @data_adapter.setter

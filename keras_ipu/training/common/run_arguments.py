@@ -25,7 +25,7 @@ def checked_arguments(
     """Returns the arguments of fit, evaluate or predict, with counts checked and as Python's ints.
 
     Numbers of epochs may be 0, as in stock Keras; what is left at None stays so. `validation_freq` may also be a list
-    of epochs, which is handed on as it is.
+    of epochs, which is passed on unchanged.
 
     Args:
         method: `Model.fit`, `evaluate` or `predict`.

@@ -29,5 +29,5 @@ class JaxEpochIterator(IPUEpochIterator):
     rows_of = staticmethod(lambda adapter: None)
 
     def _get_iterator(self) -> Any:
-        # Past Keras's own iterator, which would copy batches to JAX's device one by one.
+        # Bypasses Keras's own iterator, which would copy batches to JAX's device one by one.
         return JaxElementIterator(iter(self.data_adapter.get_jax_iterator()), self.steps_per_execution, self.is_first())

@@ -38,8 +38,8 @@ def _captured_for(optimizer: Any) -> Iterator[None]:
         def apply_gradients(*args: Any, **kwargs: Any) -> Any:
             return stock(*args, **{"captured_grads": context.captured_gradients, **kwargs})
 
-        # Keras's training step knows nothing of captured gradients: it calls what it finds on the object, where what
-        # splits updates may already be.
+        # Keras's training step does not pass captured gradients: it calls the method found on the object, which may
+        # already be replaced to split the weight update.
         optimizer.apply_gradients = apply_gradients
         try:
             yield

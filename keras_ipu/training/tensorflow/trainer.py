@@ -30,7 +30,7 @@ from keras_ipu.training.tensorflow.device_functions import PredictFunction, Step
 
 #: How many replicas the model that is running now has: Keras makes its epoch iterator without telling which model.
 _replicas: contextvars.ContextVar[int] = contextvars.ContextVar("ipu_replicas", default=1)
-#: And whether it predicts with a function of ours.
+#: Whether that model predicts with a `PredictFunction`.
 _predicts: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_predicts", default=False)
 
 

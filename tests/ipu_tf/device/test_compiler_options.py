@@ -30,7 +30,7 @@ WANTED = X[:, 0] ** 2
 
 #: Where `jax.jit` is called without the options, each with its reason.
 WITHOUT = {
-    # Taken apart again by whoever compiles what calls it.
+    # An outer jit inlines it and compiles it with its own options.
     "ipu_tf/device/numerics/philox.py",
     # Exported as StableHLO, not compiled; the engine that loads it compiles with the options.
     "ipu_tf/device/files/executable_file.py",

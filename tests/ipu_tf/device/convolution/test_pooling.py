@@ -122,7 +122,7 @@ def test_which_of_equal_elements_is_selected(select: Any, expected: int) -> None
 
 
 def test_padding_is_never_selected() -> None:
-    """Even where nothing is larger than what usually fills it; a window of padding alone gives to nobody."""
+    """Even where nothing is larger than what usually fills it; a window of padding alone has no gradient."""
     operand = jnp.full(2, -jnp.inf)
     window: dict[str, Any] = {"window_dimensions": (2,), "window_strides": (2,), "padding": ((3, 1),)}
     result = select_and_scatter(operand, jnp.array([1.0, 2.0, 4.0]), jnp.float32(0), **window)
