@@ -134,7 +134,7 @@ __all__ = [
 
 
 def is_emulated() -> bool:
-    """Whether the IPUs of this package are emulated: always. No hardware figure it gives is measured on an IPU."""
+    """Returns True: the IPUs of this package are always emulated. No figure is measured on an IPU's hardware."""
     return True
 
 

@@ -12,7 +12,7 @@ INT32_MAX = 2**31 - 1
 
 
 def as_integer(value: Any) -> int | None:
-    """A whole number as Python's: of an int, a NumPy integer, an eager tensor or variable of rank 0; else None.
+    """Converts an int, NumPy integer, or eager tensor or variable of rank 0 to a Python int; None for anything else.
 
     A bool is none, nor is a float without a fraction or a text of digits.
 
@@ -28,7 +28,7 @@ def as_integer(value: Any) -> int | None:
 
 
 def checked_integer(name: str, value: Any) -> int:
-    """The number given for an argument, as a Python int, whatever its range.
+    """Checks that an argument is an integer of any range, and returns it as a Python int.
 
     Args:
         name: of the argument, for the error.
@@ -44,7 +44,7 @@ def checked_integer(name: str, value: Any) -> int:
 
 
 def checked_count(name: str, value: Any, least: int = 1, most: int = INT32_MAX) -> int:
-    """The number given for an argument that counts something, as a Python int.
+    """Checks an argument that is a count, and returns it as a Python int.
 
     Args:
         name: of the argument, for the error.
@@ -72,12 +72,12 @@ def checked_count(name: str, value: Any, least: int = 1, most: int = INT32_MAX) 
 
 
 def optional_count(name: str, value: Any, least: int = 1) -> int | None:
-    """As `checked_count`, where the argument may be left at None."""
+    """Checks a count as `checked_count` does, or returns None for None."""
     return None if value is None else checked_count(name, value, least)
 
 
 def checked_iterations(name: str, value: Any) -> Any:
-    """A number of iterations: an int where it is known, else the tensor that holds it at run time.
+    """Checks a number of iterations: returns an int where it is known, else the tensor that holds it at run time.
 
     Args:
         name: of the argument, for the error.

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 
 
 def did_you_mean(name: str, known: Collection[str]) -> str:
-    """A question to append to an error about an unknown name: the known one most like it; empty if none is.
+    """Returns "Did you mean ...?" with the closest known name, for an error's text; empty if none is close.
 
     >>> did_you_mean("prefetch_dept", ["prefetch_depth", "device_ordinal"])
     " Did you mean 'prefetch_depth'?"

@@ -6,7 +6,7 @@ import enum
 
 
 class NamedIntEnum(enum.IntEnum):
-    """An `IntEnum` with the `str` that one had before Python 3.11, which programs split at the dot.
+    """An `IntEnum` with the `str` of Python before 3.11 (`Class.MEMBER`), which programs split at the dot.
 
     Formatting gives the number, as it did then: `f"{PipelineSchedule.Grouped}"` is "0".
 

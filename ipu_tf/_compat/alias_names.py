@@ -106,7 +106,7 @@ PACKAGES = frozenset({"ipu_tf", "keras_ipu"})
 
 
 def alias_entry(name: str, aliases: dict[str, str]) -> str | None:
-    """The longest entry of `aliases` that is `name` or a package above it; None when there is none.
+    """Returns the longest entry of `aliases` that is `name` or a package above it, or None.
 
     Example:
         >>> alias_entry("tensorflow.python.ipu.ops.nn_ops", ALIASES)
@@ -120,7 +120,7 @@ def alias_entry(name: str, aliases: dict[str, str]) -> str | None:
 
 
 def real_name(name: str, aliases: dict[str, str]) -> str | None:
-    """Our name of Graphcore's module `name`; None when `aliases` does not speak of it.
+    """Returns this package's name of Graphcore's module `name`; None if `aliases` has no entry for it.
 
     Example:
         >>> real_name("tensorflow.python.ipu.ops.nn_ops", ALIASES)
@@ -131,7 +131,7 @@ def real_name(name: str, aliases: dict[str, str]) -> str | None:
 
 
 def graphcore_name(real: str, aliases: dict[str, str]) -> str | None:
-    """Graphcore's name of a module inside one of our packages; None for modules of others.
+    """Returns Graphcore's name of a module of this package; None for third-party modules.
 
     Example:
         >>> graphcore_name("ipu_tf.ops.nn_ops", ALIASES)

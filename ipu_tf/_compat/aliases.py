@@ -26,7 +26,7 @@ from ipu_tf._patches.import_hooks import add_fallback, after_import, find_spec_e
 
 
 class GraphcoreModuleMissing(ModuleNotFoundError):
-    """A Graphcore module was imported which this project does not provide."""
+    """Error for the import of a Graphcore module which this project does not provide."""
 
     def __init__(self, name: str, real: str) -> None:
         # No `name=`: `from package import x` replaces the message of an error that names the module it wants.
@@ -37,7 +37,7 @@ class GraphcoreModuleMissing(ModuleNotFoundError):
 
 
 class _AliasLoader(importlib.abc.Loader):
-    """Puts `module` into `sys.modules` under the alias as well, and its submodules with it.
+    """Loader that registers `module` and its submodules in `sys.modules` under the alias as well.
 
     Submodules for whose names a longer entry of `aliases` decides are left to that.
     """
@@ -61,7 +61,7 @@ class _AliasLoader(importlib.abc.Loader):
 
 
 class _FolderLoader(importlib.abc.Loader):
-    """Makes an empty package."""
+    """Loader of an empty package."""
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> None:
         return None
@@ -71,7 +71,7 @@ class _FolderLoader(importlib.abc.Loader):
 
 
 class AliasFinder(importlib.abc.MetaPathFinder):
-    """Finds aliased modules.
+    """Import finder of aliased modules.
 
     Args:
         aliases: alias -> real module; names below an entry are aliased too.
@@ -93,11 +93,11 @@ class AliasFinder(importlib.abc.MetaPathFinder):
         self._helpers: dict[str, str] = {}
 
     def add_checkout(self, package: str, folder: str) -> None:
-        """Takes the modules of a package from a folder, though the package lies under an alias."""
+        """Imports the modules of a package from a folder, although the package lies under an alias."""
         self._checkouts[package] = folder
 
     def add_helper(self, name: str, file: str) -> None:
-        """Takes a module of one of our packages, by our name, from a file of the program's own."""
+        """Imports a module of this package, by its name here, from a file of the program."""
         self._helpers[name] = file
 
     def find_spec(
@@ -129,7 +129,7 @@ class AliasFinder(importlib.abc.MetaPathFinder):
         return importlib.machinery.ModuleSpec(fullname, _AliasLoader(module, self.aliases), origin=real)
 
     def _find_unaliased(self, name: str, path: Sequence[str] | None) -> importlib.machinery.ModuleSpec | None:
-        """A folder; or for a module of ours that does not exist, an error that knows Graphcore's name."""
+        """Finds a folder as a package; raises an error with Graphcore's name for a module that does not exist here."""
         graphcore = graphcore_name(name, self.aliases)
         if name not in self._folders and graphcore is None:
             return None
@@ -144,7 +144,7 @@ class AliasFinder(importlib.abc.MetaPathFinder):
         raise GraphcoreModuleMissing(graphcore, name)
 
     def _import_real(self, real: str) -> ModuleType | None:
-        """The module `real`, or the attribute of its package that is a module; None when there is neither."""
+        """Imports the module `real`, or the attribute of its package that is a module; None if neither exists."""
         if real in sys.modules:
             return sys.modules[real]
         parent, _, leaf = real.rpartition(".")
@@ -156,7 +156,7 @@ class AliasFinder(importlib.abc.MetaPathFinder):
         return attribute if isinstance(attribute, ModuleType) else None
 
     def _elsewhere(self, name: str, path: Sequence[str] | None) -> importlib.machinery.ModuleSpec | None:
-        """What the other finders find, with this one silent should they ask it."""
+        """Finds a module with the other finders of `sys.meta_path`, this one excluded."""
         outer = getattr(self._asking, "name", None)
         self._asking.name = name
         try:
@@ -200,7 +200,7 @@ def provide_checkout(script: Path) -> None:
 
 
 def _attribute_adder(alias: str) -> Callable[[ModuleType], None]:
-    """Gives the module that owns `alias` the attribute, imported when it is first asked for."""
+    """Adds the attribute to the module that owns `alias`, imported at the first access."""
 
     def load(name: str) -> object:
         try:

@@ -94,7 +94,7 @@ class _Uses:
 
 
 def program_style(script: Path, root: Path | None = None) -> ProgramStyle:
-    """The style of `script`, together with the modules it imports that lie beside it, or in the folder `root`.
+    """Detects the style of `script` and of the modules it imports from its own folder or the folder `root`.
 
     A program is one for TensorFlow 1 when it spells a name that `tensorflow` has no more (`tf.placeholder`),
     when it runs a graph with `tf.compat.v1` (its sessions, its placeholders), or when `tensorflow.compat.v1`
@@ -112,7 +112,7 @@ def program_style(script: Path, root: Path | None = None) -> ProgramStyle:
 
 
 def _program(script: Path, root: Path | None) -> Iterator[ast.Module]:
-    """The syntax trees of the script and of the modules that lie beside it or in `root`, each file once."""
+    """Parses the script and the modules that lie beside it or in `root`, each file once."""
     folders = (script.resolve().parent, *([root] if root else []))
     seen = {script.resolve()}
     tree = ast.parse(script.read_bytes(), filename=str(script))
@@ -135,7 +135,7 @@ def _parse_module(path: Path) -> list[ast.Module]:
 
 
 def _local_files(tree: ast.Module, folder: Path) -> Iterator[Path]:
-    """The files in `folder` that the imports of `tree` would load."""
+    """Lists the files in `folder` that the imports of `tree` would load."""
     for name in _imported(tree):
         path = folder.joinpath(*name.split("."))
         for candidate in (path.with_suffix(".py"), path / "__init__.py"):
@@ -144,7 +144,7 @@ def _local_files(tree: ast.Module, folder: Path) -> Iterator[Path]:
 
 
 def _imported(tree: ast.Module) -> Iterator[str]:
-    """Every module a tree may import, packages before what they hold."""
+    """Lists every module a tree may import, packages before their contents."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -178,7 +178,7 @@ def _uses(tree: ast.Module) -> _Uses:
 
 
 def _bindings(tree: ast.Module) -> dict[str, str]:
-    """The names that imports bind to TensorFlow, or to something in it, and what they stand for."""
+    """Maps the names that imports bind to TensorFlow, or to something in it, to dotted names."""
     bound: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -191,7 +191,7 @@ def _bindings(tree: ast.Module) -> dict[str, str]:
 
 
 def _spelled(node: ast.expr, bound: dict[str, str]) -> str:
-    """The full dotted name that an expression such as `tf.train.Saver` stands for; "" for any other."""
+    """Resolves an expression such as `tf.train.Saver` to its full dotted name; "" for any other."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)

@@ -21,7 +21,7 @@ _NAMES = "object_name_uids"
 
 
 def bridge_keras() -> None:
-    """Makes Keras 3's layers, variables and optimizers usable there, once Keras and TensorFlow are imported.
+    """Installs the patches for Keras 3 in TensorFlow 1 graphs, once Keras and TensorFlow are imported.
 
     Nothing is imported by this call.
     """
@@ -33,7 +33,7 @@ def bridge_keras() -> None:
 
 
 def bridge_names(module: ModuleType) -> None:
-    """Makes Keras count the names that it gives to layers in each graph of TensorFlow 1 anew, as Keras 2 did.
+    """Patches Keras to count layer names anew in each TensorFlow 1 graph, as Keras 2 did.
 
     Variables are named after their layers: a program that builds its graph twice, to train and to evaluate, finds them
     by their names.
@@ -62,7 +62,7 @@ def bridge_names(module: ModuleType) -> None:
 
 
 def _outermost_graph() -> Any:
-    """The graph that is built now; for the body of a loop, or of a function, the one that it is for."""
+    """Returns the outermost graph around the current one: for the body of a loop or function, the graph it is for."""
     graph = importlib.import_module("tensorflow").compat.v1.get_default_graph()
     while (outer := getattr(graph, "outer_graph", None)) is not None:
         graph = outer
@@ -70,7 +70,7 @@ def _outermost_graph() -> Any:
 
 
 def bridge_sequential(module: ModuleType) -> None:
-    """Makes `Sequential` apply a layer that it is given twice once, with TensorFlow 1's behaviour, as Keras 2's did.
+    """Patches `Sequential` to apply a layer added twice only once, with TensorFlow 1's behaviour, as Keras 2 did.
 
     Args:
         module: Keras's inner module with `Sequential`.
@@ -97,7 +97,7 @@ def _tf2() -> bool:
 
 
 def bridge_optimizers(module: ModuleType) -> None:
-    """Lets `apply_gradients` of Keras's optimizers give an operation with TensorFlow 1's behaviour, as Keras 2's did.
+    """Patches `apply_gradients` of Keras's optimizers to return an op with TensorFlow 1's behaviour, as Keras 2 did.
 
     Keras 3's gives a variable, and the assignments, which nothing waits for in a graph of TensorFlow 1, never run.
 
@@ -118,7 +118,7 @@ def bridge_optimizers(module: ModuleType) -> None:
 
 
 def bridge_optimizers_of_tensorflow(module: ModuleType) -> None:
-    """Lets TensorFlow 1's optimizers be given the variables of Keras 3's layers, which are no `tf.Variable`s.
+    """Patches TensorFlow 1's optimizers to accept variables of Keras 3's layers, which are no `tf.Variable`s.
 
     Args:
         module: TensorFlow's inner module with the base class of these optimizers.
@@ -146,7 +146,7 @@ def bridge_optimizers_of_tensorflow(module: ModuleType) -> None:
 
 
 def bridge_sessions(module: ModuleType) -> None:
-    """Lets sessions fetch the variables of Keras 3's layers.
+    """Patches sessions to fetch the variables of Keras 3's layers.
 
     Args:
         module: TensorFlow's inner module `session`.
@@ -169,13 +169,13 @@ def bridge_sessions(module: ModuleType) -> None:
 
 
 def _tensorflow_variable(variable: Any) -> Any:
-    """The `tf.Variable` of a variable of Keras's; anything else as it is."""
+    """Returns the `tf.Variable` of a Keras variable; anything else unchanged."""
     keras = sys.modules.get("keras")
     return variable.value if keras is not None and isinstance(variable, keras.Variable) else variable
 
 
 def _applied(apply: Callable[[Any], Any], optimizer: Any, pairs: Sequence[tuple[Any, Any]]) -> Any:
-    """The operation that applies some gradients: within a function, assignments and reads keep their order."""
+    """Returns the op that applies gradients: within a function, assignments and reads keep their order."""
     tensorflow = importlib.import_module("tensorflow")
     gradients, variables = zip(*((g, v) for g, v in pairs if g is not None), strict=True)
     if not optimizer.built:

@@ -36,7 +36,7 @@ _MODULE = "-m"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Runs the script or module that the command line names; the process then ends as that would end it.
+    """Runs the script or module of the command line; the process then exits with the program's status.
 
     Args:
         argv: the command line after `python -m ipu_tf`; that of this process by default.
@@ -96,7 +96,7 @@ def _run(program: Script | ModuleProgram, report: StatsReport | None) -> None:
 
 
 def _split(argv: list[str]) -> tuple[list[str], list[str]]:
-    """The launcher's own options, and from the script or `-m` on everything, which is the program's business."""
+    """Splits the command line into the launcher's options and the program's arguments, from the script or `-m` on."""
     end = next((i for i, arg in enumerate(argv) if not arg.startswith("-") or arg.startswith(_MODULE)), len(argv))
     return argv[:end], argv[end:]
 

@@ -12,11 +12,11 @@ from types import CodeType
 
 
 class ModuleMissing(Exception):
-    """There is no such module to run; the message is Python's."""
+    """Error for a module that does not exist; the message is Python's."""
 
 
 class ModuleProgram:
-    """A module, or the `__main__` of a package, compiled. Packages around it are imported.
+    """A compiled module, or the `__main__` of a package. Packages around it are imported.
 
     Args:
         name: the module's name.

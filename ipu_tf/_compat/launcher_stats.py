@@ -13,7 +13,7 @@ from ipu_tf.device.counters import COUNTERS, DeviceCounts
 
 @dataclasses.dataclass(frozen=True)
 class JaxDevices:
-    """The devices JAX runs on.
+    """JAX devices of the process.
 
     Attributes:
         count: how many there are.
@@ -28,7 +28,7 @@ NO_DEVICES = JaxDevices(0, "none")
 
 
 def stats_line(counts: DeviceCounts, devices: JaxDevices) -> str:
-    """The line `--stats` prints.
+    """Formats the line that `--stats` prints.
 
     Example:
         >>> stats_line(DeviceCounts(programs=2, executions=1, steps=40, replicas=4), JaxDevices(1, "cpu"))
@@ -53,7 +53,7 @@ class StatsReport:
         atexit.register(self._print)
 
     def note_devices(self) -> None:
-        """Looks up JAX's devices, while JAX is still up: it closes its backends at the end of the process."""
+        """Records JAX's devices before JAX closes its backends at the end of the process."""
         counts = COUNTERS.read()
         if counts.programs or counts.executions:
             import jax
@@ -74,7 +74,7 @@ class StatsReport:
 
 
 def _forget_output() -> None:
-    """Sends what is left for a standard output that cannot be written to nowhere, for Python would try again."""
+    """Redirects a standard output that cannot be written to `os.devnull`, as Python would flush it again."""
     with contextlib.suppress(OSError, ValueError):
         assert sys.__stdout__ is not None
         nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -24,7 +24,7 @@ from ipu_tf.device import environment
 
 @functools.cache
 def provide_names() -> None:
-    """Makes Graphcore's modules importable, and gives TensorFlow and Keras what they had then. Imports neither."""
+    """Installs Graphcore's module names and the patches for older TensorFlow and Keras names. Imports neither."""
     install_aliases()
     bridge_former_names()
     bridge_keras()
@@ -36,7 +36,7 @@ def provide_names() -> None:
 
 
 def prepare(script: Path, root: Path | None = None) -> None:
-    """Makes Graphcore's modules importable, and TensorFlow behave as version 1 for a script that needs it.
+    """Makes Graphcore's modules importable, and switches TensorFlow 1 behaviour on for a script that needs it.
 
     TensorFlow is not imported here: the script may set environment variables before it imports it.
 
@@ -59,7 +59,7 @@ def prepare(script: Path, root: Path | None = None) -> None:
 
 
 def prepare_child() -> None:
-    """Prepares a process that a launched program started, for the script that it runs, if the environment says so.
+    """Prepares a child process of a launched program for its script, if the environment requests it.
 
     Where multiprocessing started it that is the program's own script.
     """

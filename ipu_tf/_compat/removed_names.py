@@ -35,7 +35,7 @@ FORMER: dict[str, dict[str, str]] = {
 
 
 def bridge_former_names() -> None:
-    """Lets the modules of `FORMER` give these names, once they are imported. Nothing is imported by this call."""
+    """Adds the names of `FORMER` to their modules, once they are imported. Imports nothing."""
     for module, names in FORMER.items():
         after_import(module, _adder(names))
     after_import("keras.backend", _add_keras_2_backend)
@@ -46,7 +46,7 @@ def _adder(names: dict[str, str]) -> Callable[[ModuleType], None]:
 
 
 def _add_keras_2_backend(backend: ModuleType) -> None:
-    """Gives `keras.backend` the functions of Keras 2's backend, which Keras 3 keeps for `tf.keras.backend`."""
+    """Adds the functions of Keras 2's backend, which Keras 3 keeps for `tf.keras.backend`, to `keras.backend`."""
 
     def load(name: str) -> object:
         former = importlib.import_module("tensorflow").keras.backend

@@ -12,11 +12,11 @@ from types import CodeType, ModuleType, TracebackType
 
 
 class ScriptMissing(Exception):
-    """The script cannot be read."""
+    """Error for a script that cannot be read."""
 
 
 class Script:
-    """A script, compiled.
+    """A compiled script.
 
     Args:
         path: the script as the user named it.
@@ -69,7 +69,7 @@ class Script:
 
 
 def shorten_tracebacks(script: Path) -> None:
-    """Lets the report of an error that ends the program begin with the script's own frame.
+    """Patches `sys.excepthook` so that the traceback of an uncaught error begins with the script's own frame.
 
     A script that sets `sys.excepthook` itself gets the whole traceback. An error outside of the script's
     frames, a defect of the launcher, is reported in full; a syntax error in the script has no frame at all.

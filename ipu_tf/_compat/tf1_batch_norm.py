@@ -16,7 +16,7 @@ _REFUSED = ("renorm", "renorm_clipping", "virtual_batch_size", "adjustment")
 
 
 class BatchNormalization(Layer):
-    """Normalises over all axes but some, with a scale and an offset that are trained.
+    """Batch normalisation layer over all axes but some, with trained scale and offset.
 
     Moving statistics are updated by operations in the collection `UPDATE_OPS`, as TensorFlow 1 has it: make the
     training operation depend on them. Statistics and parameters of float16 inputs are float32.

@@ -19,7 +19,7 @@ _BRIDGED: set[str] = set()
 
 
 def disable_v2_behavior(tensorflow: ModuleType) -> None:
-    """Gives the program TensorFlow 1's behaviour: graphs and sessions, nothing eager.
+    """Switches TensorFlow 1's behaviour on: graphs and sessions, no eager execution.
 
     Args:
         tensorflow: the imported module `tensorflow`, which has run nothing yet.
@@ -28,7 +28,7 @@ def disable_v2_behavior(tensorflow: ModuleType) -> None:
 
 
 def bridge_tf1_names(tensorflow: ModuleType) -> None:
-    """Lets `tensorflow` give the names that it lacks and `tensorflow.compat.v1` has; so for its submodules.
+    """Adds names of `tensorflow.compat.v1` that `tensorflow` lacks, in its submodules as well.
 
     A name that both have, `tf.metrics` for one, keeps today's meaning. Calling it again changes nothing.
 
@@ -45,7 +45,7 @@ def bridge_tf1_names(tensorflow: ModuleType) -> None:
 
 
 def bridge_layers(v1: ModuleType) -> None:
-    """Gives `tf.compat.v1` its `layers` and `nn.rnn_cell`, which it has closed with Keras 3.
+    """Adds `layers` and `nn.rnn_cell`, which TensorFlow removed with Keras 3, to `tf.compat.v1`.
 
     Args:
         v1: the imported module `tensorflow.compat.v1`.
@@ -63,10 +63,10 @@ def bridge_layers(v1: ModuleType) -> None:
 
 
 def bridge_functional_ops(module: ModuleType) -> None:
-    """Gives TensorFlow's inner module `functional_ops` the `partitioned_call` that it held formerly."""
+    """Adds `partitioned_call` to TensorFlow's inner module `functional_ops`, which no longer has it."""
 
     def partitioned_call(args: Sequence[Any], f: Any) -> Any:
-        """Calls a function of TensorFlow 1, a `Defun`, with these tensors."""
+        """Calls a TensorFlow 1 function (`Defun`) with the tensors."""
         tensorflow = importlib.import_module("tensorflow")
         f.add_to_graph(tensorflow.compat.v1.get_default_graph())
         dtypes = [tensorflow.as_dtype(output.type) for output in f.definition.signature.output_arg]
@@ -78,17 +78,17 @@ def bridge_functional_ops(module: ModuleType) -> None:
 
 
 def bridge_variables(module: ModuleType) -> None:
-    """Gives resource variables `initialized_value`, which TensorFlow has kept for reference variables alone."""
+    """Adds `initialized_value`, which TensorFlow has kept for reference variables alone, to resource variables."""
 
     def initialized_value(self: Any) -> Any:
-        """The variable's value, or what it starts with as long as it has none."""
+        """Returns the variable's value, or its initial value until it is initialised."""
         return _v1().cond(self.is_initialized(), self.read_value, lambda: self.initial_value)
 
     replace_in(module.BaseResourceVariable, "initialized_value", lambda absent: initialized_value, missing=None)
 
 
 def bridge_dimensions(module: ModuleType) -> None:
-    """Lets whole numbers of type float be sizes of dimensions, as they could in TensorFlow 1.
+    """Patches `Dimension` to accept whole numbers of type float, as TensorFlow 1 did.
 
     Args:
         module: TensorFlow's inner module `tensor_shape`.

@@ -36,7 +36,7 @@ _SAID = _Said()
 
 
 def warn_about_environment(flags: Flags) -> None:
-    """Prints what `--help` asks for, warns of variables that would change what an IPU does, and records the others.
+    """Prints the text of `--help`, warns of variables that are not emulated, and records the others.
 
     `ipu_tf.emulation.ignored_arguments()` lists what is recorded.
     """

@@ -34,7 +34,7 @@ _DEFINE: dict[type, Callable[..., Any]] = {
 
 
 class FlagsError(ValueError):
-    """TF_POPLAR_FLAGS holds something that it must not."""
+    """Error for a value of `TF_POPLAR_FLAGS` that is not allowed."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Flags:
 
 
 def flags() -> Flags:
-    """The flags as the environment has them now. The device learns what data is synthetic, and of its cache.
+    """Parses the flags of the environment, and passes synthetic data and the cache path to the device.
 
     Raises:
         FlagsError: for an unknown flag, or a value that a flag does not take.
@@ -96,7 +96,7 @@ def parse(text: str) -> Flags:
 
 
 def ignored(parsed: Flags) -> tuple[tuple[Flag, FlagValue], ...]:
-    """The given flags that change nothing here."""
+    """Returns the given flags that have no effect."""
     return tuple((flag, value) for flag, value in parsed.given() if flag.treatment.effect is not Effect.MODELLED)
 
 

@@ -28,7 +28,7 @@ class IgnoredArgument:
 
 
 def record_ignored(name: str, value: Any, reason: str = "it only concerns IPU hardware") -> None:
-    """Notes that an argument has no effect; the first time, a line in the log says so.
+    """Records that an argument has no effect; logs it the first time.
 
     Args:
         name: function and argument, e.g. `pipeline.offload_activations`.
@@ -45,7 +45,7 @@ def record_ignored(name: str, value: Any, reason: str = "it only concerns IPU ha
 
 
 def ignored_arguments() -> tuple[IgnoredArgument, ...]:
-    """Every argument that was given in this process and has no effect, by name.
+    """Lists every argument that was given in this process and has no effect, by name.
 
     Example:
         >>> from ipu_tf.emulation import ignored_arguments, record_ignored

@@ -11,7 +11,7 @@ _OWN_PACKAGES = ("ipu_tf", "keras_ipu")
 
 
 class _StderrHandler(logging.Handler):
-    """Prints records to stderr as long as the program has set up no logging of its own."""
+    """Prints records to stderr unless the program has configured logging."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print the record, unless the root logger's handlers show it anyway."""

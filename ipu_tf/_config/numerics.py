@@ -18,7 +18,7 @@ _ROUNDING = {
 
 
 def configured_numerics() -> Numerics:
-    """What `floating_point_behaviour`, `norms` and `experimental.enable_prng_stability` ask for now.
+    """Returns the numerics that `floating_point_behaviour`, `norms` and `experimental.enable_prng_stability` configure.
 
     Without a configuration, the defaults.
 

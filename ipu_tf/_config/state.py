@@ -63,7 +63,7 @@ _RESETTING = "Resetting existing IPU configuration before applying new configura
 
 @dataclasses.dataclass(frozen=True)
 class ConfiguredSystem:
-    """What was configured.
+    """A configuration and its IPU devices.
 
     Attributes:
         options: the record of the configuration; configurations with equal records are the same.
@@ -162,7 +162,7 @@ def reset() -> None:
 
 
 def on_reset(callback: Callable[[], None]) -> Callable[[], None]:
-    """Have `callback()` called whenever the system is reset, to drop what lives on the devices.
+    """Registers `callback()` to be called whenever the system is reset, to drop what lives on the devices.
 
     When it is called nothing is configured any more. Every callback is called even if another one fails; the
     error then reaches whoever asked for the reset.
@@ -215,7 +215,7 @@ def require_device(ordinal: int) -> IPUDevice:
 
 
 def use_one_ipu_by_default() -> None:
-    """From now on a process that configures nothing has `/device:IPU:0` with one IPU.
+    """Makes a process that configures nothing use `/device:IPU:0` with one IPU, from now on.
 
     The launcher asks for this: programs that configure nothing were written for Graphcore's IPU model, which does so.
     """
@@ -239,7 +239,7 @@ def _prepare(config: ConfigRoot) -> ConfiguredSystem:
 
 
 def _drop_resident_variables() -> None:
-    """Brings variables that live on the devices back to the host and frees their buffers."""
+    """Writes resident variables back to the host and frees their buffers."""
     RESIDENCY.flush()
     RESIDENCY.forget()
 

@@ -25,7 +25,7 @@ _SUFFIX = ".npy"
 
 
 def write_arrays(filename: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes arrays to a file, under names; one that is there is replaced at once, or not at all.
+    """Writes named arrays to a file, replacing an existing one atomically.
 
     Args:
         filename: the file.
@@ -71,7 +71,7 @@ def read_arrays(filename: str | os.PathLike[str]) -> dict[str, np.ndarray]:
 
 
 def _about(text: np.ndarray, filename: Any) -> dict[str, dict[str, str]]:
-    """What a file says of its arrays. Files without checksums say the dtype alone."""
+    """Describes the arrays of a file. Files without checksums have only the dtypes."""
     try:
         about = json.loads(text.tobytes())
         said = {name: {"dtype": one} if isinstance(one, str) else one for name, one in about.items()}
@@ -100,17 +100,17 @@ def _digest(name: str, array: np.ndarray) -> str:
 
 
 def _plain(array: np.ndarray) -> np.ndarray:
-    """An array that numpy can store by itself, of the same bytes."""
+    """Views an array in a dtype that NumPy can store, with the same bytes."""
     return array.view(f"u{array.dtype.itemsize}") if array.dtype.kind == "V" else array
 
 
 def _word(dtype: np.dtype) -> str:
-    """A dtype as text that `_dtype` understands; those of byte strings and text have a length."""
+    """Spells a dtype as text that `_dtype` parses; those of byte strings and text have a length."""
     return dtype.str if dtype.kind in "SU" else dtype.name
 
 
 def _dtype(name: str) -> np.dtype | None:
-    """The dtype of that name; None if there is none whose values are plain bytes."""
+    """Parses a dtype's name; None if its values are not plain bytes."""
     scalar = getattr(ml_dtypes, name, None)
     try:
         dtype = np.dtype(scalar if isinstance(scalar, type) and issubclass(scalar, np.generic) else name)

@@ -31,7 +31,7 @@ def read_dataset(
     outputs: Sequence[tf.TensorSpec],
     name: str,
 ) -> HostOp | list[np.ndarray]:
-    """Has a function read a dataset from its start.
+    """Calls a function with a dataset's elements, from the start.
 
     Args:
         dataset: the dataset.

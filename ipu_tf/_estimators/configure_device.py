@@ -9,7 +9,7 @@ from ipu_tf.utils import get_num_of_ipus_in_device
 
 
 def configure(run_config: IPURunConfig) -> str:
-    """Configures the system as a run configuration says; gives the name of its device.
+    """Configures the system from a run configuration; returns the name of its device.
 
     Raises:
         ValueError: if the device has another number of IPUs than the replicas and shards need.

@@ -33,7 +33,7 @@ class StepHook(tf.compat.v1.train.SessionRunHook):
         self._advance: Any = None
 
     def begin(self) -> None:
-        """Adds to the graph what advances the step."""
+        """Adds the ops that advance the global step to the graph."""
         self._variable = tf1.train.get_global_step()
         with tf.device("/device:CPU:0"):
             self._advance = self._variable.assign_add(self._iterations, read_value=True)

@@ -20,7 +20,7 @@ _NO_LOSS = 0.0
 
 
 class TrainingLoop(Loop):
-    """Sums the losses of its iterations; after each run calls the host, if the model wants that."""
+    """Loop that sums the losses of its iterations, and calls the model's host call after each run."""
 
     _host_call: Callable[..., Any] | None = None
 
@@ -42,7 +42,7 @@ class TrainingLoop(Loop):
             return total + loss
 
     def _send(self, host_call: Any) -> list[tf.Operation]:
-        """Sends the arguments of a host call there."""
+        """Enqueues the arguments of a host call."""
         if host_call is None:
             return []
         if self.model.run.iterations_per_loop > 1:
@@ -67,7 +67,7 @@ class TrainingLoop(Loop):
 
 
 class EvaluationLoop(Loop):
-    """Sums the losses of its iterations, and feeds metrics, or what the host computes them of, to the outfeed."""
+    """Loop that sums the losses of its iterations, and enqueues metrics, or their inputs, to the outfeed."""
 
     _metrics_fn: Callable[..., Any] | None = None
 
@@ -117,7 +117,7 @@ class EvaluationLoop(Loop):
 
 
 class PredictionLoop(Loop):
-    """Feeds predictions to the outfeed."""
+    """Loop that enqueues predictions to the outfeed."""
 
     def program(self) -> Any:
         """The operation that predicts."""
@@ -137,7 +137,7 @@ class PredictionLoop(Loop):
         return EstimatorSpec(ModeKeys.PREDICT, predictions=self.dequeued(compiled), prediction_hooks=self.hooks)
 
     def leftovers(self) -> Any:
-        """The predictions that a run made before it failed for want of data."""
+        """Returns the predictions that a run made before its data ended."""
         return self.rows()
 
 
@@ -146,5 +146,5 @@ def _outfeed(loop: Loop, mode: IPUOutfeedMode) -> IPUOutfeedQueue:
 
 
 def _taken(args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """Makes what is built within it depend on the element: it is taken from the infeed even if nobody uses it."""
+    """Makes ops built within it depend on the element, so that it is dequeued even if it is not used."""
     return tf.control_dependencies([tensor.op for tensor in tf.nest.flatten([args, named])])

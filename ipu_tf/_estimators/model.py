@@ -19,7 +19,7 @@ HOST = "/device:CPU:0"
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """A `model_fn` and what it is called with.
+    """A `model_fn` and the arguments it is called with.
 
     Attributes:
         model_fn: the user's function.
@@ -40,7 +40,7 @@ class Model:
 
 
 class Loop(abc.ABC):
-    """A loop on the device over the batches of an infeed, and what the host makes of its results.
+    """A loop on the device over the batches of an infeed, and the host's processing of its results.
 
     Args:
         model: the model.
@@ -62,7 +62,7 @@ class Loop(abc.ABC):
         """What an ordinary estimator runs, from what `compile` gave; in the graph, on the host."""
 
     def leftovers(self) -> Any:
-        """Predictions in the outfeed, whatever ran before; None where there are none to save."""
+        """Dequeues predictions of earlier runs from the outfeed; None where there are none to save."""
         return None
 
     def dequeued(self, after: Any) -> Any:

@@ -19,7 +19,7 @@ _REDUCTIONS = (b"ipu.all_reduce", b"ipu.reduce_scatter")
 
 
 def call_on_element(model: Model, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """The spec for one element of the infeed, given as the arguments of a loop's body.
+    """Calls the `model_fn` on one element of the infeed, the arguments of a loop's body; returns its spec.
 
     Raises:
         ValueError: if the element is no pair of features and labels, or the result no spec.
@@ -32,7 +32,7 @@ def call_on_element(model: Model, args: tuple[Any, ...], named: dict[str, Any]) 
 
 
 def needed(spec: Any, name: str, doing: str) -> Any:
-    """What a spec must contain.
+    """Checks that a spec has a field, and returns it.
 
     Raises:
         ValueError: if it does not.

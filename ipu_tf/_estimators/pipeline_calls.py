@@ -10,7 +10,7 @@ from ipu_tf.tf_estimator.calls import argument_names, call_with
 
 
 def pipeline_spec(model: Model) -> IPUPipelineEstimatorSpec:
-    """What the `model_fn` gives.
+    """Calls the `model_fn` and checks its spec.
 
     Raises:
         ValueError: if it wants features or labels, or the stages need another number of IPUs than there are.
@@ -29,7 +29,7 @@ def pipeline_spec(model: Model) -> IPUPipelineEstimatorSpec:
 
 
 def repeat_count(model: Model, spec: IPUPipelineEstimatorSpec) -> int:
-    """How many weight updates a loop has.
+    """Returns the number of weight updates of a loop.
 
     Raises:
         ValueError: if its iterations cannot be divided into them.

@@ -27,7 +27,7 @@ class _SpecFields(NamedTuple):
 
 
 class IPUPipelineEstimatorSpec(_SpecFields):
-    """The stages of a model, and what the host does with the results of the last one.
+    """Stages of a model, and host functions for the results of the last one.
 
     Args:
         mode: one of `tf.estimator.ModeKeys`.

@@ -17,7 +17,7 @@ from ipu_tf.lowering.tensorflow import tf_values
 
 
 class ArrayFeed(Feed):
-    """Batches of rows of arrays. An iterator over the batches as well, to be read only.
+    """Batches gathered from arrays by index, as an infeed or as a read-only iterator.
 
     Args:
         arrays: a structure of arrays `[samples, ...]`, and of `None`s. They are read while the loop runs.

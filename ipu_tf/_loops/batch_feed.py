@@ -21,7 +21,7 @@ Arrays = tuple[np.ndarray, ...]
 
 
 class BatchFeed(abc.ABC):
-    """Elements for loops of steps, out of a Python iterator; looks at the first to learn its shapes.
+    """Feeds the elements of a Python iterator to a step loop; reads the first element for its shapes.
 
     Args:
         iterator: gives elements, structures of arrays.
@@ -58,7 +58,7 @@ class BatchFeed(abc.ABC):
 
     @functools.cached_property
     def spec_name(self) -> str:
-        """The same for feeds with the same `spec`, and for no other; raises as `spec` does."""
+        """Returns a name that feeds with equal `spec` share, and no other; raises as `spec` does."""
         return str(self.spec())
 
     def as_infeed(self, name: str) -> Infeed:
@@ -76,7 +76,7 @@ class BatchFeed(abc.ABC):
         self._infeed = None
 
     def skip_elements(self, steps: int, replicas: int) -> int:
-        """Takes the elements of up to `steps` steps, for nobody; gives for how many there were elements."""
+        """Discards the elements of up to `steps` steps; returns for how many there were elements."""
         assert self._infeed is not None
         for taken in range(steps * replicas):
             try:
@@ -106,7 +106,7 @@ class BatchFeed(abc.ABC):
         return next(self._iterator)
 
     def _reader(self) -> Callable[[], Arrays]:
-        """Gives the arrays of one element after the other."""
+        """Yields the arrays of each element."""
         return lambda: self._arrays_of(self._next())
 
     def _name(self) -> str:

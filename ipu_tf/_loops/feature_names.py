@@ -30,7 +30,7 @@ def feature_names(structure: Any) -> tuple[str, ...]:
 
 
 def check_whole_numbers(structure: Any) -> None:
-    """Checks that the whole numbers of 64 bits in an element also are numbers of 32 bits.
+    """Checks that 64-bit integers in an element fit into 32 bits.
 
     Raises:
         NumberOutOfRange: for the first that is not.

@@ -42,7 +42,7 @@ _HALF = np.dtype(np.float16)
 
 @dataclasses.dataclass(frozen=True)
 class JaxStepLoopResult:
-    """What a run gave.
+    """Result of a run of a step loop.
 
     Attributes:
         steps: how many steps ran; fewer than asked for if the elements ran out, or an error ended them.
@@ -191,12 +191,12 @@ class JaxStepLoop:
 
 
 def _with_error(ran: JaxStepLoopResult, error: BaseException) -> JaxStepLoopResult:
-    """What ran, ended by an error; by the first one, if one had ended it already."""
+    """Returns a result that ended with an error: the first one, if there was one already."""
     return ran if ran.error is not None else dataclasses.replace(ran, error=error)
 
 
 def _check_numerics(numerics: Numerics, traced: TracedStep) -> None:
-    """Refuses floating-point settings that would change numbers, and that nothing here models."""
+    """Refuses floating-point settings that would change results and are not emulated for JAX steps."""
     half = _HALF in traced.dtypes
     wanted = [f"floating_point_behaviour.{kind}" for kind in sorted(numerics.exceptions)]
     wanted += ["floating_point_behaviour.nanoo"] if half and numerics.nan_on_overflow else []

@@ -15,7 +15,7 @@ Arrays = tuple[np.ndarray, ...]
 
 
 class OutputStream:
-    """A context manager within which every row that an outfeed gets is handed to a function, in order.
+    """A context manager that calls a function with each element of an outfeed, in order, in a thread.
 
     Its thread ends with it, after the last row; what the function raised is raised then, unless the block raised.
 
@@ -44,12 +44,12 @@ class OutputStream:
             self.check()
 
     def check(self) -> None:
-        """Raises what the function raised, if it did."""
+        """Raises the error of the function, if it raised one."""
         if self._error is not None:
             raise self._error
 
     def put_rows(self, arrays: Sequence[np.ndarray]) -> None:
-        """Hands on rows that do not come from the outfeed: `[n, *shape]` arrays."""
+        """Delivers outputs that did not come from the outfeed: `[n, *shape]` arrays."""
         self._blocks.put(tuple(arrays))
 
     def _hand_on(self) -> None:

@@ -36,7 +36,7 @@ _numbers = itertools.count()
 
 @dataclasses.dataclass(frozen=True)
 class Ran:
-    """What a run gave.
+    """Result of a run of a step loop.
 
     Attributes:
         steps: how many steps ran; fewer than asked for if the elements ran out.
@@ -135,7 +135,7 @@ class StepLoop:
         return Ran(ran, None if rows is None else self._packed(rows))
 
     def run_each(self, elements: Feed, steps: int) -> list[Any]:
-        """Runs up to `steps` steps of a loop with `all_rows`; gives what each returned.
+        """Runs up to `steps` steps of a loop with `all_rows`; returns the outputs of each.
 
         Args:
             elements: as for `run`, which says what is raised as well.
@@ -155,7 +155,7 @@ class StepLoop:
         return ran
 
     def _run(self, elements: Feed, steps: int) -> tuple[int, list[Any] | None]:
-        """Runs steps: how many, and the arrays of their rows."""
+        """Runs steps; returns their number and the arrays of their outputs."""
         check_target(self._target, self._shards)
         self._rows.forget()
         queues.add_infeed(elements.as_infeed(self._infeed))
@@ -182,12 +182,12 @@ class StepLoop:
 
 
 def flush_variables() -> None:
-    """Brings every variable that changed on the device back to the host."""
+    """Writes resident variables that changed on the device back to the host."""
     RESIDENCY.flush()
 
 
 def replicas_on(ordinal: int, shards: int = 1) -> int:
-    """How many replicas a step that uses so many IPUs runs as on `/device:IPU:<ordinal>`.
+    """Returns the number of replicas of a step that uses so many IPUs, on `/device:IPU:<ordinal>`.
 
     Raises:
         tf.errors.FailedPreconditionError: if no device is configured.

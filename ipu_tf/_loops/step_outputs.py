@@ -19,7 +19,7 @@ from ipu_tf.device.program.replicas import Replicas
 
 
 class StepOutputs:
-    """Takes the rows of a loop out of its outfeed; zeros where none come from a device.
+    """Dequeues the outputs of each step of a loop; zeros under synthetic data.
 
     Args:
         outfeed: the outfeed.
@@ -35,11 +35,11 @@ class StepOutputs:
         self._all_rows = all_rows
 
     def forget(self) -> None:
-        """Drops the rows that a run which failed has left."""
+        """Drops the outputs of a run that failed."""
         self._outfeed.drain()
 
     def of_run(self, steps: int) -> list[Any] | None:
-        """The arrays of the rows of a run of so many steps, `[steps, ...]`, or of its last row; None for no step."""
+        """Returns the outputs of a run, `[steps, ...]`, or of its last step only; None for no step."""
         rows = self._outfeed.drain()
         if steps == 0:
             return None
@@ -49,7 +49,7 @@ class StepOutputs:
 
     @contextlib.contextmanager
     def watched(self, elements: BatchFeed, take: Callable[[Arrays], None]) -> Iterator[Callable[[int], None]]:
-        """Within it every row is handed to a function, in order, in a thread of its own; it ends after the last.
+        """Calls a function with each step's outputs within its scope, in order, in a thread; ends after the last.
 
         What the function raises, `elements.check` raises too, so that the run ends early.
 

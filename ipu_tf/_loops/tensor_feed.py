@@ -61,5 +61,5 @@ def _memory(leaf: Any) -> np.ndarray:
 
 
 def _without_optionals(element: Any) -> Any:
-    """Keras says `None` in a dataset as an empty `tf.experimental.Optional`."""
+    """Replaces empty `tf.experimental.Optional`s, which Keras uses for `None` in a dataset, by `None`."""
     return tf.nest.map_structure(lambda leaf: None if isinstance(leaf, tf.experimental.Optional) else leaf, element)

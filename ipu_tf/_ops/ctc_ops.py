@@ -156,7 +156,7 @@ class _Lattice:
         return _Lattice(symbols, skips, first, tf.equal(state, end) | tf.equal(state, end - 1))
 
     def forward(self, emitted: tf.Tensor, steps: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
-        """For each step and state: the logarithm of the probability of getting there, `[steps, batch, states]`."""
+        """Forward log probabilities: of reaching each state at each step, `[steps, batch, states]`."""
 
         def step(alpha: tf.Tensor, now: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
             number, emission = now
@@ -167,7 +167,7 @@ class _Lattice:
         return tf.scan(step, (steps, emitted), tf.fill(tf.shape(self.skips), LOG_ZERO))
 
     def backward(self, emitted: tf.Tensor, steps: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
-        """For each step and state: the logarithm of the probability of what comes after it."""
+        """Backward log probabilities: of the rest after each state at each step, `[steps, batch, states]`."""
         following = tf.concat([emitted[1:], emitted[-1:]], axis=0)
 
         def step(beta: tf.Tensor, now: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:

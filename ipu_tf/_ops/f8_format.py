@@ -40,7 +40,7 @@ class _Layout:
 
     @staticmethod
     def of(metadata: tf.Tensor) -> _Layout:
-        """The format that metadata tell."""
+        """Reads the format from metadata."""
         bits = tf.cast(metadata, tf.int32)
         wide = tf.equal(tf.bitwise.bitwise_and(bits, _F143_BIT), 0)
         scale = tf.bitwise.bitwise_and(bits, _SCALE_BITS)
@@ -49,7 +49,7 @@ class _Layout:
 
 
 def decoded(data: tf.Tensor, metadata: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """The numbers that 8 bits stand for; in float16, those too large for it become its largest.
+    """Decodes 8-bit numbers; float16 values out of range become its largest.
 
     Args:
         data: uint8.
@@ -65,7 +65,7 @@ def decoded(data: tf.Tensor, metadata: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
 
 
 def encoded(values: tf.Tensor, metadata: tf.Tensor) -> tf.Tensor:
-    """Numbers rounded to 8 bits, to nearest even; those too large become the largest.
+    """Encodes numbers to 8 bits, rounded to nearest even and saturated.
 
     Args:
         values: floats.
@@ -92,5 +92,5 @@ def _exponent(magnitude: tf.Tensor) -> tf.Tensor:
 
 
 def _power_of_two(exponent: tf.Tensor) -> tf.Tensor:
-    """Exactly, which `tf.pow` does not promise."""
+    """Computes a power of two exactly, which `tf.pow` does not guarantee."""
     return tf.bitcast(tf.bitwise.left_shift(exponent + 127, 23 + tf.zeros_like(exponent)), tf.float32)

@@ -68,7 +68,7 @@ class HostEmbeddingSGDGAOptimizerSpec(HostEmbeddingOptimizerSpec):
 
 
 class HostEmbedding:
-    """A table on the host, of shape `[tokens, encoding]`, that programs on the device use.
+    """Embedding table on the host, `[tokens, encoding]`, looked up by programs on the device.
 
     Gradients of what is looked up change the table as they are computed, and reach no TensorFlow optimizer. For that a
     scalar trainable variable stands for the table: gradients with respect to it have to be asked for, as
@@ -148,7 +148,7 @@ class HostEmbedding:
         )
 
     def lookup(self, indices: Any, clip_indices: bool = True) -> tf.Tensor:
-        """The rows at some indices, inside a program on the device.
+        """Looks up the rows at some indices, inside a program on the device.
 
         Args:
             indices: int32 indices of rows, of any shape.

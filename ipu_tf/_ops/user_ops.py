@@ -19,7 +19,7 @@ _registered: dict[tuple[str, str], UserOp] = {}
 
 @dataclasses.dataclass(frozen=True)
 class UserOp:
-    """What stands for one function of a user's library.
+    """Python implementation of one function of a user's library.
 
     Attributes:
         fn: from the inputs to the outputs.
@@ -74,7 +74,7 @@ def register_user_op(
 
 
 def user_op(library_path: str, op_name: str) -> UserOp:
-    """What is registered for an op of a library.
+    """Returns the registered implementation of an op of a library.
 
     Args:
         library_path: path of the library; its last part counts.
@@ -108,7 +108,7 @@ def call_gradient(
     attributes: str | None,
     indices: Sequence[int] | None,
 ) -> list[Any]:
-    """The gradients that a `grad_fn` gives.
+    """Calls a `grad_fn`; returns its gradients.
 
     Args:
         function: the `grad_fn`.

@@ -15,7 +15,7 @@ Callback = Callable[[ModuleType], None]
 
 
 class _CallbackLoader(importlib.abc.Loader):
-    """The loader another finder gave, and after it the callbacks."""
+    """Wraps a module's loader: runs callbacks after the module was executed."""
 
     def __init__(self, inner: importlib.abc.Loader, callbacks: Sequence[Callback]) -> None:
         self._inner = inner
@@ -34,7 +34,7 @@ class _CallbackLoader(importlib.abc.Loader):
 
 
 class _CallbackFinder(importlib.abc.MetaPathFinder):
-    """Finds what the other finders find; modules that somebody waits for get a `_CallbackLoader`."""
+    """Import finder that wraps the loaders of modules with registered callbacks in `_CallbackLoader`."""
 
     def __init__(self) -> None:
         self.callbacks: dict[str, list[Callback]] = {}
@@ -62,7 +62,7 @@ _FINDER = _CallbackFinder()
 def find_spec_elsewhere(
     asker: importlib.abc.MetaPathFinder, name: str, path: Sequence[str] | None
 ) -> importlib.machinery.ModuleSpec | None:
-    """What the finders of `sys.meta_path` other than `asker` find for module `name`; None when nothing."""
+    """Finds module `name` with the finders of `sys.meta_path` other than `asker`; None if there is none."""
     for finder in sys.meta_path:
         if finder is not asker:
             spec = finder.find_spec(name, path)
@@ -96,7 +96,7 @@ def after_import(name: str, callback: Callback) -> None:
 
 
 def add_fallback(module: ModuleType, knows: Callable[[str], bool], load: Callable[[str], object]) -> None:
-    """Lets `load(name)` give those attributes that `module` lacks and `knows(name)` is true of.
+    """Adds a module `__getattr__`: `load(name)` for missing attributes of which `knows(name)` is true.
 
     The module's own attributes and its own `__getattr__` come first.
 

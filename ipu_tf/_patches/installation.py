@@ -18,7 +18,7 @@ _INSTALLED: dict[tuple[str, Hashable], Callable[[], None]] = {}
 
 
 def entry(target: str) -> Patch:
-    """The table's entry for a target.
+    """Returns the table's entry for a target.
 
     Raises:
         LookupError: if there is none.
@@ -80,7 +80,7 @@ def replace_in(
 
 
 def record(target: str, undo: Callable[[], None], key: Hashable = "") -> None:
-    """Notes a change that is no attribute, such as a registration, with what takes it back.
+    """Records a change that is no attribute, such as a registration, with the function that undoes it.
 
     Raises:
         LookupError: if the target is not in the table.
@@ -91,7 +91,7 @@ def record(target: str, undo: Callable[[], None], key: Hashable = "") -> None:
 
 
 def is_installed(target: str, key: Hashable = "") -> bool:
-    """Whether a change is in force."""
+    """Returns whether a patch is installed."""
     return (target, key) in _INSTALLED
 
 
@@ -102,7 +102,7 @@ def installed() -> tuple[tuple[str, Patch], ...]:
 
 
 def uninstall(target: str) -> None:
-    """Takes off the changes of one attribute, the last one first.
+    """Removes the patches of one attribute, the last one first.
 
     Raises:
         RuntimeError: if somebody else has replaced the attribute since.
@@ -114,7 +114,7 @@ def uninstall(target: str) -> None:
 
 
 def uninstall_all() -> None:
-    """Takes off every change, the last one first.
+    """Removes every patch, the last one first.
 
     Raises:
         RuntimeError: if somebody else has replaced an attribute since. What came after it is off, the rest is in force.
@@ -126,7 +126,7 @@ def uninstall_all() -> None:
 
 
 def target_of(owner: Any, name: str) -> str:
-    """What the table calls an attribute of a module or class.
+    """Returns the table's name of an attribute of a module or class.
 
     Example:
         >>> import json

@@ -8,7 +8,7 @@ import fnmatch
 
 
 class When(enum.Enum):
-    """What installs a patch."""
+    """Event that installs a patch."""
 
     IMPORT = "`ipu_tf` and `tensorflow` are imported"
     SCOPE = "the scope of an `IPUStrategy` is entered for the first time"
@@ -33,7 +33,7 @@ class Patch:
     why: str
 
     def covers(self, target: str) -> bool:
-        """Whether a target is the one of this entry.
+        """Returns whether a target is the one of this entry.
 
         Example:
             >>> Patch("keras:Model.*", When.SCOPE, "").covers("keras:Model.fit")

@@ -15,10 +15,10 @@ _last = _Last()
 
 
 def record_mapping(mapping: tuple[Any, ...]) -> None:
-    """A pipeline was built with this device mapping."""
+    """Records the device mapping of a pipeline that was built."""
     _last.mapping = mapping
 
 
 def last_mapping() -> tuple[Any, ...] | None:
-    """For each stage of the last pipeline the IPU it is on, -1 for all, or a list; None before the first."""
+    """Returns the device mapping of the last pipeline: for each stage an IPU, -1 for all, or a list; None before."""
     return _last.mapping

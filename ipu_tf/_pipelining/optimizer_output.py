@@ -21,7 +21,7 @@ def is_keras_optimizer(opt: Any) -> bool:
 
 
 class OptimizerFunctionOutput:
-    """What a pipeline trains with.
+    """Optimizer, loss and optimizer arguments of a pipeline.
 
     Args:
         opt: a `tf.compat.v1.train.Optimizer` or a Keras optimizer.
@@ -133,7 +133,7 @@ class OptimizerFunctionOutput:
 
     @property
     def variables(self) -> Any:
-        """What a Keras optimizer trains."""
+        """Variables that a Keras optimizer trains."""
         return self._variables
 
     @variables.setter
@@ -146,7 +146,7 @@ class OptimizerFunctionOutput:
 
     @property
     def tape(self) -> Any:
-        """The tape that watched what a Keras optimizer trains."""
+        """Gradient tape of the variables that a Keras optimizer trains."""
         return self._tape
 
     @tape.setter
@@ -164,7 +164,7 @@ class OptimizerFunctionOutput:
 
     @property
     def gradient_capture_context(self) -> Any:
-        """Keeps gradients of `capture_upstream_gradients`."""
+        """Context that captures gradients of `capture_upstream_gradients`."""
         return self._gradient_capture_context
 
     @gradient_capture_context.setter

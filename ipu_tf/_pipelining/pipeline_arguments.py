@@ -73,7 +73,7 @@ class PipelineArguments:
 
     @property
     def overlap(self) -> int:
-        """How many micro-batches are under way at once: their number has to be a multiple of it."""
+        """Micro-batches in flight at once: their number has to be a multiple of it."""
         mapping = tuple(tuple(where) if isinstance(where, list) else where for where in self.device_mapping)
         return overlap_length(Schedule(int(self.schedule)), PipelineShape(len(self.stages), mapping, self.training))
 

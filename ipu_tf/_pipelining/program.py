@@ -60,7 +60,7 @@ class _Step:
             return self._infer(outputs)
 
     def _forward(self, element: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """The outputs of the last stage, as it gave them."""
+        """Returns the outputs of the last stage."""
         request, seams, variables = self._request, self._seams, StageVariables()
         outputs: Any = [*request.inputs, *element]
         with seams.tracing():
@@ -96,7 +96,7 @@ class _Step:
         return accumulated(gradient, self._request.micro_batches, self._request.reduction, dtype)
 
     def _captured(self, found: OptimizerFunctionOutput) -> dict[str, list[tf.Tensor]]:
-        """Captured gradients by tag, accumulated if that is wanted."""
+        """Returns captured gradients by tag, accumulated if requested."""
         source = found.tape if isinstance(found.tape, GradientCaptureTape) else found.gradient_capture_context
         captured = dict(source.captured_gradients) if source is not None else {}
         if not self._request.accumulate_captured:
@@ -129,7 +129,7 @@ class _Step:
             )
 
     def _enqueue(self, tensors: Any) -> list[tf.Operation]:
-        """Gives tensors to the outfeed: each micro-batch's, or the sum of all once an update."""
+        """Enqueues tensors to the outfeed: each micro-batch's, or the sum of all once an update."""
         request = self._request
         queue = request.outfeed_queue
         assert queue is not None
@@ -189,7 +189,7 @@ def _gradients(found: OptimizerFunctionOutput) -> list[tuple[Any, Any]]:
 
 
 def _with_zeros(pair: tuple[Any, Any]) -> tuple[Any, Any]:
-    """A gradient and its variable: zeros for a variable that a stage uses and the loss does not depend on.
+    """Replaces a None gradient by zeros: of a variable that a stage uses and the loss does not depend on.
 
     On an IPU a stage is one op, which has a gradient for everything that it uses.
     """

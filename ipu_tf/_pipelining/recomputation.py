@@ -18,7 +18,7 @@ _MODES = {
 
 
 def recomputation_of(mode: Any, schedule: int, training: bool) -> Recomputation:
-    """What a recomputation mode stands for.
+    """Resolves a recomputation mode.
 
     `Auto` recomputes where the configuration's `allow_recompute` is set, in the way that the schedule supports; a mode
     that is named recomputes in any case. What has no effect is recorded, see `ipu_tf.emulation.ignored_arguments`.

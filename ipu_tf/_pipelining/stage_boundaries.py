@@ -26,7 +26,7 @@ _recomputing: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_stages_
 
 @dataclasses.dataclass(frozen=True)
 class Seams:
-    """Where a pipeline may be cut.
+    """Inserts markers at the stage boundaries of a pipeline.
 
     Attributes:
         stages: how many stages it has.
@@ -46,7 +46,7 @@ class Seams:
     recomputation: Recomputation = Recomputation.NONE
 
     def after(self, stage: int, values: Any) -> Any:
-        """What a stage gives, marked: a structure of tensors, in which operations and None stay as they are.
+        """Marks the outputs of a stage; operations and None are passed through.
 
         Args:
             stage: the stage's number. After the last stage comes the loss.
@@ -56,7 +56,7 @@ class Seams:
 
     @contextlib.contextmanager
     def tracing(self) -> Iterator[None]:
-        """Within it the stages are traced: `checkpoint` marks tensors if the stages compute activations again."""
+        """Scope in which stages are traced: `checkpoint` marks tensors if the stages recompute activations."""
         token = _recomputing.set(self.training and self.recomputation is not Recomputation.NONE)
         try:
             yield
@@ -83,14 +83,14 @@ class Seams:
 
 
 def checkpoint(tensor: tf.Tensor) -> tf.Tensor:
-    """A tensor, marked to be kept where the stage around computes its activations again; elsewhere as it is."""
+    """Marks a tensor to be kept where its stage recomputes activations; elsewhere an identity."""
     if not _recomputing.get():
         return tensor
     return _marked(tensor, lambda inside, backward: inside if backward else _same(CHECKPOINT, inside))
 
 
 def _marked(value: Any, mark: Callable[[tf.Tensor, bool], tf.Tensor]) -> tf.Tensor:
-    """A tensor marked on its way forward, and its gradient on the way back."""
+    """Marks a tensor in the forward pass, and its gradient in the backward pass."""
     tensor = tf.convert_to_tensor(value)
     if not (tensor.dtype.is_floating or tensor.dtype.is_complex):
         return mark(tensor, False)

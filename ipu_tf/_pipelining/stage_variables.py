@@ -12,14 +12,14 @@ from ipu_tf.device.schedule.pipeline_shape import ALL_DEVICES
 
 
 class StageVariables:
-    """Watches the stages of a pipeline while they are traced."""
+    """Records which variables the stages of a pipeline use while they are traced."""
 
     def __init__(self) -> None:
         self._first: dict[int, tuple[int, int]] = {}
 
     @contextlib.contextmanager
     def stage(self, number: int, device: Any) -> Iterator[None]:
-        """Within it a stage is traced.
+        """Scope in which a stage is traced.
 
         Args:
             number: the stage's.

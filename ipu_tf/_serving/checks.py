@@ -39,7 +39,7 @@ def check_signatures(
     postprocessing_step: Step | None,
     postprocessing_step_signature: Any,
 ) -> None:
-    """Checks that each step's inputs are told, in one way; the arguments are those of `export_single_step`.
+    """Checks that each step's input signature is given exactly once; the arguments are those of `export_single_step`.
 
     Raises:
         TypeError: for a signature or data set that is none.
@@ -114,7 +114,7 @@ def checked_names(names: Any) -> list[str] | None:
 
 
 def check_compatible(results: Sequence[Any], specs: Specs, source: str, sink: str) -> None:
-    """Checks that one step's results are what the next one takes.
+    """Checks that one step's results match the inputs of the next one.
 
     Raises:
         ValueError: if they are not.
@@ -134,12 +134,12 @@ def check_compatible(results: Sequence[Any], specs: Specs, source: str, sink: st
 
 
 def step_name(step: Step) -> str:
-    """What to call a step in messages."""
+    """Returns the name of a step for messages."""
     return getattr(step, "__name__", type(step).__name__)
 
 
 def _check_has_input_signature(step: Step, name: str, dataset_helps: bool) -> None:
-    """Checks that a step itself says what its inputs are."""
+    """Checks that a step has an input signature of its own."""
     remedy = f"provide `{name}_signature`" + (" or `input_dataset`" if dataset_helps else "")
     if not hasattr(step, "input_signature"):
         raise ValueError(

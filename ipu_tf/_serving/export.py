@@ -27,7 +27,7 @@ from ipu_tf.ops.embedded_runtime import embedded_runtime_call, embedded_runtime_
 
 @dataclasses.dataclass(frozen=True)
 class Served:
-    """What to export.
+    """Function, signature and variables to export.
 
     Attributes:
         step: what the device computes for one element.
@@ -51,7 +51,7 @@ class Served:
 
 
 def export(served: Served, directory: str) -> Any:
-    """Writes the SavedModel, and gives its function as one that runs on the device.
+    """Writes the SavedModel, and returns its function as one that runs on the device.
 
     Args:
         served: what to export.

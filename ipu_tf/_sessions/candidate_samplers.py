@@ -12,7 +12,7 @@ from ipu_tf.lowering.tensorflow.session_graph import is_ipu
 
 
 def on_devices(name: str, stock: Callable[..., Any]) -> Callable[..., Any]:
-    """A raw sampler of classes as it is in a process with IPUs.
+    """Wraps a raw candidate sampler: inside device programs it uses this package's.
 
     Args:
         name: `uniform_candidate_sampler` or `log_uniform_candidate_sampler`.

@@ -77,7 +77,7 @@ class _Value:
 def _device_function(
     op_type: str, attributes: tuple[Any, ...], signature: tuple[tf.TensorSpec | _Value, ...], target: Target
 ) -> Any:
-    """The op as a program for inputs of these shapes, less those that are known."""
+    """Builds the program of an op for inputs of these shapes, the constant ones excluded."""
     from ipu_tf.lowering.programs.device_function import DeviceFunction
 
     definition = tf_private.op_definition(op_type)
@@ -94,7 +94,7 @@ def _device_function(
 
 
 def _fixed(definition: Any, inputs: Sequence[tf.Tensor], values: dict[str, Any]) -> list[bool]:
-    """Which inputs are shapes, axes or indices: XLA wants to know them when it compiles."""
+    """Returns which inputs are shapes, axes or indices, which XLA needs as constants."""
     attributes = {attribute.name: attribute for attribute in definition.attr}
     found: list[bool] = []
     for argument in definition.input_arg:

@@ -60,7 +60,7 @@ def export_variables_from_live_model(
 def import_data_in_live_session(
     session: tf.compat.v1.Session, data_files: Files, output_folder: str | None = None
 ) -> None:
-    """Gives a session's global variables the values that files have for them; the others keep theirs.
+    """Assigns the values of files to a session's global variables; variables not in the files are unchanged.
 
     Args:
         session: a TF1 session.
@@ -84,7 +84,7 @@ def import_data_in_live_session(
 
 
 def import_data_in_live_model(model: Any, data_files: Files, output_folder: str | None = None) -> None:
-    """Gives a model's variables the values that files have for them; the others keep theirs.
+    """Assigns the values of files to a model's variables; variables not in the files are unchanged.
 
     Args:
         model: a built Keras model, or anything else with `variables`.
@@ -149,7 +149,7 @@ def _loaded(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
 
 
 def _found(variables: Sequence[Any], data_files: Files) -> dict[str, np.ndarray]:
-    """The values that files have for variables, by name; of a name in several files, that of the last."""
+    """Reads the values of variables from files, by name; the last file wins."""
     files = [data_files] if isinstance(data_files, (str, os.PathLike)) else list(data_files)
     values = {name: array for file in files for name, array in _loaded(file).items()}
     wanted = {_name(v): (tuple(v.shape), np.dtype(tf.as_dtype(v.dtype).as_numpy_dtype)) for v in variables}

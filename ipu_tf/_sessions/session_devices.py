@@ -19,7 +19,7 @@ from ipu_tf.lowering.tensorflow.session_graph import computes_on_ipu, is_ipu
 
 
 def install() -> None:
-    """Makes TensorFlow's sessions and device scopes know the IPUs. Calling it again changes nothing."""
+    """Patches TensorFlow's sessions and device scopes to handle IPUs. Calling it again changes nothing."""
     raise_original_errors()
     tf_hooks.hook_session_runs(_rewrite)
     tf_hooks.hook_eager_devices(is_ipu, computes_on_ipu, eager_ops.run)

@@ -10,7 +10,7 @@ from ipu_tf.lowering.tensorflow.session_graph import is_ipu
 
 
 def on_devices(stock: Callable[..., Any]) -> Callable[..., Any]:
-    """`xla.compile` as it is in a process with IPUs.
+    """Wraps `xla.compile`: within a device scope of an IPU it compiles for the device.
 
     Args:
         stock: TensorFlow's own, which serves every other device.

@@ -60,7 +60,7 @@ def add_graph_hook(hook: GraphHook) -> None:
 
 @contextlib.contextmanager
 def standalone_graph_scope() -> Iterator[None]:
-    """Enters every hook's context for a graph that stands alone, e.g. one of an estimator's."""
+    """Enters every graph hook's context for a standalone graph, such as an estimator's."""
     _import_keras()
     with contextlib.ExitStack() as stack:
         for hook in _graph_hooks:

@@ -25,12 +25,12 @@ _weights: dict[int, Any] = {}
 
 
 def install() -> None:
-    """Has functions looked at before their first call from eager code. Calling it again changes nothing."""
+    """Patches `tf.function` to check each function before its first call from eager code. Idempotent."""
     tf_hooks.hook_eager_calls(_look)
 
 
 def note_variable(variable: Any) -> None:
-    """Notes a variable that was made in a strategy's scope, if it is trained.
+    """Records a trainable variable that was made in a strategy's scope.
 
     Args:
         variable: a `tf.Variable`.
@@ -51,7 +51,7 @@ def _look(name: str, graph: tf.Graph) -> None:
 
 
 def _types(graph: Any) -> Iterator[str]:
-    """The types of all ops of a `GraphDef`, those of its functions too."""
+    """Returns the types of all ops of a `GraphDef`, including its functions."""
     yield from (node.op for node in graph.node)
     for function in graph.library.function:
         yield from (node.op for node in function.node_def)

@@ -44,7 +44,7 @@ _prepared: weakref.WeakKeyDictionary[Any, dict[Any, _Prepared]] = weakref.WeakKe
 
 
 def skip_device_compilation(function: Any) -> Any:
-    """Marks a `tf.function` whose parts find their own places on host and device: `run` only calls it."""
+    """Marks a `tf.function` that places its own ops on host and device: `run` calls it without compiling it."""
     function._ipu_runs_itself = True  # noqa: SLF001 - TensorFlow's object carries our mark
     return function
 
@@ -88,13 +88,13 @@ def _prepare(strategy: Any, function: Callable[..., Any], structure: Any, leaves
 
 
 def _restored(prepared: _Prepared, tensors: list[tf.Tensor]) -> list[Any]:
-    """The flat results with the `None`s that the function returned among them."""
+    """Inserts the `None`s that the function returned into the flat results."""
     given = iter(tensors)
     return [None if leaf is None else next(given) for leaf in tf.nest.flatten(prepared.outputs)]
 
 
 def _run_in_graph(strategy: Any, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Inside a graph the program becomes an op of it; inside a program of the device it is a part of that."""
+    """Runs the program inside a graph, as an op of it; inside a device program, as a part of that."""
     if tf_private.in_program(tf.compat.v1.get_default_graph()):
         with tf.distribute.ReplicaContext(strategy, replica_id_in_sync_group=0):
             return function(*args, **kwargs)
@@ -128,7 +128,7 @@ def _spec(leaf: Any) -> tf.TensorSpec:
 
 
 def _leaf_key(leaf: Any) -> Any:
-    """What tells two arguments apart: shape and dtype of a tensor, the value of a number, the identity of a thing."""
+    """Cache key of an argument: shape and dtype, value, or identity."""
     if _is_tensor(leaf):
         spec = _spec(leaf)
         return (tuple(spec.shape), spec.dtype)

@@ -17,7 +17,7 @@ _PLAIN = (bool, int, float, str, enum.Enum)
 
 
 class Status(enum.Enum):
-    """What a name does here."""
+    """How a name is supported."""
 
     WORKS = "works"
     DIFFERS = "works, with other parameters"
@@ -63,7 +63,7 @@ def examine(module: str, wanted: str) -> Entry:
 
 
 def ignored_parameters(found: Any) -> tuple[str, ...]:
-    """Parameters of which the documentation says that they are accepted and do nothing.
+    """Finds parameters that are documented as accepted without effect.
 
     Example:
         >>> def function(x, depth):
@@ -93,7 +93,7 @@ def _found(module: str, name: str) -> Any:
 
 
 def _only_raises(found: Any) -> bool:
-    """Whether calling it can do nothing but raise: its annotation says so."""
+    """Returns whether a call always raises: its return annotation is `NoReturn`."""
     target = found.__init__ if inspect.isclass(found) else found
     annotation = getattr(target, "__annotations__", {}).get("return")
     return str(annotation).rpartition(".")[2] == "NoReturn"

@@ -9,7 +9,7 @@ from typing import Any
 
 
 def differences(wanted: str, function: Any) -> tuple[str, ...]:
-    """How a function's parameters differ from those it should have; empty if every call of the one suits the other.
+    """Compares a function's parameters with the expected ones; empty if every call of the latter is valid.
 
     Args:
         wanted: the parameters as Python writes them, without parentheses.
@@ -58,7 +58,7 @@ def _default_difference(name: str, wanted: ast.expr, ours: Any) -> Iterator[str]
 
 
 def _plain(value: Any) -> Any:
-    """A value as it is compared: a list like a tuple."""
+    """Normalises a default value for comparison: a list as a tuple."""
     return tuple(value) if isinstance(value, list) else value
 
 

@@ -31,12 +31,12 @@ _POPLAR_ONLY = (
 
 
 def _assert_num_reports(self: Any, report_helper: ReportHelper, n: int) -> None:
-    """So many programs were compiled since the helper was made or cleared."""
+    """Asserts that so many programs were compiled since the helper was made or cleared."""
     self.assertLen(report_helper.find_reports(), n)
 
 
 def _assert_all_in_tolerance(self: Any, actual: Iterable[int], expected: int, tolerance: float = 0.001) -> None:
-    """Every number is `expected`, give or take the fraction `tolerance` of it."""
+    """Asserts that every number is within the fraction `tolerance` of `expected`."""
     self.assertAllInRange(list(actual), int(expected * (1.0 - tolerance)), int(expected * (1.0 + tolerance)))
 
 
@@ -51,7 +51,7 @@ def _refusing(name: str) -> Callable[..., NoReturn]:
 
 
 def install_assertions() -> None:
-    """Gives `tf.test.TestCase` the assertions. Those about Poplar's figures raise an `EmulationError`."""
+    """Adds the assertions to `tf.test.TestCase`. Those about Poplar's figures raise an `EmulationError`."""
     ours: dict[str, Callable[..., None]] = {name: _refusing(name) for name in _POPLAR_ONLY}
     ours |= {"assert_num_reports": _assert_num_reports, "_assert_all_in_tolerance": _assert_all_in_tolerance}
     for name, assertion in ours.items():

@@ -21,7 +21,7 @@ _WORDS = {
 
 
 def enable_ipu_events(ipu_config: IPUConfig) -> None:
-    """Has the device's work recorded as events, from now to the end of the process.
+    """Starts recording device events for the life of the process.
 
     Args:
         ipu_config: the configuration; accepted for compatibility, events belong to no configuration here.

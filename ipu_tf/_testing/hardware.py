@@ -29,7 +29,7 @@ def has_ci_ipus() -> bool:
 
 
 def add_hw_ci_connection_options(opts: IPUConfig) -> None:
-    """Asks, in a configuration, for remote buffers and for devices that are attached on demand.
+    """Sets remote buffers and on-demand device connection in a configuration.
 
     Args:
         opts: the configuration, changed in place.

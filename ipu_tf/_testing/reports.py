@@ -19,7 +19,7 @@ from ipu_tf.poplar.ops import gen_ipu_ops
 
 
 class ReportHelper:
-    """Counts the programs that the device compiled. Where Poplar writes a report for each, here is only its name.
+    """Counts compiled programs: one report name, without a file, for each program.
 
     Example:
         >>> import ipu_tf
@@ -42,7 +42,7 @@ class ReportHelper:
         output_execution_profile: bool = False,
         max_execution_reports: int = 1000,
     ) -> None:
-        """Asks for reports in a configuration, which records that there will be none.
+        """Sets report options in a configuration; they have no effect in emulation.
 
         Args:
             cfg: the configuration, changed in place.
@@ -175,23 +175,23 @@ class ReportJSON:
         return collections.defaultdict(int, collections.Counter(event.type for event in found)), found
 
     def assert_no_event(self, msg: str = "") -> None:
-        """The device did nothing since the last time."""
+        """Asserts that the device did nothing since the last time."""
         self.test.assertFalse(self.get_ipu_events()[0], msg)
 
     def assert_num_events(self, num_expected: int, assert_msg: str = "") -> None:
-        """The last parsed trace has so many events."""
+        """Asserts that the last parsed trace has so many events."""
         self.test.assertEqual(num_expected, self.num_events, assert_msg)
 
     def assert_contains_host_to_device_transfer_event(self) -> None:
-        """In the last parsed trace, variables were copied to the device."""
+        """Asserts that variables were copied to the device in the last parsed trace."""
         self.test.assertTrue(self.events.get(IpuTraceEvent.HOST_TO_DEVICE_TRANSFER))
 
     def assert_num_host_to_device_transfer_events(self, num: int) -> None:
-        """In the last parsed trace, variables were copied to the device before so many executions."""
+        """Asserts before how many executions the last parsed trace copied variables to the device."""
         self.test.assertLen(self.events.get(IpuTraceEvent.HOST_TO_DEVICE_TRANSFER, []), num)
 
     def assert_pipeline_stages_on_expected_ipu(self, expected_ipus: Sequence[Any], tile_per_ipu: int) -> None:
-        """The stages of the last pipeline that was built are mapped to these IPUs.
+        """Asserts that the stages of the last pipeline that was built are mapped to these IPUs.
 
         Args:
             expected_ipus: for each stage its IPU; -1 and lists are not looked at.

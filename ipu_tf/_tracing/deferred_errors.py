@@ -11,7 +11,7 @@ _local = threading.local()
 
 @contextlib.contextmanager
 def deferring() -> Iterator[list[Exception]]:
-    """Within it, in this thread, `defer` keeps errors in the list it gives, instead of raising them."""
+    """Scope, in this thread, in which `defer` appends errors to the yielded list instead of raising them."""
     outer = getattr(_local, "errors", None)
     _local.errors = []
     try:
@@ -21,7 +21,7 @@ def deferring() -> Iterator[list[Exception]]:
 
 
 def defer(error: Exception) -> None:
-    """Keeps an error for the program that is being built; raises it at once where nothing keeps errors."""
+    """Defers an error until the program that is being built runs; raises it at once outside of `deferring`."""
     errors: list[Exception] | None = getattr(_local, "errors", None)
     if errors is None:
         raise error
@@ -29,6 +29,6 @@ def defer(error: Exception) -> None:
 
 
 def raise_first_error(errors: list[Exception]) -> None:
-    """Raises the first of the errors that a program was built with, if there are any."""
+    """Raises the first error deferred while a program was built, if there is one."""
     if errors:
         raise errors[0]

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def body_arguments(element: Any) -> tuple[list[Any], dict[str, Any]]:
-    """Positional and named arguments for an element.
+    """Returns positional and named arguments for an element.
 
     A tuple gives its items, a single tensor itself, and a dictionary whose keys are all strings its items by name.
 

@@ -10,7 +10,7 @@ from ipu_tf._arguments.counts import as_integer, checked_integer
 
 
 def checked_ordinal(ordinal: int | None) -> int:
-    """The device ordinal a queue was asked for; None means that of the strategy in scope, else 0.
+    """Checks a queue's device ordinal; None means that of the strategy in scope, else 0.
 
     Raises:
         ValueError: for anything but a non-negative whole number.
@@ -26,7 +26,7 @@ def checked_ordinal(ordinal: int | None) -> int:
 
 
 def checked_prefetch_depth(depth: Any) -> int:
-    """How many elements an infeed prefetches, 1 to 255.
+    """Checks an infeed's prefetch depth: 1 to 255.
 
     Raises:
         TypeError: for anything but a whole number.
@@ -41,7 +41,7 @@ def checked_prefetch_depth(depth: Any) -> int:
 
 
 def checked_buffer_depth(depth: Any) -> int:
-    """How many rows an outfeed buffers, at least 1.
+    """Checks an outfeed's buffer depth: at least 1.
 
     Raises:
         TypeError: for anything but a whole number.

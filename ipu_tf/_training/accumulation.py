@@ -78,7 +78,7 @@ _local = threading.local()
 
 @contextlib.contextmanager
 def accumulation_scope(count: Count) -> Iterator[None]:
-    """Within it, in this thread, the loop that is traced makes an update in every `count`-th iteration."""
+    """Sets, in this thread, the accumulation count of the loop that is traced within the scope."""
     outer = current_accumulation_count()
     _local.count = count
     try:
@@ -88,7 +88,7 @@ def accumulation_scope(count: Count) -> Iterator[None]:
 
 
 def current_accumulation_count() -> Count | None:
-    """After how many iterations the loop that is traced makes an update, as far as `accumulation_scope` says it."""
+    """Returns the accumulation count of the loop that is traced, as `accumulation_scope` set it."""
     return getattr(_local, "count", None)
 
 

@@ -14,7 +14,7 @@ from ipu_tf.lowering.tensorflow.shards import shard_count_of
 
 
 def target_of(ordinal: int, graph: tf.Graph) -> Target:
-    """Where the program that a traced graph holds runs, on `/device:IPU:<ordinal>`.
+    """Returns device and replicas of the program that a traced graph holds, on `/device:IPU:<ordinal>`.
 
     Raises:
         tf.errors.FailedPreconditionError: if nothing is configured.
@@ -26,7 +26,7 @@ def target_of(ordinal: int, graph: tf.Graph) -> Target:
 
 
 def target(ordinal: int, shards: int = 1) -> Target:
-    """Where a program that uses so many shards runs, on `/device:IPU:<ordinal>`; raises as `target_of` does."""
+    """Returns device and replicas of a program that uses so many shards; raises as `target_of` does."""
     replicas = replica_count(require_device(ordinal).num_ipus, shards)
     numerics = configured_numerics()
     _check_norm_groups(replicas, numerics.norm_group)
@@ -34,7 +34,7 @@ def target(ordinal: int, shards: int = 1) -> Target:
 
 
 def check_target(compiled_for: Target, shards: int) -> None:
-    """Checks that a step still runs where it was compiled for.
+    """Checks that a step still runs on the device it was compiled for.
 
     Raises:
         tf.errors.FailedPreconditionError: if the device has other IPUs or settings now, or none is configured.
@@ -50,7 +50,7 @@ def check_target(compiled_for: Target, shards: int) -> None:
 
 
 def replica_count(ipus: int, shards: int) -> int:
-    """How many replicas of a program fit on a device.
+    """Returns the number of replicas of a program that fit on a device.
 
     The IPUs of a replica are a power of two, as they are on a machine.
 

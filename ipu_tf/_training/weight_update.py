@@ -61,12 +61,12 @@ def accumulate_and_apply(
 
 
 def traced_for_device() -> bool:
-    """Whether the function that is being traced is, or lies in, a program of the device."""
+    """Returns whether the function that is being traced is part of a device program."""
     return tf_private.in_program(tf.compat.v1.get_default_graph())
 
 
 def gradients_are_reduced() -> bool:
-    """Whether the gradients that an optimizer is applying now are those of all replicas."""
+    """Returns whether the gradients that an optimizer applies now are reduced over replicas."""
     return _already_summed.get()
 
 

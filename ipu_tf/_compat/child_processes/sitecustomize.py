@@ -27,7 +27,7 @@ _PROJECT = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))
 
 
 class FirstImport:
-    """A finder of `sys.meta_path` that prepares Graphcore's names when one of them is first imported, and then goes."""
+    """Finder of `sys.meta_path` that prepares Graphcore's names at the first import of one, and then removes itself."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None, /
@@ -44,13 +44,13 @@ class FirstImport:
 
 
 def prepare() -> None:
-    """Does for this process what the launcher does before it runs a script, unless `IPU_TF_ALIASES` says otherwise."""
+    """Prepares this process as the launcher prepares one for a script, unless `IPU_TF_ALIASES` disables it."""
     make_importable()
     importlib.import_module("ipu_tf._compat.program_names").prepare_child()
 
 
 def make_importable() -> None:
-    """Makes this project importable as last of all, where the process does not have it: it may run from a checkout."""
+    """Appends this project to `sys.path` if it cannot be imported: it may run from a checkout."""
     if not any(os.path.isdir(os.path.join(entry or ".", "ipu_tf")) for entry in sys.path):
         sys.path.append(_PROJECT)
 
