@@ -119,7 +119,7 @@ def import_variables(
     strict: bool = True,
     print_stats: bool = True,
 ) -> list[Any]:
-    """Gives variables the values that were saved under their names.
+    """Assigns variables the values that were saved under their names.
 
     Args:
         variables: the variables.

@@ -9,7 +9,7 @@ __all__ = ["GradientAccumulationReductionMethod"]
 
 
 class GradientAccumulationReductionMethod(enum.Enum):
-    """What an update gets of the gradients `g[0] .. g[n-1]` of its micro-batches.
+    """Reduction of the gradients `g[0] .. g[n-1]` of the micro-batches of an update.
 
     SUM: their sum. MEAN: the sum of `g[i] / n`, each divided before it is added. RUNNING_MEAN: their mean, kept up to
     date: `mean * i / (i + 1) + g[i] / (i + 1)`.

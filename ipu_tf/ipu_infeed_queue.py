@@ -95,12 +95,12 @@ class IPUInfeedQueue:
 
     @property
     def dequeued(self) -> bool:
-        """Whether a loop takes elements from this queue."""
+        """Whether a loop dequeues elements from this queue."""
         return self._dequeued
 
     @property
     def number_of_tuple_elements(self) -> int:
-        """How many arguments an element gives to the body of a loop."""
+        """Number of arguments that an element passes to the body of a loop."""
         positional, named = body_arguments(self._structure)
         return len(positional) + len(named)
 
@@ -145,7 +145,7 @@ class IPUInfeedQueue:
         )
 
     def _dequeue(self) -> Any:
-        """The next element, inside a program."""
+        """Dequeues the next element, inside a program."""
         self._dequeued = True
         return tf.nest.pack_sequence_as(self._structure, dequeue_marker(self._id, self._specs))
 

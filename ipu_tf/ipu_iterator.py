@@ -13,7 +13,7 @@ from ipu_tf.lowering.tensorflow import tf_hooks, tf_values
 
 
 class IPUIterator:
-    """Takes elements of a dataset inside a program on the device: `next(iterator)` in a `tf.function`.
+    """Dequeues elements of a dataset inside a program on the device: `next(iterator)` in a `tf.function`.
 
     Args:
         dataset: a `tf.data.Dataset` of fixed shapes, or TensorFlow's own iterator over one.

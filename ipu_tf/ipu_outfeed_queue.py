@@ -27,14 +27,14 @@ _numbers = itertools.count()
 
 
 class IPUOutfeedMode(enum.Enum):
-    """What a dequeue gives: every row since the last dequeue, or only the newest."""
+    """Mode of an outfeed: dequeue every element since the last dequeue, or only the newest."""
 
     ALL = "all"
     LAST = "get_last"
 
 
 class IPUOutfeedQueue:
-    """Collects rows that programs enqueue, for the host to dequeue.
+    """Collects elements that programs enqueue, for the host to dequeue.
 
     Args:
         outfeed_mode: `ALL` (default) keeps every row until it is dequeued; `LAST` keeps the newest.
@@ -83,7 +83,7 @@ class IPUOutfeedQueue:
 
     @property
     def outfeed_mode(self) -> IPUOutfeedMode:
-        """Whether the queue keeps every row or the newest."""
+        """Whether the queue keeps every element or only the newest."""
         return self._mode
 
     @property
@@ -100,7 +100,7 @@ class IPUOutfeedQueue:
 
     @tf.autograph.experimental.do_not_convert
     def enqueue(self, tensors: Any) -> tf.Operation:
-        """Gives one row to the queue, inside a program. At most once a program.
+        """Enqueues one element, inside a program. At most once a program.
 
         Args:
             tensors: a tensor, or a list, tuple or dictionary of them; a dequeue gives the same structure.
@@ -129,7 +129,7 @@ class IPUOutfeedQueue:
         return enqueue_marker(self._id, flat)
 
     def dequeue(self, wait_for_completion: bool = False) -> Any:
-        """What was enqueued, in the structure it was enqueued in.
+        """Dequeues what was enqueued, in the structure it was enqueued in.
 
         Mode `ALL`: every tensor has a leading dimension, one row an iteration since the last dequeue; the queue is
         empty afterwards. Mode `LAST`: the newest row, without that dimension.
@@ -161,7 +161,7 @@ class IPUOutfeedQueue:
         return self._pack(op.results)
 
     def _dequeued_spec(self, spec: tf.TensorSpec, last: bool) -> tf.TensorSpec:
-        """What a graph knows of a dequeued tensor: rows of several replicas have one more dimension."""
+        """Spec of a dequeued tensor in a graph: elements of several replicas have one more dimension."""
         devices = configured_devices()
         ordinal = self._device_ordinal or 0
         if ordinal < len(devices) and devices[ordinal].num_ipus > 1:
@@ -169,7 +169,7 @@ class IPUOutfeedQueue:
         return spec if last else tf.TensorSpec([None, *spec.shape], spec.dtype)
 
     def __iter__(self) -> Iterator[Any]:
-        """Takes waiting rows one by one, until none is left.
+        """Dequeues buffered elements one by one, until none is left.
 
         Raises:
             RuntimeError: outside eager mode, or in mode `LAST`.
@@ -280,7 +280,7 @@ class ScopedIPUOutfeedQueue(IPUOutfeedQueue):
 
 
 class IPUOutfeedQueueIterator:
-    """Takes the waiting rows of an outfeed one by one."""
+    """Dequeues the buffered elements of an outfeed one by one."""
 
     def __init__(self, outfeed_queue: IPUOutfeedQueue) -> None:
         self._queue = outfeed_queue

@@ -24,7 +24,7 @@ class _Fields(NamedTuple):
 
 
 class IPURunConfig(_Fields):
-    """What an estimator's programs run on.
+    """Device options of an estimator's programs.
 
     Args:
         iterations_per_loop: batches that a program consumes before it returns to the host; the global step advances by

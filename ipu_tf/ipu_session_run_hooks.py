@@ -55,7 +55,7 @@ class IPULoggingTensorHook(tf.compat.v1.train.SessionRunHook):
         self._runs = 0
 
     def log(self, tensors: Any) -> tf.Operation:
-        """Gives tensors to the log, inside a program.
+        """Enqueues tensors for the log, inside a program.
 
         Args:
             tensors: a dictionary of tensors by name, or one or a list of them, which are logged by their own names.
@@ -93,7 +93,7 @@ class IPULoggingTensorHook(tf.compat.v1.train.SessionRunHook):
         self._runs += 1
 
     def end(self, session: Any) -> None:
-        """Logs the last values if asked to. The hook can be used for another session then."""
+        """Logs the last values if requested. The hook can be used for another session then."""
         if self._log_at_end:
             self._log(session)
         elif self._runs:

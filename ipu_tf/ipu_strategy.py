@@ -154,7 +154,7 @@ def device_ordinal(device: str) -> int:
 
 
 class _IPUExtended(tf.compat.v1.distribute.StrategyExtended):
-    """What TensorFlow asks of a strategy: one replica as far as TensorFlow is concerned."""
+    """`tf.distribute.StrategyExtended` of one replica, as far as TensorFlow sees."""
 
     def __init__(self, strategy: tf.distribute.Strategy, ipu_device: str, cpu_device: str) -> None:
         super().__init__(strategy)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 class KerasExtensions:
-    """The part of a strategy that keeps extensions of Keras classes.
+    """Registry of Keras extension classes, as a part of a strategy.
 
     Args:
         enable_dataset_iterators: whether `iter(dataset)` within the scope makes an iterator that feeds the device.
@@ -46,5 +46,5 @@ class KerasExtensions:
         self._keras_extensions[(extended, base)] = extension
 
     def _delete_keras_extension(self, extended: type, base: type) -> None:
-        """Takes a registration back, if there is one."""
+        """Removes a registration, if there is one."""
         self._keras_extensions.pop((extended, base), None)

@@ -131,7 +131,7 @@ def _as_list(values: Any) -> list[Any]:
 
 
 def _split(outputs: Any) -> tuple[list[tf.Tensor], list[tf.Operation]]:
-    """What a body returned, as tensors and operations."""
+    """Splits the return value of a body into tensors and operations."""
     outputs = [o if isinstance(o, tf.Operation) else tf.convert_to_tensor(o) for o in _as_list(outputs)]
     operations = [output for output in outputs if isinstance(output, tf.Operation)]
     tensors: list[tf.Tensor] = outputs[: len(outputs) - len(operations)]
@@ -159,7 +159,7 @@ def _check_arguments(
 
 
 def _argument_mismatch(function: Callable[..., Any], count: int) -> str | None:
-    """What a function wants, in words, if it cannot be called with `count` arguments."""
+    """Returns how many arguments a function needs, as text, if it cannot be called with `count`; else None."""
     kinds = inspect.Parameter
     parameters = inspect.signature(function).parameters.values()
     plain = [

@@ -17,7 +17,7 @@ __all__ = ["PATCHES", "Patch", "When", "install", "installed", "uninstall"]
 
 
 def uninstall() -> None:
-    """Takes off every change to TensorFlow, Keras and the import system; both are stock again.
+    """Removes every patch of TensorFlow, Keras and the import system; both are stock again.
 
     Models made in a scope can no longer be trained; entering a scope puts what models need on again, `install` what
     sessions and device scopes need.
@@ -34,6 +34,6 @@ def uninstall() -> None:
 
 
 def install() -> None:
-    """Puts on what importing `ipu_tf` and `tensorflow` puts on. Calling it again changes nothing."""
+    """Installs the patches of importing `ipu_tf` and `tensorflow`. Calling it again changes nothing."""
     if "tensorflow" in sys.modules:
         importlib.import_module("ipu_tf._sessions.session_devices").install()

@@ -118,7 +118,7 @@ class GradientCaptureTape(tf.GradientTape, GradientCaptureContext):
 
 
 def record_captured_gradients(tag: str, gradients: list[tf.Tensor]) -> None:
-    """Hands gradients to the innermost context that waits for some.
+    """Records gradients in the innermost context that captures them.
 
     Args:
         tag: under which they are kept, after those that are there.

@@ -15,7 +15,7 @@ __all__ = ["all_gather", "all_to_all"]
 def all_to_all(
     x: Any, split_dimension: int, concat_dimension: int, replication_factor: int, name: str | None = None
 ) -> tf.Tensor:
-    """Splits `x` and gives part `i` to replica `i`; what comes from all replicas is joined in their order.
+    """Splits `x` and sends part `i` to replica `i`; concatenates what all replicas sent, in their order.
 
     Its gradient is the exchange with the two dimensions swapped.
 

@@ -188,7 +188,7 @@ def _temporary(name: str) -> str:
 
 
 def _check_arguments(function: Callable[..., Any], arguments: Sequence[Any]) -> None:
-    """Has Python itself say what is wrong where a `tf.function` cannot be called with these arguments."""
+    """Raises Python's own error where a `tf.function` cannot be called with these arguments."""
     plain = getattr(function, "python_function", None)
     if plain is None:
         return

@@ -10,7 +10,7 @@ from ipu_tf._config.ignored_arguments import record_ignored
 
 
 def barrier(tensors: Any, insert_barrier_for_gradients: bool = False, name: str | None = None) -> Any:
-    """Gives tensors back when all of them are computed: what uses one of the results runs after all the others.
+    """Identity of tensors once all of them are computed: users of one result run after all the others.
 
     Args:
         tensors: a tensor, or a structure of them.

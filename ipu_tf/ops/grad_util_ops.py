@@ -10,7 +10,7 @@ from ipu_tf.eager.backprop import record_captured_gradients
 
 
 def capture_upstream_gradients(args: Any, tag: str = "") -> Any:
-    """Gives its argument back, and keeps the gradient that arrives for it.
+    """Identity whose gradient is captured under a tag.
 
     The gradient is kept under `tag` by the innermost `GradientCaptureContext` or `GradientCaptureTape`, and flows on
     unchanged.

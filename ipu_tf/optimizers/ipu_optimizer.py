@@ -8,7 +8,7 @@ import tensorflow as tf
 
 
 class IpuOptimizer(tf.compat.v1.train.Optimizer):
-    """Does what the optimizer it wraps does: the base of the wrapping optimizers, and of a user's own.
+    """Base class of optimizers that wrap another one, those of users included: calls the wrapped optimizer.
 
     Args:
         opt: a `tf.compat.v1.train.Optimizer`.
@@ -59,7 +59,7 @@ class IpuOptimizer(tf.compat.v1.train.Optimizer):
     def apply_gradients(
         self, grads_and_vars: Any, global_step: tf.Variable | None = None, name: str | None = None
     ) -> tf.Operation:
-        """Has the wrapped optimizer apply gradients.
+        """Applies gradients with the wrapped optimizer.
 
         Args:
             grads_and_vars: `(gradient, variable)` pairs.

@@ -69,7 +69,7 @@ class MapGradientOptimizerInvertedChaining(IpuOptimizer):
     def apply_gradients(
         self, grads_and_vars: Any, global_step: tf.Variable | None = None, name: str | None = None
     ) -> tf.Operation:
-        """Has the wrapped optimizer apply changed gradients; arguments as `IpuOptimizer.apply_gradients`."""
+        """Applies mapped gradients with the wrapped optimizer; arguments as `IpuOptimizer.apply_gradients`."""
         return super().apply_gradients(_mapped(self._mapping, grads_and_vars), global_step, name)
 
 

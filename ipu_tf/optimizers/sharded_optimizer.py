@@ -29,7 +29,7 @@ class ShardedOptimizer(IpuOptimizer):
     def apply_gradients(
         self, grads_and_vars: Any, global_step: tf.Variable | None = None, name: str | None = None
     ) -> tf.Operation:
-        """Has the wrapped optimizer apply gradients; arguments as `IpuOptimizer.apply_gradients`."""
+        """Applies gradients with the wrapped optimizer; arguments as `IpuOptimizer.apply_gradients`."""
         applied = super().apply_gradients(grads_and_vars, global_step, name)
         propagate_sharding(tf.compat.v1.get_default_graph())
         return applied

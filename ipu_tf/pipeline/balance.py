@@ -94,7 +94,7 @@ class _Costs:
         return flops * self._per_flop + self.bytes(stage, start, end) * self._per_byte
 
     def share(self, stage: int, start: int, end: int) -> Share:
-        """Those layers as that stage of the result."""
+        """Returns those layers as that stage of the result."""
         flops = (self._flops[end] - self._flops[start]) / self._flops[-1] if self._flops[-1] else 0.0
         return Share(start, end, flops, self.bytes(stage, start, end), self.cost(stage, start, end))
 

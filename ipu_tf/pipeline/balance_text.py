@@ -10,7 +10,7 @@ from ipu_tf.pipeline.tables import bytes_text, count_text, share_text, table
 
 
 def split_text(split: Split) -> str:
-    """A split as text: a table of the layers, one of the stages, and why the boundaries are where they are.
+    """Formats a partition: a table of the layers, one of the stages, and the reasons for the boundaries.
 
     Example:
         >>> from ipu_tf.pipeline import LayerCosts, split_layers

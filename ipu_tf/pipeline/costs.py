@@ -37,7 +37,7 @@ class StageTimes:
 
 @dataclasses.dataclass(frozen=True)
 class StageCosts:
-    """What a stage computes and keeps; activations are those of one micro-batch.
+    """Costs of a stage: time, bytes of weights and activations; activations are those of one micro-batch.
 
     Attributes:
         flops: floating-point operations of its forward pass.

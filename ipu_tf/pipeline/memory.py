@@ -16,7 +16,7 @@ from ipu_tf.pipeline.costs import StageCosts
 
 @dataclasses.dataclass(frozen=True)
 class Moment:
-    """What a device holds while it does a task.
+    """Memory of a device during a task.
 
     Attributes:
         tick: when.
@@ -35,7 +35,7 @@ class Moment:
 
 @dataclasses.dataclass(frozen=True)
 class Peak:
-    """The most bytes a device or a stage has at once.
+    """Peak memory of a device or stage, in bytes.
 
     Attributes:
         resident_bytes: of these, bytes that are there all the time.

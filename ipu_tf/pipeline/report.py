@@ -14,7 +14,7 @@ from ipu_tf.pipeline.timing import bubble
 
 @dataclasses.dataclass(frozen=True)
 class StageReport:
-    """What one stage of a pipeline has and does.
+    """Figures of one stage of a pipeline.
 
     Attributes:
         stage: its number.
@@ -38,7 +38,7 @@ class StageReport:
 
 
 def stage_reports(timetable: Timetable, costs: Sequence[StageCosts]) -> tuple[StageReport, ...]:
-    """What each stage of a pipeline has and does.
+    """Returns the figures of each stage of a pipeline.
 
     Args:
         timetable: the timetable.

@@ -11,7 +11,7 @@ class SplitError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class LayerCosts:
-    """What a layer costs, estimated or measured.
+    """Costs of a layer, estimated or measured.
 
     Attributes:
         name: its name.
@@ -31,7 +31,7 @@ class LayerCosts:
 
 @dataclasses.dataclass(frozen=True)
 class Share:
-    """What one stage of a split got.
+    """Layers of one stage of a partition, and their costs.
 
     Attributes:
         start: the first of its layers.
@@ -50,7 +50,7 @@ class Share:
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """Layers assigned to stages.
+    """Partition of layers into stages.
 
     Attributes:
         layers: the layers, in order.

@@ -33,7 +33,7 @@ class Planned:
 
 @dataclasses.dataclass(frozen=True)
 class Bubble:
-    """What devices lose by waiting. The weight update is left out of the cells, and counts in the time with its length.
+    """Idle time of devices. The cells leave the weight update out; the time includes it.
 
     Attributes:
         idle_cells: cells of the timetable (a device in a tick) in which nothing is done.
@@ -103,7 +103,7 @@ def plan(timetable: Timetable, times: Sequence[StageTimes] | None = None) -> tup
 
 
 def bubble(timetable: Timetable, times: Sequence[StageTimes] | None = None) -> Bubble:
-    """What devices lose by waiting. Arguments and errors as for `tick_lengths`.
+    """Computes the idle time of devices. Arguments and errors as for `tick_lengths`.
 
     Example:
         >>> from ipu_tf.pipeline import PipelineShape, grouped

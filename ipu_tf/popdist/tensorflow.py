@@ -7,7 +7,7 @@ from ipu_tf.popdist.instances import require_one_instance
 
 
 def set_ipu_config(config: IPUConfig, ipus_per_replica: int | None = None, configure_device: bool = True) -> IPUConfig:
-    """Gives a configuration this process's share of the IPUs: one replica's, as without PopRun.
+    """Selects this process's share of the IPUs in a configuration: one replica's, as without PopRun.
 
     Args:
         config: the configuration, which is changed. It is not applied: call its `configure_ipu_system` afterwards.

@@ -15,7 +15,7 @@ def _nothing() -> None:
 
 @dataclasses.dataclass(frozen=True)
 class BuiltModel:
-    """What an estimator made of a `model_fn`.
+    """Graph tensors of a built `model_fn`.
 
     Attributes:
         spec: tensors and operations of the current graph.

@@ -25,13 +25,13 @@ def argument_names(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def call_with(function: Callable[..., Any], available: dict[str, Any]) -> Any:
-    """Calls a function with those of the `available` arguments that it names."""
+    """Calls a function with those of the `available` arguments that it declares."""
     names = argument_names(function)
     return function(**{name: value for name, value in available.items() if name in names})
 
 
 def check_model_fn(model_fn: Callable[..., Any], params: Any) -> None:
-    """Checks that a `model_fn` has the arguments an estimator gives.
+    """Checks that a `model_fn` declares the arguments that an estimator passes.
 
     Raises:
         ValueError: if it lacks `features`, lacks `params` where there are some, or wants arguments that nobody gives.
@@ -51,7 +51,7 @@ def check_model_fn(model_fn: Callable[..., Any], params: Any) -> None:
 def call_model_fn(
     model_fn: Callable[..., Any], features: Any, labels: Any, mode: str, params: dict[str, Any], config: Any
 ) -> Any:
-    """What a `model_fn` gives for some features and labels.
+    """Calls a `model_fn` with features and labels.
 
     Raises:
         ValueError: if there are labels and it takes none.

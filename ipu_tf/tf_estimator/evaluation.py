@@ -21,7 +21,7 @@ tf1 = tf.compat.v1
 def run_evaluation(
     built: BuiltModel, config: RunConfig, checkpoint: str | None, hooks: Sequence[Any]
 ) -> dict[str, Any]:
-    """Evaluates; gives the metrics by name, the loss and the global step among them.
+    """Evaluates; returns the metrics by name, the loss and the global step among them.
 
     Args:
         built: the model.

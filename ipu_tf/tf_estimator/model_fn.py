@@ -12,7 +12,7 @@ LOSS_METRIC_KEY = "loss"
 
 
 class ModeKeys:
-    """What a model is built for: the values of a `model_fn`'s argument `mode`."""
+    """Modes of an estimator: the values of a `model_fn`'s argument `mode`."""
 
     TRAIN = "train"
     EVAL = "eval"
@@ -34,7 +34,7 @@ class _SpecFields(NamedTuple):
 
 
 class EstimatorSpec(_SpecFields):
-    """What a `model_fn` returns.
+    """Return type of a `model_fn`.
 
     Args:
         mode: one of `ModeKeys`.

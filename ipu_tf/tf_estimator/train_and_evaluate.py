@@ -16,7 +16,7 @@ tf1 = tf.compat.v1
 
 @dataclasses.dataclass(frozen=True)
 class TrainSpec:
-    """What `train_and_evaluate` trains with.
+    """Training arguments of `train_and_evaluate`.
 
     Attributes:
         input_fn: the input function of the training.
@@ -39,7 +39,7 @@ class TrainSpec:
 
 @dataclasses.dataclass(frozen=True)
 class EvalSpec:
-    """What `train_and_evaluate` evaluates with.
+    """Evaluation arguments of `train_and_evaluate`.
 
     Attributes:
         input_fn: the input function of the evaluation.

@@ -19,7 +19,7 @@ tf1 = tf.compat.v1
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """One call of `Estimator.train`.
+    """Arguments of one call of `Estimator.train`.
 
     Attributes:
         config: how often it saves and reports.
@@ -37,7 +37,7 @@ class Training:
 
 
 def run_training(built: BuiltModel, training: Training) -> np.ndarray | None:
-    """Trains; gives the loss of the last run, None if there was none.
+    """Trains; returns the loss of the last run, None if there was none.
 
     Raises:
         EndOfData: if the data ended before the steps did. Until then the model is trained and saved.

@@ -11,7 +11,7 @@ tf1 = tf.compat.v1
 
 
 class WarmStartSettings(NamedTuple):
-    """Which variables start from which checkpoint.
+    """Variables to warm-start, and the checkpoint to start them from.
 
     Attributes:
         ckpt_to_initialize_from: a checkpoint, or the folder of some: the newest counts.
@@ -27,7 +27,7 @@ class WarmStartSettings(NamedTuple):
 
 
 def warm_start_settings(source: Any) -> WarmStartSettings | None:
-    """What the argument `warm_start_from` of an estimator asks for.
+    """Resolves the argument `warm_start_from` of an estimator.
 
     Args:
         source: None, settings, or the path of a checkpoint, a folder of checkpoints or a SavedModel.
@@ -46,7 +46,7 @@ def warm_start_settings(source: Any) -> WarmStartSettings | None:
 
 
 def warm_start(settings: WarmStartSettings) -> None:
-    """Has the variables of the current graph initialised from a checkpoint.
+    """Initialises variables of the current graph from a checkpoint.
 
     Raises:
         ValueError: if the checkpoint lacks one of them.

@@ -18,7 +18,7 @@ __all__ = [
 
 
 class IpuSelectionOrder(ProtoEnum):
-    """In which order shards get IPUs."""
+    """Order in which IPUs are assigned to shards."""
 
     AUTO = 0
     ZIGZAG = 1
@@ -27,7 +27,7 @@ class IpuSelectionOrder(ProtoEnum):
 
 
 class IpuDeviceConnectionType(ProtoEnum):
-    """When devices are attached."""
+    """Time at which devices are attached."""
 
     ALWAYS = 0
     ON_DEMAND = 1
@@ -36,7 +36,7 @@ class IpuDeviceConnectionType(ProtoEnum):
 
 
 class IpuExecutionProfileType(ProtoEnum):
-    """How finely an execution is measured."""
+    """Granularity of execution profiles."""
 
     NO_PROFILE = 0
     DEVICE_PROFILE = 1
@@ -45,7 +45,7 @@ class IpuExecutionProfileType(ProtoEnum):
 
 
 class IpuSchedulingAlgorithm(ProtoEnum):
-    """How a program's operations are ordered."""
+    """Scheduling algorithm of a program's operations."""
 
     CHOOSE_BEST = 0
     CLUSTERING = 1
@@ -55,7 +55,7 @@ class IpuSchedulingAlgorithm(ProtoEnum):
 
 
 class SyntheticDataCategory(ProtoEnum):
-    """What synthetic data may stand for."""
+    """Categories of synthetic data."""
 
     Seed = 0
     Infeed = 1
@@ -66,7 +66,7 @@ class SyntheticDataCategory(ProtoEnum):
 
 
 class StochasticRoundingBehaviour(ProtoEnum):
-    """When float16 results are rounded stochastically."""
+    """Modes of stochastic rounding of float16 results."""
 
     StochasticRounding_Off = 0
     StochasticRounding_On = 1

@@ -9,7 +9,7 @@ from ipu_tf.device.files.executable_about import Signature, parsed, signature_of
 
 @dataclasses.dataclass
 class EmbeddedRuntimeConfig:
-    """What the embedded runtime has to know.
+    """Description of a program for the embedded runtime.
 
     Attributes:
         signature: what the program takes and gives.

@@ -6,7 +6,7 @@ from ipu_tf.poplar.enumeration import ProtoEnum
 
 
 class ThreeState(ProtoEnum):
-    """What an option with a default of its own was set to."""
+    """Value of a three-state option."""
 
     THREESTATE_OFF = 0
     THREESTATE_ON = 1

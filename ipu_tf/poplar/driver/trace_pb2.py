@@ -29,7 +29,7 @@ class _Part:
 
 @dataclasses.dataclass(frozen=True)
 class IpuTraceEvent:
-    """One thing that the device did.
+    """An event of the device.
 
     Attributes:
         type: one of the constants of this class, such as `IpuTraceEvent.EXECUTE`.

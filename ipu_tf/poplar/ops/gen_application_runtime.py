@@ -24,7 +24,7 @@ def application_runtime(
 def application_call(
     infeeds: Sequence[Any], anchor: tf.Tensor, outfeed_types: Sequence[Any], engine_name: str, name: str | None = None
 ) -> list[tf.Tensor]:
-    """Gives a started program one element and takes a row; see `ipu.embedded_runtime.embedded_runtime_call`."""
+    """Calls a started program with one element; see `ipu.embedded_runtime.embedded_runtime_call`."""
     specs = [tf.TensorSpec(None, dtype) for dtype in outfeed_types]
     return call_op(list(infeeds), anchor, specs, engine_name)
 

@@ -29,7 +29,7 @@ def pop_datastream_outfeed_enqueue(
     name: str | None = None,
     **attributes: Any,
 ) -> tf.Operation:
-    """Gives a row to an outfeed, in what runs on the device.
+    """Enqueues an element to an outfeed, inside a program.
 
     Args:
         inputs: the row's tensors, of static shapes.
@@ -57,7 +57,7 @@ def pop_datastream_outfeed_dequeue(
     name: str | None = None,
     **attributes: Any,
 ) -> list[tf.Tensor]:
-    """The rows of an outfeed, when the op runs.
+    """Dequeues the elements of an outfeed, when the op runs.
 
     Args:
         output_types: the dtypes of a row's tensors.
@@ -112,7 +112,7 @@ def _known(feed_id: str) -> Outfeed:
 def ipu_host_embedding_register(
     weights: tf.Variable, embedding_id: str, optimizer: str = "SGD", name: str | None = None
 ) -> tf.Operation:
-    """Makes a copy of a variable known as a table on the host.
+    """Registers a copy of a variable as a table on the host.
 
     Args:
         weights: the variable.
@@ -135,7 +135,7 @@ def ipu_host_embedding_register(
 
 
 def ipu_host_embedding_deregister(weights: tf.Variable, embedding_id: str, name: str | None = None) -> tf.Tensor:
-    """Forgets a table on the host and gives its variable the table's values.
+    """Deregisters a table on the host and assigns its values to its variable.
 
     Args:
         weights: the variable.
@@ -206,7 +206,7 @@ def ipu_device_embedding_update_add(
 
 
 def ipu_device_embedding_notify(embedding_id: str, name: str | None = None) -> tf.Operation:
-    """Applies the updates of an `SGD+GA` table on the host that wait, inside a program.
+    """Applies the pending updates of an `SGD+GA` table on the host, inside a program.
 
     Args:
         embedding_id: the table's name.
