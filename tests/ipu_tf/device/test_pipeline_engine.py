@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
-FILES = tuple(f"tests/{name}_on_devices.py" for name in ("pipeline", "recomputation", "replicas", "numbers"))
+FILES = tuple(f"tests/helpers/{name}_on_devices.py" for name in ("pipeline", "recomputation", "replicas", "numbers"))
 
 
 def test_pipelines_on_four_devices() -> None:
