@@ -75,3 +75,13 @@ def test_steps_written_in_jax() -> None:
     means, sums = run(x)
     np.testing.assert_allclose(means, np.square(x).mean((0, 1, 2)), rtol=1e-6)
     np.testing.assert_array_equal(sums, x.sum((1, 2)))
+
+
+@pytest.mark.parametrize(("shape", "axes"), [((65536, 64), (0,)), ((64, 65536), (1,)), ((65521, 32), (0,))])
+def test_rounding_errors_grow_with_the_root_of_the_terms(shape: tuple[int, int], axes: tuple[int]) -> None:
+    """One product over all terms is off by 6e-4 and 6e-5 here: each partial sum is rounded the same way."""
+    x = np.full(shape, 0.1, np.float32)
+    assert as_product(x.shape, x.dtype, axes)
+    unit_roundoff = np.finfo(np.float32).eps / 2
+    bound = 2 * np.sqrt(shape[axes[0]]) * unit_roundoff
+    np.testing.assert_allclose(jax.jit(lambda x: reduce_sum(x, axes))(x), x.sum(axes, dtype=np.float64), rtol=bound)
