@@ -32,7 +32,7 @@ pytestmark = pytest.mark.filterwarnings("error", "ignore:.*enable_fast_math:Depr
 WARNED: dict[str, Any] = {
     "convolutions.poplar_options": {"partialsType": "half"},
     "experimental.multi_replica_distribution.process_count": 2,
-    "matmuls.poplar_options": {"partialsType": "half", "a": "b"},
+    "matmuls.poplar_options": {"partialsType": "half", "availableMemoryProportion": "0.3"},
     "norms.use_stable_statistics": True,
     "norms.experimental.distributed_batch_norm_replica_group_size": 2,
 }
@@ -131,7 +131,7 @@ def test_what_is_modelled_is_not_listed(name: str) -> None:
 
 
 def test_another_value_warns_again() -> None:
-    for value in (HALF_PARTIALS, HALF_PARTIALS | {"a": "b"}):
+    for value in (HALF_PARTIALS, HALF_PARTIALS | {"availableMemoryProportion": "0.3"}):
         with pytest.warns(EmulationWarning, match=re.escape(f"matmuls.poplar_options = {value} is not emulated")):
             with_value("matmuls.poplar_options", value).configure_ipu_system()
 
@@ -172,12 +172,14 @@ def test_a_refused_configuration_does_not_warn() -> None:
 
 
 def test_the_list_is_that_of_what_was_configured() -> None:
-    cfg = with_value("slices.poplar_options", {"a": "b"})
+    cfg = with_value("slices.poplar_options", {"availableMemoryProportion": "0.3"})
     cfg.configure_ipu_system()
     before = ignored_options()
     cfg.slices.poplar_options["c"] = "d"
     assert ignored_options() == before
-    assert [item.value for item in before if item.name == "slices.poplar_options"] == [{"a": "b"}]
+    assert [item.value for item in before if item.name == "slices.poplar_options"] == [
+        {"availableMemoryProportion": "0.3"}
+    ]
     next(item for item in before if item.name == "slices.poplar_options").value["x"] = "y"
     assert ignored_options() != before
     reset_ipu_configuration()

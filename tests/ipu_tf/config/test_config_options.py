@@ -21,6 +21,13 @@ from ipu_tf.config import (
 pytestmark = pytest.mark.filterwarnings("error", "ignore:.*enable_fast_math:DeprecationWarning")
 
 POPLAR = ({"A": "B", "C": "D"}, (PoplarOption("A", "B"), PoplarOption("C", "D")), ())
+#: Of libraries whose options are known by name.
+MEMORY = (
+    {"availableMemoryProportion": "0.3"},
+    (PoplarOption("availableMemoryProportion", "0.3"),),
+    (),
+)
+POOLING = ({"optimizeForSpeed": "true"}, (PoplarOption("optimizeForSpeed", "true"),), ())
 #: attribute, field of the record, value to set, the field's value then, the field's value by default
 FIELDS: list[tuple[str, str, Any, Any, Any]] = [
     ("allow_recompute", "speed_size_config.allow_recompute", True, True, False),
@@ -28,10 +35,10 @@ FIELDS: list[tuple[str, str, Any, Any, Any]] = [
     ("serialization_output_folder", "serialization_folder", "/a", "/a", ""),
     ("compilation_poplar_options", "compilation_options", *POPLAR),
     ("gcl_poplar_options", "gcl_options", *POPLAR),
-    ("convolutions.poplar_options", "convolution_options", *POPLAR),
-    ("slices.poplar_options", "slice_options", *POPLAR),
-    ("matmuls.poplar_options", "matmul_options", *POPLAR),
-    ("pooling.poplar_options", "pooling_options", *POPLAR),
+    ("convolutions.poplar_options", "convolution_options", *MEMORY),
+    ("slices.poplar_options", "slice_options", *MEMORY),
+    ("matmuls.poplar_options", "matmul_options", *MEMORY),
+    ("pooling.poplar_options", "pooling_options", *POOLING),
     ("matmuls.clear_pass_type", "clear_matmul_pass_type", True, True, False),
     ("device_connection.type", "device_connection_type", DeviceConnectionType.ON_DEMAND, 1, 0),
     ("device_connection.version", "ipu_version", "ipu2", "ipu2", ""),

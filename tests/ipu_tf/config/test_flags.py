@@ -189,7 +189,7 @@ def test_on_demand_overrides_the_connection(monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_record_survives_as_bytes() -> None:
     config = IPUConfig()
     config.auto_select_ipus = (2, 4)
-    config.matmuls.poplar_options = {"a": "b"}
+    config.matmuls.poplar_options = {"availableMemoryProportion": "0.3"}
     options = config._create_protobuf()
     again = IpuOptions()
     assert again != options
