@@ -27,6 +27,7 @@ bench: $(VENV)/.installed-examples
 
 lint: $(VENV)/.installed-test
 	$(BIN)/python -m ruff check $(FOLDERS)
+	$(BIN)/python -m ruff format --check $(FOLDERS)
 	$(BIN)/python -m mypy $(FOLDERS)
 
 clean:

@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("ipu_tf", "keras_ipu", "examples", "benchmarks", "tests")
 CHECKERS = {
     "ruff": ["ruff", "check", "--quiet", "--output-format=concise"],
+    "ruff format": ["ruff", "format", "--check", "--quiet"],
     "mypy": ["mypy", "--no-error-summary"],
 }
 #: The one file that reads the process's environment.
