@@ -25,7 +25,7 @@ def options() -> argparse.Namespace:
     add = parser.add_argument
     add("--compare", nargs="+", choices=COMPARISONS, default=list(COMPARISONS), help="what is compared (all)")
     add("--models", nargs="+", choices=WORKLOADS, default=list(WORKLOADS), help="what is trained (all)")
-    add("--against", nargs="+", choices=CONTENDERS, help="leave out the others (nobody is left out)")
+    add("--against", nargs="+", choices=CONTENDERS, help="leave out the others (default: all)")
     add("--rounds", type=_positive, default=5, help="how often each has its turn (%(default)s)")
     add("--steps", type=_positive, help="steps of a turn, for all models (each has its own number)")
     add("--data", choices=["arrays", "dataset"], default="arrays", help="what Keras is given (%(default)s)")

@@ -60,11 +60,11 @@ def sum_over_chunks_in(
     if arrays[0].shape[0] <= size:
         return alone(*arrays)
     chunk = tuple(array[:size] for array in arrays)
-    first = alone(*(array[:odd] for array in arrays)) if odd else nothing(alone, chunk)
+    first = alone(*(array[:odd] for array in arrays)) if odd else zeros_like_result(alone, chunk)
     return lax.fori_loop(0, loops, add, (first, buffers(*chunk)))[0]
 
 
-def nothing(function: Callable[..., jax.Array], arrays: tuple[jax.Array, ...]) -> jax.Array:
+def zeros_like_result(function: Callable[..., jax.Array], arrays: tuple[jax.Array, ...]) -> jax.Array:
     """Returns zeros of the type of the function's results, with their varying axes inside of `shard_map`.
 
     A loop must return the type it starts from. So the zeros are chosen, by a constant condition that the

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import numpy as np
 from jax import lax
 
+from ipu_tf.device.convolution import onednn
 from ipu_tf.device.convolution.canonical import canonicalize
-from ipu_tf.device.convolution.plans import explain, solve
+from ipu_tf.device.convolution.onednn_plan import ONEDNN_CONVOLUTION, pays_to_fuse
+from ipu_tf.device.convolution.plans import callable_now, choose, explain, solve
 from ipu_tf.device.convolution.problem import CanonicalConvolution, ConvLayout
 from ipu_tf.device.convolution.xla_plans import library_convolution
 
@@ -93,23 +96,49 @@ def convolution(
     rhs = lax.rev(rhs, reversed_axes) if reversed_axes else rhs
     if (platform or jax.default_backend()) != "cpu":
         return library_convolution(lhs, rhs, problem, layout)
-    result = _solved(problem)(lhs.transpose(layout.input), rhs.transpose(layout.kernel))
+    result = _solved(solve, problem)(lhs.transpose(layout.input), rhs.transpose(layout.kernel))
     return result.transpose(np.argsort(layout.output))
 
 
+def convolution_bias_relu(
+    lhs: jax.Array,
+    rhs: jax.Array,
+    bias: jax.Array,
+    *,
+    window_reversal: Sequence[bool],
+    dimension_numbers: ConvLayout,
+    **window: Any,
+) -> jax.Array | None:
+    """Computes `max(convolution + bias, 0)` in one pass over a large result; None if the plan is not oneDNN's.
+
+    Args:
+        lhs, rhs, window_reversal, dimension_numbers: as for `convolution`.
+        bias: one for each feature of the result, of the operands' element type.
+        window: the other arguments of `convolution`, but `platform`.
+    """
+    layout = dimension_numbers
+    if any(window_reversal) or jax.default_backend() != "cpu":
+        return None
+    problem = canonicalize(lhs.shape, rhs.shape, lhs.dtype, dimension_numbers=layout, **window)
+    if not pays_to_fuse(problem) or choose(problem, callable_now()) is not ONEDNN_CONVOLUTION:
+        return None
+    operands = (lhs.transpose(layout.input), rhs.transpose(layout.kernel), bias)
+    return _solved(onednn.convolution_bias_relu, problem)(*operands).transpose(np.argsort(layout.output))
+
+
 @functools.lru_cache(maxsize=4096)
-def _solved(problem: CanonicalConvolution) -> Callable[[jax.Array, jax.Array], jax.Array]:
-    """Applies `solve` to one problem. Replicas that share a device compute it one after the other, by the best plan:
+def _solved(compute: Callable[..., jax.Array], problem: CanonicalConvolution) -> Callable[..., jax.Array]:
+    """Applies `compute` to one problem. Replicas that share a device compute it one after the other, by the best plan:
     JAX would make one grouped convolution of them, which the CPU is many times slower at."""
 
     @jax.custom_batching.custom_vmap
-    def solved(lhs: jax.Array, rhs: jax.Array) -> jax.Array:
-        return solve(lhs, rhs, problem)
+    def solved(*operands: jax.Array) -> jax.Array:
+        return compute(*operands, problem)
 
     @solved.def_vmap
-    def _(size: int, batched: Sequence[bool], lhs: jax.Array, rhs: jax.Array) -> tuple[jax.Array, bool]:
-        pairs = zip((lhs, rhs), batched, strict=True)
-        operands = tuple(x if has else jax.numpy.broadcast_to(x, (size, *x.shape)) for x, has in pairs)
-        return lax.map(lambda pair: solve(pair[0], pair[1], problem), operands), True
+    def _(size: int, batched: Sequence[bool], *operands: jax.Array) -> tuple[jax.Array, bool]:
+        pairs = zip(operands, batched, strict=True)
+        every = tuple(x if has else jax.numpy.broadcast_to(x, (size, *x.shape)) for x, has in pairs)
+        return lax.map(lambda one: compute(*one, problem), every), True
 
     return solved

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ipu_tf.device.convolution.chunks import chunk_size, nothing, sum_over_chunks_in
+from ipu_tf.device.convolution.chunks import chunk_size, sum_over_chunks_in, zeros_like_result
 from ipu_tf.device.convolution.plan import CALL, Best, Plan, Solve, arithmetic, traffic
 from ipu_tf.device.convolution.problem import CanonicalConvolution
 from ipu_tf.device.convolution.windows import Windows, batch_first, flat, product
@@ -71,7 +71,7 @@ def _sum_over_examples(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolu
         return _multiply(rows, right, problem), rows
 
     def room(left: jax.Array, right: jax.Array) -> jax.Array:
-        return nothing(windows.patches, (left,))
+        return zeros_like_result(windows.patches, (left,))
 
     # The rows are kept from one pass to the next and overwritten, which spares writing them twice.
     return sum_over_chunks_in(room, part, (lhs, rhs), _chunk(problem))

@@ -84,7 +84,7 @@ def _emit_multiply_reduce(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConv
 
 
 def _sums_over_examples(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution) -> jax.Array:
-    """For each feature of a group and each result position the sums, (features out,), over some examples.
+    """Sums over some examples for each feature of a group and each result position: (features out,).
 
     First some examples are summed, in one pass over many features side by side, then these sums over examples and
     space: XLA computes the sum of an array over all but its last axis one number at a time.
@@ -97,7 +97,7 @@ def _sums_over_examples(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvol
 
 
 def _sums(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution) -> Iterator[jax.Array]:
-    """For each feature of a group and each result position the sums over examples, (*window, features out)."""
+    """Sums over examples for each feature of a group and each result position: (*window, features out)."""
     groups = problem.batch_groups
     rhs = rhs.astype(problem.accumulator)
     for feature in range(problem.batch // groups):

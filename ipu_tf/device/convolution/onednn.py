@@ -11,18 +11,19 @@ XLA cannot write programs with such calls to disk. In cached or exported program
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
 import functools
 import importlib.metadata
 import json
 import platform
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
+from ipu_tf.device import portable
 from ipu_tf.device.cache import executable_cache
 from ipu_tf.device.convolution.problem import CanonicalConvolution, ConvLayout
 
@@ -30,33 +31,14 @@ KNOWN = ("0.10.0", "0.10.1", "0.10.2")
 """The versions of jaxlib whose custom call is the one described here."""
 TARGET = "__onednn$convolution"
 PRODUCT = "__onednn$matmul"
-_allowed = contextvars.ContextVar("onednn_allowed", default=True)
-
-
-@contextlib.contextmanager
-def without() -> Iterator[None]:
-    """Context manager: traces without calls to oneDNN, for exported or cached programs."""
-    token = _allowed.set(False)
-    try:
-        yield
-    finally:
-        _allowed.reset(token)
-
-
-def portable(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps a function for export: traced anew, without calls to oneDNN."""
-
-    def traced(*arguments: Any) -> Any:
-        with without():
-            return function(*arguments)
-
-    return traced
+LARGE = np.float32(1e37)
+"""A bound of sums, far below the largest float32."""
 
 
 def usable() -> bool:
     """Returns whether code that is traced now may call oneDNN."""
     kept = executable_cache.directory() is not None or jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
-    return _compiled_in() and _allowed.get() and not kept
+    return _compiled_in() and portable.native_code_allowed() and not kept
 
 
 def convolution(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution) -> jax.Array:
@@ -71,6 +53,34 @@ def convolution(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution) -
         An array of shape `problem.output_shape`.
     """
     return _call(TARGET, problem.output_shape, {"onednn_conv_config": _configuration(problem)}, lhs, rhs)
+
+
+def convolution_bias_relu(lhs: jax.Array, rhs: jax.Array, bias: jax.Array, problem: CanonicalConvolution) -> jax.Array:
+    """Computes `max(convolution + bias, 0)` in one pass over the result.
+
+    oneDNN's ReLU makes 0 of a NaN. So it is called only where there can be none: where the norms of the operands bound
+    every sum far below the largest float32. Otherwise the three steps are computed one after the other.
+
+    Args:
+        lhs, rhs, problem: as for `convolution`.
+        bias: of shape `(problem.out_features,)`, float32.
+    """
+
+    def fused(lhs: jax.Array, rhs: jax.Array, bias: jax.Array) -> jax.Array:
+        config = {**_configuration(problem), "fusions": {"ops": ["BIAS", "RELU"]}}
+        return _call(TARGET, problem.output_shape, {"onednn_conv_config": config}, lhs, rhs, bias)
+
+    def in_steps(lhs: jax.Array, rhs: jax.Array, bias: jax.Array) -> jax.Array:
+        return lax.max(convolution(lhs, rhs, problem) + bias, np.float32(0))
+
+    safe = _norm(lhs) * _norm(rhs) + _norm(bias) < LARGE
+    return lax.cond(safe, fused, in_steps, lhs, rhs, bias)
+
+
+def _norm(array: jax.Array) -> jax.Array:
+    """Returns the root of the sum of squares, as a product: three times as fast as a maximum. NaN if there is one."""
+    row = array.reshape(1, -1)
+    return jnp.sqrt(lax.dot_general(row, row, (((1,), (1,)), ((), ()))))[0, 0]
 
 
 def product_of_columns(left: jax.Array, right: jax.Array) -> jax.Array:

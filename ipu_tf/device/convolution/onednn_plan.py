@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 
 from ipu_tf.device.convolution import onednn
-from ipu_tf.device.convolution.plan import CALL, Best, Plan, Solve, arithmetic, traffic
+from ipu_tf.device.convolution.plan import CALL, ONEDNN, Best, Plan, Solve, arithmetic, traffic
 from ipu_tf.device.convolution.problem import CanonicalConvolution
 
 #: Flops in a microsecond on two cores; where each feature is convolved by itself.
@@ -14,8 +14,16 @@ RATE, DEPTHWISE_RATE = 330e3, 90e3
 PREPARE = 15.0
 #: Features that are computed together.
 WIDTH = 16
+#: Bytes of a result above which another pass over it leaves the second cache.
+FUSED_BYTES = 2e6
 #: The largest extent of a window for which there is a fast kernel.
 MOST_EXTENT = 25
+
+
+def pays_to_fuse(problem: CanonicalConvolution) -> bool:
+    """Returns whether bias and ReLU in the call spare more than the test for NaN costs, which reads the input."""
+    result = problem.bytes_of(*problem.output_shape)
+    return result >= FUSED_BYTES and problem.bytes_of(*problem.input_shape) <= 2 * result
 
 
 def _applies(problem: CanonicalConvolution) -> bool:
@@ -44,12 +52,12 @@ def _emit(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: 
     return onednn.convolution(lhs, rhs, problem)
 
 
-ONEDNN = Plan(
+ONEDNN_CONVOLUTION = Plan(
     "onednn",
     "oneDNN's kernels, compiled into XLA, run on all cores, where XLA's own convolution runs on one",
     _applies,
     _cost,
     _emit,
-    native=True,
+    calls=ONEDNN,
 )
-PLANS = (ONEDNN,)
+PLANS = (ONEDNN_CONVOLUTION,)

@@ -22,6 +22,8 @@ UNCACHED_BYTES = 3.5e3
 CACHE = 16e6
 #: Starting one operation.
 CALL = 3.0
+#: Native code that plans call: oneDNN in XLA, and the project's own library.
+ONEDNN, NATIVE = "onednn", "native"
 
 Solve = Callable[[jax.Array, jax.Array, CanonicalConvolution], jax.Array]
 Best = Callable[[CanonicalConvolution], float]
@@ -37,7 +39,7 @@ class Plan:
         applies: whether a problem can be computed so. It must then be right.
         cost: an estimate in microseconds, given what the best plan for a smaller problem costs.
         emit: computes (input, kernel, problem) in canonical order, given how to compute smaller problems.
-        native: whether it calls code that programs kept on disk cannot call.
+        calls: the native code that it calls, `ONEDNN` or `NATIVE`; empty if none.
     """
 
     name: str
@@ -45,7 +47,7 @@ class Plan:
     applies: Callable[[CanonicalConvolution], bool]
     cost: Callable[[CanonicalConvolution, Best], float]
     emit: Callable[[jax.Array, jax.Array, CanonicalConvolution, Solve], jax.Array]
-    native: bool = False
+    calls: str = ""
 
 
 def arithmetic(products: float, rate: float = FLOPS) -> float:

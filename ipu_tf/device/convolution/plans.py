@@ -8,61 +8,71 @@ import math
 
 import jax
 
-from ipu_tf.device.convolution import filter_gradient as convolution_filter_gradient
-from ipu_tf.device.convolution import grouped as convolution_grouped
-from ipu_tf.device.convolution import matmul as convolution_matmul
-from ipu_tf.device.convolution import onednn
-from ipu_tf.device.convolution import onednn_plan as convolution_native
-from ipu_tf.device.convolution import shared_taps as convolution_shared_taps
-from ipu_tf.device.convolution import simplifications as convolution_shapes
-from ipu_tf.device.convolution import transposed as convolution_transposed
-from ipu_tf.device.convolution import xla_plans as convolution_library
-from ipu_tf.device.convolution.plan import Plan
+from ipu_tf.device.convolution import (
+    filter_gradient,
+    grouped,
+    matmul,
+    native_plan,
+    onednn,
+    onednn_plan,
+    shared_taps,
+    simplifications,
+    transposed,
+    xla_plans,
+)
+from ipu_tf.device.convolution.native import library
+from ipu_tf.device.convolution.plan import NATIVE, ONEDNN, Plan
 from ipu_tf.device.convolution.problem import CanonicalConvolution
 
 _MODULES = (
-    convolution_shapes,
-    convolution_matmul,
-    convolution_filter_gradient,
-    convolution_shared_taps,
-    convolution_grouped,
-    convolution_transposed,
-    convolution_library,
-    convolution_native,
+    simplifications,
+    matmul,
+    filter_gradient,
+    shared_taps,
+    grouped,
+    transposed,
+    xla_plans,
+    onednn_plan,
+    native_plan,
 )
 #: Every plan. Of equally cheap ones the first is taken.
 PLANS: tuple[Plan, ...] = tuple(itertools.chain.from_iterable(module.PLANS for module in _MODULES))
 
 
+def callable_now() -> frozenset[str]:
+    """Returns the native code that code which is traced now may call."""
+    return frozenset(name for name, usable in ((ONEDNN, onednn.usable()), (NATIVE, library.usable())) if usable)
+
+
 @functools.lru_cache(maxsize=4096)
-def candidates(problem: CanonicalConvolution, native: bool = False) -> tuple[tuple[Plan, float], ...]:
+def candidates(problem: CanonicalConvolution, calls: frozenset[str] = frozenset()) -> tuple[tuple[Plan, float], ...]:
     """Returns the applicable plans with their estimates in microseconds, cheapest first.
 
     The estimates are for two CPU cores and good for comparison only.
 
     Args:
         problem: what to compute.
-        native: whether code may be called that programs kept on disk cannot call.
+        calls: the native code that may be called, see `callable_now`.
     """
-    if convolution_shapes.EMPTY.applies(problem):
-        return ((convolution_shapes.EMPTY, 0.0),)
+    if simplifications.EMPTY.applies(problem):
+        return ((simplifications.EMPTY, 0.0),)
 
     def best(part: CanonicalConvolution) -> float:
-        return candidates(part, native)[0][1]
+        return candidates(part, calls)[0][1]
 
-    allowed = (plan for plan in PLANS if native or not plan.native)
+    allowed = (plan for plan in PLANS if not plan.calls or plan.calls in calls)
     costs = [(plan, plan.cost(problem, best)) for plan in allowed if plan.applies(problem)]
     return tuple(sorted(costs, key=lambda entry: entry[1]))
 
 
-def choose(problem: CanonicalConvolution, native: bool = False) -> Plan:
+def choose(problem: CanonicalConvolution, calls: frozenset[str] = frozenset()) -> Plan:
     """Returns the cheapest plan for `problem`.
 
     Example:
         >>> choose(CanonicalConvolution(8, 32, 16, (9,), (1,), (1,), ((0, 0),), (1,), (1,))).name
         'matmul'
     """
-    return candidates(problem, native)[0][0]
+    return candidates(problem, calls)[0][0]
 
 
 def solve(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution) -> jax.Array:
@@ -76,7 +86,7 @@ def solve(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution) -> jax.
     Returns:
         An array of shape `problem.output_shape` and type `problem.out_dtype`.
     """
-    return choose(problem, onednn.usable()).emit(lhs, rhs, problem, solve)
+    return choose(problem, callable_now()).emit(lhs, rhs, problem, solve)
 
 
 def explain(problem: CanonicalConvolution) -> str:
@@ -88,7 +98,8 @@ def explain(problem: CanonicalConvolution) -> str:
           each result sees one position, or the whole input: a matrix product without copies
           instead of canonical, about ... us
     """
-    (plan, cost), *others = candidates(problem, onednn.usable())
+    (plan, cost), *others = candidates(problem, callable_now())
     lines = [f"{problem}: {plan.name}, about {math.ceil(cost)} us", f"  {plan.why}"]
     lines += [f"  instead of {other.name}, about {math.ceil(cost)} us" for other, cost in others]
+    lines += [f"  {library.described()}"] if problem.leading_contraction else []
     return "\n".join(lines)

@@ -166,18 +166,18 @@ class CanonicalConvolution:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the input is not dilated and the padding crops nothing."""
+        """Returns whether the input is not dilated and the padding crops nothing."""
         crops = any(low < 0 or high < 0 for low, high in self.padding)
         return not crops and all(dilation == 1 for dilation in self.input_dilation)
 
     @property
     def is_padded(self) -> bool:
-        """Whether any axis is padded or cropped."""
+        """Returns whether any axis is padded or cropped."""
         return any(low or high for low, high in self.padding)
 
     @property
     def is_floating(self) -> bool:
-        """Whether the elements are floating-point numbers that the plans were made for."""
+        """Returns whether the elements are floating-point numbers that the plans were made for."""
         return self.dtype in FLOATS
 
     def bytes_of(self, *shape: int) -> int:

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from ipu_tf.device.convolution import onednn
-from ipu_tf.device.convolution.chunks import chunk_size, nothing, sum_over_chunks_in
+from ipu_tf.device.convolution.chunks import chunk_size, sum_over_chunks_in, zeros_like_result
 from ipu_tf.device.convolution.plan import CALL, Best, Plan, Solve, arithmetic
 from ipu_tf.device.convolution.problem import CanonicalConvolution
 from ipu_tf.device.convolution.windows import Windows, batch_first, flat, pad_spatial, product
@@ -91,8 +91,8 @@ def _room(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution) -> Room
     columns, rows = (lhs.shape[0] * _rows(problem), *problem.window[1:]), (lhs.shape[0], _rows(problem))
     left, right = _width(problem)
     return (
-        nothing(lambda a: jnp.zeros((*columns, left), a.dtype), (lhs,)),
-        nothing(lambda a: jnp.zeros((*rows, *problem.window[1:], right), a.dtype), (rhs,)),
+        zeros_like_result(lambda a: jnp.zeros((*columns, left), a.dtype), (lhs,)),
+        zeros_like_result(lambda a: jnp.zeros((*rows, *problem.window[1:], right), a.dtype), (rhs,)),
     )
 
 

@@ -15,12 +15,13 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from jax import lax
 
-from ipu_tf.device.convolution import onednn
+from ipu_tf.device import portable
 from ipu_tf.device.convolution.convolve import ConvLayout, convolution
-from ipu_tf.device.convolution.plans import PLANS, candidates, choose, explain, solve
+from ipu_tf.device.convolution.plan import NATIVE, ONEDNN
+from ipu_tf.device.convolution.plans import PLANS, callable_now, candidates, choose, explain, solve
 from ipu_tf.device.convolution.problem import CanonicalConvolution
 
-HERE = tuple(plan for plan in PLANS if onednn.usable() or not plan.native)
+HERE = tuple(plan for plan in PLANS if not plan.calls or plan.calls in callable_now())
 """The plans that this machine can run."""
 SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -124,14 +125,14 @@ LAYERS = {
 }
 
 
-@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize("calls", [(), (ONEDNN, NATIVE)], ids=["portable", "native"])
 @pytest.mark.parametrize("problem", LAYERS.values(), ids=LAYERS)
-def test_shapes_of_real_layers_by_every_plan(problem: CanonicalConvolution, native: bool) -> None:
+def test_shapes_of_real_layers_by_every_plan(problem: CanonicalConvolution, calls: tuple[str, ...]) -> None:
     lhs, rhs = operands(problem)
     expected = np.asarray(by_the_library(lhs, rhs, problem))
     scale = float(np.abs(expected).max())
-    for plan, _ in candidates(problem, native and onednn.usable()):
-        with contextlib.nullcontext() if native else onednn.without():
+    for plan, _ in candidates(problem, callable_now().intersection(calls)):
+        with contextlib.nullcontext() if calls else portable.without_native_code():
             result = np.asarray(jax.jit(lambda a, b, plan=plan: plan.emit(a, b, problem, solve))(lhs, rhs))
         np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5 * scale, err_msg=plan.name)
 
@@ -214,8 +215,8 @@ def test_operands_of_two_types() -> None:
 
 def test_the_explanation_names_the_plan_that_is_taken() -> None:
     problem = CanonicalConvolution(64, 32, 32, (32, 32), (3, 3), (1, 1), ((0, 0), (0, 0)), (1, 1), (1, 1))
-    assert choose(problem, onednn.usable()).name in explain(problem).splitlines()[0]
-    with onednn.without():
+    assert choose(problem, callable_now()).name in explain(problem).splitlines()[0]
+    with portable.without_native_code():
         assert choose(problem).name in explain(problem).splitlines()[0]
 
 

@@ -18,14 +18,13 @@ from jax import lax
 from jax.sharding import PartitionSpec
 
 from benchmarks import convolution_step as cnn
-from ipu_tf.device.convolution import filter_gradient as convolution_filter_gradient
-from ipu_tf.device.convolution import grouped as convolution_grouped
-from ipu_tf.device.convolution import onednn
-from ipu_tf.device.convolution import shared_taps as convolution_shared_taps
+from ipu_tf.device import portable
+from ipu_tf.device.convolution import filter_gradient, grouped, shared_taps
 from ipu_tf.device.convolution import windows as convolution_windows
 from ipu_tf.device.convolution.chunks import chunk_size, sum_over_chunks
 from ipu_tf.device.convolution.convolve import ConvLayout, canonicalize, convolution
-from ipu_tf.device.convolution.plans import choose, solve
+from ipu_tf.device.convolution.plan import NATIVE, ONEDNN
+from ipu_tf.device.convolution.plans import callable_now, choose, solve
 from ipu_tf.device.convolution.problem import CanonicalConvolution
 
 ONES, SAME, NONE = (1, 1), ((1, 1), (1, 1)), ((0, 0), (0, 0))
@@ -83,14 +82,16 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], ConvLayout, dict[str, A
 }
 
 
-@pytest.fixture(params=[True, False], ids=["onednn", "kept on disk"])
-def native(request: pytest.FixtureRequest) -> Iterator[bool]:
-    """With oneDNN, where this machine has it, and without."""
-    with contextlib.nullcontext() if request.param else onednn.without():
-        yield request.param
+@pytest.fixture(params=["all", "onednn", "portable"])
+def calls(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[frozenset[str]]:
+    """With oneDNN and native kernels, where this machine has them; without these; without either."""
+    if request.param == "onednn":
+        monkeypatch.setenv("IPU_TF_NATIVE", "0")
+    with portable.without_native_code() if request.param == "portable" else contextlib.nullcontext():
+        yield callable_now()
 
 
-@pytest.mark.usefixtures("native")
+@pytest.mark.usefixtures("calls")
 @pytest.mark.parametrize("name", CASES)
 def test_a_loop_is_left_no_convolution_but_canonical_ones(name: str) -> None:
     """Any other form runs in XLA:CPU's naive loops there. The results are those of the library outside."""
@@ -107,7 +108,7 @@ def test_a_loop_is_left_no_convolution_but_canonical_ones(name: str) -> None:
     close(compiled(lhs, rhs), by_lax(lhs, rhs, layout, **window) + by_lax(lhs + 1, rhs, layout, **window))
 
 
-@pytest.mark.parametrize("module", [convolution_filter_gradient, convolution_shared_taps])
+@pytest.mark.parametrize("module", [filter_gradient, shared_taps])
 @settings(max_examples=15, deadline=None)
 @given(
     examples=st.integers(1, 9),
@@ -121,7 +122,7 @@ def test_filter_gradients_by_chunks_of_examples(
 ) -> None:
     """Few examples at a time, odd ones left over, taps one by one and in a loop."""
     strides = tuple(reversed(dilation))
-    if module is convolution_shared_taps:
+    if module is shared_taps:
         dilation = (1, dilation[1])  # rows that the sum skips would be written out for nothing
     size = tuple(3 * d + (t - 1) * s + 1 for d, t, s in zip(dilation, taps, strides, strict=True))
     problem = CanonicalConvolution(
@@ -162,8 +163,8 @@ def test_depthwise_filter_gradients_by_chunks_of_examples(chunk: int, monkeypatc
         padding=SAME,
         batch_group_count=3,
     )
-    monkeypatch.setattr(convolution_grouped, "chunk_size", lambda rows, most: chunk)
-    plan = convolution_grouped.MULTIPLY_REDUCE
+    monkeypatch.setattr(grouped, "chunk_size", lambda rows, most: chunk)
+    plan = grouped.MULTIPLY_REDUCE
     operands = lhs.transpose(FILTER.input), rhs.transpose(FILTER.kernel)
     result = jax.jit(lambda a, b: plan.emit(a, b, problem, solve))(*operands)
     close(result.transpose(np.argsort(FILTER.output)), by_lax(lhs, rhs, FILTER, **window))
@@ -188,8 +189,8 @@ def test_a_sum_over_chunks(size: int) -> None:
 @pytest.mark.parametrize("name", ["forward", "filter gradient", "depthwise filter gradient"])
 def test_over_replicas(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """`shard_map` checks that loops keep which values differ between replicas; `vmap` has its own rules."""
-    monkeypatch.setattr(convolution_filter_gradient, "CHUNK", 1)
-    monkeypatch.setattr(convolution_grouped, "CHUNK", 1)
+    monkeypatch.setattr(filter_gradient, "CHUNK", 1)
+    monkeypatch.setattr(grouped, "CHUNK", 1)
     left, right, layout, window = CASES[name]
     lhs, rhs = random(2, *left), random(2, *right, seed=1)
 
@@ -262,7 +263,7 @@ def test_what_does_not_belong_together_is_refused(changes: dict[str, Any], messa
         canonicalize((8, 5, 5, 8), (3, 3, 8, 16), "float32", **arguments)
 
 
-@pytest.mark.usefixtures("native")
+@pytest.mark.usefixtures("calls")
 def test_the_reference_network_in_a_loop_takes_the_steps_of_jax() -> None:
     """Forward and backward, convolutions and pooling, as TensorFlow lowers them."""
     params, (images, labels, key) = cnn.first_params(), cnn.batch()
@@ -276,7 +277,7 @@ def test_the_reference_network_in_a_loop_takes_the_steps_of_jax() -> None:
         np.testing.assert_allclose(result, wanted, rtol=1e-5, atol=1e-6)
 
 
-def test_plans_of_the_reference_network(native: bool) -> None:
+def test_plans_of_the_reference_network(calls: frozenset[str]) -> None:
     """Those measured to be the fastest; a change of the estimates should be a decision."""
     taken = {}
     for number, (size, before, after, pad, _) in enumerate(cnn.LAYERS, 1):
@@ -288,9 +289,10 @@ def test_plans_of_the_reference_network(native: bool) -> None:
             ("input", result, (3, 3, before, after), cnn.INPUT, cnn.window(2 - pad)),
         ):
             problem = canonicalize(left, right, "float32", **window, dimension_numbers=layout)
-            taken[number, kind] = choose(problem, native).name
+            taken[number, kind] = choose(problem, calls).name
     forward = ["patches", "guarded", "canonical", "guarded"]
-    assert [taken[n, "forward"] for n in range(1, 5)] == (["onednn"] * 4 if native else forward)
-    assert [taken[n, "filter"] for n in range(1, 5)] == ["filter gradient", *["shared taps"] * 3]
+    assert [taken[n, "forward"] for n in range(1, 5)] == (["onednn"] * 4 if ONEDNN in calls else forward)
+    filters = ["native filter gradient"] * 4 if NATIVE in calls else ["filter gradient", *["shared taps"] * 3]
+    assert [taken[n, "filter"] for n in range(1, 5)] == filters
     gradients = ["prepadded", "canonical", "prepadded"]
-    assert [taken[n, "input"] for n in range(2, 5)] == (["onednn"] * 3 if native else gradients)
+    assert [taken[n, "input"] for n in range(2, 5)] == (["onednn"] * 3 if ONEDNN in calls else gradients)

@@ -17,8 +17,10 @@ import pytest
 from jax import export, lax
 from jax.experimental.compilation_cache import compilation_cache
 
+from ipu_tf.device import portable
 from ipu_tf.device.cache import executable_cache
 from ipu_tf.device.convolution import onednn
+from ipu_tf.device.convolution.plan import ONEDNN
 from ipu_tf.device.convolution.plans import PLANS, choose, solve
 from ipu_tf.device.convolution.problem import CanonicalConvolution
 
@@ -104,13 +106,13 @@ def test_this_jaxlib_has_it() -> None:
 
 
 def test_the_best_plan_calls_it() -> None:
-    assert choose(LAYER, native=True).name == "onednn"
+    assert choose(LAYER, frozenset({ONEDNN})).name == "onednn"
     assert onednn.TARGET in compiled(LAYER)
-    assert not choose(LAYER, native=False).native
+    assert not choose(LAYER).calls
 
 
 def test_every_problem_here_is_one_for_it() -> None:
-    [plan] = [plan for plan in PLANS if plan.native]
+    [plan] = [plan for plan in PLANS if plan.calls == ONEDNN]
     assert all(plan.applies(problem) for problem in PROBLEMS.values())
 
 
@@ -129,7 +131,7 @@ def test_every_problem_here_is_one_for_it() -> None:
     ids=str,
 )
 def test_what_it_is_not_for(changes: dict[str, object]) -> None:
-    [plan] = [plan for plan in PLANS if plan.native]
+    [plan] = [plan for plan in PLANS if plan.calls == ONEDNN]
     assert not plan.applies(LAYER.but(**changes))
 
 
@@ -182,7 +184,7 @@ def test_programs_that_are_exported_do_without() -> None:
 
     lhs, rhs = operands(LAYER)
     ran = jax.jit(function)(lhs, rhs)
-    with onednn.without():
+    with portable.without_native_code():
         exported = export.export(jax.jit(lambda a, b: function(a, b)))(lhs, rhs)
     loaded = export.deserialize(exported.serialize())
     np.testing.assert_allclose(loaded.call(lhs, rhs), ran, rtol=1e-4, atol=1e-4)

@@ -1,0 +1,164 @@
+"""Gradient of a convolution's filters, and of its bias, by the native kernel: geometry, partition and call."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import numpy as np
+
+from ipu_tf.device.convolution.native import library
+
+#: Products of a part of a call, about; where the input is written out for each feature; and the most parts.
+#: None of them depends on the number of cores, so results do not.
+PART, PART_BY_FEATURE, MOST_PARTS = 4e6, 1e6, 16
+#: Positions of the result that are worked on at a time, and those of its input that are written out for them.
+POSITIONS, PACKED_POSITIONS = 128, 448
+#: The most of these, as `geometry.h` has it, and its padding of features.
+ROOM, PAD = 768, 16
+#: Features of a group: with fewer, the input is written out for each feature of the result.
+FEW_OUT, FEW_IN = 8, 4
+
+Sizes = tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class FilterGradient:
+    """Shapes of a filter gradient; that of a convolution of one to three spatial axes, float32.
+
+    Attributes:
+        images: examples in a batch.
+        in_features, out_features: of the convolution, over all groups.
+        groups: of features.
+        input, window, output: spatial sizes of the convolution's input, filters and result.
+        strides, dilation: of the convolution; `dilation` that of the window.
+        low: zeros before each spatial axis of the input; negative ones crop. Zeros after it follow from the sizes.
+    """
+
+    images: int
+    in_features: int
+    out_features: int
+    groups: int
+    input: Sizes
+    window: Sizes
+    output: Sizes
+    strides: Sizes
+    dilation: Sizes
+    low: Sizes
+
+    @property
+    def by_feature(self) -> bool:
+        """Whether the input is written out for each feature of the result: depthwise, and groups of few features."""
+        few = self.out_features // self.groups < FEW_OUT or self.in_features // self.groups < FEW_IN
+        return self.groups > 1 and few
+
+    @property
+    def products(self) -> int:
+        """Multiply-adds of the kernel, those with padding of features included."""
+        groups = 1 if self.by_feature else self.groups
+        wide = _ceiling(self.out_features // groups, PAD) * PAD * groups
+        return self._lines * wide * self.images * math.prod(self.output)
+
+    @property
+    def _lines(self) -> int:
+        return math.prod(self.window) * self.in_features // self.groups
+
+    def fits(self) -> bool:
+        """Returns whether what is written out of the input for one position of the result fits the kernel's room."""
+        return not self.by_feature or math.prod(self._seen(1, 1)) <= ROOM
+
+    def _seen(self, rows: int, columns: int) -> tuple[int, int]:
+        """Returns the rows and columns of the input that a unit's windows span."""
+        sizes, (_, *window), (_, *strides), (_, *dilation) = (rows, columns), *self._three()[1:4]
+        rows, columns = (
+            (n - 1) * s + (w - 1) * d + 1 for n, w, s, d in zip(sizes, window, strides, dilation, strict=True)
+        )
+        return rows, columns
+
+    def _three(self) -> tuple[list[int], ...]:
+        """Returns output, window, strides and dilation for three axes."""
+        each = (self.output, self.window, self.strides, self.dilation)
+        return tuple([1] * (3 - len(sizes)) + list(sizes) for sizes in each)
+
+    def unit(self) -> tuple[int, int, int]:
+        """Returns planes, rows and columns of the result that are worked on at a time: they stay in the first cache."""
+        _, high, wide = self._three()[0]
+        columns = _ceiling(wide, _ceiling(wide, POSITIONS))
+        room = ROOM if self.by_feature else math.inf
+        while columns > 1 and math.prod(self._seen(1, columns)) > room:
+            columns = _ceiling(columns, 2)
+        rows = max(1, min(high, POSITIONS // columns))
+        while self.by_feature and rows > 1 and math.prod(self._seen(rows, columns)) > PACKED_POSITIONS:
+            rows -= 1
+        whole = (rows, columns) == (high, wide)
+        return max(1, POSITIONS // (high * wide)) if whole else 1, rows, columns
+
+    def partition(self) -> tuple[int, int]:
+        """Returns slices of the images and bands of the features: their product is the number of parts."""
+        parts, size = 1, PART_BY_FEATURE if self.by_feature else PART
+        while parts < MOST_PARTS and self.products > size * parts:
+            parts *= 2
+        blocks = (
+            _ceiling(self.out_features, PAD)
+            if self.by_feature
+            else _ceiling(self.in_features // self.groups, 4) * self.groups // 2
+        )
+        bands = max(1, min(parts, blocks))
+        planes, rows, columns = self.unit()
+        depth, high, wide = self._three()[0]
+        units = _ceiling(self.images * depth, planes) * _ceiling(high, rows) * _ceiling(wide, columns)
+        return max(1, min(parts // bands, units)), bands
+
+    def words(self, level: int) -> np.ndarray:
+        """Returns the geometry as `geometry.h` has it, int64."""
+        three = [[fill] * (3 - len(sizes)) + list(sizes) for fill, sizes in self._sizes()]
+        features = (int(self.by_feature), self.images, self.groups, self.in_features, self.out_features)
+        return np.array([level, *features, *sum(three, []), *self.partition(), *self.unit()], np.int64)
+
+    def _sizes(self) -> tuple[tuple[int, Sizes], ...]:
+        each = (self.input, self.window, self.output, self.strides, self.dilation)
+        return (*((1, sizes) for sizes in each), (0, self.low))
+
+    def room(self) -> int:
+        """Returns the floats that the kernel needs for sums."""
+        groups = 1 if self.by_feature else self.groups
+        width = _ceiling(self.out_features // groups, PAD) * PAD * groups
+        return self.partition()[0] * (self._lines + 1) * width
+
+
+def filter_gradient(
+    x: jax.Array, g: jax.Array, shapes: FilterGradient, bias: bool = False, level: int | None = None
+) -> list[jax.Array]:
+    """Computes the gradient of a convolution's filters, and with `bias` that of its bias.
+
+    Args:
+        x: the convolution's input, `[images, *input, in features]`, float32.
+        g: the gradient of its result, `[images, *output, out features]`, float32.
+        shapes: the convolution.
+        bias: whether the sum of `g` over all axes but the last is wanted too.
+        level: the most capable instruction set to use, an index of `library.LEVELS`; by default any.
+
+    Returns:
+        `[*window, in features of a group, out features]`, and with `bias` `[out features]`.
+
+    Raises:
+        RuntimeError: if there is no native library.
+    """
+    native = library.loaded()
+    if native is None:
+        raise RuntimeError(f"wanted the native library; received: {library.described()}. Install a C compiler first.")
+
+    def array(*shape: int) -> Any:
+        return jax.ShapeDtypeStruct(shape, np.float32)
+
+    filters = array(*shapes.window, shapes.in_features // shapes.groups, shapes.out_features)
+    results = (filters, array(shapes.room()), *([array(shapes.out_features)] if bias else []))
+    words = shapes.words(len(library.LEVELS) - 1 if level is None else level)
+    made = jax.ffi.ffi_call(native.target, results)(x, g, geometry=words)
+    return [made[0], *made[2:]]
+
+
+def _ceiling(count: int, size: int) -> int:
+    return -(-count // size)

@@ -1,0 +1,67 @@
+"""Loads the native kernels' library and registers its functions with XLA's FFI."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import functools
+import hashlib
+import importlib.machinery
+from pathlib import Path
+
+import jax
+
+from ipu_tf.device import portable
+from ipu_tf.device.environment import allows_native_code
+
+SYMBOL = "ipu_tf_filter_gradient"
+LEVELS = ("plain vectors", "AVX2", "AVX-512")
+"""Instruction sets that there are kernels for, the least capable first."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Library:
+    """The library of native kernels, registered with XLA.
+
+    Attributes:
+        target: name of the filter gradient's custom call. It has a hash of the library in it, so that a program that
+            calls another build is another program for every compilation cache.
+        level: the most capable instruction set of this processor, an index of `LEVELS`.
+    """
+
+    target: str
+    level: int
+
+
+def usable() -> bool:
+    """Returns whether code that is traced now may call native kernels."""
+    return portable.native_code_allowed() and allows_native_code() and loaded() is not None
+
+
+@functools.cache
+def loaded() -> Library | None:
+    """Loads and registers the library, once; None if the package was installed without it."""
+    path = built()
+    if path is None:
+        return None
+    functions = ctypes.CDLL(str(path))
+    target = f"{SYMBOL}_{hashlib.sha256(path.read_bytes()).hexdigest()[:16]}"
+    jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(getattr(functions, SYMBOL)), platform="cpu")
+    return Library(target, functions.ipu_tf_level())
+
+
+def built() -> Path | None:
+    """Returns the file of the library; None if there is none."""
+    here = Path(__file__).parent
+    names = (f"_kernels{suffix}" for suffix in importlib.machinery.EXTENSION_SUFFIXES)
+    return next((here / name for name in names if (here / name).exists()), None)
+
+
+def described() -> str:
+    """Describes in a line whether native kernels are used, and if not, why."""
+    if not allows_native_code():
+        return "native kernels are off: IPU_TF_NATIVE is 0"
+    library = loaded()
+    if library is None:
+        return "there are no native kernels: the package was installed without a C compiler"
+    return f"native kernels, {LEVELS[library.level]}"
