@@ -6,6 +6,8 @@ import dataclasses
 import threading
 from collections.abc import Callable
 
+from ipu_tf._state.registry import register_state
+
 
 @dataclasses.dataclass(frozen=True)
 class DeviceCounts:
@@ -64,6 +66,11 @@ class DeviceCounters:
         with self._lock:
             return self._counts
 
+    def clear(self) -> None:
+        """Sets every count to zero. Listeners stay."""
+        with self._lock:
+            self._counts = DeviceCounts()
+
     def count_program(self, loaded: bool = False) -> None:
         """Counts a program that was compiled for one set of shapes, or `loaded` from the executable cache."""
         with self._lock:
@@ -71,13 +78,13 @@ class DeviceCounters:
             self._counts = dataclasses.replace(
                 now, programs=now.programs + (not loaded), loads=now.loads + bool(loaded)
             )
-        self._tell("load" if loaded else "program")
+        self._notify("load" if loaded else "program")
 
     def count_upload(self) -> None:
         """Counts a variable's value that was copied to the device."""
         with self._lock:
             self._counts = dataclasses.replace(self._counts, uploads=self._counts.uploads + 1)
-        self._tell("upload")
+        self._notify("upload")
 
     def count_execution(self, steps: int = 1, replicas: int = 1) -> None:
         """Counts a finished execution of `steps` iterations on `replicas` replicas."""
@@ -89,11 +96,11 @@ class DeviceCounters:
                 steps=now.steps + steps,
                 replicas=max(now.replicas, replicas),
             )
-        self._tell("execution")
+        self._notify("execution")
 
-    def _tell(self, what: str) -> None:
+    def _notify(self, what: str) -> None:
         for listener in self._listeners:
             listener(what)
 
 
-COUNTERS = DeviceCounters()
+COUNTERS = register_state("counts of the device", DeviceCounters())

@@ -74,9 +74,23 @@ def keeps_freed_memory() -> bool:
     Raises:
         ValueError: if the variable is something else.
     """
-    text = os.environ.get("IPU_TF_KEEP_MEMORY", "").strip() or "1"
+    return _switch("IPU_TF_KEEP_MEMORY")
+
+
+def allows_native_code() -> bool:
+    """Returns whether the package's native kernels may be used: `IPU_TF_NATIVE`, 1 (the default) or 0.
+
+    Raises:
+        ValueError: if the variable is something else.
+    """
+    return _switch("IPU_TF_NATIVE")
+
+
+def _switch(variable: str) -> bool:
+    """Returns whether a variable that is 1 by default is not 0."""
+    text = os.environ.get(variable, "").strip() or "1"
     if text not in ("0", "1"):
-        raise ValueError(f"IPU_TF_KEEP_MEMORY must be 0 or 1. Received: {text!r}.")
+        raise ValueError(f"{variable} must be 0 or 1. Received: {text!r}.")
     return text == "1"
 
 
@@ -120,12 +134,12 @@ def distribution() -> dict[str, str]:
     return {name: text for name, text in told.items() if text not in ("", _ALONE[name])}
 
 
-def gives_aliases() -> bool:
+def aliases_enabled() -> bool:
     """Returns whether child processes of a launched program install Graphcore's module names: `IPU_TF_ALIASES` is 1."""
     return os.environ.get("IPU_TF_ALIASES", "").strip() == "1"
 
 
-def give_aliases_to_children(folder: str) -> None:
+def enable_aliases_in_children(folder: str) -> None:
     """Sets `IPU_TF_ALIASES` unless it is set, and prepends a folder to `PYTHONPATH`, for child processes.
 
     Args:
@@ -140,3 +154,9 @@ def give_aliases_to_children(folder: str) -> None:
 def xla_flags() -> str:
     """Returns the text of the environment variables with XLA's flags; empty if none is set."""
     return " ".join(os.environ[name] for name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS") if os.environ.get(name))
+
+
+def variables_set() -> dict[str, str]:
+    """Returns the variables among those of this module that are set, by name: those of this project and Graphcore's."""
+    names = ("IPU_TF_FEED_TIMEOUT", "IPU_TF_ALIASES", "IPU_TF_KEEP_MEMORY", "TF_POPLAR_FLAGS", "TF_IPU_COUNT", *_OTHERS)
+    return {name: os.environ[name] for name in (*names, "XLA_FLAGS") if name in os.environ}

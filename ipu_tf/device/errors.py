@@ -48,10 +48,14 @@ class ElementShapeError(DeviceError, ValueError):
     """Raised if an infeed's element has another shape than those before it."""
 
     def __init__(self, queue: str, number: int, index: int, wanted: tuple[int, ...], received: tuple[int, ...]) -> None:
+        advice = (
+            "If this is the last, partial batch of the data, leave it out (drop_remainder=True), or pad it."
+            if wanted[1:] == received[1:] and len(wanted) == len(received)
+            else "Pad the data, so that all elements have one shape."
+        )
         super().__init__(
             f"Tensor {index} of element {number} of '{queue}' must have the shape {wanted}, which the program was "
-            f"compiled for. Received: shape {received}. If this is the last, partial batch of the data, leave it out "
-            "(drop_remainder=True), or pad it."
+            f"compiled for. Received: shape {received}. {advice}"
         )
 
 
@@ -118,20 +122,20 @@ class AccumulationCountError(DeviceError):
     """Raised if the gradient accumulation count does not divide the loop's iterations.
 
     Args:
-        mini_batches: the accumulation count.
+        count: the accumulation count.
         iterations: iterations of the loop; None for a data-dependent loop.
     """
 
-    def __init__(self, mini_batches: int, iterations: int | None) -> None:
+    def __init__(self, count: int, iterations: int | None) -> None:
         if iterations is None:
             super().__init__(
                 "Can't have runtime num mini batches for resource update: gradients are accumulated over "
-                f"{mini_batches} mini-batches in a loop whose number of iterations depends on data. Use a loop with a "
+                f"{count} mini-batches in a loop whose number of iterations depends on data. Use a loop with a "
                 "fixed number of iterations, such as `loops.repeat`."
             )
             return
         super().__init__(
-            f"Detected a gradient accumulation operation with {mini_batches} number of mini batches inside a loop with "
+            f"Detected a gradient accumulation operation with {count} number of mini batches inside a loop with "
             f"{iterations} iterations.\nIt is required that the number of mini batches to accumulate evenly divides "
             "the number of loop iterations."
         )

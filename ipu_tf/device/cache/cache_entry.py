@@ -32,7 +32,7 @@ _KIND, _VERSION = "compiled", 2
 
 
 @dataclasses.dataclass(frozen=True)
-class Identity:
+class CacheKey:
     """Cache key of an executable: everything that it depends on.
 
     Attributes:
@@ -68,7 +68,7 @@ class Identity:
         return hashlib.sha256(self.line).hexdigest() + SUFFIX
 
 
-def identity_of(program: str, lowered: Any, compilation: Compilation, devices: Sequence[Any]) -> Identity:
+def cache_key_of(program: str, lowered: Any, compilation: Compilation, devices: Sequence[Any]) -> CacheKey:
     """Returns the cache key of a lowered function.
 
     Args:
@@ -77,7 +77,7 @@ def identity_of(program: str, lowered: Any, compilation: Compilation, devices: S
         compilation: how JAX would compile it.
         devices: the JAX devices it runs on.
     """
-    return Identity(
+    return CacheKey(
         program=program,
         arguments=tuple(map(_argument_text, jax.tree.leaves(lowered.args_info))),
         options=hashlib.sha256(compilation.options_bytes).hexdigest(),
@@ -90,7 +90,7 @@ def identity_of(program: str, lowered: Any, compilation: Compilation, devices: S
     )
 
 
-def read_entry(path: Path, identity: Identity) -> bytes:
+def read_entry(path: Path, key: CacheKey) -> bytes:
     """Reads the serialized executable of an entry.
 
     Raises:
@@ -100,27 +100,27 @@ def read_entry(path: Path, identity: Identity) -> bytes:
         ForeignFile: if it is no entry, or of another program, machine or version.
     """
     payload = read_sealed(path, _KIND, _VERSION, private=True)
-    if payload.startswith(identity.line):
-        return payload[len(identity.line) :]
-    raise ForeignFile(f"'{path}' is an executable of something else: {_difference(payload, identity)}.")
+    if payload.startswith(key.line):
+        return payload[len(key.line) :]
+    raise ForeignFile(f"'{path}' is an executable of something else: {_difference(payload, key)}.")
 
 
-def write_entry(path: Path, identity: Identity, code: bytes) -> None:
+def write_entry(path: Path, key: CacheKey, code: bytes) -> None:
     """Writes an entry; replaces an existing one of the same name.
 
     Raises:
         OSError: if it cannot be written.
     """
-    write_sealed(path, _KIND, identity.line + code, _VERSION, private=True)
+    write_sealed(path, _KIND, key.line + code, _VERSION, private=True)
 
 
-def _difference(payload: bytes, identity: Identity) -> str:
+def _difference(payload: bytes, key: CacheKey) -> str:
     """Describes how an entry's key differs from the wanted one."""
     try:
         found = dict(json.loads(payload.partition(b"\n")[0]))
     except (ValueError, TypeError, RecursionError):
         return "it does not say of what"
-    wanted = json.loads(identity.line)
+    wanted = json.loads(key.line)
     names = sorted(name for name in wanted if found.get(name) != wanted[name])
     return "; ".join(f"{name} must be {_short(wanted[name])}, received {_short(found.get(name))}" for name in names)
 

@@ -13,15 +13,15 @@ from typing import Any
 
 import jax
 
-from ipu_tf.device.cache.cache_entry import Identity, identity_of, read_entry, write_entry
+from ipu_tf._state.once import first_time
+from ipu_tf.device.cache.cache_entry import CacheKey, cache_key_of, read_entry, write_entry
 from ipu_tf.device.cache.cache_folder import make_room
 from ipu_tf.device.cache.jax_compilation import Compilation, compile_through
-from ipu_tf.device.feeds import connection_type as connection
+from ipu_tf.device.feeds import connection_type
 
 _NOT_KEPT = re.compile(r"@xla_\w*python\w*callback|__onednn\$")
 """Calls of programs that cannot be kept: the first hold addresses of this process, the second XLA cannot write."""
 _log = logging.getLogger("ipu_tf")
-_told: set[tuple[str, Path]] = set()
 
 
 def compile_cached(lowered: Any, directory: Path, devices: tuple[Any, ...]) -> tuple[Any, bool]:
@@ -38,12 +38,12 @@ def compile_cached(lowered: Any, directory: Path, devices: tuple[Any, ...]) -> t
     program = hashlib.sha256(text.encode()).hexdigest()
 
     def load(compilation: Compilation) -> Any:
-        identity = identity_of(program, lowered, compilation, devices)
-        return compilation.load(read_entry(directory / identity.file_name, identity))
+        key = cache_key_of(program, lowered, compilation, devices)
+        return compilation.load(read_entry(directory / key.file_name, key))
 
     def make(compilation: Compilation) -> Any:
         executable = compilation.compile()
-        _store(directory, identity_of(program, lowered, compilation, devices), compilation, executable)
+        _store(directory, cache_key_of(program, lowered, compilation, devices), compilation, executable)
         return executable
 
     try:
@@ -51,28 +51,27 @@ def compile_cached(lowered: Any, directory: Path, devices: tuple[Any, ...]) -> t
     except FileNotFoundError:
         pass
     except Exception as error:  # noqa: BLE001 - whatever is wrong with an entry, compiling is right
-        _tell("bad", directory, "a bad entry in the executable cache is not used: its program is compiled again", error)
+        _warn("bad", directory, "a bad entry in the executable cache is not used: its program is compiled again", error)
     return compile_through(lowered, make), False
 
 
-def _store(directory: Path, identity: Identity, compilation: Compilation, executable: Any) -> None:
-    path = directory / identity.file_name
+def _store(directory: Path, key: CacheKey, compilation: Compilation, executable: Any) -> None:
+    path = directory / key.file_name
     try:
         code = compilation.code_of(executable)
         make_room(path)
-        write_entry(path, identity, code)
+        write_entry(path, key, code)
     except OSError as error:
-        _tell("full", directory, "the executable cache cannot be written to, so the next process compiles again", error)
+        _warn("full", directory, "the executable cache cannot be written to, so the next process compiles again", error)
     except (NotImplementedError, ValueError, jax.errors.JaxRuntimeError) as error:
         _log.warning("ipu_tf: XLA cannot keep this program, so the next process compiles again: %s", error)
     else:
-        kind = "compiled" if connection.attached() else "pre-compiled"
+        kind = "compiled" if connection_type.attached() else "pre-compiled"
         _log.info("ipu_tf: the %s program has been saved to %s", kind, path)
 
 
-def _tell(what: str, directory: Path, text: str, error: Exception) -> None:
+def _warn(what: str, directory: Path, text: str, error: Exception) -> None:
     """Warns of the first cache error in a folder; logs later ones at level INFO."""
-    first = (what, directory) not in _told
-    _told.add((what, directory))
+    first = first_time("executable cache", what, directory)
     said = f"{type(error).__name__}: {error}".partition("\n")[0]
     _log.log(logging.WARNING if first else logging.INFO, "ipu_tf: %s ('%s'). %s", text, directory, said)

@@ -2,7 +2,7 @@
 
 They are set for each executable, so that the user's own JAX code is compiled with its own options.
 
-XLA:CPU hands parts of a program to YNNPACK, a library of kernels. A matrix product that is handed over by itself is
+XLA:CPU passes parts of a program to YNNPACK, a library of kernels. A matrix product that is passed by itself is
 right, and faster than XLA's own. Fusions around reductions are not: with jaxlib 0.10.2 a product that is squared and
 summed has wrong values at its end, sums of broadcasts differ from run to run, windows ignore base dilation, and
 operands of seven dimensions end the process. `tests/xla_fuzz` holds the options to float64.

@@ -18,11 +18,12 @@ from typing import Any
 
 import jax
 
+from ipu_tf._state.registry import ProcessValue, register_state
 from ipu_tf.device.cache import cache_folder
 from ipu_tf.device.cache.cached_compilation import compile_cached
 from ipu_tf.device.cache.compiler_options import compiler_options, numeric_options
 
-_now: Path | None = None
+_folder: ProcessValue[Path | None] = register_state("executable cache: its folder", ProcessValue(None))
 
 
 def use(directory: str) -> None:
@@ -32,25 +33,25 @@ def use(directory: str) -> None:
         CacheFolderError: if it is no folder, or cannot be made.
         UntrustedFile: if others than this user can write to it.
     """
-    global _now
     wanted = Path(directory) if directory else None
-    if wanted == _now:
+    if wanted == _folder.value:
         return
     if wanted is not None:
         cache_folder.prepare(wanted)
-    _now = wanted
+    _folder.value = wanted
 
 
 def directory() -> Path | None:
     """Returns the cache folder; None if the cache is off."""
-    return _now
+    return _folder.value
 
 
 def jitted(function: Callable[..., Any]) -> Any:
     """Returns `jax.jit(function)`, compiled through the executable cache if it is on."""
+    folder = _folder.value
     return (
-        CachedFunction(function, (), _now)
-        if _now is not None
+        CachedFunction(function, (), folder)
+        if folder is not None
         else jax.jit(function, compiler_options=compiler_options())
     )
 

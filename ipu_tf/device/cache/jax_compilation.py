@@ -14,6 +14,13 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+from jax._src import config
+
+
+def trace_context() -> Any:
+    """Returns the settings of JAX in this thread by which its caches of traced and compiled functions are looked up."""
+    return config.trace_context()
+
 
 @dataclasses.dataclass(frozen=True)
 class Compilation:

@@ -18,32 +18,64 @@ class SampleOrder:
 
     Args:
         blocks: gives the indices of rows, in order, in vectors of any length.
-        batch: rows of a batch. Rows at the end that do not fill one are left out.
+        batch: rows of a batch.
+        group: batches are given out in groups of so many. Rows at the end that do not fill a group are the `rest`.
+
+    >>> order = SampleOrder(iter([np.arange(11)]), batch=2, group=2)
+    >>> order.take(3).tolist(), order.at_rest, order.take(3).tolist(), order.at_rest
+    ([[0, 1], [2, 3], [4, 5]], False, [[6, 7]], True)
+    >>> [rows.tolist() for rows in order.take_rest()], order.at_rest
+    ([[8, 9], [10]], False)
     """
 
-    def __init__(self, blocks: Iterator[np.ndarray], batch: int) -> None:
+    def __init__(self, blocks: Iterator[np.ndarray], batch: int, group: int = 1) -> None:
         self._blocks = blocks
         self._batch = batch
+        self._group = batch * group
         self._left = np.empty(0, np.int64)
+        self._given = 0
+        self._ended = False
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether only rows of the `rest` are left."""
+        self._left = self._read(2 * self._group)
+        return self._ended and 0 < len(self._left) < self._group - self._given % self._group
+
+    def take_rest(self) -> list[np.ndarray]:
+        """Returns the sample indices that fill no group, in batches of which the last may be smaller."""
+        self.take(0)
+        rows, self._left = self._left, self._left[:0]
+        self._given = 0
+        return [rows[first : first + self._batch] for first in range(0, len(rows), self._batch)]
 
     def take(self, batches: int) -> np.ndarray:
         """Returns sample indices of the next batches, `[n, batch]`; fewer than requested at the end of the data."""
         wanted = batches * self._batch
+        # Also reads the group that the last of them belongs to, and the next one: is anything but the rest left then?
+        rows = self._read(wanted + 2 * self._group)
+        complete = (self._given + len(rows)) // self._group * self._group - self._given
+        whole = min(wanted, max(0, complete))
+        self._left = rows[whole:]
+        self._given += whole
+        return rows[:whole].reshape(-1, self._batch)
+
+    def _read(self, wanted: int) -> np.ndarray:
+        """Returns at least so many of the rows that are left; fewer at the end of the data."""
         parts, have = [self._left], len(self._left)
-        while have < wanted:
+        while have < wanted and not self._ended:
             block = next(self._blocks, None)
             if block is None:
+                self._ended = True
                 break
             parts.append(block)
             have += len(block)
-        rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        whole = min(wanted, have - have % self._batch)
-        self._left = rows[whole:]
-        return rows[:whole].reshape(-1, self._batch)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def put_back(self, batches: np.ndarray) -> None:
         """Returns batches of indices, `[n, batch]`, to the front of the order."""
         self._left = np.concatenate([batches.reshape(-1), self._left])
+        self._given -= batches.size
 
 
 def batch_of(array: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -94,7 +126,7 @@ class ArrayInfeed(Infeed):
             rows, replicas = self._rows(buffers)
             try:
                 chosen = self._taken_rows(count * replicas)
-            except BaseException as error:  # noqa: B036 - handed on to the thread that runs the program
+            except BaseException as error:  # noqa: B036 - raised in the thread that runs the program
                 return Staged(buffers, 0, error)
             steps = len(chosen) // replicas
             whole = steps * replicas

@@ -18,6 +18,7 @@ import numpy as np
 from jax import lax
 from jax.experimental import io_callback
 
+from ipu_tf._state.registry import register_state
 from ipu_tf.device.feeds import queues
 from ipu_tf.device.feeds.jax_effects import reset_ordered_effects, silence_callback_errors
 from ipu_tf.device.feeds.timeout import next_element
@@ -25,7 +26,7 @@ from ipu_tf.device.program.program import Arrays, Types
 from ipu_tf.device.program.replicas import AXIS
 
 _lock = threading.Lock()
-_failures: list[BaseException] = []
+_failures: list[BaseException] = register_state("exceptions of host callbacks", [])
 
 
 def dequeue(name: str, types: Types, replicas: int = 1, active: jax.Array | None = None) -> Arrays:

@@ -16,8 +16,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from ipu_tf._state.registry import ProcessValue, register_state
 from ipu_tf.device.errors import DeviceError
-from ipu_tf.device.feeds import queues
+from ipu_tf.device.feeds.execution_queues import ExecutionQueues
 from ipu_tf.device.program.program import LoopPart, Program, StraightLinePart, Types
 from ipu_tf.device.program.replicas import AXIS
 
@@ -44,24 +45,23 @@ class DeviceNotAttachedError(DeviceError):
 Listener = Callable[[Program, int], None]
 
 _lock = threading.Lock()
-_now = Connection.ATTACHED
-_listeners: list[Listener] = []
+_connection = register_state("connection type of the device", ProcessValue(Connection.ATTACHED))
+_listeners: list[Listener] = register_state("listeners to compilation without a device", [])
 
 
 def connect(connection: Connection) -> None:
     """Sets the connection type of the process."""
-    global _now
-    _now = connection
+    _connection.value = connection
 
 
 def current() -> Connection:
     """Returns the connection type that is set."""
-    return _now
+    return _connection.value
 
 
 def attached() -> bool:
     """Returns whether programs are run."""
-    return _now is Connection.ATTACHED
+    return _connection.value is Connection.ATTACHED
 
 
 def on_pre_compiled(listener: Listener) -> Callable[[], None]:
@@ -84,10 +84,15 @@ def on_pre_compiled(listener: Listener) -> Callable[[], None]:
     return remove
 
 
-def placeholder_results(program: Program, ordinal: int) -> tuple[np.ndarray, ...]:
+def placeholder_results(program: Program, ordinal: int, feeds: ExecutionQueues) -> tuple[np.ndarray, ...]:
     """Returns zeros in place of the results of a program, on a device that is not `attached`.
 
     The program is traced as JAX would compile it, so that what cannot be compiled fails here as well.
+
+    Args:
+        program: the program.
+        ordinal: of the device.
+        feeds: the execution's queues. Each outfeed gets an element of zeros.
 
     Returns:
         Zeros: new values of state with an axis of replicas in front where there are several, as executions return them.
@@ -100,9 +105,9 @@ def placeholder_results(program: Program, ordinal: int) -> tuple[np.ndarray, ...
         listeners = tuple(_listeners)
     for listener in listeners:
         listener(program, ordinal)
-    if _now is Connection.COMPILE_ONLY:
+    if _connection.value is Connection.COMPILE_ONLY:
         raise DeviceNotAttachedError(program.name, ordinal)
-    _enqueue_zeros(program)
+    _enqueue_zeros(program, feeds)
     state = program.aliases if program.replicas > 1 else {}
     return tuple(
         np.zeros((program.replicas, *wanted.shape) if index in state else wanted.shape, wanted.dtype)
@@ -110,12 +115,12 @@ def placeholder_results(program: Program, ordinal: int) -> tuple[np.ndarray, ...
     )
 
 
-def _enqueue_zeros(program: Program) -> None:
+def _enqueue_zeros(program: Program, feeds: ExecutionQueues) -> None:
     """Leaves one element of zeros in each outfeed of a program, however many executions there were."""
     axis = (program.replicas,) if program.replicas > 1 else ()
     for part in program.parts:
         for name, row in part.outfeeds.items():
-            queue = queues.outfeed(name)
+            queue = feeds.outfeed(name)
             queue.drain()
             axes = axis if queue.last_only else (1, *axis)
             queue.put([np.zeros((*axes, *wanted.shape), wanted.dtype) for wanted in row], 1)

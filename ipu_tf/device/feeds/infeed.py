@@ -25,8 +25,10 @@ class Infeed:
         types: shape and dtype of each tensor of an element.
         open_source: returns an iterator over elements from the start of the data.
         names: name of each tensor of an element in errors; by default its number.
+        ends_before: called with an element whose shapes are not those of `types`; returns whether the stream ends
+            before it. Otherwise such an element is an error.
 
-    Elements are dequeued in order, each once; `give_back` returns those that a loop did not use.
+    Elements are dequeued in order, each once; `return_elements` returns those that a loop did not use.
 
     Attributes:
         replicas: number of replicas of the programs that dequeue elements; None before the first.
@@ -36,7 +38,12 @@ class Infeed:
     may_block = True
 
     def __init__(
-        self, name: str, types: Types, open_source: Callable[[], Iterator[Element]], names: Sequence[str] = ()
+        self,
+        name: str,
+        types: Types,
+        open_source: Callable[[], Iterator[Element]],
+        names: Sequence[str] = (),
+        ends_before: Callable[[Element], bool] = lambda element: False,
     ) -> None:
         self.name = name
         self.types = types
@@ -45,6 +52,7 @@ class Infeed:
         self._names = names or [f"tensor {index}" for index in range(len(types))]
         self.replicas: int | None = None
         self._open_source = open_source
+        self._ends_before = ends_before
         self._lock = threading.RLock()
         self._returned: collections.deque[Element] = collections.deque()
         self._source: Iterator[Element] | None = None
@@ -87,6 +95,8 @@ class Infeed:
         # One comparison for each element: with small elements a step is over in tens of microseconds.
         shapes = tuple([value.shape for value in element])
         if shapes != self._shapes:
+            if self._ends_before(element):
+                raise InfeedExhausted(self.name, self._taken)
             pairs = enumerate(zip(shapes, self._shapes, strict=True))
             index, (shape, wanted) = next((i, pair) for i, pair in pairs if pair[0] != pair[1])
             raise ElementShapeError(self.name, self._taken, index, wanted, shape)
@@ -103,14 +113,14 @@ class Infeed:
         for index in range(count * replicas):
             try:
                 element = self.next()
-            except BaseException as error:  # noqa: B036 - handed on to the thread that runs the program
+            except BaseException as error:  # noqa: B036 - raised in the thread that runs the program
                 self._return(rows, range(index - index % replicas, index))
                 return Staged(buffers, index // replicas, error)
             for row, value in zip(rows, element, strict=True):
                 row[index] = value
         return Staged(buffers, count)
 
-    def give_back(self, staged: Staged, first: int) -> None:
+    def return_elements(self, staged: Staged, first: int) -> None:
         """Returns the staged elements from row `first` on to the front of the stream."""
         rows, replicas = self._rows(staged.arrays)
         self._return(rows, range(first * replicas, staged.count * replicas))

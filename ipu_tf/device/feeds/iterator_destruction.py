@@ -19,68 +19,72 @@ import time
 import weakref
 from typing import Any
 
+from ipu_tf._state.registry import register_state
+
 _KEPT = 1.0
 """Seconds from the collection of an owner to the destruction of its object, so that other references end first."""
 
 _MOST = 4
-"""How many things wait for that at most: each iterator has threads of its own."""
+"""How many iterators wait for that at most: each iterator has threads of its own."""
 
-_ended: queue.SimpleQueue[tuple[float, Any]] = queue.SimpleQueue()
+_ended: queue.SimpleQueue[tuple[float, Any]] = register_state(
+    "objects that wait to be destroyed", queue.SimpleQueue(), kept="they are destroyed soon"
+)
 _begun = threading.Lock()
 """Taken for good by who starts the thread that takes from the queue."""
-_process_ends = threading.Event()
+_process_ends = register_state("whether the process ends", threading.Event(), kept="it is set once")
 _starting = threading.Lock()
-"""Held while a thread for a thing starts; taken for good when the process ends."""
-_at_work: set[threading.Thread] = set()
+"""Held while a thread for an iterator starts; taken for good when the process ends."""
+_at_work: set[threading.Thread] = register_state("threads that destroy objects", set(), kept="each ends itself")
 
 
-def destroy_in_background(owner: Any, thing: Any) -> None:
+def destroy_in_background(owner: Any, iterator: Any) -> None:
     """Destroys an object in a background thread after its owner is collected; the caller does not wait.
 
     Args:
-        owner: object that refers to `thing` now; supports weak references.
-        thing: object that is slow to destroy. Other references to it end together with the owner.
+        owner: object that refers to `iterator` now; supports weak references.
+        iterator: object that is slow to destroy. Other references to it end together with the owner.
 
     >>> class Iterator: pass
     >>> iterator, buffer = Iterator(), bytearray(8)
     >>> destroy_in_background(iterator, buffer)
     """
     if _begun.acquire(blocking=False):
-        threading.Thread(target=_destroy, name="ipu-letting-go", daemon=True).start()
-    weakref.finalize(owner, _later, thing)
+        threading.Thread(target=_destroy, name="ipu-destroy-iterators", daemon=True).start()
+    weakref.finalize(owner, _schedule, iterator)
 
 
-def _later(thing: Any) -> None:
+def _schedule(iterator: Any) -> None:
     # Runs wherever the owner happens to end, and a simple queue is safe there; or for all owners at the end.
     if _process_ends.is_set():
-        _leave(thing)
+        _leak(iterator)
     else:
-        _ended.put((time.monotonic() + _KEPT, thing))
+        _ended.put((time.monotonic() + _KEPT, iterator))
 
 
 def _destroy() -> None:
     while True:
-        due, *things = _ended.get()
+        due, *iterators = _ended.get()
         while (left := due - time.monotonic()) > 0 and _ended.qsize() < _MOST:
             time.sleep(min(left, 0.05))
         with _starting:
-            _start(things)
+            _start(iterators)
 
 
-def _start(things: list[Any]) -> None:
-    thread = threading.Thread(target=_end, args=[things], name="ipu-letting-go-of-one", daemon=True)
+def _start(iterators: list[Any]) -> None:
+    thread = threading.Thread(target=_end, args=[iterators], name="ipu-destroy-iterator", daemon=True)
     _at_work.add(thread)
     thread.start()
 
 
-def _end(things: list[Any]) -> None:
-    things.clear()
+def _end(iterators: list[Any]) -> None:
+    iterators.clear()
     _at_work.discard(threading.current_thread())
 
 
-def _leave(thing: Any) -> None:
+def _leak(iterator: Any) -> None:
     """Leaks an object: adds a reference that is never released."""
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(iterator))
 
 
 @atexit.register
@@ -94,6 +98,6 @@ def _abandon_all() -> None:
     _starting.acquire()
     with contextlib.suppress(queue.Empty):
         while True:
-            _leave(_ended.get_nowait()[1])
+            _leak(_ended.get_nowait()[1])
     for thread in tuple(_at_work):
         thread.join()

@@ -7,15 +7,17 @@ import contextlib
 import threading
 from collections.abc import Iterator, Sequence
 
+from ipu_tf._state.registry import ProcessValue, register_state
 from ipu_tf.device.errors import InfeedInUse, InfeedReplicaMismatch, OutfeedReplicaMismatch, UnknownQueue
 from ipu_tf.device.feeds.infeed import Infeed
 from ipu_tf.device.feeds.outfeed import Outfeed
 
 _lock = threading.Lock()
-_infeeds: dict[str, Infeed] = {}
-_outfeeds: dict[str, Outfeed] = {}
-_users: collections.Counter[str] = collections.Counter()
-"""How many running programs use each queue."""
+_infeeds: dict[str, Infeed] = register_state("infeeds by name", {})
+_outfeeds: dict[str, Outfeed] = register_state("outfeeds by name", {})
+_users: collections.Counter[str] = register_state(
+    "running programs by queue", collections.Counter(), kept="each ends its use itself"
+)
 
 
 def add_infeed(infeed: Infeed) -> None:
@@ -108,25 +110,24 @@ def _check_replicas(names: Sequence[str], replicas: int) -> None:
         queue.replicas = replicas
 
 
-_running = threading.Condition()
-_programs = 0
+_changed = threading.Condition()
+_programs = register_state("number of running programs", ProcessValue(0), kept="each ends itself")
 
 
 @contextlib.contextmanager
 def program_running() -> Iterator[None]:
     """Context manager: counts one more running program."""
-    global _programs
-    with _running:
-        _programs += 1
+    with _changed:
+        _programs.value += 1
     try:
         yield
     finally:
-        with _running:
-            _programs -= 1
-            _running.notify_all()
+        with _changed:
+            _programs.value -= 1
+            _changed.notify_all()
 
 
 def wait_for_programs() -> None:
     """Waits until no program is running."""
-    with _running:
-        _running.wait_for(lambda: _programs == 0)
+    with _changed:
+        _changed.wait_for(lambda: _programs.value == 0)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from collections.abc import Mapping
 from types import TracebackType
 
 import numpy as np
 
 from ipu_tf.device.errors import InfeedTimeout
-from ipu_tf.device.feeds import queues
+from ipu_tf.device.feeds.infeed import Infeed
 from ipu_tf.device.feeds.staging import Staged, stage_buffers
-from ipu_tf.device.feeds.timeout import Reading
+from ipu_tf.device.feeds.timeout import TimedRead
 from ipu_tf.device.program.program import LoopPart
 from ipu_tf.device.program.replicas import Replicas
 
@@ -37,17 +38,19 @@ class Stager:
     If an infeed times out, the chunk is empty and has an `InfeedTimeout` as its error.
 
     Args:
-        part: the loop.
+        infeeds: the loop's infeeds by name.
         capacity: most iterations of a chunk; the buffers may have room for more.
         buffers: two sets of staging buffers to use in turn, from `make_buffers`.
     """
 
-    def __init__(self, part: LoopPart, capacity: int, buffers: list[dict[str, tuple[np.ndarray, ...]]]) -> None:
-        self._infeeds = {name: queues.infeed(name) for name in part.infeeds}
+    def __init__(
+        self, infeeds: Mapping[str, Infeed], capacity: int, buffers: list[dict[str, tuple[np.ndarray, ...]]]
+    ) -> None:
+        self._infeeds = infeeds
         self._capacity = capacity
         self._buffers = buffers
         self._turn = 0
-        self._reading: Reading[StagedChunk] | None = None
+        self._reading: TimedRead[StagedChunk] | None = None
 
     @staticmethod
     def make_buffers(part: LoopPart, capacity: int, replicas: Replicas) -> list[dict[str, tuple[np.ndarray, ...]]]:
@@ -79,13 +82,13 @@ class Stager:
         if count > 0 and self._infeeds:
             self._reading = self._started(count)
 
-    def give_back(self, chunk: StagedChunk, used: int) -> None:
+    def return_unused(self, chunk: StagedChunk, used: int) -> None:
         """Returns the elements of iterations that the loop did not run."""
         if used < chunk.count:
             self._return(chunk, used)
 
-    def _started(self, count: int) -> Reading[StagedChunk]:
-        return Reading(list(self._infeeds.values()), self._stage, count)
+    def _started(self, count: int) -> TimedRead[StagedChunk]:
+        return TimedRead(list(self._infeeds.values()), self._stage, count)
 
     def _stage(self, count: int) -> StagedChunk:
         count = min(count, self._capacity)
@@ -95,10 +98,10 @@ class Stager:
         common = min((s.count for s in staged.values()), default=count)
         for name, s in staged.items():
             if s.count > common:
-                self._infeeds[name].give_back(s, common)
+                self._infeeds[name].return_elements(s, common)
         error = next((s.error for s in staged.values() if s.error is not None), None)
         return StagedChunk({n: dataclasses.replace(s, count=common) for n, s in staged.items()}, common, error)
 
     def _return(self, chunk: StagedChunk, first: int) -> None:
         for name, staged in chunk.staged.items():
-            self._infeeds[name].give_back(staged, first)
+            self._infeeds[name].return_elements(staged, first)

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
+from ipu_tf._state.registry import ProcessValue, register_state
 from ipu_tf.device.program.program import Program
 
 Initializer = int | Literal["uniform", "normal"]
@@ -53,28 +54,26 @@ class SyntheticData:
 
     @property
     def feeds(self) -> bool:
-        """Whether elements of infeeds are synthetic."""
+        """Returns whether elements of infeeds are synthetic."""
         return self.null_feed or self.uses(Category.INFEED)
 
 
-_NOTHING = SyntheticData()
-_now = _NOTHING
+_settings = register_state("synthetic data", ProcessValue(SyntheticData()))
 
 
 def use(data: SyntheticData) -> None:
     """Sets which data is synthetic."""
-    global _now
-    _now = data
+    _settings.value = data
 
 
 def current() -> SyntheticData:
     """Returns the settings of synthetic data."""
-    return _now
+    return _settings.value
 
 
 def uses(category: Category) -> bool:
     """Returns whether data of this category is synthetic, by the current settings."""
-    return _now.uses(category)
+    return _settings.value.uses(category)
 
 
 def infeed_elements(types: Sequence[jax.ShapeDtypeStruct], data: SyntheticData) -> Iterator[tuple[np.ndarray, ...]]:
@@ -86,7 +85,7 @@ def infeed_elements(types: Sequence[jax.ShapeDtypeStruct], data: SyntheticData) 
 
 def infeed_element(instead_of: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
     """Returns the element that replaces an infeed's own, if infeeds are synthetic."""
-    return _element(tuple(jax.ShapeDtypeStruct(array.shape, array.dtype) for array in instead_of), _now)
+    return _element(tuple(jax.ShapeDtypeStruct(array.shape, array.dtype) for array in instead_of), _settings.value)
 
 
 @functools.lru_cache(maxsize=8)
@@ -96,15 +95,15 @@ def _element(types: tuple[jax.ShapeDtypeStruct, ...], data: SyntheticData) -> tu
 
 def seed() -> np.ndarray | None:
     """Returns the synthetic seed of every execution, `uint32[2]`; None where seeds come from the host."""
-    if not _now.uses(Category.SEED):
+    if not _settings.value.uses(Category.SEED):
         return None
-    return arrays([jax.ShapeDtypeStruct((2,), np.dtype(np.uint32))], _now.initializer)[0]
+    return arrays([jax.ShapeDtypeStruct((2,), np.dtype(np.uint32))], _settings.value.initializer)[0]
 
 
 def parameters(given: Sequence[Any], program: Program) -> tuple[Any, ...]:
     """Returns synthetic parameters of an execution; its control parameters are kept."""
     data = program.parameters[program.controls :]
-    return (*given[: program.controls], *arrays(data, _now.initializer))
+    return (*given[: program.controls], *arrays(data, _settings.value.initializer))
 
 
 def results(computed: Sequence[Any], given: Sequence[Any], aliases: Mapping[int, int]) -> tuple[Any, ...]:

@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from ipu_tf._state.registry import register_state
 from ipu_tf.device.environment import feed_timeout
 from ipu_tf.device.errors import InfeedTimeout
 from ipu_tf.device.feeds.infeed import Element, Infeed
@@ -24,7 +25,7 @@ from ipu_tf.device.feeds.infeed import Element, Infeed
 T = TypeVar("T")
 
 
-class _Wait(NamedTuple):
+class _PendingRead(NamedTuple):
     """Wait of a thread for an element of an infeed.
 
     Attributes:
@@ -38,15 +39,15 @@ class _Wait(NamedTuple):
     since: float
 
 
-_waits: dict[int, _Wait] = {}
-"""What threads wait for now, by their idents."""
+_waits: dict[int, _PendingRead] = register_state("what threads wait for", {}, kept="each wait ends itself")
+"""By the threads' idents."""
 
 
 @contextlib.contextmanager
 def waiting(name: str, element: int) -> Iterator[None]:
     """Context manager: marks this thread as waiting for an element of an infeed."""
     ident = threading.get_ident()
-    _waits[ident] = _Wait(name, element, time.monotonic())
+    _waits[ident] = _PendingRead(name, element, time.monotonic())
     try:
         yield
     finally:
@@ -68,7 +69,7 @@ def watched(name: Callable[[], str], open_source: Callable[[], Iterator[T]]) -> 
         # Written out: this is run for each element, and with small ones a step is over in tens of microseconds.
         for number in itertools.count():
             ident = threading.get_ident()
-            _waits[ident] = _Wait(name(), number, time.monotonic())
+            _waits[ident] = _PendingRead(name(), number, time.monotonic())
             try:
                 element = next(source)
             except StopIteration:
@@ -84,7 +85,7 @@ _KEPT = 2.0
 """Seconds that a thread without work waits for more before it ends."""
 
 
-class _Worker:
+class _ReaderThread:
     """Worker thread that runs one function after the other."""
 
     def __init__(self) -> None:
@@ -99,7 +100,7 @@ class _Worker:
         self._jobs.put((future, function, arguments))
         return future
 
-    def wait(self) -> _Wait | None:
+    def wait(self) -> _PendingRead | None:
         """Returns the present wait of the thread."""
         return _waits.get(self._thread.ident or 0)
 
@@ -113,7 +114,7 @@ class _Worker:
                 continue
             try:
                 future.set_result(function(*arguments))
-            except BaseException as error:  # noqa: B036 - handed on to the thread that asked
+            except BaseException as error:  # noqa: B036 - raised in the thread that waits
                 future.set_exception(error)
             # Results may be large, and the next job may be long in coming.
             del future, function, arguments
@@ -127,13 +128,15 @@ class _Worker:
         return idle
 
 
-_idle: list[_Worker] = []
-_stuck: weakref.WeakKeyDictionary[Infeed, _Worker] = weakref.WeakKeyDictionary()
+_idle: list[_ReaderThread] = register_state("reading threads without work", [], kept="they end after seconds")
+_stuck: weakref.WeakKeyDictionary[Infeed, _ReaderThread] = register_state(
+    "abandoned reading threads by infeed", weakref.WeakKeyDictionary(), kept="they read the infeed still"
+)
 """Abandoned threads by the infeed that they are still reading; no other thread reads it meanwhile."""
 _lock = threading.Lock()
 
 
-class Reading(Generic[T]):
+class TimedRead(Generic[T]):
     """Function that reads elements, started in a worker thread; its result is awaited with a timeout.
 
     Args:
@@ -145,7 +148,7 @@ class Reading(Generic[T]):
     def __init__(self, infeeds: Collection[Infeed], function: Callable[..., T], *arguments: Any) -> None:
         self._infeeds = infeeds
         with _lock:
-            self._worker = _idle.pop() if _idle else _Worker()
+            self._worker = _idle.pop() if _idle else _ReaderThread()
         self._future: concurrent.futures.Future[T] = self._worker.submit(function, *arguments)
 
     def result(self) -> T:
@@ -155,7 +158,7 @@ class Reading(Generic[T]):
             InfeedTimeout: if no element arrived for as long as `environment.feed_timeout` says.
             BaseException: exceptions of the function.
         """
-        while not self._finished_within(self._patience()):
+        while not self._finished_within(self._timeout_seconds()):
             wait, now = self._wait(), time.monotonic()
             if wait is not None and now - wait.since >= feed_timeout():
                 with _lock:
@@ -170,14 +173,14 @@ class Reading(Generic[T]):
             self._future.exception(seconds)
         return self._future.done()
 
-    def _wait(self) -> _Wait | None:
+    def _wait(self) -> _PendingRead | None:
         """Returns the present wait: of the own thread, or of one that has been reading an infeed for longer."""
         with _lock:
             waits = [self._worker.wait(), *(_stuck[i].wait() for i in self._infeeds if i in _stuck)]
         names = {infeed.name for infeed in self._infeeds}
         return next((wait for index, wait in enumerate(waits) if wait and (index == 0 or wait.queue in names)), None)
 
-    def _patience(self) -> float:
+    def _timeout_seconds(self) -> float:
         """Returns the seconds until the timeout may be reached."""
         wait = self._wait()
         begun = time.monotonic() if wait is None else wait.since
@@ -191,4 +194,4 @@ def next_element(infeed: Infeed) -> Element:
         InfeedExhausted: at the end of the data.
         InfeedTimeout: if none arrived for as long as `environment.feed_timeout` says.
     """
-    return Reading([infeed], infeed.next).result()
+    return TimedRead([infeed], infeed.next).result()

@@ -20,7 +20,7 @@ from ipu_tf.device.cache import executable_cache
 from ipu_tf.device.counters import COUNTERS
 from ipu_tf.device.errors import DeviceError
 from ipu_tf.device.files.executable_reading import ExecutableFile, parameters_of
-from ipu_tf.device.memory import hidden_state as hidden
+from ipu_tf.device.memory import hidden_state
 from ipu_tf.device.numerics.exceptions import EXCEPTIONS, check_exceptions
 from ipu_tf.device.program.program import Arrays, Hidden, Rows
 from ipu_tf.device.program.replicas import Replicas
@@ -82,7 +82,7 @@ class EmbeddedEngine:
     def _advance(self, pending: Rows) -> list[np.ndarray]:
         self._rows = {}
         if self._running is None:
-            self._running = self._forever()
+            self._running = self._run_forever()
             self._wants = next(self._running)
         while self._wants in pending:
             self._wants = self._running.send(pending.pop(self._wants))
@@ -95,12 +95,12 @@ class EmbeddedEngine:
             )
         return [np.asarray(array) for queue in self._outfeeds for array in self._rows[queue]]
 
-    def _forever(self) -> _Wanted:
+    def _run_forever(self) -> _Wanted:
         """Runs the program again and again; its variables persist between executions."""
         file = self._file
         while True:
             slots: dict[int, Any] = dict(self._parameters)
-            state = hidden.initial(file.hidden, 0, Replicas())
+            state = hidden_state.initial(file.hidden, 0, Replicas())
             self._asked = False
             for part in file.parts:
                 runs = self._loop if part["kind"] == "loop" else self._straight
@@ -122,8 +122,8 @@ class EmbeddedEngine:
     def _loop(self, part: dict[str, Any], slots: dict[int, Any], state: Hidden) -> Generator[str, Arrays, Hidden]:
         carry, constants = (tuple(slots[slot] for slot in part[names]) for names in ("in", "constants"))
         step, goes_on = self._functions[part["step"]], self._functions[part["goes_on"]]
-        if hidden.ITERATION in state:
-            state = {**state, hidden.ITERATION: jnp.int32(0)}
+        if hidden_state.ITERATION in state:
+            state = {**state, hidden_state.ITERATION: jnp.int32(0)}
         while bool(goes_on(carry, constants)):
             elements = yield from self._elements(part)
             carry, state, rows = step(carry, constants, state, elements)

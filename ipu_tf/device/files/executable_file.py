@@ -45,17 +45,18 @@ import jax
 import numpy as np
 from jax import export
 
+from ipu_tf.device import portable
 from ipu_tf.device.cache.sealed_file import write_sealed
-from ipu_tf.device.convolution import onednn
 from ipu_tf.device.errors import DeviceError
 from ipu_tf.device.files.archive import write_array
 from ipu_tf.device.files.custom_calls import unknown_calls
 from ipu_tf.device.files.exported_module import operations
+from ipu_tf.device.files.module_parser import PARSER
 from ipu_tf.device.memory.hidden_state import ITERATION
 from ipu_tf.device.program.program import Arrays, Hidden, LoopPart, Part, Program, Rows, Types
 
 SUFFIX = ".ipu_exec"
-"""How the name of such a file ends, unless somebody names it otherwise."""
+"""Default suffix of such a file."""
 KIND = "executable"
 """What the first line says that such a file is."""
 ABOUT = "executable.json"
@@ -181,12 +182,13 @@ def _counting(part: LoopPart) -> Any:
 def _exported(function: Any, *arguments: Any) -> tuple[bytes, Any]:
     """Exports and serializes a function; returns it with the shapes and dtypes of its results."""
     try:
-        exported = export.export(jax.jit(onednn.portable(function)))(*arguments)
+        exported = export.export(jax.jit(portable.portable(function)))(*arguments)
         blob = bytes(exported.serialize())
     except (NotImplementedError, ValueError) as error:
         raise ExportError(f"JAX cannot export it: {error}") from error
     if unknown := unknown_calls(operations(exported.mlir_module_serialized), exported.platforms):
         raise ExportError(f"Programs in files call known functions of linear algebra only. Received: {unknown}.")
+    PARSER.know(exported.mlir_module_serialized)
     types = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in exported.out_avals]
     return blob, jax.tree.unflatten(exported.out_tree, types)
 

@@ -22,7 +22,7 @@ from ipu_tf.device.files.archive import Archive
 from ipu_tf.device.files.custom_calls import unknown_calls
 from ipu_tf.device.files.executable_about import Signature, function_names, parsed, signature_of, struct_of
 from ipu_tf.device.files.executable_file import ABOUT, KIND
-from ipu_tf.device.files.exported_module import operations
+from ipu_tf.device.files.module_parser import PARSER
 
 
 class UnsafeProgram(DeviceError, ValueError):
@@ -106,14 +106,15 @@ def _opened(path: str | os.PathLike[str]) -> Archive:
 def _function(blob: bytes, path: str | os.PathLike[str]) -> export.Exported:
     """Deserializes an exported function after a check of its operations."""
     exported = export.deserialize(bytearray(blob))
-    unknown = unknown_calls(operations(exported.mlir_module_serialized), exported.platforms)
+    operations, module = PARSER.parsed(exported.mlir_module_serialized)
+    unknown = unknown_calls(operations, exported.platforms)
     others = (*exported.ordered_effects, *exported.unordered_effects, *exported.disabled_safety_checks)
     if unknown or others or exported.nr_devices != 1:
         raise UnsafeProgram(
             f"'{os.fspath(path)}' is not run: its programs may call known functions of linear algebra on one device, "
             f"and nothing else. Received: {unknown or [*map(str, others)] or f'{exported.nr_devices} devices'}."
         )
-    return exported
+    return dataclasses.replace(exported, mlir_module_serialized=module)
 
 
 def _as(array: np.ndarray, text: Mapping[str, Any]) -> np.ndarray:

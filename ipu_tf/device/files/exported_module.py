@@ -1,20 +1,30 @@
 """Lists the operations in the StableHLO of exported functions without compiling or loading anything.
 
+As a script it answers requests on its standard input: `module_parser.py` runs it in a process of its own, since
+jaxlib's parser may damage or end the process at bytecode that no exporter wrote. So it imports nothing else.
+
 This file uses jaxlib's private MLIR bindings; `tests/project/test_private_api.py` watches it.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
+import os
+import resource
+import select
+import sys
 from collections.abc import Iterator
 from typing import Any
 
-from jax._src.interpreters.mlir import make_ir_context
 from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import stablehlo
+from jaxlib.mlir._mlir_libs import _jax_mlir_ext
+from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
 
 _CUSTOM_CALL = "stablehlo.custom_call"
 _SETTINGS = "mhlo.backend_config"
+_SECONDS, _MEMORY = 30, 2 * 2**30
+"""What parsing may take: seconds of processor time, and bytes beside twenty times a module's own."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,14 +70,33 @@ def operations(artifact: bytes) -> list[Operation]:
     Raises:
         ValueError: if it is none, has no function `main`, or has a custom call of another form than JAX makes.
     """
-    with make_ir_context() as context:
-        try:
-            module = stablehlo.deserialize_portable_artifact(context, artifact)
-        except ir.MLIRError as error:
-            raise ValueError(str(error)) from error
-        if "main" not in ir.SymbolTable(module.operation):
-            raise ValueError("it has no function `main`")
-        return list(_below(module.operation))
+    with _context() as context:
+        return list(_below(_parsed(context, artifact).operation))
+
+
+def _parsed(context: Any, artifact: bytes) -> Any:
+    try:
+        module = stablehlo.deserialize_portable_artifact(context, artifact)
+    except ir.MLIRError as error:
+        raise ValueError(str(error)) from error
+    if "main" not in ir.SymbolTable(module.operation):
+        raise ValueError("it has no function `main`")
+    return module
+
+
+def _context() -> Any:
+    """Makes a context with the dialects of JAX's exports, and no threads."""
+    registry = ir.DialectRegistry()
+    _jax_mlir_ext.register_dialects(registry)
+    context = ir.Context()
+    context.append_dialect_registry(registry)
+    context.load_all_available_dialects()
+    context.enable_multithreading(False)
+    sdy.register_dialect(context)
+    mhlo.register_mhlo_dialect(context)
+    chlo.register_dialect(context)
+    stablehlo.register_dialect(context)
+    return context
 
 
 def _below(operation: Any) -> Iterator[Operation]:
@@ -102,3 +131,52 @@ def _array(mlir: Any) -> Array:
 def _number(attribute: Any) -> int:
     """Parses a whole number of a configuration; -1 for anything else."""
     return int(ir.IntegerAttr(attribute).value) if isinstance(attribute, ir.IntegerAttr) else -1
+
+
+def _answer(artifact: bytes) -> tuple[dict[str, Any], bytes]:
+    """Returns a module's operations, and the module as jaxlib writes it: what no exporter wrote is not in it."""
+    with _context() as context:
+        try:
+            module = _parsed(context, artifact)
+            found = [dataclasses.astuple(each) for each in _below(module.operation)]
+            version = stablehlo.get_current_version()
+            return {"operations": found}, stablehlo.serialize_portable_artifact(module, version, True)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the process that asks raises it
+            return {"error": f"{type(error).__name__}: {error}"}, b""
+
+
+def _answer_in_a_fork(artifact: bytes) -> bytes:
+    """Returns the answer to a request, a line of JSON and a module; that of a crash where parsing ends its process.
+
+    A module that damages the memory of the process that parses it does nothing to the next one.
+    """
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        memory = _MEMORY + 20 * len(artifact)
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+        resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
+        with open(writing, "wb") as answers:
+            said, module = _answer(artifact)
+            answers.write(json.dumps({**said, "length": len(module)}).encode() + b"\n" + module)
+        os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as answers:
+        answer = answers.read()
+    _, status = os.waitpid(child, 0)
+    return json.dumps({"crash": status, "length": 0}).encode() + b"\n" if status else answer
+
+
+def _serve(idle_seconds: float) -> None:
+    """Answers requests, each a length in 8 bytes and a module, until there is none for a while."""
+    requests, answers = sys.stdin.buffer, sys.stdout.buffer
+    while select.select([requests], [], [], idle_seconds)[0]:
+        header = requests.read(8)
+        if len(header) < 8:
+            return
+        answers.write(_answer_in_a_fork(requests.read(int.from_bytes(header, "little"))))
+        answers.flush()
+
+
+if __name__ == "__main__":
+    _serve(float(sys.argv[-1]))

@@ -7,17 +7,17 @@ import logging
 import re
 from pathlib import Path
 
+from ipu_tf._state.registry import ProcessValue, register_state
 from ipu_tf.device.files.executable_file import SUFFIX, ExportError, contents, write
 from ipu_tf.device.program.program import Program
 
 _log = logging.getLogger("ipu_tf")
-_now: Path | None = None
+_folder: ProcessValue[Path | None] = register_state("saved programs: their folder", ProcessValue(None))
 
 
 def use(directory: str) -> None:
     """Sets the directory in which programs are saved; an empty name turns saving off."""
-    global _now
-    _now = Path(directory) if directory else None
+    _folder.value = Path(directory) if directory else None
 
 
 def save(program: Program, saved: set[Path]) -> None:
@@ -27,7 +27,7 @@ def save(program: Program, saved: set[Path]) -> None:
         program: the program.
         saved: the directories it was saved in before; the present one is added.
     """
-    directory = _now
+    directory = _folder.value
     if directory is None or directory in saved:
         return
     saved.add(directory)

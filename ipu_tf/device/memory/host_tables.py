@@ -9,6 +9,7 @@ import threading
 
 import numpy as np
 
+from ipu_tf._state.registry import register_state
 from ipu_tf.device.errors import DeviceError
 
 
@@ -93,7 +94,7 @@ class HostTable:
 
 
 _lock = threading.Lock()
-_tables: dict[str, HostTable] = {}
+_tables: dict[str, HostTable] = register_state("embedding tables on the host", {})
 
 
 def register(name: str, table: HostTable) -> None:

@@ -12,6 +12,8 @@ import threading
 import warnings
 from pathlib import Path
 
+from ipu_tf._state.once import first_time
+from ipu_tf._state.registry import ProcessValue, register_state
 from ipu_tf.device.errors import DeviceError
 
 _MAPS = Path("/proc/self/maps")
@@ -27,9 +29,7 @@ _ADVICE = (
 )
 
 _lock = threading.Lock()
-_left = 0
-"""How many more programs may be made before mappings are counted again."""
-_told = False
+_left = register_state("memory mappings: programs until they are counted again", ProcessValue(0))
 
 
 class TooManyMappings(DeviceError):
@@ -56,10 +56,9 @@ def make_room() -> None:
     Raises:
         TooManyMappings: where they are nearly used up.
     """
-    global _left, _told
     with _lock:
-        _left -= 1
-        if _left >= 0 or not (limit := _limit()):
+        _left.value -= 1
+        if _left.value >= 0 or not (limit := _limit()):
             return
         used = _used()
         if used > _COLLECT * limit:
@@ -67,10 +66,9 @@ def make_room() -> None:
             used = _used()
         if used > _REFUSE * limit:
             raise TooManyMappings(used, limit)
-        if used > _COLLECT * limit and not _told:
-            _told = True
+        if used > _COLLECT * limit and first_time("memory mappings"):
             warnings.warn(f"Compiled programs use {used} of the {limit} memory mappings. {_ADVICE}", stacklevel=2)
-        _left = max(0, int(_REFUSE * limit - used) // _OF_A_PROGRAM // 4)
+        _left.value = max(0, int(_REFUSE * limit - used) // _OF_A_PROGRAM // 4)
 
 
 def _used() -> int:

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
+from ipu_tf._state.registry import register_state
 from ipu_tf.device.counters import COUNTERS
 from ipu_tf.device.feeds.staging import aligned_empty
 from ipu_tf.device.program.replicas import Replicas
@@ -47,7 +48,7 @@ class HostVariable(Protocol):
 
 
 @dataclasses.dataclass
-class _Resident:
+class _ResidentVariable:
     variable: weakref.ref[Any]
     buffer: jax.Array
     replicas: Replicas
@@ -61,7 +62,7 @@ class Residency:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._residents: dict[int, _Resident] = {}
+        self._residents: dict[int, _ResidentVariable] = {}
 
     def acquire_all(
         self, variables: Sequence[HostVariable], replicas: Replicas = ONE, homes: Sequence[Replicas | None] = ()
@@ -108,7 +109,7 @@ class Residency:
             buffer = place.place(_private_copy(view), 0) if one else place.spread(view, view.shape)
         COUNTERS.count_upload()
         reference = self._reference(variable)
-        self._residents[id(variable)] = _Resident(reference, buffer, replicas, _address(seen), seen[1])
+        self._residents[id(variable)] = _ResidentVariable(reference, buffer, replicas, _address(seen), seen[1])
         return buffer
 
     def commit(self, variable: HostVariable, buffer: jax.Array) -> None:
@@ -132,7 +133,7 @@ class Residency:
             for resident, _ in dirty:
                 resident.dirty = False
 
-    def _dirty(self, key: int) -> tuple[_Resident, HostVariable] | None:
+    def _dirty(self, key: int) -> tuple[_ResidentVariable, HostVariable] | None:
         """Returns a variable if it has a new value on the device."""
         resident = self._residents.get(key)
         variable = resident.variable() if resident is not None else None
@@ -141,7 +142,7 @@ class Residency:
         return resident, variable
 
     @staticmethod
-    def _write(residents: Sequence[_Resident], variables: Sequence[HostVariable]) -> None:
+    def _write(residents: Sequence[_ResidentVariable], variables: Sequence[HostVariable]) -> None:
         if not variables:
             return
         values = [np.array(resident.replicas.first(resident.buffer)) for resident in residents]
@@ -157,6 +158,12 @@ class Residency:
                 return
             for variable in variables:
                 self._residents.pop(id(variable), None)
+
+    def clear(self) -> None:
+        """Writes new values back to the host, then drops all buffers."""
+        with self._lock:
+            self.flush()
+            self.forget()
 
     def recover(self, variables: Iterable[HostVariable]) -> None:
         """Recovers from a failed execution: keeps the variables' buffers if all are valid, else drops them all.
@@ -200,4 +207,4 @@ def _private_copy(view: np.ndarray) -> np.ndarray:
     return copy
 
 
-RESIDENCY = Residency()
+RESIDENCY = register_state("variables on the device", Residency())

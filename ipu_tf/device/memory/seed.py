@@ -1,28 +1,58 @@
 """Random seeds of each device, for stateful random ops.
 
-Every execution takes the next seed of its device; the same start gives the same sequence.
+Every execution takes the next seed of its device; the same start gives the same sequence. Without a start given, it is
+a random one.
 """
 
 from __future__ import annotations
 
 import secrets
 import threading
+from typing import NamedTuple
 
 import numpy as np
 
+from ipu_tf._state.registry import register_state
 from ipu_tf.device.feeds import synthetic
 
+
+class _Sequence(NamedTuple):
+    """Seed of a device, number of executions since, whether replicas have identical ones, whether it was given."""
+
+    seed: int
+    executions: int = 0
+    identical: bool = False
+    given: bool = True
+
+
 _lock = threading.Lock()
-_next: dict[int, tuple[int, int]] = {}
-_identical: set[int] = set()
-_STREAM_STEP = 0x9E3779B9
+_ALL = -1
+"""In place of an ordinal: the sequence of devices that have none of their own."""
+_next: dict[int, _Sequence] = register_state("random seeds of devices", {})
+"""By ordinal."""
+_STREAM_STEP, _DEVICE_STEP = 0x9E3779B9, 0x85EBCA6B
+"""Between the seeds of replicas, and of devices: odd, so that 2**32 of them differ."""
 
 
 def reset_seed(seed: int, ordinal: int = 0, identical_replicas: bool = False) -> None:
     """Resets the seed of `/device:IPU:<ordinal>`: identical for all replicas, or a stream for each."""
     with _lock:
-        _next[ordinal] = (seed & 0xFFFFFFFF, 0)
-        (_identical.add if identical_replicas else _identical.discard)(ordinal)
+        _next[ordinal] = _Sequence(seed & 0xFFFFFFFF, identical=identical_replicas)
+
+
+def reset_all_seeds(seed: int | None) -> None:
+    """Resets the seeds of all devices, each to one of its own made from `seed`; with None, to random ones."""
+    with _lock:
+        _next.clear()
+        if seed is not None:
+            _next[_ALL] = _Sequence(seed & 0xFFFFFFFF)
+
+
+def is_seeded(ordinal: int) -> bool:
+    """Returns whether a device's seed was given, so that its executions are to draw the same numbers each time."""
+    with _lock:
+        sequence = _next.get(ordinal) or _next.get(_ALL)
+    return sequence is not None and sequence.given
 
 
 def next_seeds(ordinal: int = 0, replicas: int = 1) -> np.ndarray:
@@ -35,7 +65,16 @@ def next_seeds(ordinal: int = 0, replicas: int = 1) -> np.ndarray:
     if fixed is not None:
         return np.tile(fixed, (replicas, 1))
     with _lock:
-        seed, count = _next.get(ordinal) or (secrets.randbits(32), 0)
-        _next[ordinal] = (seed, count + 1)
-        step = 0 if ordinal in _identical else _STREAM_STEP
+        sequence = _next.get(ordinal) or _first_of(ordinal)
+        _next[ordinal] = sequence._replace(executions=sequence.executions + 1)
+    seed, count, identical, _ = sequence
+    step = 0 if identical else _STREAM_STEP
     return np.array([((seed + step * index) & 0xFFFFFFFF, count) for index in range(replicas)], np.uint32)
+
+
+def _first_of(ordinal: int) -> _Sequence:
+    """Returns the start of a device that has none of its own; `/device:IPU:0` takes the seed of all as it is."""
+    for_all = _next.get(_ALL)
+    if for_all is None:
+        return _Sequence(secrets.randbits(32), given=False)
+    return for_all._replace(seed=(for_all.seed + _DEVICE_STEP * ordinal) & 0xFFFFFFFF)

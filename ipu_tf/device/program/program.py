@@ -64,7 +64,7 @@ class LoopPart:
         infeeds: element types of the infeeds it dequeues one element from in each iteration.
         outfeeds: element types of the outfeeds it enqueues one element to in each iteration.
         sometimes: outfeeds that not every iteration enqueues to; `step` returns for each a flag, then the element.
-        mini_batches: gradient accumulation counts; each has to divide the number of iterations.
+        accumulation_counts: gradient accumulation counts; each has to divide the number of iterations.
         most_steps: most iterations of a chunk, and so most elements that outfeeds get at a time; None for no limit.
         lengths_vary: whether executions of one iteration and of several share one compiled function.
         feedless: whether it has no feeds, and is a part only so that the host may end it between chunks.
@@ -81,7 +81,7 @@ class LoopPart:
     infeeds: Mapping[str, Types] = dataclasses.field(default_factory=dict)
     outfeeds: Mapping[str, Types] = dataclasses.field(default_factory=dict)
     sometimes: frozenset[str] = frozenset()
-    mini_batches: tuple[int, ...] = ()
+    accumulation_counts: tuple[int, ...] = ()
     most_steps: int | None = None
     lengths_vary: bool = False
     feedless: bool = False
@@ -158,7 +158,7 @@ class Program:
 
     @property
     def keeps_state(self) -> bool:
-        """Whether an execution may fail and must then leave state unchanged: nothing is donated."""
+        """Returns whether an execution may fail and must then leave state unchanged: nothing is donated."""
         return bool(self.uses_callbacks or self.checked or self.checks)
 
     def last_read_slots(self, index: int) -> frozenset[int]:

@@ -22,7 +22,7 @@ from ipu_tf.device.program.program import Arrays, Hidden, LoopPart, Program, Row
 from ipu_tf.device.program.replicas import Replicas, any_replica
 
 
-class Buffer(NamedTuple):
+class OutfeedBuffer(NamedTuple):
     """Buffer of elements that a chunk has enqueued to an outfeed.
 
     Attributes:
@@ -90,7 +90,7 @@ def chunk_function(part: LoopPart, last_only: frozenset[str], capacity: int, rep
             stored = {name: store(name, buffers[name], rows[name], index) for name in buffers}
             return index + 1, carry, hidden, stored
 
-        def store(name: str, buffer: Buffer, row: Arrays, index: jax.Array) -> Buffer:
+        def store(name: str, buffer: OutfeedBuffer, row: Arrays, index: jax.Array) -> OutfeedBuffer:
             """Stores an iteration's element in a queue's buffer."""
             given: jax.Array | bool = True
             if name in part.sometimes:
@@ -101,7 +101,7 @@ def chunk_function(part: LoopPart, last_only: frozenset[str], capacity: int, rep
                 rows = tuple(jnp.where(given, new, old) for new, old in zip(row, buffer.rows, strict=True))
             else:
                 rows = _put(buffer.rows, row, at)  # a row that was not given is overwritten by the next
-            return Buffer(rows, buffer.given + jnp.asarray(given, jnp.int32))
+            return OutfeedBuffer(rows, buffer.given + jnp.asarray(given, jnp.int32))
 
         start = (jnp.int32(0), carry, hidden, _buffers(part, last_only, capacity))
         index, carry, hidden, buffers = lax.while_loop(condition, body, start)
@@ -112,11 +112,11 @@ def chunk_function(part: LoopPart, last_only: frozenset[str], capacity: int, rep
     return run
 
 
-def _buffers(part: LoopPart, last_only: frozenset[str], capacity: int) -> dict[str, Buffer]:
+def _buffers(part: LoopPart, last_only: frozenset[str], capacity: int) -> dict[str, OutfeedBuffer]:
     def empty(name: str, types: Types) -> Arrays:
         return tuple(jnp.zeros(t.shape if name in last_only else (capacity, *t.shape), t.dtype) for t in types)
 
-    return {name: Buffer(empty(name, types), jnp.int32(0)) for name, types in part.outfeeds.items()}
+    return {name: OutfeedBuffer(empty(name, types), jnp.int32(0)) for name, types in part.outfeeds.items()}
 
 
 def _row(array: jax.Array, index: jax.Array) -> jax.Array:

@@ -9,10 +9,11 @@ import jax
 
 from ipu_tf.device.cache import executable_cache
 from ipu_tf.device.cache.compiler_options import compiler_options
-from ipu_tf.device.memory import hidden_state as hidden
+from ipu_tf.device.feeds.execution_queues import ExecutionQueues
+from ipu_tf.device.memory import hidden_state
 from ipu_tf.device.program.program import Hidden, Program, StraightLinePart
 from ipu_tf.device.program.replicas import Replicas, replicas
-from ipu_tf.device.run.interrupts import Interrupts
+from ipu_tf.device.run.interruptible_function import CompilationGate, InterruptibleFunction
 
 
 class CompiledParts:
@@ -21,21 +22,25 @@ class CompiledParts:
     Attributes:
         program: the program.
         replicas: the replicas that it runs on.
-        interrupts: Ctrl-C during the present execution.
+        gate: Ctrl-C during the present execution, and whether it may be left.
+        queues: infeeds and outfeeds of the present execution.
     """
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self.replicas: Replicas = replicas(program.replicas, together=program.uses_callbacks)
-        self.interrupts = Interrupts()
+        self.gate = CompilationGate()
+        self.queues = ExecutionQueues()
         self._kept: dict[Any, Any] = {}
         self._cached: list[executable_cache.CachedFunction] = []
 
-    def straight_function(self, index: int, part: StraightLinePart) -> Any:
+    def straight_line_function(self, index: int, part: StraightLinePart) -> Any:
         """Returns the compiled function of a straight-line part: `(taken, kept, hidden, elements)`."""
-        axes = hidden.replica_axes(self.program.hidden)
+        axes = hidden_state.replica_axes(self.program.hidden)
         over = self.replicas.over
-        return self.compiled(index, lambda: over(_straight_function(part), (0, 0, axes, 0), (0, axes, 0)), donate=(0,))
+        return self.compiled(
+            index, lambda: over(_straight_line_function(part), (0, 0, axes, 0), (0, axes, 0)), donate=(0,)
+        )
 
     def compiled(self, key: Any, make: Callable[[], Any], donate: tuple[int, ...]) -> Any:
         """Returns the compiled function cached under `key`, built on first use."""
@@ -44,7 +49,8 @@ class CompiledParts:
     def _function(self, function: Callable[..., Any], donate: tuple[int, ...]) -> Any:
         directory = executable_cache.directory()
         if directory is None or self.program.uses_callbacks:  # callbacks are addresses in this process
-            return jax.jit(function, donate_argnums=donate, compiler_options=compiler_options())
+            jitted = jax.jit(function, donate_argnums=donate, compiler_options=compiler_options())
+            return InterruptibleFunction(jitted, self.gate)
         self._cached.append(executable_cache.CachedFunction(function, donate, directory, self.replicas.devices))
         return self._cached[-1]
 
@@ -60,7 +66,7 @@ class CompiledParts:
         return bool(compiled) and not any(compiled)
 
 
-def _straight_function(part: StraightLinePart) -> Any:
+def _straight_line_function(part: StraightLinePart) -> Any:
     def run(taken: dict[int, Any], kept: dict[int, Any], hidden: Hidden, elements: Any) -> Any:
         values = {**taken, **kept}
         return part.run(tuple(values[slot] for slot in part.live_in), hidden, elements)

@@ -12,11 +12,11 @@ import jax
 import numpy as np
 
 from ipu_tf.device.counters import COUNTERS
-from ipu_tf.device.feeds import callbacks, queues, synthetic
-from ipu_tf.device.feeds import connection_type as connection
+from ipu_tf.device.feeds import callbacks, connection_type, queues, synthetic
+from ipu_tf.device.feeds.execution_queues import ExecutionQueues
 from ipu_tf.device.feeds.timeout import next_element
-from ipu_tf.device.files import saved_programs as artifacts
-from ipu_tf.device.memory import hidden_state as hidden
+from ipu_tf.device.files import saved_programs
+from ipu_tf.device.memory import hidden_state
 from ipu_tf.device.memory.malloc_options import keep_freed_memory
 from ipu_tf.device.memory.memory_maps import make_room
 from ipu_tf.device.numerics.assertions import ASSERTIONS, check_assertions
@@ -30,11 +30,11 @@ from ipu_tf.device.run.forks import check_not_forked
 from ipu_tf.device.run.interrupts import Interrupts
 from ipu_tf.device.run.loop_run import LoopRun
 from ipu_tf.device.run.pipeline_engine import PipelineRun
-from ipu_tf.device.run.pipeline_placement import parameter_homes, stage_places, together
+from ipu_tf.device.run.pipeline_placement import parameter_devices, stage_places, together
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
+class ExecutionResult:
     """Result of an execution.
 
     Attributes:
@@ -66,12 +66,17 @@ class Executable(CompiledParts):
         self._lock = threading.Lock()
         self._shapes_seen: set[tuple[int, ...]] = set()
 
-    def run(self, parameters: Sequence[Any]) -> Outcome:
+    def run(
+        self,
+        parameters: Sequence[Any],
+        own_queues: ExecutionQueues = ExecutionQueues(),  # noqa: B008
+    ) -> ExecutionResult:
         """Executes the program.
 
         Args:
             parameters: one array for each parameter, of its shape and dtype, which every replica starts from; or one
                 with a leading axis of replicas. JAX arrays among those that `program.aliases` names are donated.
+            own_queues: infeeds and outfeeds of this execution; others are those that are registered in the process.
 
         Raises:
             UnknownQueue: a queue that the program uses was deleted.
@@ -80,16 +85,25 @@ class Executable(CompiledParts):
             ForkedProcess: the process was forked from one where JAX had started.
         """
         check_not_forked()
-        with self._lock, queues.program_running(), jax.enable_x64(True), Interrupts() as self.interrupts:
-            artifacts.save(self.program, self._saved)
-            if not connection.attached():
+        with self._lock, queues.program_running(), jax.enable_x64(True), Interrupts() as self.gate.interrupts:
+            return self._run_on(parameters, own_queues)
+
+    def _run_on(self, parameters: Sequence[Any], own_queues: ExecutionQueues) -> ExecutionResult:
+        self.queues = own_queues
+        try:
+            saved_programs.save(self.program, self._saved)
+            if not connection_type.attached():
                 pre_compile.fill_cache(self, parameters)
-                return Outcome(self._placed(connection.placeholder_results(self.program, self.ordinal)), 0)
+                return ExecutionResult(
+                    self._placed(connection_type.placeholder_results(self.program, self.ordinal, own_queues)), 0
+                )
             if not synthetic.uses(synthetic.Category.PARAMETERS):
                 return self._run_with_queues(parameters)
             return self._run_synthetic(parameters)
+        finally:
+            self.queues = ExecutionQueues()  # an infeed holds its iterator, which ends when nothing refers to it
 
-    def _run_synthetic(self, parameters: Sequence[Any]) -> Outcome:
+    def _run_synthetic(self, parameters: Sequence[Any]) -> ExecutionResult:
         """Runs on synthetic parameters; the host gets placeholder results."""
         outcome = self._run_with_queues(synthetic.parameters(parameters, self.program))
         given = [self.replicas.spread(p, t.shape) for p, t in zip(parameters, self.program.parameters, strict=True)]
@@ -101,23 +115,25 @@ class Executable(CompiledParts):
         several = self.program.aliases if self.replicas.count > 1 else {}
         return tuple(self.replicas.place(r, 0) if i in several else jax.device_put(r) for i, r in enumerate(results))
 
-    def _run_with_queues(self, parameters: Sequence[Any]) -> Outcome:
-        with queues.used(self.program.queues, self.replicas.count):
+    def _run_with_queues(self, parameters: Sequence[Any]) -> ExecutionResult:
+        with queues.used(self.queues.registered(self.program.queues), self.replicas.count):
             if not self.program.uses_callbacks:
                 return self._run(parameters)
             with callbacks.raise_callback_errors():
                 return self._run(parameters)
 
-    def _run(self, parameters: Sequence[Any]) -> Outcome:
-        slots = Slots(self.program, self._spread(parameters))
-        state = hidden.initial(self.program.hidden, self.ordinal, self.replicas)
+    def _run(self, parameters: Sequence[Any]) -> ExecutionResult:
+        self.gate.untouched = True
+        slots = Slots(self.program, self._replicate(parameters))
+        state = hidden_state.initial(self.program.hidden, self.ordinal, self.replicas)
         steps, error, capacities = 0, None, []
         for index, part in enumerate(self.program.parts):
             if isinstance(part, StraightLinePart):
-                state = self._run_straight(index, part, slots, state)
+                state = self._run_straight_line(index, part, slots, state)
                 continue
             places = stage_places(part, self.program)
             if places:
+                self.gate.untouched = False
                 loop: LoopRun | PipelineRun = PipelineRun(self, index, part, slots, state, places)
             else:
                 loop = LoopRun(self, index, part, slots, state)
@@ -134,36 +150,37 @@ class Executable(CompiledParts):
         results = tuple(r if i in aliases else self.replicas.first(r) for i, r in enumerate(slots.results()))
         jax.block_until_ready(results)
         self._count(tuple(capacities), steps)
-        return Outcome(results, steps, error)
+        return ExecutionResult(results, steps, error)
 
-    def _spread(self, parameters: Sequence[Any]) -> Sequence[Any]:
+    def _replicate(self, parameters: Sequence[Any]) -> Sequence[Any]:
         """Broadcasts the parameters to all replicas, each on its own devices."""
         if self.replicas.count == 1:
             return parameters
         wanted = zip(parameters, self.program.parameters, self.homes(), strict=True)
         return [(home or self.replicas).spread(p, t.shape) for p, t, home in wanted]
 
-    def _run_straight(self, index: int, part: StraightLinePart, slots: Slots, state: Hidden) -> Hidden:
+    def _run_straight_line(self, index: int, part: StraightLinePart, slots: Slots, state: Hidden) -> Hidden:
         elements = {name: self._element(name) for name in part.infeeds}
         taken, kept = together(slots.take(index), self.replicas)
-        outputs, state, rows = self.straight_function(index, part)(taken, kept, state, elements)
+        outputs, state, rows = self.straight_line_function(index, part)(taken, kept, state, elements)
+        self.gate.untouched &= not taken
         slots.fill(part.live_out, outputs)
         for name, row in rows.items():
-            queue = queues.outfeed(name)
+            queue = self.queues.outfeed(name)
             queue.put(row if queue.last_only else [np.asarray(array)[None] for array in row], 1)
         return state
 
     def homes(self) -> tuple[Replicas | None, ...]:
         """Returns for each parameter the replicas on its JAX devices; None for those of the whole program."""
-        if not connection.attached():
+        if not connection_type.attached():
             return (None,) * len(self.program.parameters)
-        return parameter_homes(self.program)
+        return parameter_devices(self.program)
 
     def _element(self, name: str) -> Arrays:
         """Dequeues the next element of an infeed, one for each replica, to the device."""
         if self.replicas.count == 1:
-            return tuple(jax.device_put(array) for array in next_element(queues.infeed(name)))
-        elements = [next_element(queues.infeed(name)) for _ in range(self.replicas.count)]
+            return tuple(jax.device_put(array) for array in next_element(self.queues.infeed(name)))
+        elements = [next_element(self.queues.infeed(name)) for _ in range(self.replicas.count)]
         return tuple(self.replicas.place(np.stack(arrays), 0) for arrays in zip(*elements, strict=True))
 
     def _count(self, capacities: tuple[int, ...], steps: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from ipu_tf._state.registry import ProcessValue, register_state
 from ipu_tf.device.errors import DeviceError
 
 
@@ -25,7 +26,9 @@ class ForkedProcess(DeviceError):
         )
 
 
-_parent: int | None = None
+_parent: ProcessValue[int | None] = register_state(
+    "process it was forked from", ProcessValue(None), kept="a fork stays one"
+)
 """The process this one was forked from, if JAX had started there."""
 
 
@@ -35,16 +38,15 @@ def check_not_forked() -> None:
     Raises:
         ForkedProcess: in a process that was forked after JAX had started.
     """
-    if _parent is not None:
-        raise ForkedProcess(os.getpid(), _parent)
+    if _parent.value is not None:
+        raise ForkedProcess(os.getpid(), _parent.value)
 
 
 def _note_fork() -> None:
-    global _parent
-    if _parent is None and "jax" in sys.modules:
+    if _parent.value is None and "jax" in sys.modules:
         from ipu_tf.device.feeds.jax_effects import backends_started  # importing ipu_tf alone does not import JAX
 
-        _parent = os.getppid() if backends_started() else None
+        _parent.value = os.getppid() if backends_started() else None
 
 
 os.register_at_fork(after_in_child=_note_fork)

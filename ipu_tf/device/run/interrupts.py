@@ -14,7 +14,7 @@ class Interrupts:
     shares the outer one's state.
 
     Attributes:
-        asked: whether Ctrl-C was pressed.
+        requested: whether Ctrl-C was pressed.
 
     Example:
         >>> with Interrupts() as interrupts:
@@ -22,14 +22,19 @@ class Interrupts:
     """
 
     def __init__(self) -> None:
-        self._asked = False
+        self._requested = False
         self._installed = False
         self._outer: Interrupts | None = None
 
     @property
-    def asked(self) -> bool:
-        """Whether Ctrl-C was pressed, here or in an enclosing context."""
-        return self._asked or (self._outer is not None and self._outer.asked)
+    def requested(self) -> bool:
+        """Returns whether Ctrl-C was pressed, here or in an enclosing context."""
+        return self._requested or (self._outer is not None and self._outer.requested)
+
+    @property
+    def active(self) -> bool:
+        """Whether Ctrl-C is noted here: in the main thread of a program without a SIGINT handler of its own."""
+        return self._installed or self._outer is not None
 
     def __enter__(self) -> Interrupts:
         if threading.current_thread() is not threading.main_thread():
@@ -54,9 +59,9 @@ class Interrupts:
         Raises:
             KeyboardInterrupt: if Ctrl-C was pressed.
         """
-        if self.asked:
+        if self.requested:
             raise KeyboardInterrupt
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.check()
-        self._asked = True
+        self._requested = True

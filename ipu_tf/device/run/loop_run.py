@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipu_tf.device.errors import AccumulationCountError
-from ipu_tf.device.feeds import queues
 from ipu_tf.device.feeds.stager import StagedChunk, Stager
 from ipu_tf.device.feeds.staging import chunk_capacity
 from ipu_tf.device.memory.hidden_state import ITERATION
@@ -19,7 +18,6 @@ from ipu_tf.device.program.program import Arrays, Hidden, LoopPart
 from ipu_tf.device.program.slots import Slots
 from ipu_tf.device.run.chunk_function import replicated_chunk_function
 from ipu_tf.device.run.compiled_parts import CompiledParts
-from ipu_tf.device.run.pace import Pace
 from ipu_tf.device.run.pipeline_placement import together
 
 _MOST_WITHOUT_FEEDS = 2**30
@@ -48,14 +46,14 @@ class LoopRun:
         self._replicas = executable.replicas
         first = [self._replicas.first(array) for array in slots.read(part.carry_in)] if part.trip_count else []
         self._wanted = part.trip_count(first) if part.trip_count else None
-        _check_mini_batches(part, self._wanted)
+        _check_accumulation_counts(part, self._wanted)
         # A loop of single steps computes by the same function as one of varying lengths: to the same bits.
         shared = part.lengths_vary or part.most_steps is not None
         self.capacity = chunk_capacity(part.row_bytes, self._wanted, self._replicas.count, shared)
         self._most = _MOST_WITHOUT_FEEDS if part.feedless else min(self.capacity, part.most_steps or self.capacity)
         self._pace: Pace = executable.kept(("pace", index), Pace)
         self._executable = executable
-        self._outfeeds = {name: queues.outfeed(name) for name in part.outfeeds}
+        self._outfeeds = executable.queues.outfeeds(part.outfeeds)
         last_only = frozenset(name for name, queue in self._outfeeds.items() if queue.last_only)
         self._chunk = executable.compiled(
             (index, self.capacity, last_only),
@@ -78,21 +76,21 @@ class LoopRun:
             The hidden state, the number of iterations run, and the error that ended the loop early, or None.
         """
         done, error = 0, None
-        with Stager(self._part, self._most, self._buffers) as stager:
+        with Stager(self._executable.queues.infeeds(self._part.infeeds), self._most, self._buffers) as stager:
             while True:
                 left = 0 if stopped else self._left(done)
                 chunk = stager.take(min(left, self._pace.most))
                 if self._wanted is not None and chunk.error is None:
                     stager.stage_ahead(min(left - chunk.count, self._pace.most))
                 ran, goes_on = self._timed_chunk(chunk)
-                stager.give_back(chunk, ran)
+                stager.return_unused(chunk, ran)
                 done += ran
                 if stopped or not (goes_on if self._wanted is None else done < self._wanted):
                     break
                 if chunk.error is not None and ran == chunk.count:
                     error = chunk.error
                     break
-                if self._executable.interrupts.asked:
+                if self._executable.gate.interrupts.requested:
                     error = KeyboardInterrupt()
                     break
         self._slots.fill(self._part.carry_out, self._carry)
@@ -126,6 +124,7 @@ class LoopRun:
         self._carry, self._hidden, rows, counts, index, goes_on = self._chunk(
             self._carry, self._constants, self._hidden, arrays, np.int32(chunk.count)
         )
+        self._executable.gate.untouched = False
         # The staging buffers may be filled again only once the device has read them: the first of these waits for it.
         # `np.asarray` takes a fifth of the time that `int` or `jax.device_get` take.
         ran, more = int(np.asarray(index)), bool(np.asarray(goes_on))
@@ -136,7 +135,37 @@ class LoopRun:
         return ran, more
 
 
-def _check_mini_batches(part: LoopPart, iterations: int | None) -> None:
-    for count in part.mini_batches:
+def _check_accumulation_counts(part: LoopPart, iterations: int | None) -> None:
+    for count in part.accumulation_counts:
         if iterations is None or iterations % count:
             raise AccumulationCountError(count, iterations)
+
+
+SECONDS = 0.25
+"""About how long a chunk lasts at most, unless one iteration lasts longer."""
+_GROWTH = 8
+"""How many times as many iterations a chunk may have as the one before it."""
+
+
+class Pace:
+    """Measured speed of a loop, which limits its chunks to a quarter of a second.
+
+    Between two chunks the host handles Ctrl-C, failed feeds and exceptions. It is kept between executions, so only the
+    first one starts with short chunks.
+
+    Attributes:
+        most: how many iterations the next chunk should have at most.
+    """
+
+    def __init__(self) -> None:
+        self.most = 1
+        self._compiled = False
+
+    def ran(self, iterations: int, seconds: float) -> None:
+        """Records the time of a chunk; the first one's is ignored, as it includes compilation."""
+        if not self._compiled:
+            self._compiled = iterations > 0
+            return
+        if iterations:
+            fitting = int(SECONDS * iterations / max(seconds, 1e-9))
+            self.most = max(1, min(fitting, _GROWTH * max(iterations, self.most)))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from ipu_tf._state.registry import ProcessValue, register_state
 from ipu_tf.device.run.pipeline_clock import Measured, PipelineTimer
 from ipu_tf.device.schedule.timetable import Task, TaskKind, Timetable
 
@@ -109,18 +109,14 @@ class PipelineRecorder:
         )
 
 
-_lock = threading.Lock()
-_last: PipelineCounts | None = None
+_last: ProcessValue[PipelineCounts | None] = register_state("counts of the last pipeline", ProcessValue(None))
 
 
 def record(counts: PipelineCounts) -> None:
     """Stores the counts of the newest run."""
-    global _last
-    with _lock:
-        _last = counts
+    _last.value = counts
 
 
 def pipeline_counts() -> PipelineCounts | None:
     """Returns the counts of the last pipeline that ran on several JAX devices; None if none did in this process."""
-    with _lock:
-        return _last
+    return _last.value

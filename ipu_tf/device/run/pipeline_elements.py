@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from ipu_tf.device.feeds import queues
+from ipu_tf.device.feeds.infeed import Infeed
 from ipu_tf.device.feeds.staging import Staged
 from ipu_tf.device.feeds.timeout import next_element
 
@@ -15,15 +15,12 @@ class PipelineElements:
     """Dequeues elements for one run.
 
     Args:
-        names: the infeeds.
+        infeeds: the infeeds by name.
         replicas: how many replicas there are; they take turns.
-
-    Raises:
-        UnknownQueue: if there is no infeed of a name.
     """
 
-    def __init__(self, names: Iterable[str], replicas: int) -> None:
-        self._queues = {name: queues.infeed(name) for name in names}
+    def __init__(self, infeeds: Mapping[str, Infeed], replicas: int) -> None:
+        self._queues = infeeds
         self._replicas = replicas
 
     def take(self, names: Iterable[str]) -> dict[str, list[np.ndarray]]:
@@ -39,7 +36,7 @@ class PipelineElements:
                     taken.append((name, next_element(self._queues[name])))
         except BaseException:
             for name, element in reversed(taken):
-                self._queues[name].give_back(Staged(tuple(np.asarray(array)[None] for array in element), 1), 0)
+                self._queues[name].return_elements(Staged(tuple(np.asarray(array)[None] for array in element), 1), 0)
             raise
         return {name: self._joined([element for owner, element in taken if owner == name]) for name in names}
 

@@ -18,7 +18,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipu_tf.device.feeds import queues
 from ipu_tf.device.memory.hidden_state import SEED
 from ipu_tf.device.program.program import Arrays, Hidden, LoopPart
 from ipu_tf.device.program.replicas import Replicas
@@ -83,8 +82,8 @@ class PipelineRun:
         own = {place for place, value in enumerate(self._program.carried) if value in self._program.homes}
         self._carry = slots.donate_carry(index, part, own)
         self._place(self._carry, slots.read(part.constants))
-        self._source = PipelineElements(part.infeeds, self._replicas)
-        self._outfeeds = {name: queues.outfeed(name) for name in part.outfeeds}
+        self._source = PipelineElements(executable.queues.infeeds(part.infeeds), self._replicas)
+        self._outfeeds = executable.queues.outfeeds(part.outfeeds)
         self._rows: list[tuple[str, Arrays]] = []
         self._older_rows: list[tuple[str, Arrays]] = []
         self._running: collections.deque[jax.Array] = collections.deque()
@@ -191,7 +190,7 @@ class PipelineRun:
         """Dequeues a pass's infeed elements; None if an infeed has ended, which ends the run."""
         try:
             taken = self._source.take(segment.infeeds)
-        except BaseException as error:  # noqa: B036 - handed on when what had started is finished
+        except BaseException as error:  # noqa: B036 - raised again when the dispatched tasks have finished
             self._error, self._limit = error, micro_batch
             return None
         return {name: tuple(self._put(a, segment.stage) for a in arrays) for name, arrays in taken.items()}

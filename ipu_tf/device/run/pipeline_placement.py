@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 
 import jax
 
+from ipu_tf._state.registry import ProcessValue, register_state
 from ipu_tf.device.errors import DeviceError
 from ipu_tf.device.program.program import LoopPart, Program
 from ipu_tf.device.program.replicas import Replicas
@@ -22,16 +23,16 @@ from ipu_tf.device.schedule.timetable import Schedule
 
 Mode = Literal["auto", "loop", "devices"]
 _log = logging.getLogger("ipu_tf")
-_told: dict[str, None] = {}
+_told: dict[str, None] = register_state("pipelines on one device: the reasons", {})
 
 
-@dataclasses.dataclass
-class _Setting:
+@dataclasses.dataclass(frozen=True)
+class _PlacementSettings:
     mode: Mode = "auto"
     measure: bool = False
 
 
-_setting = _Setting()
+_setting = register_state("where pipelines run", ProcessValue(_PlacementSettings()))
 
 
 class PipelineDevicesError(DeviceError, NotImplementedError):
@@ -62,12 +63,12 @@ def run_on_devices(mode: Mode = "auto", measure: bool = False) -> None:
     """
     if mode not in get_args(Mode):
         raise ValueError(f"run_on_devices takes one of {list(get_args(Mode))}. Received: {mode!r}.")
-    _setting.mode, _setting.measure = mode, measure
+    _setting.value = _PlacementSettings(mode, measure)
 
 
 def measures_times() -> bool:
     """Returns whether times of tasks are measured where pipelines run on several devices."""
-    return _setting.measure
+    return _setting.value.measure
 
 
 def pipelines_on_one_device() -> tuple[str, ...]:
@@ -90,7 +91,7 @@ def stage_places(part: LoopPart, program: Program) -> tuple[Replicas, ...]:
     """
     if part.stages is None or not may_run_on_devices():
         return ()
-    if _setting.mode == "auto" and isinstance(part.stages, StageProgram) and part.stages.devices == 1:
+    if _setting.value.mode == "auto" and isinstance(part.stages, StageProgram) and part.stages.devices == 1:
         return ()
     there = tuple(jax.local_devices())
     reason = _reason(part, program, len(there))
@@ -112,7 +113,7 @@ def record_one_device(reason: str) -> None:
 
 def may_run_on_devices() -> bool:
     """Returns whether pipelines run on several JAX devices where they can."""
-    return _setting.mode == "devices" or (_setting.mode == "auto" and len(jax.local_devices()) > 1)
+    return _setting.value.mode == "devices" or (_setting.value.mode == "auto" and len(jax.local_devices()) > 1)
 
 
 def require_one_device(reason: str) -> None:
@@ -121,13 +122,13 @@ def require_one_device(reason: str) -> None:
     Raises:
         PipelineDevicesError: if it has to.
     """
-    if _setting.mode == "devices":
+    if _setting.value.mode == "devices":
         raise PipelineDevicesError(reason)
     if may_run_on_devices():
         record_one_device(reason)
 
 
-def parameter_homes(program: Program) -> tuple[Replicas | None, ...]:
+def parameter_devices(program: Program) -> tuple[Replicas | None, ...]:
     """Returns the devices of each parameter of a program; None for the program's default devices."""
     homes: dict[int, Replicas] = {}
     for part in program.parts:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from ipu_tf.device.cache import executable_cache
-from ipu_tf.device.memory import hidden_state as hidden
+from ipu_tf.device.memory import hidden_state
 from ipu_tf.device.program.program import Arrays, Hidden, LoopPart, StraightLinePart
 from ipu_tf.device.program.slots import Slots
 from ipu_tf.device.run.compiled_parts import CompiledParts
@@ -32,7 +32,7 @@ def fill_cache(executable: CompiledParts, parameters: Sequence[Any]) -> None:
     types = program.parameters
     slots = Slots(program, [replicas.spread(p, t.shape) for p, t in zip(parameters, types, strict=True)])
     state = {
-        key: replicas.spread(jnp.zeros(t.shape, t.dtype), t.shape) if key != hidden.ITERATION else jnp.int32(0)
+        key: replicas.spread(jnp.zeros(t.shape, t.dtype), t.shape) if key != hidden_state.ITERATION else jnp.int32(0)
         for key, t in program.hidden.items()
     }
     for index, part in enumerate(program.parts):
@@ -49,7 +49,7 @@ def _loop(executable: CompiledParts, index: int, part: LoopPart, slots: Slots, s
 
 
 def _straight(executable: CompiledParts, index: int, part: StraightLinePart, slots: Slots, state: Hidden) -> Arrays:
-    function = executable.straight_function(index, part)
+    function = executable.straight_line_function(index, part)
     taken, kept = slots.take(index)
     one = executable.replicas.with_axis
     elements = {

@@ -25,6 +25,7 @@ from ipu_tf.device.cache import cache_entry, cached_compilation, executable_cach
 from ipu_tf.device.cache.cache_folder import CacheFolderError
 from ipu_tf.device.cache.executable_cache import CachedFunction
 from ipu_tf.device.cache.sealed_file import UntrustedFile
+from ipu_tf.emulation import clear_session
 from tests.helpers.file_mutations import mutated
 
 X = np.arange(5, dtype=np.float32)
@@ -59,9 +60,9 @@ def payload(path: Path) -> bytes:
 
 
 @pytest.fixture(autouse=True)
-def nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def nothing_told() -> None:
     """Warnings are given anew in each test."""
-    monkeypatch.setattr(cached_compilation, "_told", set())
+    clear_session()
 
 
 def test_exchanged_entries_are_not_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -115,7 +115,7 @@ def test_an_infeed_gives_each_element_once_and_takes_back() -> None:
     buffers = (aligned_empty((4,), np.dtype(np.float32)),)
     staged = infeed.fill(buffers, 4)
     assert staged.count == 4 and infeed.taken == 4
-    infeed.give_back(staged, 1)
+    infeed.return_elements(staged, 1)
     assert [float(infeed.next()[0]) for _ in range(4)] == [1.0, 2.0, 3.0, 4.0]
     with pytest.raises(InfeedExhausted, match="after 5 elements"):
         infeed.next()

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import ipu_tf as ipu
 from ipu_tf.config import DeviceConnectionType, IPUConfig, reset_ipu_configuration
-from ipu_tf.device.feeds import connection_type as connection
+from ipu_tf.device.feeds import connection_type
 from ipu_tf.device.program.program import Program
 from ipu_tf.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
 from tests.helpers.device_counts import device_work
@@ -41,7 +41,7 @@ def connect(kind: DeviceConnectionType, ipus: int = 1) -> Any:
 def compiled() -> Iterator[list[tuple[Program, int]]]:
     """The programs that are compiled without a device."""
     programs: list[tuple[Program, int]] = []
-    remove = connection.on_pre_compiled(lambda program, ordinal: programs.append((program, ordinal)))
+    remove = connection_type.on_pre_compiled(lambda program, ordinal: programs.append((program, ordinal)))
     yield programs
     remove()
     remove()
@@ -161,9 +161,9 @@ def test_programs_in_sessions(kind: DeviceConnectionType) -> None:
 
 def test_a_reset_connects_again() -> None:
     connect(DeviceConnectionType.NEVER)
-    assert not connection.attached()
+    assert not connection_type.attached()
     reset_ipu_configuration()
-    assert connection.attached()
+    assert connection_type.attached()
     connect(DeviceConnectionType.PRE_COMPILE)
-    assert connection.current() is connection.Connection.PRE_COMPILE
+    assert connection_type.current() is connection_type.Connection.PRE_COMPILE
     assert float(connect(DeviceConnectionType.ALWAYS).run(tf.function(lambda: tf.constant(1.0) + 1))) == 2.0

@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 
 import ipu_tf as ipu
 from ipu_tf.device.cache.sealed_file import DamagedFile, ForeignFile, write_sealed
-from ipu_tf.device.files import executable_file
-from ipu_tf.device.files import saved_programs as artifacts
+from ipu_tf.device.files import executable_file, saved_programs
 from ipu_tf.device.files.embedded_engine import EmbeddedEngine, NoOutput
 from ipu_tf.device.files.executable_file import ExportError, contents, write
 from ipu_tf.device.files.executable_reading import read
@@ -225,10 +224,10 @@ def test_programs_are_saved_as_they_are_compiled(strategy: Any, tmp_path: Path) 
 
 
 def test_what_cannot_be_saved_is_told_of_and_runs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    artifacts.use(str(tmp_path))
+    saved_programs.use(str(tmp_path))
     part = StraightLinePart(lambda live, hidden, elements: (live, hidden, {}), (0,), (1,))
-    artifacts.save(Program("odd", (FLOATS,), (part,), (1,), {}, replicas=2), set())
-    artifacts.use("")
+    saved_programs.save(Program("odd", (FLOATS,), (part,), (1,), {}, replicas=2), set())
+    saved_programs.use("")
     assert "'odd' is not saved" in caplog.text
     assert list(tmp_path.iterdir()) == []
 
@@ -244,4 +243,4 @@ def test_the_first_line_says_what_it_is(tmp_path: Path) -> None:
 def nothing_saved() -> Iterator[None]:
     """No test leaves programs to be saved."""
     yield
-    artifacts.use("")
+    saved_programs.use("")

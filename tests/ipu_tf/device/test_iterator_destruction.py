@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf._loops.tensor_feed import Feed
+from ipu_tf._loops.tensor_feed import TensorFeed
 from ipu_tf.device.feeds.iterator_destruction import destroy_in_background
 
 PATIENCE = 30.0
@@ -55,7 +55,7 @@ def test_a_thing_ends_in_another_thread_after_its_owner() -> None:
     owners.clear()
     assert time.monotonic() - begun < 0.4
     assert eventually(lambda: len(ended) == 3)
-    assert set(ended) == {"ipu-letting-go-of-one"}
+    assert set(ended) == {"ipu-destroy-iterator"}
 
 
 def test_a_thing_that_takes_long_does_not_hold_up_the_next() -> None:
@@ -124,7 +124,7 @@ def test_a_process_waits_for_what_ends_already() -> None:
 def test_a_feed_does_not_end_its_iterator_itself() -> None:
     iterator = iter(tf.data.Dataset.range(5).map(lambda x: x + 1, num_parallel_calls=tf.data.AUTOTUNE))
     handle = weakref.ref(iterator._iterator_resource)
-    feed = Feed(iterator)
+    feed = TensorFeed(iterator)
     infeed = feed.as_infeed("data")
     assert [int(infeed.next()[0]) for _ in range(5)] == [1, 2, 3, 4, 5]
     ended = weakref.ref(iterator)

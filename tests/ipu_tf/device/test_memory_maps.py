@@ -15,6 +15,7 @@ import ipu_tf as ipu
 from ipu_tf.device.memory import memory_maps
 from ipu_tf.device.memory.memory_maps import TooManyMappings, make_room
 from ipu_tf.device.run.executable import Executable
+from ipu_tf.emulation import clear_session
 from tests.helpers.some_ipus import ipus
 
 tf1 = tf.compat.v1
@@ -75,8 +76,7 @@ def limited(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, used: float) -> Non
     limit = tmp_path / "max_map_count"
     limit.write_text(str(int(len(Path("/proc/self/maps").read_text().splitlines()) / used)))
     monkeypatch.setattr(memory_maps, "_LIMIT", limit)
-    monkeypatch.setattr(memory_maps, "_left", 0)
-    monkeypatch.setattr(memory_maps, "_told", False)
+    clear_session()
 
 
 def test_a_process_near_the_limit_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
+import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
+from tests.helpers.subprocess_cases import Results, parametrize_cases, run_cases
+
 FILES = tuple(f"tests/helpers/{name}_on_devices.py" for name in ("pipeline", "recomputation", "replicas", "numbers"))
 
 
-def test_pipelines_on_four_devices() -> None:
-    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *FILES]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=1800)
-    assert done.returncode == 0, done.stdout + done.stderr
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    parametrize_cases(metafunc, FILES)
+
+
+@pytest.fixture(scope="module")
+def results(request: pytest.FixtureRequest) -> Results:
+    """Results of the process with four devices."""
+    environment = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
+    return run_cases(request, environment)
+
+
+def test_on_four_devices(case: str, results: Results) -> None:
+    results.check(case)

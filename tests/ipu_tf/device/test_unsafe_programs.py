@@ -18,9 +18,11 @@ import pytest
 from jax import export, lax
 
 from ipu_tf.device.cache.sealed_file import DamagedFile, read_sealed
-from ipu_tf.device.files import executable_file
+from ipu_tf.device.errors import DeviceError
+from ipu_tf.device.files import executable_file, exported_module
 from ipu_tf.device.files.executable_file import ABOUT, ExportError, contents, write
 from ipu_tf.device.files.executable_reading import UnsafeProgram, read
+from ipu_tf.device.files.module_parser import ModuleParser, ParserCrashed
 from ipu_tf.device.program.program import Program, StraightLinePart
 
 MATRIX = jax.ShapeDtypeStruct((3, 3), np.dtype(np.float32))
@@ -102,6 +104,7 @@ INT = jax.ShapeDtypeStruct((), np.dtype(np.int32))
 SMALL = jax.ShapeDtypeStruct((1, 1), np.dtype(np.float32))
 UNSAFE: dict[str, bytes] = {
     "oneDNN": calling("__onednn$matmul", untyped="{}"),
+    "a native kernel": calling("ipu_tf_filter_gradient", geometry=np.zeros(29, np.int64)),
     "a Python callback": calling("xla_ffi_python_cpu_callback", index=np.uint64(0)),
     "a symbol of the C library": calling("system"),
     "a result that is too small": calling("lapack_sgetrf_ffi", (SMALL, INT, INT)),
@@ -139,6 +142,50 @@ def test_a_program_that_waits_for_other_devices_is_refused(tmp_path: Path) -> No
     blob = bytes(export.export(jax.jit(run))((VECTOR,), {}, {}).serialize())
     with pytest.raises(UnsafeProgram, match="all_reduce"):
         read(forged(tmp_path / "x", PLAIN, **{"part_0.run": blob}))
+
+
+def module_of(payload: bytes) -> bytes:
+    return export.deserialize(bytearray(members(payload)["part_0.run"])).mlir_module_serialized
+
+
+def test_modules_of_others_are_parsed_elsewhere_and_written_anew() -> None:
+    parser = ModuleParser()
+    try:
+        operations, module = parser.parsed(module_of(PLAIN))
+        with pytest.raises(ValueError, match="deserialize"):
+            parser.parsed(module_of(PLAIN)[:-20])
+    finally:
+        parser.clear()
+    assert operations == exported_module.operations(module) == exported_module.operations(module_of(PLAIN))
+    assert "stablehlo.multiply" in [each.name for each in operations]
+
+
+CRASHING = """
+import os, sys
+sys.path.insert(0, {folder!r})
+import exported_module
+exported_module._answer = lambda artifact: os.abort() if artifact == b"forged" else ({{"operations": []}}, artifact)
+exported_module._serve(5.0)
+"""
+
+
+def test_a_module_that_ends_its_parser_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(CRASHING.format(folder=str(Path(exported_module.__file__).parent)))
+    monkeypatch.setattr(exported_module, "__file__", str(script))
+    parser = ModuleParser()
+    try:
+        with pytest.raises(ParserCrashed, match="ends the process that parses it"):
+            parser.parsed(b"forged")
+        assert parser.parsed(b"honest") == ([], b"honest")
+    finally:
+        parser.clear()
+
+
+def test_a_parser_that_does_not_start_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exported_module, "__file__", str(tmp_path / "missing.py"))
+    with pytest.raises(DeviceError, match="ended with status 1"):
+        ModuleParser().parsed(b"x")
 
 
 class Touching:
