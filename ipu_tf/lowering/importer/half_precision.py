@@ -4,7 +4,7 @@
 
     widened to float32 ──► the same rule ──► rounded, stochastically if set ──► narrowed: saturated, or NaN
 
-A program without float16 and without exception checks has no `Arithmetic`, and its rules run unchanged.
+A program without float16 and without exception checks has no `ModuleArithmetic`, and its rules run unchanged.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _Float32Op(Op):
 
 
 @dataclasses.dataclass(frozen=True)
-class Arithmetic:
+class ModuleArithmetic:
     """Floating-point arithmetic of one module.
 
     Attributes:
@@ -180,7 +180,7 @@ def with_numerics(module: Module, numerics: Numerics, replicas: int = 1, fed: in
     matters = numerics.stable_seeds or numerics.rounding is Rounding.REPLICA_IDENTICAL
     overrides = module.rounding_overrides()
     own = varying(module, replicas, fed) if matters and replicas > 1 else frozenset()
-    arithmetic = Arithmetic(numerics, replicas, own, places, overrides)
+    arithmetic = ModuleArithmetic(numerics, replicas, own, places, overrides)
     return dataclasses.replace(module, arithmetic=arithmetic)
 
 

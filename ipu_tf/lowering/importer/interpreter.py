@@ -99,6 +99,10 @@ class Interpreter:
         """Returns the values of SSA names."""
         return [self._values[name] for name in names]
 
+    def has(self, names: Sequence[Any]) -> bool:
+        """Returns whether all of these SSA names have values."""
+        return all(name in self._values for name in names)
+
     @contextlib.contextmanager
     def plain(self) -> Iterator[None]:
         """Context manager: ops compute as in JAX, without the module's arithmetic; for regions of reductions."""

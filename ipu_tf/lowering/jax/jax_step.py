@@ -1,6 +1,6 @@
 """Traces a JAX training step into a `Program` that runs it in a loop: dequeue, step, enqueue.
 
-for each step:   state, row = step(state, element)
+for each step:   outputs, state = step(state, batch)
 """
 
 from __future__ import annotations
@@ -18,39 +18,38 @@ from ipu_tf.device.op_places import OpPlace
 from ipu_tf.device.program.program import Arrays, Hidden, LoopPart, Program, Rows, Types
 from ipu_tf.device.program.replicas import AXIS
 from ipu_tf.lowering.jax.jax_lines import place_of_equation, refusals_at_lines
-from ipu_tf.lowering.jax.jax_updates import AccumulationSettings, Updates, cast_to_state_dtypes
+from ipu_tf.lowering.jax.jax_updates import AccumulationSettings, GradientUpdates, cast_to_state_dtypes
 from ipu_tf.lowering.jax.jaxpr_plans import planned
 
 STEPS = jax.ShapeDtypeStruct((), np.dtype(np.int32))
 
 
-Step = Callable[[Any, Any, Any, Updates], tuple[Any, Any]]
-"""`(carried, constants, element, updates) -> (row, carried)`, trees of arrays, traceable by JAX."""
+Step = Callable[[Any, Any, GradientUpdates], tuple[Any, Any]]
+"""`(state, batch, updates) -> (outputs, state)`, trees of arrays, traceable by JAX."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TracedStep:
-    """Step traced for one structure of state and elements.
+    """Step traced for one structure of state and batches.
 
     Attributes:
         program: what the device runs. Its first parameter is the number of steps, an int32 scalar; the leaves of the
-            carried state and of the constants follow. Its results are those of the new carried state.
-        rows: shape and dtype of each leaf of a row.
-        row_tree: the structure of a row.
+            state follow. Its results are those of the new state.
+        outputs: shape and dtype of each leaf of what a step returns.
+        output_tree: the structure of what a step returns.
         dtypes: all dtypes there are in the step, and the first op that makes a value of each.
     """
 
     program: Program
-    rows: Types
-    row_tree: Any
+    outputs: Types
+    output_tree: Any
     dtypes: Mapping[Any, OpPlace]
 
 
 def traced_step(
     step: Step,
-    carried: Any,
-    constants: Any,
-    element: Any,
+    state: Any,
+    batch: Any,
     rule: AccumulationSettings,
     infeed: str,
     outfeed: str,
@@ -61,11 +60,10 @@ def traced_step(
 
     Args:
         step: the step.
-        carried: the state that it changes, as `jax.ShapeDtypeStruct`s or arrays.
-        constants: the state that it only reads.
-        element: an element.
+        state: the state that it changes, as `jax.ShapeDtypeStruct`s or arrays.
+        batch: a batch, likewise.
         rule: how gradients make updates.
-        infeed: name of the queue that elements come from.
+        infeed: name of the queue that batches come from.
         outfeed: name of the queue for the step's outputs.
         most_steps: most steps that run before their outputs reach the queue; None for no limit.
         lengths_vary: whether runs of one step and of several share one compiled function.
@@ -75,40 +73,38 @@ def traced_step(
         jax.errors.JAXTypeError, jax.errors.JAXIndexError: if JAX cannot trace it; the message has the user's line.
     """
     # By shape and dtype alone: an array of an earlier run may lie on several devices, and its type then says so.
-    trees = jax.tree.map(_type, (carried, constants, element))
+    trees = jax.tree.map(_type, (state, batch))
 
-    def whole(iteration: Any, accumulators: Any, carried: Any, constants: Any, element: Any) -> Any:
-        updates = Updates(rule, iteration, accumulators)
-        row, after = step(carried, constants, element, updates)
-        return cast_to_state_dtypes(after, carried), updates.accumulators, row
+    def whole(iteration: Any, accumulators: Any, state: Any, batch: Any) -> Any:
+        updates = GradientUpdates(rule, iteration, accumulators)
+        outputs, after = step(state, batch, updates)
+        return cast_to_state_dtypes(after, state), updates.accumulators, outputs
 
     axes = [(AXIS, rule.replicas)] if rule.replicas > 1 else None
     with jax.enable_x64(False):
         trace = jax.make_jaxpr(whole, axis_env=axes, return_shape=True)
         with refusals_at_lines():
-            function, (_, _, row) = trace(ITERATION_TYPE, list(rule.accumulators), *trees)
-    state, fixed, elements = (tuple(map(_type, jax.tree.leaves(tree))) for tree in trees)
-    rows = tuple(map(_type, jax.tree.leaves(row)))
-    loop = _loop_part(planned(function), rule, len(state), len(fixed), {infeed: elements}, {outfeed: rows})
+            function, (_, _, outputs) = trace(ITERATION_TYPE, list(rule.accumulators), *trees)
+    carried, element, row = (tuple(map(_type, jax.tree.leaves(tree))) for tree in (*trees, outputs))
+    loop = _loop_part(planned(function), rule, len(carried), {infeed: element}, {outfeed: row})
     loop = dataclasses.replace(loop, most_steps=most_steps, lengths_vary=lengths_vary)
     program = Program(
         name="jax step",
-        parameters=(STEPS, *state, *fixed),
+        parameters=(STEPS, *carried),
         parts=(loop,),
         results=tuple(slot for slot in loop.carry_out if slot is not None),
-        aliases={place: place + 1 for place in range(len(state))},
+        aliases={place: place + 1 for place in range(len(carried))},
         hidden=_hidden(rule),
         replicas=rule.replicas,
         controls=1,
     )
-    return TracedStep(program, rows, jax.tree.structure(row), _dtypes(function.jaxpr))
+    return TracedStep(program, row, jax.tree.structure(outputs), _dtypes(function.jaxpr))
 
 
 def _loop_part(
     function: Callable[..., list[Any]],
     rule: AccumulationSettings,
     state: int,
-    fixed: int,
     infeeds: dict[str, Types],
     outfeeds: dict[str, Types],
 ) -> LoopPart:
@@ -117,24 +113,24 @@ def _loop_part(
 
     def step(carry: Arrays, constants: Arrays, hidden: Hidden, elements: Rows) -> tuple[Arrays, Hidden, Rows]:
         iteration = hidden.get(ITERATION, jnp.int32(0))
-        given = [iteration, *(hidden[key] for key in keys), *carry[1:], *constants, *elements.get(infeed, ())]
+        given = [iteration, *(hidden[key] for key in keys), *carry[1:], *elements.get(infeed, ())]
         with jax.enable_x64(False):
             results = function(*given)
         accumulated = dict(zip(keys, results[state : state + len(keys)], strict=True))
         row = tuple(results[state + len(keys) :])
         return (carry[0], *results[:state]), {**hidden, **accumulated}, {outfeed: row}
 
-    first_free = 1 + state + fixed
+    first_free = 1 + state
     return LoopPart(
         step=step,
         goes_on=lambda carry, constants: jnp.bool_(True),
         trip_count=lambda carry: int(carry[0]),
         carry_in=tuple(range(1 + state)),
-        constants=tuple(range(1 + state, first_free)),
+        constants=(),
         carry_out=(None, *range(first_free, first_free + state)),
         infeeds={name: types for name, types in infeeds.items() if types},
         outfeeds=outfeeds,
-        mini_batches=(rule.micro_batches,) if rule.micro_batches > 1 else (),
+        accumulation_counts=(rule.accumulation_count,) if rule.accumulation_count > 1 else (),
     )
 
 
@@ -143,7 +139,7 @@ def _accumulator_keys(rule: AccumulationSettings) -> list[str]:
 
 
 def _hidden(rule: AccumulationSettings) -> dict[str, jax.ShapeDtypeStruct]:
-    if rule.micro_batches == 1:
+    if rule.accumulation_count == 1:
         return {}
     return {ITERATION: ITERATION_TYPE, **dict(zip(_accumulator_keys(rule), rule.accumulators, strict=True))}
 

@@ -24,19 +24,19 @@ class AccumulationSettings:
     """Gradient accumulation settings of a loop.
 
     Attributes:
-        micro_batches: iterations to an update.
+        accumulation_count: iterations to an update.
         reduction: how their gradients are combined: "SUM", "MEAN" or "RUNNING_MEAN". Those of replicas are summed.
         accumulators: shape and dtype of what each gradient is accumulated in; empty for one iteration to an update.
         replicas: how many replicas there are.
     """
 
-    micro_batches: int = 1
+    accumulation_count: int = 1
     reduction: str = "SUM"
     accumulators: Types = ()
     replicas: int = 1
 
 
-class Updates:
+class GradientUpdates:
     """Weight updates of one iteration: accumulates gradients, applies them in the last iteration of each group.
 
     Args:
@@ -47,7 +47,7 @@ class Updates:
 
     def __init__(self, rule: AccumulationSettings, iteration: Any, accumulators: Sequence[Any]) -> None:
         self._rule = rule
-        self._number = iteration % rule.micro_batches
+        self._number = iteration % rule.accumulation_count
         self.accumulators = list(accumulators)
 
     def apply(self, gradients: Sequence[Any], update: Callable[[list[Any]], Any], unchanged: Any) -> Any:
@@ -66,10 +66,10 @@ class Updates:
             summed = [all_reduce(value, "ADD", self._rule.replicas) for value in values]
             return cast_to_state_dtypes(update(summed), unchanged)
 
-        if self._rule.micro_batches == 1:
+        if self._rule.accumulation_count == 1:
             return complete(gradients)
         self.accumulators = [self._added(*pair) for pair in zip(self.accumulators, gradients, strict=True)]
-        due = self._number == self._rule.micro_batches - 1
+        due = self._number == self._rule.accumulation_count - 1
         return lax.cond(due, lambda values: complete(values), lambda values: unchanged, self.accumulators)
 
     def _added(self, before: jax.Array, gradient: Any) -> jax.Array:
@@ -78,7 +78,7 @@ class Updates:
         # A number of micro-batches is exact in float32, not in half precision.
         position = jnp.asarray(self._number, jnp.float32)
         if self._rule.reduction == "MEAN":
-            value = value * jnp.asarray(1.0 / self._rule.micro_batches, value.dtype)
+            value = value * jnp.asarray(1.0 / self._rule.accumulation_count, value.dtype)
         if self._rule.reduction == "RUNNING_MEAN":
             share = 1 / (position + 1)
             before = before * jnp.asarray(position * share, before.dtype)

@@ -24,7 +24,7 @@ from ipu_tf.lowering.stablehlo.duration import runs_long
 from ipu_tf.lowering.stablehlo.hidden_state import ROW, hidden_types, types_in
 from ipu_tf.lowering.stablehlo.module import INFEED, OUTFEED, Module, custom_call_target, feed_name, walk
 from ipu_tf.lowering.stablehlo.op import Op, array_type
-from ipu_tf.lowering.stablehlo.partition import Bind, LoopPiece, StraightLinePiece, partition
+from ipu_tf.lowering.stablehlo.partition import LoopPiece, Rebind, StraightLinePiece, partition
 from ipu_tf.lowering.stablehlo.trip_count import most_trips, trip_count
 from ipu_tf.lowering.stages.stage_loops import loop_stages
 from ipu_tf.lowering.tensorflow.host_calls import calls_host
@@ -40,7 +40,7 @@ def build_program(module: Module, replicas: int = 1, numerics: Numerics = Numeri
     check_supported(module)
     module = with_numerics(module, numerics, replicas)
     pieces = partition(module, lambda loop: replicas == 1 and _in_chunks(module, loop))
-    names = _Numbering(module, pieces.same)
+    names = _SlotNumbers(module, pieces.same)
     operations = list(walk(module.main, module.functions))
     feeds = {name for name in map(feed_name, operations) if name}
     _check_enqueues(operations, module)
@@ -80,7 +80,7 @@ def program_function(
 
 
 def _in_chunks(module: Module, loop: Any) -> bool:
-    """Whether a loop without feeds runs chunk by chunk: it may run long, and gains nothing from being run whole."""
+    """Returns whether a loop without feeds runs in chunks: one that may run long, and is not faster as a whole."""
     if types_in(walk(loop.regions[0].blocks[0], module.functions), module):
         return False  # a condition that notes failures is evaluated in the loop's body
     return runs_long(module, loop) and deferred_products(loop, most_trips(module, loop)) is None
@@ -96,8 +96,8 @@ def _check_enqueues(operations: Sequence[Any], module: Module) -> None:
         raise ValueError(f"An outfeed can only be enqueued once.\n{described(places)}")
 
 
-class _Numbering:
-    """Slot numbers for SSA names; the parameters come first. A copy has the slot of what it is a copy of."""
+class _SlotNumbers:
+    """Slot numbers for SSA names; the parameters come first. A copy has the slot of its original."""
 
     def __init__(self, module: Module, same: Mapping[Any, Any]) -> None:
         self._same = same
@@ -106,22 +106,23 @@ class _Numbering:
         self.slots(module.main.arguments)
 
     def slots(self, names: Sequence[Any]) -> tuple[int, ...]:
-        """The slots of some names."""
+        """Returns the slots of some names."""
         own = [self._same.get(name, name) for name in names]
         return tuple(self._slots[n] if n in self._slots else self._slots.setdefault(n, next(self._count)) for n in own)
 
 
-def _part(module: Module, piece: StraightLinePiece | LoopPiece, names: _Numbering, replicas: int) -> Part:
+def _part(module: Module, piece: StraightLinePiece | LoopPiece, names: _SlotNumbers, replicas: int) -> Part:
     if isinstance(piece, LoopPiece):
         return _loop_part(module, piece, names, replicas)
-    infeeds, outfeeds = _queues(module, [s.operation for s in piece.steps if not isinstance(s, Bind)], piece.feeds)
+    operations = [step.operation for step in piece.steps if not isinstance(step, Rebind)]
+    infeeds, outfeeds = _queues(module, operations, piece.feeds)
 
     def run(live: Arrays, hidden: Hidden, elements: Rows) -> tuple[Arrays, Hidden, Rows]:
         feeds = PartFeeds(elements, tuple(outfeeds), replicas)
         interpreter = Interpreter(module, feeds, hidden, replicas)
         interpreter.bind(piece.live_in, live)
         for step in piece.steps:
-            if isinstance(step, Bind):
+            if isinstance(step, Rebind):
                 interpreter.bind(step.targets, interpreter.read(step.sources))
             else:
                 interpreter.run_operation(step.operation)
@@ -131,7 +132,7 @@ def _part(module: Module, piece: StraightLinePiece | LoopPiece, names: _Numberin
     return StraightLinePart(run, names.slots(piece.live_in), names.slots(piece.live_out), infeeds, outfeeds)
 
 
-def _loop_part(module: Module, piece: LoopPiece, names: _Numbering, replicas: int) -> LoopPart:
+def _loop_part(module: Module, piece: LoopPiece, names: _SlotNumbers, replicas: int) -> LoopPart:
     loop = piece.operation
     condition, body = (region.blocks[0] for region in loop.regions)
     infeeds, outfeeds = _queues(module, list(_inside(module, body)), piece.feeds)
@@ -155,7 +156,7 @@ def _loop_part(module: Module, piece: LoopPiece, names: _Numbering, replicas: in
         return jnp.reshape(more, ())
 
     def no_rows() -> dict[str, Any]:
-        """What an iteration has given to the queues that it uses in branches, before it starts: nothing."""
+        """Returns the initial flags and elements of the queues that are used in branches: nothing enqueued."""
         zeros = {name: tuple(jnp.zeros(t.shape, t.dtype) for t in outfeeds[name]) for name in piece.sometimes}
         return {ROW + name: (jnp.bool_(False), *row) for name, row in zeros.items()}
 
@@ -170,7 +171,7 @@ def _loop_part(module: Module, piece: LoopPiece, names: _Numbering, replicas: in
         carry_out=tuple(names.slots([name])[0] if name in read_later else None for name in loop.results),
         infeeds=infeeds,
         outfeeds=outfeeds,
-        mini_batches=accumulation_counts_of_body(module, loop),
+        accumulation_counts=accumulation_counts_of_body(module, loop),
         sometimes=piece.sometimes,
         stages=loop_stages(module, loop, constants, replicas),
     )
@@ -192,7 +193,7 @@ def _inside(module: Module, block: Any) -> Iterator[Any]:
 def _queues(
     module: Module, operations: Sequence[Any], staged: frozenset[str]
 ) -> tuple[dict[str, Types], dict[str, Types]]:
-    """Element types of the staged infeeds and row types of the staged outfeeds among some operations."""
+    """Returns the element types of the staged infeeds and outfeeds among some operations."""
     infeeds: dict[str, Types] = {}
     outfeeds: dict[str, Types] = {}
     for operation in operations:

@@ -20,7 +20,7 @@ _GROWS = (
 
 
 def check_message(error: AssertionFailed) -> str:
-    """The message of `tf.errors.InvalidArgumentError` for it: TensorFlow's own, and in which step it was."""
+    """Returns the message of the `tf.errors.InvalidArgumentError`: TensorFlow's own, with the number of the step."""
     said = _MESSAGES[error.check.kind](error)
     where = f"`{error.check.origin}`{error.where}"
     return f"{said}\nIt failed in {where}. Variables keep the values they had before the run."
@@ -29,13 +29,13 @@ def check_message(error: AssertionFailed) -> str:
 def _asserted(error: AssertionFailed) -> str:
     tensors = iter(zip(error.check.tensors, error.values, strict=True))
     data = [_filled(*next(tensors)) if text is None else tf.constant(text) for text in error.check.pieces]
-    return _said(tf.raw_ops.Assert, condition=False, data=data, summarize=error.check.summarize)
+    return _tensorflow_message(tf.raw_ops.Assert, condition=False, data=data, summarize=error.check.summarize)
 
 
 def _not_finite(error: AssertionFailed) -> str:
     ops = {"CheckNumerics": tf.raw_ops.CheckNumerics, "CheckNumericsV2": tf.raw_ops.CheckNumericsV2}
     shown = np.array([-np.inf, np.inf, np.nan], np.float32)[error.values[0]]
-    return _said(ops[error.check.kind], tensor=shown, message=error.check.message)
+    return _tensorflow_message(ops[error.check.kind], tensor=shown, message=error.check.message)
 
 
 def _grows(error: AssertionFailed) -> str:
@@ -43,13 +43,13 @@ def _grows(error: AssertionFailed) -> str:
 
 
 def _filled(struct: jax.ShapeDtypeStruct, first: np.ndarray) -> np.ndarray:
-    """A tensor of the shape that the assertion was to show, of which only the first elements are known."""
+    """Makes a tensor of an assertion's shape from its first elements, which alone are known."""
     whole = np.zeros(struct.shape, struct.dtype)
     whole.reshape(-1)[: len(first)] = first
     return whole
 
 
-def _said(op: Callable[..., Any], **arguments: Any) -> str:
+def _tensorflow_message(op: Callable[..., Any], **arguments: Any) -> str:
     """Runs a failing op and returns TensorFlow's message, without names of its internal functions and devices."""
     with tf_values.eager_mode():
         try:

@@ -9,7 +9,7 @@ import jax
 import tensorflow as tf
 from jax import export
 
-from ipu_tf.device.convolution import onednn
+from ipu_tf.device import portable
 from ipu_tf.lowering.jax import jax_private
 from ipu_tf.lowering.tensorflow import tf_private
 
@@ -20,7 +20,7 @@ _PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 def exported_function(
     function: Callable[..., Sequence[Any]], parameters: Sequence[Any]
 ) -> Callable[..., list[tf.Tensor]]:
-    """The function on TensorFlow's tensors.
+    """Returns the function on TensorFlow tensors.
 
     Args:
         function: takes arrays and gives a list of arrays; traceable by JAX.
@@ -29,8 +29,8 @@ def exported_function(
     Returns:
         A function of as many tensors, or variables.
     """
-    portable = jax.jit(onednn.portable(function), keep_unused=True)
-    exported = export.export(portable, platforms=_PLATFORMS)(*parameters)
+    traced = jax.jit(portable.portable(function), keep_unused=True)
+    exported = export.export(traced, platforms=_PLATFORMS)(*parameters)
     module = jax_private.older_artifact(exported.mlir_module_serialized)
     results = [tf.TensorSpec(result.shape, tf.as_dtype(result.dtype)) for result in exported.out_avals]
     platforms = [platform.upper() for platform in exported.platforms]

@@ -22,8 +22,8 @@ from ipu_tf.device.run.executable import Executable
 from ipu_tf.lowering.programs.build import build_program
 from ipu_tf.lowering.programs.host_errors import to_tensorflow_error
 from ipu_tf.lowering.programs.program_target import Target
-from ipu_tf.lowering.programs.replica_variables import ReplicaStates
-from ipu_tf.lowering.tensorflow import tf_private, tf_values
+from ipu_tf.lowering.programs.replica_variables import ReplicaVariables
+from ipu_tf.lowering.tensorflow import tf_graphs, tf_private, tf_values
 from ipu_tf.lowering.tensorflow.graph_pruning import pruned
 from ipu_tf.lowering.tensorflow.host_op import host_op
 from ipu_tf.lowering.tensorflow.refusal import check_variables
@@ -34,7 +34,7 @@ _READS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape
 
 
 @dataclasses.dataclass(frozen=True)
-class Embedded:
+class EmbeddedProgram:
     """Graph op and outputs of an embedded program.
 
     Attributes:
@@ -51,7 +51,7 @@ def embed(
     inputs: Sequence[tf.Tensor],
     name: str,
     before: Callable[[int], Target],
-) -> Embedded:
+) -> EmbeddedProgram:
     """Traces a computation and adds it to the current graph as a program on the device.
 
     Args:
@@ -79,11 +79,11 @@ def embed(
         ]
         with tf.control_dependencies([op.operation, *updates]):
             outputs = [tf.identity(result) for result in op.results[:count]]
-            return Embedded(outputs, tf.no_op(name=f"{name}_run"))
+            return EmbeddedProgram(outputs, tf.no_op(name=f"{name}_run"))
 
 
 class GraphProgram:
-    """Program behind one host op, lowered on first use for each set of input shapes."""
+    """Program that one host op runs; lowered at first use for each set of input shapes."""
 
     def __init__(
         self,
@@ -97,14 +97,14 @@ class GraphProgram:
         self._graph = graph  # with it, TensorFlow would forget the functions that it calls
         self._before = before
         self._lock = threading.Lock()
-        self._ready: dict[Any, _Ready] = {}
+        self._ready: dict[Any, _CompiledProgram] = {}
         self.written = [index for index, handle in enumerate(self._handles) if _written(graph, handle)]
         self._names = [tensor.name for tensor in graph.outputs]
         targets = {tensor.op.name for tensor in graph.outputs} | {op.name for op in graph.control_outputs}
         given = {tensor.op.name for tensor in [*self._inputs, *self._handles]}
         only_used = tf_private.prunes_unused(graph)
         graph_def = graph.as_graph_def()
-        tf_private.forget_custom_gradients(graph_def)
+        tf_graphs.forget_custom_gradients(graph_def)
         self._graph_def = pruned(graph_def, targets, given, only_used)
         tf_private.define_functions(self, self._graph_def.library.function)
         self.outputs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in graph.outputs]
@@ -113,7 +113,7 @@ class GraphProgram:
         self.outputs += [tf_values.handle_spec(self._handles[index]) for index in self.written]
 
     def target(self) -> Target:
-        """Where the program runs; raises if it may not."""
+        """Returns the device and replicas of the program; raises if it cannot run there."""
         return self._before(self._shards)
 
     def run(self, *values: np.ndarray) -> list[np.ndarray]:
@@ -124,18 +124,18 @@ class GraphProgram:
         with self._lock:
             if key not in self._ready:
                 try:
-                    self._ready[key] = self._made_ready(inputs, states, target)
+                    self._ready[key] = self._compile(inputs, states, target)
                 except DeviceError as error:
                     raise to_tensorflow_error(error) from error.__cause__
         return self._ready[key].run(inputs, states, self._outputs, self.written)
 
-    def _made_ready(self, inputs: Sequence[np.ndarray], states: Sequence[np.ndarray], target: Target) -> _Ready:
+    def _compile(self, inputs: Sequence[np.ndarray], states: Sequence[np.ndarray], target: Target) -> _CompiledProgram:
         lowered, order = self.lowered(inputs, states)
         program = build_program(lowered.module, target.replicas, target.numerics)
-        return _Ready(lowered, Executable(program, target.ordinal), order, ReplicaStates())
+        return _CompiledProgram(lowered, Executable(program, target.ordinal), order, ReplicaVariables())
 
     def lowered(self, inputs: Sequence[np.ndarray], states: Sequence[np.ndarray]) -> tuple[Lowered, list[int]]:
-        """The program for inputs and states such as these, and for each capture of it which state that is."""
+        """Lowers the program for such inputs and states; returns it with the index of each capture's state."""
         with tf_values.eager_mode():
             variables = [tf.Variable(value, dtype=value.dtype) for value in states]
             specs = [tf.TensorSpec(value.shape, value.dtype) for value in inputs]
@@ -145,7 +145,7 @@ class GraphProgram:
         return lowered, order
 
     def _rebuilt(self, tensors: Sequence[tf.Tensor], variables: Sequence[tf.Variable]) -> list[tf.Tensor]:
-        """The traced computation again, in the graph being built now, over stand-ins for its variables."""
+        """Copies the traced computation into the current graph, with placeholders for its variables."""
         fed = dict(zip((t.name for t in self._inputs), tensors, strict=True))
         fed.update(zip((t.name for t in self._handles), (v.handle for v in variables), strict=True))
         used = {text for node in self._graph_def.node for text in node.input}
@@ -154,8 +154,8 @@ class GraphProgram:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Ready:
-    """A lowered program.
+class _CompiledProgram:
+    """Lowered program with its executable.
 
     Attributes:
         order: for each capture of the lowered function, which state it is.
@@ -165,12 +165,12 @@ class _Ready:
     lowered: Lowered
     executable: Executable
     order: list[int]
-    replica_states: ReplicaStates
+    replica_states: ReplicaVariables
 
     def run(
         self, inputs: Sequence[np.ndarray], states: Sequence[np.ndarray], outputs: int, written: Sequence[int]
     ) -> list[np.ndarray]:
-        """The outputs, then the values of the `written` states."""
+        """Runs the program; returns the outputs, then the new values of the `written` states."""
         try:
             own = self.replica_states
             outcome = self.executable.run([*inputs, *(own.resumed(index, states[index]) for index in self.order)])
@@ -186,5 +186,5 @@ class _Ready:
 
 
 def _written(graph: Any, handle: tf.Tensor) -> bool:
-    """Returns whether a program may change a variable: something other than a read uses it."""
+    """Returns whether a program may change a variable: whether an op other than a read uses it."""
     return any(consumer.type not in _READS for consumer in handle.consumers())

@@ -10,7 +10,7 @@ import numpy as np
 from ipu_tf.device.program.replicas import Replicas
 
 
-class ReplicaStates:
+class ReplicaVariables:
     """Values of one program's replicas after its last run.
 
     The session owns its variables: if one has another value than replica 0 left in it, the session changed it, and all
@@ -21,14 +21,14 @@ class ReplicaStates:
         self._left: dict[int, tuple[np.ndarray, jax.Array]] = {}
 
     def resumed(self, index: int, value: np.ndarray) -> Any:
-        """State `index` for the next run: of each replica its own, if the session still has what replica 0 left."""
+        """Returns state `index` for the next run: each replica's own value, if the session's is still replica 0's."""
         if index not in self._left:
             return value
         left, buffer = self._left.pop(index)
         return buffer if np.array_equal(left, value, equal_nan=left.dtype.kind == "f") else value
 
     def kept(self, index: int, buffer: jax.Array, replicas: Replicas) -> np.ndarray:
-        """Replica 0's new value of state `index`; the others' are kept here."""
+        """Stores the replicas' new values of state `index`; returns replica 0's."""
         value = np.asarray(replicas.first(buffer))
         if replicas.count > 1:
             self._left[index] = (value, buffer)

@@ -17,7 +17,7 @@ from ipu_tf.lowering.tensorflow.trace import Lowered, lower
 
 
 def served_step(step: Callable[..., Any], signature: Sequence[tf.TensorSpec]) -> Callable[..., list[tf.Tensor]]:
-    """The function for inputs of this signature; gives its tensors flat, in a list.
+    """Returns the function for inputs of this signature; it returns a flat list of tensors.
 
     Where the function uses ops that only the device knows, it becomes one op that holds the device's StableHLO, which
     TensorFlow's own XLA compiles.
@@ -42,7 +42,7 @@ def served_step(step: Callable[..., Any], signature: Sequence[tf.TensorSpec]) ->
 
 
 def _compiled(concrete: Any) -> Callable[..., list[tf.Tensor]]:
-    """The function as one op with its StableHLO."""
+    """Returns the function as one op that holds its StableHLO."""
     lowered = lower(concrete)
     with jax.enable_x64(True):
         held = [tf_values.tensor_memory(tf.convert_to_tensor(capture)) for capture in lowered.captures]

@@ -19,8 +19,8 @@ import tensorflow as tf
 from ipu_tf.device.op_places import with_text
 from ipu_tf.lowering.programs.graph_op import embed
 from ipu_tf.lowering.programs.program_target import Target
-from ipu_tf.lowering.tensorflow import tf_private, tf_values
-from ipu_tf.lowering.tensorflow.clustering import Cluster, MisplacedOp, plan
+from ipu_tf.lowering.tensorflow import tf_graphs, tf_private, tf_values
+from ipu_tf.lowering.tensorflow.clustering import Cluster, MisplacedOp, schedule_clusters
 from ipu_tf.lowering.tensorflow.graph_pruning import part_of
 from ipu_tf.lowering.tensorflow.op_lines import place_of
 from ipu_tf.lowering.tensorflow.session_graph import is_constant, is_ipu, needed, node, placed_on
@@ -32,7 +32,7 @@ _lock = threading.RLock()
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class SessionRun:
     """Fetches and target ops of a session run.
 
     Attributes:
@@ -44,7 +44,7 @@ class Run:
     targets: tuple[tf.Operation, ...]
 
 
-def rewritten(wanted: Run, fed: Collection[str], where: Where) -> Run | None:
+def rewritten(wanted: SessionRun, fed: Collection[str], where: Where) -> SessionRun | None:
     """Rewrites a session run: replaces ops placed on IPUs by device programs.
 
     Args:
@@ -61,10 +61,10 @@ def rewritten(wanted: Run, fed: Collection[str], where: Where) -> Run | None:
     graph = (*wanted.fetches, *wanted.targets)[0].graph
     key = (tuple(t.name for t in wanted.fetches), tuple(op.name for op in wanted.targets), frozenset(fed))
     with _lock:
-        known = tf_private.graph_dict(graph, "session_runs")
+        known = tf_graphs.graph_dict(graph, "session_runs")
         if key not in known:
             known[key] = (
-                _rewritten(graph, wanted, frozenset(fed), where) if any(map(is_ipu, devices_named(graph))) else None
+                _rewritten_run(graph, wanted, frozenset(fed), where) if any(map(is_ipu, devices_named(graph))) else None
             )
         return known[key]
 
@@ -103,25 +103,25 @@ def _place(device: str) -> tuple[str | None, int]:
 
 
 def devices_named(graph: tf.Graph) -> frozenset[str]:
-    """The devices that ops of a graph are placed on, as TensorFlow spells them; looks at every op once."""
-    seen = tf_private.graph_dict(graph, "devices_seen")
-    count = tf_private.operation_count(graph)
+    """Returns the device strings that ops of a graph are placed on; examines every op once."""
+    seen = tf_graphs.graph_dict(graph, "devices_seen")
+    count = tf_graphs.operation_count(graph)
     if count > seen.get("count", 0):
         made = graph.get_operations()[seen.get("count", 0) :]
         seen["count"], seen["devices"] = count, seen.get("devices", frozenset()) | set(map(placed_on, made)) - {""}
     return seen.get("devices", frozenset())
 
 
-def _rewritten(graph: tf.Graph, wanted: Run, fed: frozenset[str], where: Where) -> Run | None:
+def _rewritten_run(graph: tf.Graph, wanted: SessionRun, fed: frozenset[str], where: Where) -> SessionRun | None:
     operations = needed(wanted.fetches, wanted.targets, fed)
     try:
-        found = plan({name: node(operation, fed) for name, operation in operations.items()})
+        found = schedule_clusters({name: node(operation, fed) for name, operation in operations.items()})
     except MisplacedOp as error:
         raise with_text(error, str(place_of(operations[error.op]))) from None
     if not found.clusters:
         return None
-    with tf_private.extending(graph):
-        rewriting = _Rewriting(operations, fed, where)
+    with tf_graphs.extending(graph):
+        rewriting = _GraphRewriter(operations, fed, where)
         rewriting.read_outside(wanted.fetches)
         phases = sorted({cluster.phase for cluster in found.clusters} | set(found.dependents))
         for phase in phases:
@@ -129,14 +129,14 @@ def _rewritten(graph: tf.Graph, wanted: Run, fed: frozenset[str], where: Where) 
             for cluster in found.clusters:
                 if cluster.phase == phase:
                     rewriting.make_program(cluster)
-        return Run(
+        return SessionRun(
             tuple(rewriting.tensor(tensor) for tensor in wanted.fetches),
             tuple(rewriting.operation(operation) for operation in wanted.targets),
         )
 
 
-class _Rewriting:
-    """One graph's ops, those in programs replaced one program after the other.
+class _GraphRewriter:
+    """Rewrites a graph: replaces the ops of one cluster after the other by device programs.
 
     Args:
         operations: those that are needed, by name.
@@ -157,19 +157,19 @@ class _Rewriting:
                 self._readers.setdefault(tensor.name, set()).add(operation.name)
 
     def read_outside(self, tensors: Sequence[tf.Tensor]) -> None:
-        """Notes that these tensors are wanted whoever else reads them."""
+        """Records tensors that are fetched, whatever ops read them."""
         self._fetched |= {tensor.name for tensor in tensors}
 
     def tensor(self, tensor: tf.Tensor) -> tf.Tensor:
-        """What has a tensor's value now."""
+        """Returns the tensor that replaces a tensor."""
         return self._tensors.get(tensor.name, tensor)
 
     def operation(self, operation: tf.Operation) -> tf.Operation:
-        """What does an op's work now."""
+        """Returns the op that replaces an op."""
         return self._done.get(operation.name, operation)
 
     def make_program(self, cluster: Cluster) -> None:
-        """Adds a program that does the work of some ops."""
+        """Adds a device program that replaces the ops of a cluster."""
         inside = {name: self._operations[name] for name in cluster.names}
         inputs = self._inputs(inside)
         outputs = [t for op in inside.values() for t in op.outputs if self._read_outside(t, inside)]
@@ -193,7 +193,7 @@ class _Rewriting:
         self._done.update(dict.fromkeys(inside, embedded.operation))
 
     def copy_on_host(self, names: Sequence[str]) -> None:
-        """Adds copies of host ops that read what programs give."""
+        """Copies host ops that read results of programs."""
         if not names:
             return
         copied = {name: self._operations[name] for name in names}
@@ -213,7 +213,7 @@ class _Rewriting:
             self._tensors.update((a.name, b) for a, b in pairs if a.name not in self._fed)
 
     def _inputs(self, inside: Mapping[str, tf.Operation]) -> dict[str, tf.Tensor]:
-        """What some ops read of others, by the names of the tensors that they were made with."""
+        """Returns the inputs of a set of ops from outside of it, by tensor name."""
         found: dict[str, tf.Tensor] = {}
         for operation in inside.values():
             for tensor in operation.inputs:
@@ -228,7 +228,7 @@ class _Rewriting:
         return tensor.name in self._fetched or any(name not in inside for name in self._readers.get(tensor.name, ()))
 
     def _after(self, operation: tf.Operation) -> tf.Tensor:
-        """A tensor that is there once an op has run."""
+        """Returns a tensor that is computed after an op has run."""
         if operation.outputs:
             return operation.outputs[0]
         with tf.control_dependencies([operation]):
@@ -236,6 +236,6 @@ class _Rewriting:
 
 
 def _value(tensor: tf.Tensor) -> tf.Tensor:
-    """A tensor's value, also that of a reference variable."""
+    """Returns a tensor's value, also that of a reference variable."""
     with tf.device("/device:CPU:0"):
         return tf.identity(tensor) if tf_values.is_reference(tensor) else tensor

@@ -17,7 +17,7 @@ from ipu_tf.lowering.importer.half_precision import checked_origins, with_numeri
 from ipu_tf.lowering.importer.numerics import Numerics
 from ipu_tf.lowering.programs.build import program_function
 from ipu_tf.lowering.stablehlo.checks import checks_of
-from ipu_tf.lowering.stablehlo.hidden_state import hidden_types, mini_batches
+from ipu_tf.lowering.stablehlo.hidden_state import accumulation_counts, hidden_types
 from ipu_tf.lowering.stablehlo.module import walk
 from ipu_tf.lowering.stages.stage_loops import step_stages
 from ipu_tf.lowering.tensorflow.host_calls import calls_host
@@ -74,7 +74,7 @@ def step_program(
         carry_out=(None, *range(first_free, first_free + len(written))),
         infeeds={infeed: module.parameters[:inputs]} if inputs else {},
         outfeeds={outfeed: module.results[: lowered.outputs]},
-        mini_batches=mini_batches(walk(module.main, module.functions)),
+        accumulation_counts=accumulation_counts(walk(module.main, module.functions)),
         most_steps=most_steps,
         lengths_vary=lengths_vary,
         stages=step_stages(module, infeed, outfeed, inputs, lowered.outputs, replicas),

@@ -10,7 +10,7 @@ import numpy as np
 
 from ipu_tf.device.errors import AccumulationCountError, AccumulationOutsideLoopError
 from ipu_tf.lowering.stablehlo.errors import placed
-from ipu_tf.lowering.stablehlo.hidden_state import ACCUMULATE, UPDATE_DUE, mini_batches
+from ipu_tf.lowering.stablehlo.hidden_state import ACCUMULATE, UPDATE_DUE, accumulation_counts
 from ipu_tf.lowering.stablehlo.module import Module, callee, custom_call_target
 from ipu_tf.lowering.stablehlo.op import Op
 from ipu_tf.lowering.stablehlo.trip_count import trip_count
@@ -19,7 +19,7 @@ _BRANCHES = ("stablehlo.case", "stablehlo.if")
 
 
 def own_operations(module: Module, block: Any, branches: bool = True) -> Iterator[Any]:
-    """A block's operations and those of the functions it calls, and of its branches, but not of loops in it."""
+    """Yields a block's operations, with those of called functions and branches, without those of inner loops."""
     for operation in block.operations:
         operation = operation.operation
         yield operation
@@ -31,8 +31,8 @@ def own_operations(module: Module, block: Any, branches: bool = True) -> Iterato
 
 
 def accumulation_counts_of_body(module: Module, loop: Any) -> tuple[int, ...]:
-    """The numbers of mini-batches that a `while` accumulates over in its own iterations."""
-    return mini_batches(own_operations(module, loop.regions[1].blocks[0]))
+    """Returns the accumulation counts of a `while`, without those of inner loops."""
+    return accumulation_counts(own_operations(module, loop.regions[1].blocks[0]))
 
 
 def accumulates(module: Module, loop: Any) -> bool:

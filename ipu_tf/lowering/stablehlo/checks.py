@@ -21,23 +21,23 @@ _BITS = jax.ShapeDtypeStruct((3,), np.dtype(np.bool_))
 
 
 def check_markers(module: Module) -> list[Any]:
-    """The markers of a module's assertions, each once."""
+    """Returns the assertion markers of a module, each once."""
     return check_markers_in(module, module.main)
 
 
 def check_markers_in(module: Module, block: Any) -> list[Any]:
-    """Those in a block, however deep, each once."""
+    """Returns the assertion markers of a block and its regions, each once."""
     operations = walk(block, module.functions)
     return list(dict.fromkeys(operation for operation in operations if custom_call_target(operation) == CHECK))
 
 
 def checks_of(module: Module) -> dict[int, Check]:
-    """The checks of a module by their numbers."""
+    """Returns the checks of a module by number."""
     return {configuration(marker)["number"]: described(marker) for marker in check_markers(module)}
 
 
 def described(marker: Any) -> Check:
-    """The check that a marker stands for."""
+    """Parses a marker to its check."""
     settings = configuration(marker)
     operands = [array_type(str(value.type)) for value in marker.operands]
     tensors = {"Assert": operands[1:], "TensorListSetItem": operands}.get(settings["kind"], [_BITS])
@@ -52,14 +52,14 @@ def described(marker: Any) -> Check:
 
 
 def never_fits(operation: Any) -> bool:
-    """Whether an operation is the check of a TensorArray that has no elements, and that something is written to."""
+    """Returns whether an operation checks a write to an empty TensorArray, which always fails."""
     if custom_call_target(operation) != CHECK or configuration(operation)["kind"] != "TensorListSetItem":
         return False
     return constant_value(operation.operands[1]) == 0
 
 
 def constant_value(name: Any) -> Any:
-    """The value of an SSA name that a constant gives; None for any other."""
+    """Returns the value of an SSA name that is a constant; None for any other."""
     owner = name.owner
     if isinstance(owner, ir.Block) or owner.name != "stablehlo.constant":
         return None

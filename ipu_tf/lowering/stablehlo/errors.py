@@ -12,7 +12,7 @@ from ipu_tf.device.source_lines import indented
 
 @dataclasses.dataclass(frozen=True)
 class UnsupportedOp:
-    """One kind of op the importer has no rule for, and where in the user's program it came from.
+    """Op type without a rule in the importer, with the user's source lines that created it.
 
     Attributes:
         name: the op as TensorFlow or StableHLO spells it, e.g. `stablehlo.custom_call @TopK`.
@@ -32,7 +32,7 @@ class UnsupportedOp:
 
 
 class UnsupportedOpsError(NotImplementedError):
-    """A program has ops the emulated device cannot run. Lists all of them at once, each with the user's line.
+    """Raised if a program has unsupported ops; lists all of them, each with the user's source line.
 
     Attributes:
         ops: the unsupported ops, one entry for each kind.
@@ -48,11 +48,11 @@ class UnsupportedOpsError(NotImplementedError):
 
 
 class LoweringError(ValueError):
-    """TensorFlow could not turn a function into StableHLO; the message says what TensorFlow said."""
+    """Raised if TensorFlow cannot lower a function to StableHLO; the message has TensorFlow's own."""
 
 
 def placed(error: BaseException, program: str, name: str, place: OpPlace) -> BaseException:
-    """An error that an op caused, with the op and the user's line in its message; of the same type where it can be.
+    """Adds an op and the user's source line to the message of an error; of the same type if possible.
 
     Args:
         error: the error. One that is placed already is given back as it is.

@@ -25,12 +25,12 @@ Types = dict[str, jax.ShapeDtypeStruct]
 
 
 def hidden_types(module: Module) -> Types:
-    """Every piece of hidden state that a module's program uses."""
+    """Returns shape and dtype of all hidden state that a module uses, by key."""
     return types_in(walk(module.main, module.functions), module)
 
 
 def types_in(operations: Iterable[Any], module: Module) -> Types:
-    """The pieces of hidden state that some operations of a module use."""
+    """Returns shape and dtype of the hidden state that some operations use, by key."""
     arithmetic = module.arithmetic
     found: Types = {}
     for operation in operations:
@@ -45,20 +45,20 @@ def types_in(operations: Iterable[Any], module: Module) -> Types:
 
 
 def keys_used(module: Module, operation: Any) -> frozenset[str]:
-    """The pieces of hidden state that the regions of a loop or branch use."""
+    """Returns the keys of the hidden state that the regions of a loop or branch use."""
     inner = [o for region in operation.regions for block in region.blocks for o in walk(block, module.functions)]
     rows = {ROW + name for name in map(feed_name, inner) if name}
     return frozenset(rows | types_in(inner, module).keys())
 
 
-def mini_batches(operations: Iterable[Any]) -> tuple[int, ...]:
-    """The numbers of mini-batches, where they are constants, that gradients are accumulated over."""
+def accumulation_counts(operations: Iterable[Any]) -> tuple[int, ...]:
+    """Returns the accumulation counts of some operations, where they are constants."""
     counts = [configuration(o).get("count") for o in operations if custom_call_target(o) in (ACCUMULATE, UPDATE_DUE)]
     return tuple(sorted({count for count in counts if count}))
 
 
 def _with_room(found: Types, wanted: Types) -> Types:
-    """The pieces that an operation wants; all checks share one, which has room for the largest."""
+    """Returns an operation's hidden state; all checks share one piece, of the size of the largest."""
     both = [types[ASSERTIONS] for types in (found, wanted) if ASSERTIONS in types]
     return wanted | ({ASSERTIONS: max(both, key=lambda struct: struct.shape)} if both else {})
 

@@ -19,17 +19,17 @@ OUTFEED = "ipu.outfeed"
 
 
 class Arithmetic(Protocol):
-    """How the floating-point ops of a module are computed, where not simply as JAX computes them."""
+    """Protocol of the floating-point arithmetic of a module, where it is not JAX's."""
 
     @property
     def places(self) -> Mapping[str, int]:
-        """The number of each op that is checked for floating-point exceptions, by TensorFlow's name for it."""
+        """Returns the number of each op that is checked for floating-point exceptions, by TensorFlow's name."""
 
     def hidden_types(self, operation: Any) -> dict[str, jax.ShapeDtypeStruct]:
-        """Shape and dtype of the hidden state that one op needs, by name."""
+        """Returns shape and dtype of the hidden state that one op needs, by key."""
 
     def run(self, importer: Any, rule: Any, op: Any, operands: Any) -> Any:
-        """The results of one op, by its rule."""
+        """Applies an op's rule; returns its results."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,12 +62,12 @@ class Module:
 
     @property
     def main(self) -> Any:
-        """The block of the program itself."""
+        """Block of the main function."""
         return self.functions["main"]
 
 
 def parse(text_or_bytecode: str | bytes) -> Module:
-    """The module in StableHLO text or MLIR bytecode."""
+    """Parses StableHLO text or MLIR bytecode."""
     mlir = parse_module(text_or_bytecode)
     functions = functions_of(mlir)
     main = functions["main"]
@@ -83,7 +83,7 @@ def parse(text_or_bytecode: str | bytes) -> Module:
 
 
 def functions_of(mlir: Any) -> dict[str, Any]:
-    """The entry block of every function of an MLIR module, by symbol name."""
+    """Returns the entry block of every function of an MLIR module, by symbol name."""
     return {
         ir.StringAttr(function.attributes["sym_name"]).value: function.regions[0].blocks[0]
         for function in mlir.body.operations
@@ -91,7 +91,7 @@ def functions_of(mlir: Any) -> dict[str, Any]:
 
 
 def walk(block: Any, functions: dict[str, Any]) -> Iterator[Any]:
-    """Every operation in a block, in the regions of its operations, and in the functions they call."""
+    """Yields every operation of a block, of the regions in it, and of called functions."""
     for operation in block.operations:
         yield operation.operation
         for region in operation.operation.regions:
@@ -102,24 +102,24 @@ def walk(block: Any, functions: dict[str, Any]) -> Iterator[Any]:
 
 
 def callee(operation: Any) -> str:
-    """The name of the function that a `func.call` calls."""
+    """Returns the name of the function that a `func.call` calls."""
     return ir.FlatSymbolRefAttr(operation.attributes["callee"]).value
 
 
 def custom_call_target(operation: Any) -> str:
-    """The target of a custom call, or an empty string for any other op."""
+    """Returns the target of a custom call; an empty string for any other op."""
     if operation.name != "stablehlo.custom_call":
         return ""
     return ir.StringAttr(operation.attributes["call_target_name"]).value
 
 
 def configuration(operation: Any) -> dict[str, Any]:
-    """The JSON that a marker of this project carries."""
+    """Parses the JSON configuration of a marker."""
     return json.loads(ir.StringAttr(operation.attributes["backend_config"]).value or "{}")
 
 
 def feed_name(operation: Any) -> str | None:
-    """The queue that an infeed or outfeed marker names, or None for any other op."""
+    """Returns the queue name of an infeed or outfeed marker; None for any other op."""
     if custom_call_target(operation) not in (INFEED, OUTFEED):
         return None
     return configuration(operation)["queue"]
@@ -132,7 +132,7 @@ def _symbol(mlir: Any) -> str:
 
 
 def _aliases(mlir: Any) -> dict[int, int]:
-    """`mhlo.input_output_alias` says which result is the new value of which parameter."""
+    """Reads `mhlo.input_output_alias`: which result is the new value of which parameter."""
     attributes = mlir.operation.attributes
     if "mhlo.input_output_alias" not in attributes:
         return {}

@@ -32,7 +32,7 @@ ELEMENT_TYPES: dict[str, np.dtype] = {
 
 @functools.lru_cache(maxsize=4096)
 def array_type(text: str) -> jax.ShapeDtypeStruct:
-    """The shape and dtype that a StableHLO tensor type such as `tensor<2x3xf32>` names."""
+    """Parses a StableHLO tensor type such as `tensor<2x3xf32>` to shape and dtype."""
     match = re.fullmatch(r"tensor<((?:\d+x)*)([a-zA-Z][\w<>]*)>", text)
     if match is None or match.group(2) not in ELEMENT_TYPES:
         raise NotImplementedError(f"Wanted a tensor type of fixed shape and known dtype. Received: {text}.")
@@ -41,14 +41,14 @@ def array_type(text: str) -> jax.ShapeDtypeStruct:
 
 
 def array_types(text: str) -> list[jax.ShapeDtypeStruct]:
-    """The tensors of a StableHLO type: one, or those of a tuple such as `tuple<tensor<2xf32>, tensor<i32>>`."""
+    """Parses a StableHLO type to shapes and dtypes: one, or those of `tuple<tensor<2xf32>, tensor<i32>>`."""
     if not text.startswith("tuple<"):
         return [array_type(text)]
     return [array_type(item) for item in re.findall(r"tensor<(?:[^<>]|<[^<>]*>)*>", text)]
 
 
 class Op:
-    """One StableHLO op: its name, types and attributes.
+    """StableHLO op: its name, types and attributes.
 
     Args:
         operation: the MLIR operation.
@@ -81,7 +81,7 @@ class Op:
 
     @property
     def origin(self) -> str:
-        """Where in the user's program the op came from: TensorFlow's name scope, or `unknown`."""
+        """TensorFlow's name of the op, with its name scope, or `unknown`."""
         names = re.findall(r'"([^"]*)"', str(self.operation.location))
         return next((name for name in names if not name.endswith(".py")), "unknown")
 
@@ -90,23 +90,23 @@ class Op:
         return key in self.operation.attributes
 
     def attribute(self, key: str) -> Any:
-        """The MLIR attribute `key`, as jaxlib gives it."""
+        """Returns the MLIR attribute `key` as jaxlib's object."""
         return self.operation.attributes[key]
 
     def text(self, key: str) -> str:
-        """An attribute printed, e.g. `#stablehlo<comparison_direction LT>`."""
+        """Returns an attribute as text, e.g. `#stablehlo<comparison_direction LT>`."""
         return str(self.operation.attributes[key])
 
     def word(self, key: str) -> str:
-        """The word of an enum attribute: `LT` of `#stablehlo<comparison_direction LT>`; or of a string."""
+        """Returns the word of an enum attribute, `LT` of `#stablehlo<comparison_direction LT>`, or of a string."""
         return self.text(key).strip('"').rstrip(">").split()[-1]
 
     def integer(self, key: str, default: int = 0) -> int:
-        """An integer attribute, or `default` where the op does not carry it."""
+        """Returns an integer attribute; `default` if the op does not have it."""
         return ir.IntegerAttr(self.operation.attributes[key]).value if self.has(key) else default
 
     def integers(self, key: str) -> tuple[int, ...]:
-        """An array of integers, e.g. `dimensions`; of a dense tensor attribute, its values in row-major order."""
+        """Returns an array of integers, e.g. `dimensions`; a dense tensor's values in row-major order."""
         if not self.has(key):
             return ()
         attribute = self.operation.attributes[key]
@@ -115,10 +115,10 @@ class Op:
         return tuple(int(value) for value in attribute)
 
     def booleans(self, key: str) -> tuple[bool, ...]:
-        """An array of booleans, e.g. `window_reversal`; empty where the op does not carry it."""
+        """Returns an array of booleans, e.g. `window_reversal`; empty if the op does not have it."""
         return tuple(bool(value) for value in self.operation.attributes[key]) if self.has(key) else ()
 
     def pairs(self, key: str) -> tuple[tuple[int, int], ...]:
-        """An n x 2 tensor of integers as pairs, e.g. `padding`; empty where the op does not carry it."""
+        """Returns an n x 2 tensor of integers as pairs, e.g. `padding`; empty if the op does not have it."""
         flat = self.integers(key)
         return tuple(zip(flat[::2], flat[1::2], strict=True))

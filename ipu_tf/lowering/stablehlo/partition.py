@@ -24,26 +24,26 @@ _COPIES = ("stablehlo.reshape", "stablehlo.convert", "mhlo.copy")
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
-    """Runs one operation."""
+class RunOp:
+    """Step of a piece that runs one operation."""
 
     operation: Any
 
 
 @dataclasses.dataclass(frozen=True)
-class Bind:
-    """Gives values to other names: the arguments or results of a call that was opened up."""
+class Rebind:
+    """Step of a piece that binds values to other names: arguments or results of an inlined call."""
 
     targets: tuple[Any, ...]
     sources: tuple[Any, ...]
 
 
-Step = Run | Bind
+Step = RunOp | Rebind
 
 
 @dataclasses.dataclass(frozen=True)
 class StraightLinePiece:
-    """Steps without a streamed loop.
+    """Piece without a streamed loop: steps in order.
 
     Attributes:
         steps: what to run, in order.
@@ -60,7 +60,7 @@ class StraightLinePiece:
 
 @dataclasses.dataclass(frozen=True)
 class LoopPiece:
-    """One streamed loop.
+    """Piece that is one streamed loop.
 
     Attributes:
         operation: the `stablehlo.while`.
@@ -81,7 +81,7 @@ class LoopPiece:
 
 @dataclasses.dataclass(frozen=True)
 class Partition:
-    """The parts of a program in order, and the names of its results.
+    """Pieces of a program in order, and the names of its results.
 
     Attributes:
         parts: its parts.
@@ -95,7 +95,7 @@ class Partition:
 
 
 def partition(module: Module, in_chunks: Callable[[Any], bool] = lambda loop: False) -> Partition:
-    """The parts of a module's program.
+    """Partitions a module's program into pieces.
 
     Args:
         module: the module.
@@ -104,7 +104,7 @@ def partition(module: Module, in_chunks: Callable[[Any], bool] = lambda loop: Fa
     """
     steps = list(_flatten(module, module.main, (), in_chunks))
     *steps, last = steps
-    assert isinstance(last, Bind)
+    assert isinstance(last, Rebind)
     parts = [_part(module, group, in_chunks) for group in _groups(module, steps, in_chunks)]
     # Between loops values stay where they are, each stage's of a pipeline on its own device.
     same = _copies(steps) if any(isinstance(part, LoopPiece) for part in parts) else {}
@@ -112,7 +112,7 @@ def partition(module: Module, in_chunks: Callable[[Any], bool] = lambda loop: Fa
 
 
 def is_identity(operation: Any) -> bool:
-    """Returns whether an operation changes nothing about its only operand."""
+    """Returns whether an operation returns its only operand unchanged."""
     if operation.name not in _COPIES or len(operation.results) != 1:
         return False
     return str(operation.operands[0].type) == str(operation.results[0].type)
@@ -127,31 +127,31 @@ def _copies(steps: Sequence[Step]) -> dict[Any, Any]:
 
 
 def _passed_through(step: Step) -> list[tuple[Any, Any]]:
-    """The names that a step only gives values to that have another name already, with that."""
-    if isinstance(step, Bind):
+    """Returns the names that a step binds to values of other names, with those."""
+    if isinstance(step, Rebind):
         return list(zip(step.targets, step.sources, strict=True))
     copies = is_identity(step.operation)
     return [(step.operation.results[0], step.operation.operands[0])] if copies else []
 
 
 def _flatten(module: Module, block: Any, results: Sequence[Any], in_chunks: Callable[[Any], bool]) -> Iterator[Step]:
-    """A block's operations, with calls opened up where something in them is for the host."""
+    """Flattens a block: inlines calls whose functions use feeds or streamed loops."""
     for operation in block.operations:
         operation = operation.operation
         if operation.name == "func.return":
-            yield Bind(tuple(results), tuple(operation.operands))
+            yield Rebind(tuple(results), tuple(operation.operands))
         elif operation.name == "func.call" and _calls_to_inline(module, operation, in_chunks):
             inner = module.functions[callee(operation)]
-            yield Bind(tuple(inner.arguments), tuple(operation.operands))
+            yield Rebind(tuple(inner.arguments), tuple(operation.operands))
             yield from _flatten(module, inner, tuple(operation.results), in_chunks)
         else:
-            yield Run(operation)
+            yield RunOp(operation)
 
 
 def _groups(module: Module, steps: list[Step], in_chunks: Callable[[Any], bool]) -> Iterator[list[Step]]:
     group: list[Step] = []
     for step in steps:
-        if isinstance(step, Run) and _is_part(module, step.operation, in_chunks):
+        if isinstance(step, RunOp) and _is_part(module, step.operation, in_chunks):
             yield from ([group] if group else [])
             yield [step]
             group = []
@@ -162,22 +162,22 @@ def _groups(module: Module, steps: list[Step], in_chunks: Callable[[Any], bool])
 
 def _part(module: Module, group: list[Step], in_chunks: Callable[[Any], bool]) -> StraightLinePiece | LoopPiece:
     first = group[0]
-    if isinstance(first, Run) and _is_part(module, first.operation, in_chunks):
+    if isinstance(first, RunOp) and _is_part(module, first.operation, in_chunks):
         loop = first.operation
         always, sometimes = _direct(module, loop), _in_branches(module, loop)
         feedless = not streamed(module, loop)
         return LoopPiece(loop, frozenset(always | sometimes), frozenset(sometimes), feedless=feedless)
-    used = {feed_name(step.operation) for step in group if isinstance(step, Run)} - {None}
+    used = {feed_name(step.operation) for step in group if isinstance(step, RunOp)} - {None}
     return StraightLinePiece(tuple(group), frozenset(name for name in used if name))
 
 
 def _is_part(module: Module, operation: Any, in_chunks: Callable[[Any], bool]) -> bool:
-    """Returns whether an operation is a loop that is a part of its own."""
+    """Returns whether an operation is a loop that becomes a piece of its own."""
     return operation.name == "stablehlo.while" and (streamed(module, operation) or in_chunks(operation))
 
 
 def _calls_to_inline(module: Module, call: Any, in_chunks: Callable[[Any], bool]) -> bool:
-    """Returns whether a function that is called has something for the host to do."""
+    """Returns whether a called function uses feeds or streamed loops, so that it has to be inlined."""
     block = module.functions[callee(call)]
     inner = walk(block, module.functions)
     if any(custom_call_target(operation) in (INFEED, OUTFEED, ACCUMULATE) for operation in inner):
@@ -187,7 +187,7 @@ def _calls_to_inline(module: Module, call: Any, in_chunks: Callable[[Any], bool]
 
 
 def _all_feeds(module: Module, operation: Any) -> set[str]:
-    """Every queue used in an operation, however deep."""
+    """Returns every queue used in an operation and its regions."""
     found = {feed_name(operation)}
     for region in operation.regions:
         for block in region.blocks:
@@ -198,7 +198,7 @@ def _all_feeds(module: Module, operation: Any) -> set[str]:
 
 
 def _direct(module: Module, loop: Any) -> set[str]:
-    """Queues used in the loop's body itself, once an iteration, and nowhere deeper."""
+    """Returns the queues used in a loop's body once an iteration, and in no region of it."""
     uses = list(own_operations(module, loop.regions[1].blocks[0], branches=False))
     names = [name for name in map(feed_name, uses) if name]
     deeper: set[str] = set()
@@ -209,7 +209,7 @@ def _direct(module: Module, loop: Any) -> set[str]:
 
 
 def _in_branches(module: Module, loop: Any) -> set[str]:
-    """Outfeeds used once in the loop's body, in a branch of it."""
+    """Returns the outfeeds used once in a loop's body, in a branch."""
     body = loop.regions[1].blocks[0]
     everywhere = [feed_name(operation) for operation in walk(body, module.functions)]
     straight = {feed_name(operation) for operation in own_operations(module, body, branches=False)}
@@ -225,14 +225,14 @@ def streamed(module: Module, loop: Any) -> bool:
 def _with_liveness(
     module: Module, parts: list[StraightLinePiece | LoopPiece], results: Sequence[Any], same: Mapping[Any, Any]
 ) -> tuple[StraightLinePiece | LoopPiece, ...]:
-    """Fills in what each part takes from those before it and leaves for those after it."""
+    """Fills in the live-in and live-out names of each piece."""
     needed: dict[Any, None] = dict.fromkeys(same.get(name, name) for name in results)
     filled: list[StraightLinePiece | LoopPiece] = []
     for part in reversed(parts):
         defined = _definitions(part)
         live_out = tuple(name for name in needed if name in defined)
         if same and isinstance(part, StraightLinePiece):
-            part = dataclasses.replace(part, steps=_without_idle_copies(part.steps, live_out))
+            part = dataclasses.replace(part, steps=_without_unused_copies(part.steps, live_out))
         needed = {name: None for name in needed if name not in defined}
         live_in = tuple(dict.fromkeys(name for name in _reads(module, part) if name not in defined))
         needed.update(dict.fromkeys(same.get(name, name) for name in live_in))
@@ -241,17 +241,17 @@ def _with_liveness(
     return tuple(reversed(filled))
 
 
-def _without_idle_copies(steps: Sequence[Step], live_out: Sequence[Any]) -> tuple[Step, ...]:
-    """Steps without those that only copy what none of the others reads by its new name."""
+def _without_unused_copies(steps: Sequence[Step], live_out: Sequence[Any]) -> tuple[Step, ...]:
+    """Removes steps that only bind names which no other step reads."""
     wanted, kept = set(live_out), []
     for step in reversed(steps):
         pairs = _passed_through(step)
         used = [(target, source) for target, source in pairs if target in wanted]
-        if isinstance(step, Bind):
-            step = Bind(tuple(target for target, _ in used), tuple(source for _, source in used))
-        if used or not pairs and not isinstance(step, Bind):
+        if isinstance(step, Rebind):
+            step = Rebind(tuple(target for target, _ in used), tuple(source for _, source in used))
+        if used or not pairs and not isinstance(step, Rebind):
             kept.append(step)
-            wanted.update(step.sources if isinstance(step, Bind) else names_read(step.operation))
+            wanted.update(step.sources if isinstance(step, Rebind) else names_read(step.operation))
     return tuple(reversed(kept))
 
 
@@ -259,7 +259,7 @@ def _definitions(part: StraightLinePiece | LoopPiece) -> set[Any]:
     if isinstance(part, LoopPiece):
         return set(part.operation.results)
     return {
-        name for step in part.steps for name in (step.targets if isinstance(step, Bind) else step.operation.results)
+        name for step in part.steps for name in (step.targets if isinstance(step, Rebind) else step.operation.results)
     }
 
 
@@ -268,12 +268,12 @@ def _reads(module: Module, part: StraightLinePiece | LoopPiece) -> list[Any]:
         return names_read(part.operation)
     names: list[Any] = []
     for step in part.steps:
-        names += step.sources if isinstance(step, Bind) else names_read(step.operation)
+        names += step.sources if isinstance(step, Rebind) else names_read(step.operation)
     return names
 
 
 def names_read(operation: Any) -> list[Any]:
-    """Outer names that an operation and its regions read."""
+    """Returns the outer names that an operation and its regions read."""
     names = list(operation.operands)
     own: set[Any] = set()
     for region in operation.regions:

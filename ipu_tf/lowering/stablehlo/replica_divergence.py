@@ -20,7 +20,7 @@ _SHARED_MARKERS = ("ipu.all_gather", ASSUME_EQUAL)
 
 
 def varying(module: Module, replicas: int, fed: int = 0) -> frozenset[Any]:
-    """The SSA names of values that may differ between replicas.
+    """Returns the SSA names of values that may differ between replicas.
 
     Variables are taken to be the same at first; one that the program gives a value of each replica's own is not.
 
@@ -43,7 +43,7 @@ def varying(module: Module, replicas: int, fed: int = 0) -> frozenset[Any]:
 
 
 def _from(operation: Any, module: Module, replicas: int, found: set[Any]) -> list[Any]:
-    """The names that vary because of one operation, given those that were found so far."""
+    """Returns the names that vary by one operation, given those found so far."""
     operands, results = list(operation.operands), list(operation.results)
     if operation.name == "func.call":
         inner = module.functions[callee(operation)]
@@ -71,7 +71,7 @@ def _from_loop(operation: Any, operands: list[Any], results: list[Any], found: s
 
 
 def _is_shared(operation: Any, replicas: int) -> bool:
-    """Returns whether replicas meet in an operation, and leave it with the same values."""
+    """Returns whether an operation's results are the same on all replicas, as those of an all-reduce."""
     target = custom_call_target(operation)
     if target != "ipu.all_reduce":
         return target in _SHARED_MARKERS
@@ -80,10 +80,10 @@ def _is_shared(operation: Any, replicas: int) -> bool:
 
 
 def _tied(targets: Sequence[Any], sources: Sequence[Any], found: set[Any]) -> list[Any]:
-    """The targets whose sources vary."""
+    """Returns the targets whose sources vary."""
     return [target for target, source in zip(targets, sources, strict=True) if source in found]
 
 
 def _returned(block: Any) -> list[Any]:
-    """What a block returns."""
+    """Returns the names of a block's results."""
     return list(block.operations[len(block.operations) - 1].operands)

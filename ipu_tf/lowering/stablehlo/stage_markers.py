@@ -14,7 +14,7 @@ CHECKPOINT = "ipu.recomputation_checkpoint"
 
 
 @dataclasses.dataclass(frozen=True)
-class Mark:
+class StageMarker:
     """Content of a stage marker: the pipeline, and the stage boundary.
 
     Attributes:
@@ -37,15 +37,15 @@ class Mark:
     backward: bool
     recomputation: str = Recomputation.NONE.name
 
-    def pipeline(self) -> Mark:
-        """The same for every marker of one pipeline."""
+    def pipeline(self) -> StageMarker:
+        """Settings that every marker of one pipeline has in common."""
         return dataclasses.replace(self, stage=0, backward=False)
 
 
-def mark_of(operation: Any) -> Mark | None:
+def stage_marker_of(operation: Any) -> StageMarker | None:
     """Parses a stage marker; None for any other op."""
     if custom_call_target(operation) != STAGE_BOUNDARY:
         return None
     settings = configuration(operation)
     mapping = tuple(tuple(where) if isinstance(where, list) else int(where) for where in settings.pop("mapping"))
-    return Mark(mapping=mapping, **settings)
+    return StageMarker(mapping=mapping, **settings)

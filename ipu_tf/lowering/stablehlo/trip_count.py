@@ -21,15 +21,15 @@ _SAME_VALUE = ("stablehlo.reshape", "stablehlo.convert", "mhlo.copy", "stablehlo
 
 
 @dataclasses.dataclass(frozen=True)
-class Carried:
-    """A value the loop carries, by its index among the loop's operands."""
+class CarriedValue:
+    """Carried value of a loop, by its index among the loop's operands."""
 
     index: int
 
 
 @dataclasses.dataclass(frozen=True)
-class Bound:
-    """One `index < limit` (or `<=`) of a loop's condition.
+class LoopBound:
+    """Bound of a loop's condition: `index < limit` or `index <= limit`.
 
     Attributes:
         index: the carried index that the body increases.
@@ -38,20 +38,20 @@ class Bound:
         inclusive: whether the condition is `<=`.
     """
 
-    index: Carried
-    limit: Carried | int
+    index: CarriedValue
+    limit: CarriedValue | int
     step: int
     inclusive: bool
 
     def trips(self, carry: Sequence[Any]) -> int:
-        """Iterations from this start until the bound is met."""
+        """Computes the iterations from a start until the bound is reached."""
         start = int(np.asarray(carry[self.index.index]))
-        limit = int(np.asarray(carry[self.limit.index])) if isinstance(self.limit, Carried) else self.limit
+        limit = int(np.asarray(carry[self.limit.index])) if isinstance(self.limit, CarriedValue) else self.limit
         return max(0, -(-(limit + int(self.inclusive) - start) // self.step))
 
 
 def trip_count(module: Module, loop: Any) -> Callable[[Sequence[Any]], int] | None:
-    """From a loop's initial carried values to its number of iterations; None for a data-dependent loop."""
+    """Returns a function from initial carried values to the trip count; None for a data-dependent loop."""
     bounds = _bounds_of(module, loop)
     if bounds is None:
         return None
@@ -59,7 +59,7 @@ def trip_count(module: Module, loop: Any) -> Callable[[Sequence[Any]], int] | No
 
 
 def most_trips(module: Module, loop: Any) -> int | None:
-    """How many iterations a counted `stablehlo.while` has at most, as far as the program itself says; else None.
+    """Returns an upper bound of the trip count of a counted `stablehlo.while`; None if the program does not tell.
 
     A limit may be the counter of another loop after it, as in the loop that computes the gradients of one.
     """
@@ -68,19 +68,19 @@ def most_trips(module: Module, loop: Any) -> int | None:
         start = _at_most(module, loop.operands[bound.index.index], exactly=True)
         limit = bound.limit if isinstance(bound.limit, int) else _at_most(module, loop.operands[bound.limit.index])
         if start is not None and limit is not None:
-            known.append(dataclasses.replace(bound, index=Carried(0), limit=limit).trips((start,)))
+            known.append(dataclasses.replace(bound, index=CarriedValue(0), limit=limit).trips((start,)))
     return min(known, default=None)
 
 
-def _bounds_of(module: Module, loop: Any) -> list[Bound] | None:
-    """The bounds whose conjunction is a loop's condition; None for a data-dependent loop."""
+def _bounds_of(module: Module, loop: Any) -> list[LoopBound] | None:
+    """Returns the bounds whose conjunction is a loop's condition; None for a data-dependent loop."""
     condition, body = (region.blocks[0] for region in loop.regions)
     found = _bounds(module, _returned(condition)[0], {}, _returned(body))
     return None if not found or None in found else [bound for bound in found if bound is not None]
 
 
 def _at_most(module: Module, value: Any, exactly: bool = False) -> int | None:
-    """The most that a whole number outside of loops can be."""
+    """Returns the maximum of an integer computed outside of loops; None if unknown."""
     value = _behind(value, {})
     operation = _operation(value)
     if operation is None:
@@ -88,7 +88,7 @@ def _at_most(module: Module, value: Any, exactly: bool = False) -> int | None:
     if operation.name != "stablehlo.while" or exactly:
         return _constant(operation)
     place = list(operation.results).index(value)
-    step = _step(Carried(place), _returned(operation.regions[1].blocks[0]))
+    step = _step(CarriedValue(place), _returned(operation.regions[1].blocks[0]))
     start, trips = _at_most(module, operation.operands[place]), most_trips(module, operation)
     return None if step is None or step < 0 or start is None or trips is None else start + step * trips
 
@@ -97,8 +97,8 @@ def _returned(block: Any) -> Any:
     return block.operations[len(block.operations) - 1].operands
 
 
-def _bounds(module: Module, value: Any, arguments: dict[Any, Any], next_values: Any) -> list[Bound | None]:
-    """The bounds whose conjunction a value is; None stands for a conjunct that is no bound."""
+def _bounds(module: Module, value: Any, arguments: dict[Any, Any], next_values: Any) -> list[LoopBound | None]:
+    """Returns the bounds whose conjunction is a value; None for a conjunct that is no bound."""
     value = _behind(value, arguments)
     operation = _operation(value)
     if operation is None:
@@ -118,29 +118,29 @@ def _bounds(module: Module, value: Any, arguments: dict[Any, Any], next_values: 
     return [None]
 
 
-def _bound(compare: Any, arguments: dict[Any, Any], next_values: Any) -> Bound | None:
+def _bound(compare: Any, arguments: dict[Any, Any], next_values: Any) -> LoopBound | None:
     direction = Op(compare).word("comparison_direction")
     left, right = (_operand(value, arguments) for value in compare.operands)
     if direction in ("GT", "GE"):
         left, right, direction = right, left, {"GT": "LT", "GE": "LE"}[direction]
-    if direction not in ("LT", "LE") or not isinstance(left, Carried) or right is None:
+    if direction not in ("LT", "LE") or not isinstance(left, CarriedValue) or right is None:
         return None
-    if isinstance(right, Carried) and _step(right, next_values) != 0:
+    if isinstance(right, CarriedValue) and _step(right, next_values) != 0:
         return None
     step = _step(left, next_values)
-    return Bound(left, right, step, direction == "LE") if step is not None and step > 0 else None
+    return LoopBound(left, right, step, direction == "LE") if step is not None and step > 0 else None
 
 
-def _operand(value: Any, arguments: dict[Any, Any]) -> Carried | int | None:
+def _operand(value: Any, arguments: dict[Any, Any]) -> CarriedValue | int | None:
     value = _behind(value, arguments)
     operation = _operation(value)
     if operation is None:
-        return Carried(ir.BlockArgument(value).arg_number)
+        return CarriedValue(ir.BlockArgument(value).arg_number)
     return _constant(operation)
 
 
-def _step(carried: Carried, next_values: Any) -> int | None:
-    """By how much the body changes a carried value; None where that is not a constant."""
+def _step(carried: CarriedValue, next_values: Any) -> int | None:
+    """Returns the constant that the body adds to a carried value; None if it is not constant."""
     value = _behind(next_values[carried.index], {})
     operation = _operation(value)
     if operation is None:
@@ -148,13 +148,13 @@ def _step(carried: Carried, next_values: Any) -> int | None:
     if operation.name != "stablehlo.add":
         return None
     left, right = (_operand(term, {}) for term in operation.operands)
-    if isinstance(right, Carried):
+    if isinstance(right, CarriedValue):
         left, right = right, left
     return right if left == carried and isinstance(right, int) else None
 
 
 def _behind(value: Any, arguments: dict[Any, Any]) -> Any:
-    """The value that ops which change nothing, and calls, pass on."""
+    """Follows a value back through identities and calls."""
     while True:
         operation = _operation(value)
         if value in arguments:

@@ -12,7 +12,7 @@ UNKNOWN_DTYPE = "its result is of a type that the device has not"
 
 
 def makes_unknown_type(operation: Any) -> str:
-    """What is unknown of an MLIR operation's results; empty if nothing is, or if it only passes that on."""
+    """Describes which of an operation's result types is unknown; empty if none, or if an operand's is already."""
     made = _what_is_unknown(operation.results)
     return made if made != _what_is_unknown(operation.operands) else ""
 

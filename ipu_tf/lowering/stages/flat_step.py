@@ -24,7 +24,7 @@ class CannotCutPipelineError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Node:
-    """One operation.
+    """Op of a flat loop body.
 
     Attributes:
         operation: the MLIR operation.
@@ -45,7 +45,7 @@ class Node:
 
 @dataclasses.dataclass(frozen=True)
 class FlatLoopBody:
-    """One iteration.
+    """Loop body as a flat list of ops.
 
     Attributes:
         nodes: its operations, in order.
@@ -65,7 +65,7 @@ class FlatLoopBody:
 
 
 def flat_step(module: Module, block: Any) -> FlatLoopBody:
-    """An iteration of the loop that has this body, or of a function that is run in a loop."""
+    """Flattens a loop's body, or a step function that runs in a loop."""
     return _Flattener(module).flat(block)
 
 
@@ -79,7 +79,7 @@ _Scope = dict[Any, _Value]
 
 
 class _Flattener:
-    """Numbers values while it opens up a block."""
+    """Flattens a block: numbers its values and inlines calls."""
 
     def __init__(self, module: Module) -> None:
         self._module = module

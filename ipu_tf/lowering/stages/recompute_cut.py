@@ -22,8 +22,8 @@ from ipu_tf.lowering.stages.stage_checks import EFFECTS, inside
 
 
 @dataclasses.dataclass(frozen=True)
-class Repeated:
-    """The part of a forward pass that is computed again.
+class RecomputedOps:
+    """Ops of a forward pass that are recomputed.
 
     Attributes:
         places: the nodes, by their places in `StageCut.live`, in order.
@@ -45,7 +45,7 @@ def repeated(
     checkpoints: frozenset[int],
     stage: int,
     wanted: Iterable[int],
-) -> Repeated:
+) -> RecomputedOps:
     """Returns the ops that a stage recomputes.
 
     Args:
@@ -60,7 +60,7 @@ def repeated(
 
 
 class _Walk:
-    """Follows values back to what they are computed from."""
+    """Walks back from values to the ops that compute them."""
 
     def __init__(
         self, module: Module, cut: StageCut, aliases: Mapping[int, int], checkpoints: frozenset[int], stage: int
@@ -73,8 +73,8 @@ class _Walk:
         self._kept: dict[int, None] = {}
         self._seen: set[int] = set()
 
-    def back_from(self, wanted: Iterable[int]) -> Repeated:
-        """What has to be computed, and kept, to have some values."""
+    def back_from(self, wanted: Iterable[int]) -> RecomputedOps:
+        """Finds the ops to recompute, and the values to keep, for some values."""
         wanted = list(wanted)
         waiting = list(wanted)
         while waiting:
@@ -83,10 +83,10 @@ class _Walk:
                 self._seen.add(value)
                 waiting += self._before(value)
         outputs = tuple(value for value in wanted if value not in self._kept)
-        return Repeated(tuple(sorted(self._places)), tuple(self._constants), tuple(self._kept), outputs)
+        return RecomputedOps(tuple(sorted(self._places)), tuple(self._constants), tuple(self._kept), outputs)
 
     def _before(self, value: int) -> list[int]:
-        """The values that one is computed from; none if it is kept, or does not change."""
+        """Returns the values that a value is computed from; none if it is kept or constant."""
         place = self._maker.get(value)
         level = self._cut.made_at.get(value)
         if level is None and place is None:
@@ -99,7 +99,7 @@ class _Walk:
         return []
 
     def _operand(self, place: int, operand: int) -> list[int]:
-        """What a node reads; a value that another stage computed for it is kept, though it has no level."""
+        """Resolves an operand of a node; a value that another stage computed for it is kept."""
         value = followed(self._aliases, operand)
         if (place, operand) not in self._cut.sent:
             return [value]
@@ -111,14 +111,14 @@ class _Walk:
 
 
 def followed(aliases: Mapping[int, int], value: int) -> int:
-    """What a value is called where markers only pass it on."""
+    """Resolves a value through markers that pass it on unchanged."""
     while value in aliases:
         value = aliases[value]
     return value
 
 
 def is_pure(module: Module, node: Node) -> bool:
-    """Whether a node gives the same each time it runs with the same operands and seed, and does nothing else."""
+    """Returns whether a node has no side effects, and the same results for the same operands and seed."""
     if custom_call_target(node.operation) in EFFECTS:
         return False
     return not types_in(inside(module, node), module).keys() - {SEED}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from ipu_tf.lowering.stablehlo.stage_markers import Mark
+from ipu_tf.lowering.stablehlo.stage_markers import StageMarker
 from ipu_tf.lowering.stages.flat_step import Node
 
 
@@ -41,7 +41,7 @@ class StageCut:
         total_draws: how many draws a micro-batch makes.
     """
 
-    mark: Mark
+    mark: StageMarker
     live: tuple[Node, ...]
     level: Mapping[int, int]
     made_at: Mapping[int, int]
@@ -53,10 +53,10 @@ class StageCut:
     total_draws: int
 
     def stage_of(self, level: int) -> int:
-        """The stage of a level."""
+        """Returns the stage of a level."""
         return stage_of(self.mark, level)
 
 
-def stage_of(mark: Mark, level: int) -> int:
-    """The stage whose pass a level is."""
+def stage_of(mark: StageMarker, level: int) -> int:
+    """Returns the stage whose forward or backward pass is at a level."""
     return level if level < mark.stages else 2 * mark.stages - 1 - level

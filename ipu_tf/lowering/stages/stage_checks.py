@@ -11,7 +11,7 @@ from ipu_tf.lowering.stablehlo.checks import CHECK
 from ipu_tf.lowering.stablehlo.hidden_state import ACCUMULATE, UPDATE_DUE, types_in
 from ipu_tf.lowering.stablehlo.module import INFEED, OUTFEED, Module, configuration, custom_call_target, walk
 from ipu_tf.lowering.stablehlo.op import Op
-from ipu_tf.lowering.stablehlo.stage_markers import Mark
+from ipu_tf.lowering.stablehlo.stage_markers import StageMarker
 from ipu_tf.lowering.stages.flat_step import CannotCutPipelineError, FlatLoopBody, Node
 from ipu_tf.lowering.tensorflow.host_calls import HOST_CALLS
 
@@ -19,7 +19,7 @@ EFFECTS = frozenset({INFEED, OUTFEED, *HOST_CALLS})
 """Calls that happen whether or not anything uses what they give."""
 
 
-def check_cuttable(module: Module, step: FlatLoopBody, live: Sequence[Node], mark: Mark) -> None:
+def check_cuttable(module: Module, step: FlatLoopBody, live: Sequence[Node], mark: StageMarker) -> None:
     """Checks that a step can be cut into stages.
 
     Raises:
@@ -59,7 +59,7 @@ def check_cuttable(module: Module, step: FlatLoopBody, live: Sequence[Node], mar
 
 
 def inside(module: Module, node: Node) -> Iterable[Any]:
-    """The operation of a node, and all operations in its regions."""
+    """Yields the operation of a node and all operations in its regions."""
     yield node.operation
     for region in node.operation.regions:
         for block in region.blocks:
@@ -67,7 +67,7 @@ def inside(module: Module, node: Node) -> Iterable[Any]:
 
 
 def origin(module: Module, node: Node) -> str:
-    """Where an operation comes from, for messages: TensorFlow's name of it, and the line of the user's program."""
+    """Describes the origin of an operation for messages: TensorFlow's name and the user's source line."""
     place = module.place_of(Op(node.operation).origin)
     line = next((f", {line.file}, line {line.line}" for line in place.lines), "")
     return f"`{place.name}`{line}"

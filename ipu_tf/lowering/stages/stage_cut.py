@@ -18,7 +18,7 @@ import numpy as np
 from ipu_tf.lowering.stablehlo.accumulation_checks import own_operations
 from ipu_tf.lowering.stablehlo.hidden_state import ACCUMULATE, FIFO
 from ipu_tf.lowering.stablehlo.module import INFEED, OUTFEED, Module, custom_call_target
-from ipu_tf.lowering.stablehlo.stage_markers import Mark, mark_of
+from ipu_tf.lowering.stablehlo.stage_markers import StageMarker, stage_marker_of
 from ipu_tf.lowering.stages.flat_step import CannotCutPipelineError, FlatLoopBody, Node
 from ipu_tf.lowering.stages.stage_assignment import StageCut, StepSignature, stage_of
 from ipu_tf.lowering.stages.stage_checks import EFFECTS, check_cuttable, origin
@@ -26,31 +26,31 @@ from ipu_tf.lowering.stages.stage_checks import EFFECTS, check_cuttable, origin
 _NONE, _UPDATE = -1, -2
 
 
-def pipeline_of(module: Module, block: Any) -> Mark | None:
-    """The pipeline whose markers are in a block itself; None if there are none.
+def pipeline_of(module: Module, block: Any) -> StageMarker | None:
+    """Returns the pipeline whose markers are in a block itself; None if there are none.
 
     Raises:
         CannotCutPipelineError: for the markers of several pipelines.
     """
-    marks = {mark.pipeline() for mark in map(mark_of, own_operations(module, block)) if mark}
+    marks = {mark.pipeline() for mark in map(stage_marker_of, own_operations(module, block)) if mark}
     if len(marks) > 1:
         raise CannotCutPipelineError("one loop runs several pipelines")
     return marks.pop() if marks else None
 
 
-def cut(module: Module, step: FlatLoopBody, shape: StepSignature, mark: Mark) -> StageCut:
+def cut(module: Module, step: FlatLoopBody, shape: StepSignature, mark: StageMarker) -> StageCut:
     """Cuts a step into stages.
 
     Raises:
         CannotCutPipelineError: saying what stands against it.
     """
-    return _Cutter(module, step, shape, mark).cut()
+    return _StageAssigner(module, step, shape, mark).cut()
 
 
-class _Cutter:
-    """Everything that is known of one step while it is cut."""
+class _StageAssigner:
+    """Assigns the ops and values of one step to stages."""
 
-    def __init__(self, module: Module, step: FlatLoopBody, shape: StepSignature, mark: Mark) -> None:
+    def __init__(self, module: Module, step: FlatLoopBody, shape: StepSignature, mark: StageMarker) -> None:
         self.module, self.step, self.shape, self.mark = module, step, shape, mark
         self.states, self.weights = _written(step, shape)
         self.live = _live(step, shape, self.states, self.weights)
@@ -81,7 +81,7 @@ class _Cutter:
         )
 
     def _find_base_levels(self) -> None:
-        """Levels by the data alone."""
+        """Computes the levels that follow from dataflow alone."""
         for values in self.shape.elements.values():
             self.base.update(dict.fromkeys(values, 0))
         for node in self.live:
@@ -92,17 +92,17 @@ class _Cutter:
         highest = max((self.base.get(value, _NONE) for value in node.operands), default=_NONE)
         if custom_call_target(node.operation) == INFEED:
             return 0
-        mark = mark_of(node.operation)
+        mark = stage_marker_of(node.operation)
         return highest if mark is None else max(highest, self._marked_level(mark))
 
-    def _marked_level(self, mark: Mark) -> int:
-        """The level that a marker starts. The loss belongs to the last stage's forward pass."""
+    def _marked_level(self, mark: StageMarker) -> int:
+        """Returns the level that a marker starts. The loss belongs to the last stage's forward pass."""
         if mark.backward:
             return 2 * mark.stages - 1 - mark.stage
         return min(mark.stage + 1, mark.stages - 1)
 
     def _reach(self) -> dict[int, set[int]]:
-        """For each value without a level the levels at which it is first wanted; `_UPDATE` for the update."""
+        """Returns for each value without a level the levels that first read it; `_UPDATE` for the update."""
         reach: dict[int, set[int]] = {}
         for node in reversed(self.live):
             if node.on_update:
@@ -117,12 +117,12 @@ class _Cutter:
         return reach
 
     def _consumers_at(self, node: Node) -> int:
-        """The level at which a node takes its operands: a marker on the way forward, at the end of a stage."""
-        level, mark = self.base[node.results[0]], mark_of(node.operation)
+        """Returns the level at which a node reads its operands: a forward marker, at the end of its stage."""
+        level, mark = self.base[node.results[0]], stage_marker_of(node.operation)
         return level if mark is None or mark.backward else min(level, mark.stage)
 
     def _homes(self, reach: Mapping[int, set[int]]) -> dict[int, int]:
-        """The stage of every state and weight that a micro-batch uses."""
+        """Returns the stage of every state and weight that a micro-batch uses."""
         homes = {}
         for value in (*self.states, *self.weights):
             wanted = reach.get(value, set()) - {_UPDATE}
@@ -150,9 +150,9 @@ class _Cutter:
                 self.made_at.update(dict.fromkeys(node.results, level))
 
     def _level(self, place: int, node: Node, reach: Mapping[int, set[int]]) -> int | None:
-        """The level of a node, all its operands being placed; None for one that is computed wherever wanted."""
+        """Returns the level of a node whose operands have theirs; None if it is computed wherever it is read."""
         level = max((self.made_at[value] for value in node.operands if value in self.made_at), default=_NONE)
-        mark = mark_of(node.operation)
+        mark = stage_marker_of(node.operation)
         if mark is not None:
             return self._level_of_marker(place, node, mark, level)
         if custom_call_target(node.operation) == INFEED:
@@ -183,11 +183,11 @@ class _Cutter:
                 self._send(place, value, min(anchors & foreign), level)
         return level
 
-    def _level_of_marker(self, place: int, node: Node, mark: Mark, level: int) -> int:
+    def _level_of_marker(self, place: int, node: Node, mark: StageMarker, level: int) -> int:
         starts = self._marked_level(mark)
         if level > starts:
             raise CannotCutPipelineError(
-                f"what stage {mark.stage} hands on depends on a later pass: on {self._pass(level)} (stages share a "
+                f"the output of stage {mark.stage} depends on a later pass: on {self._pass(level)} (stages share a "
                 f"variable, or hand tensors past each other; {origin(self.module, node)})"
             )
         [value] = node.operands
@@ -206,14 +206,14 @@ class _Cutter:
             self.sent[place, value] = stage
 
     def _backward_on(self, devices: set[int], level: int) -> int | None:
-        """The first backward pass from a level on that is on the only one of these devices."""
+        """Returns the first backward pass, from a level on, on the only one of these devices."""
         for later in range(level, 2 * self.mark.stages):
             if devices == {self._device(stage_of(self.mark, later))}:
                 return later
         return None
 
     def _pinned(self, node: Node) -> bool:
-        """Returns whether a node has to run once a micro-batch, in one place."""
+        """Returns whether a node has side effects: it runs once a micro-batch, on one stage."""
         target = custom_call_target(node.operation)
         return target in EFFECTS or target in (ACCUMULATE, FIFO) or node.operation.name == "stablehlo.rng"
 
@@ -237,7 +237,7 @@ class _Cutter:
 
 
 def _written(step: FlatLoopBody, shape: StepSignature) -> tuple[dict[int, int], dict[int, int]]:
-    """The states and the weights of a step, and what each becomes."""
+    """Returns the states and the weights of a step, each with its new value."""
     states, weights = {}, {}
     for value, position in shape.carried.items():
         plain, updated = step.results[position], step.updated[position]
@@ -253,7 +253,7 @@ def _written(step: FlatLoopBody, shape: StepSignature) -> tuple[dict[int, int], 
 def _live(
     step: FlatLoopBody, shape: StepSignature, states: Mapping[int, int], weights: Mapping[int, int]
 ) -> tuple[Node, ...]:
-    """The nodes that variables, rows or the host depend on."""
+    """Returns the nodes that variables, outfeeds or host calls depend on."""
     rows = (step.results[position] for positions in shape.rows.values() for position in positions)
     wanted = {*states.values(), *weights.values(), *rows}
     found = []

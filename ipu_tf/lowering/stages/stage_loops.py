@@ -16,7 +16,7 @@ Stages = StageProgram | str | None
 
 
 def loop_stages(module: Module, loop: Any, constants: Sequence[Any], replicas: int = 1) -> Stages:
-    """The pipeline that a `while` is, cut; why it cannot be cut; or None for a loop that is no pipeline.
+    """Cuts a `while` with stage markers: a stage program, or the reason why not; None if it is no pipeline.
 
     Args:
         module: where the loop is.
@@ -39,7 +39,7 @@ def loop_stages(module: Module, loop: Any, constants: Sequence[Any], replicas: i
 
 
 def step_stages(module: Module, infeed: str, outfeed: str, inputs: int, outputs: int, replicas: int = 1) -> Stages:
-    """The pipeline that a step function is, to be run in a loop; as `loop_stages`.
+    """Cuts a step function with stage markers, to run in a loop; results as of `loop_stages`.
 
     The loop carries the number of steps, then the variables that the step changes; its constants are the others.
 

@@ -17,7 +17,7 @@ from ipu_tf.lowering.importer.interpreter import Interpreter
 from ipu_tf.lowering.stablehlo.hidden_state import ACCUMULATE, types_in
 from ipu_tf.lowering.stablehlo.module import INFEED, OUTFEED, Module, configuration, custom_call_target, feed_name
 from ipu_tf.lowering.stablehlo.op import Op, array_type
-from ipu_tf.lowering.stablehlo.stage_markers import CHECKPOINT, Mark, mark_of
+from ipu_tf.lowering.stablehlo.stage_markers import CHECKPOINT, StageMarker, stage_marker_of
 from ipu_tf.lowering.stages.flat_step import CannotCutPipelineError, FlatLoopBody, Node
 from ipu_tf.lowering.stages.recompute_cut import followed, repeated
 from ipu_tf.lowering.stages.stage_assignment import StageCut, StepSignature
@@ -29,7 +29,7 @@ def stage_program(
     module: Module,
     step: FlatLoopBody,
     shape: StepSignature,
-    mark: Mark,
+    mark: StageMarker,
     carried: Sequence[int | None],
     outer: Sequence[int | None],
     replicas: int = 1,
@@ -55,7 +55,7 @@ def stage_program(
 
 @dataclasses.dataclass
 class _Pass:
-    """One segment while it is gathered: the pass of a level, or the repetition of one."""
+    """Segment while it is built: the pass of a level, or the recomputation of one."""
 
     level: int
     again: bool = False
@@ -66,7 +66,7 @@ class _Pass:
 
 
 class _Builder:
-    """Everything that is known of one step while its program is built."""
+    """Builds the stage program of one step."""
 
     def __init__(self, module: Module, step: FlatLoopBody, shape: StepSignature, cut: StageCut, replicas: int) -> None:
         self._module, self._step, self._shape, self._cut, self._replicas = module, step, shape, cut, replicas
@@ -104,11 +104,11 @@ class _Builder:
         )
 
     def _aliases(self) -> tuple[dict[int, int], frozenset[int]]:
-        """What each marker passes on, and checkpoints; a marker that has it computed for the purpose stays as it is."""
+        """Returns the value that each marker and checkpoint passes on; markers of values computed for it stay."""
         found, checkpoints = {}, []
         for place, node in enumerate(self._cut.live):
             is_checkpoint = custom_call_target(node.operation) == CHECKPOINT
-            if is_checkpoint or (mark_of(node.operation) and (place, node.operands[0]) not in self._cut.sent):
+            if is_checkpoint or (stage_marker_of(node.operation) and (place, node.operands[0]) not in self._cut.sent):
                 found[node.results[0]] = node.operands[0]
                 checkpoints += [node.operands[0]] if is_checkpoint else []
         return found, frozenset(followed(found, value) for value in checkpoints)
@@ -117,7 +117,7 @@ class _Builder:
         return followed(self._alias, value)
 
     def _output_levels(self) -> dict[str, int]:
-        """The pass that gives the row of each outfeed that results stand for."""
+        """Returns the pass that computes the element of each outfeed that is a result of the step."""
         last = self._cut.mark.stages - 1
         values = {name: [self._step.results[p] for p in places] for name, places in self._shape.rows.items()}
         return {name: max((self._cut.made_at.get(v, last) for v in of), default=last) for name, of in values.items()}
@@ -129,7 +129,7 @@ class _Builder:
         return [value for value in self._cut.states if self._cut.made_at[value] == level]
 
     def _gather(self, each: _Pass) -> None:
-        """Finds what a pass computes and reads, and asks the passes before it for it."""
+        """Collects the ops and inputs of a pass, and requests its inputs from earlier passes."""
         for place, node in enumerate(self._cut.live):
             if self._cut.level.get(place) == each.level and node.results[0] not in self._alias:
                 self._add(each, place)
@@ -172,12 +172,12 @@ class _Builder:
             self._add_single(before, value)
 
     def _add_single(self, each: _Pass, value: int) -> None:
-        """A value of no level, computed in a pass to be sent from there."""
+        """Adds a value without a level to a pass that sends it."""
         if value in self._maker and self._maker[value] not in each.nodes:
             self._add(each, self._maker[value])
 
     def _repeated(self, stage: int) -> _Pass:
-        """The repetition of a stage's forward pass, which then gives others only what these take of it."""
+        """Returns the recomputation of a stage's forward pass."""
         first, back = self._passes[stage], self._passes[2 * self._cut.mark.stages - 1 - stage]
         wanted = [value for value in back.inputs if value in first.outputs]
         again = repeated(self._module, self._cut, self._alias, self._checkpoints, stage, wanted)
@@ -197,7 +197,7 @@ class _Builder:
         )
 
     def _accumulators(self) -> dict[int, tuple[int, str]]:
-        """Gradients that the update reads where they are added up."""
+        """Returns the accumulated gradients that the update reads."""
         wanted = {self._behind(value) for piece in self._update.pieces for value in piece.inputs}
         found = {}
         for place, node in enumerate(self._cut.live):
@@ -278,7 +278,7 @@ class _Builder:
     def _run(
         self, nodes: Sequence[Node], values: dict[int, Any], feeds: PartFeeds, hidden: Hidden, seeds: Arrays
     ) -> Hidden:
-        """Traces some nodes; `values` gets what they give."""
+        """Traces some nodes; stores their results in `values`."""
         interpreter = Interpreter(self._module, feeds, hidden, self._replicas)
         left = iter(seeds)
         for node in nodes:
@@ -298,7 +298,7 @@ _UNKNOWN = -1
 
 
 def _queues(nodes: Sequence[Node]) -> tuple[dict[str, Types], dict[str, Types]]:
-    """Element types of the infeeds and row types of the outfeeds that some nodes use."""
+    """Returns the element types of the infeeds and outfeeds that some nodes use."""
     infeeds: dict[str, Types] = {}
     outfeeds: dict[str, Types] = {}
     for node in nodes:

@@ -22,7 +22,7 @@ _SPREADING = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.conv
 
 @dataclasses.dataclass(frozen=True)
 class UpdateSegment:
-    """What one stage computes of an update without waiting for others.
+    """Part of an update that one stage computes without waiting for others.
 
     Attributes:
         level: after how many exchanges between stages it can run.
@@ -53,15 +53,15 @@ class UpdateAssignment:
 
 
 def cut_update(step: FlatLoopBody, cut: StageCut) -> UpdateAssignment:
-    """Cuts the update of a step that is cut otherwise."""
+    """Assigns the ops of a step's weight update to stages."""
     nodes = _needed(cut)
-    first = _Homes(step, cut, nodes, cut.homes)
+    first = _UpdateStages(step, cut, nodes, cut.homes)
     homes = {weight: first.wanted_by(weight) for weight in cut.weights} | dict(cut.homes)
-    return _Pieces(step, cut, _Homes(step, cut, nodes, homes), homes).cut()
+    return _UpdateSegments(step, cut, _UpdateStages(step, cut, nodes, homes), homes).cut()
 
 
 def _needed(cut: StageCut) -> tuple[Node, ...]:
-    """The nodes that the update runs, those among them that do not belong to it alone."""
+    """Returns the nodes that the update runs, and those of them that micro-batches run as well."""
     wanted = set(cut.weights.values())
     found = []
     for place, node in reversed(list(enumerate(cut.live))):
@@ -72,8 +72,8 @@ def _needed(cut: StageCut) -> tuple[Node, ...]:
     return tuple(reversed(found))
 
 
-class _Homes:
-    """The stage of each value that an update reads or makes, and of each node; none where it is computed anywhere."""
+class _UpdateStages:
+    """Stages of the values and nodes of an update; none for what every stage can compute."""
 
     def __init__(self, step: FlatLoopBody, cut: StageCut, nodes: tuple[Node, ...], homes: Mapping[int, int]) -> None:
         self.nodes = nodes
@@ -101,11 +101,11 @@ class _Homes:
         self._known.update((value, (stage, self._bytes(value))) for value in node.results)
 
     def _spreads(self, node: Node) -> bool:
-        """Returns whether a node only gives one number another shape: cheaper to compute again than to send."""
+        """Returns whether a node only broadcasts a scalar, which is cheaper to recompute than to send."""
         return node.operation.name in _SPREADING and _size(self._types[node.operands[0]]) == 1
 
     def wanted_by(self, value: int) -> int:
-        """The one stage whose nodes read a value, through others that run anywhere; the first if there is not one."""
+        """Returns the stage whose nodes read a value, directly or not; the first one if several do."""
         wanted: dict[int, set[int]] = {}
         for place, node in reversed(list(enumerate(self.nodes))):
             here = {self.of_node[place]} if place in self.of_node else set()
@@ -121,10 +121,10 @@ class _Homes:
         return _size(kind) * np.dtype(kind.dtype).itemsize if kind is not None else 0
 
 
-class _Pieces:
-    """Gathers the nodes of an update into pieces."""
+class _UpdateSegments:
+    """Groups the nodes of an update into segments."""
 
-    def __init__(self, step: FlatLoopBody, cut: StageCut, where: _Homes, homes: Mapping[int, int]) -> None:
+    def __init__(self, step: FlatLoopBody, cut: StageCut, where: _UpdateStages, homes: Mapping[int, int]) -> None:
         self._cut, self._where, self._homes = cut, where, homes
         self._level: dict[int, int] = {}
         self._nodes: dict[tuple[int, int], list[int]] = {}
@@ -151,7 +151,7 @@ class _Pieces:
         return UpdateAssignment(tuple(pieces), self._homes)
 
     def _ready(self, value: int, stage: int) -> int:
-        """The level at which a stage can have a value."""
+        """Returns the level at which a value is available on a stage."""
         place = self._where.maker.get(value)
         if place is None:
             return 0
@@ -160,7 +160,7 @@ class _Pieces:
         return max((self._ready(operand, stage) for operand in self._where.nodes[place].operands), default=0)
 
     def _part(self, key: tuple[int, int]) -> tuple[tuple[Node, ...], tuple[int, ...]]:
-        """The nodes of a piece, with those that run anywhere and are wanted here, and what it reads."""
+        """Returns the nodes of a segment, with unassigned ones that it needs, and the values it reads."""
         own = set(self._nodes.get(key, ()))
         places: dict[int, None] = {}
         inputs: dict[int, None] = {}

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 @dataclasses.dataclass(frozen=True)
 class Node:
-    """An op that has to run.
+    """Op of a session run, as clustering sees it.
 
     Attributes:
         before: names of the ops that run before it. Names of ops that are not among the nodes have no meaning.
@@ -38,7 +38,7 @@ class Node:
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """Ops that become one program.
+    """Ops that become one device program.
 
     Attributes:
         ordinal: of the IPU.
@@ -52,8 +52,8 @@ class Cluster:
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
-    """How a graph is run.
+class ClusterSchedule:
+    """Cluster schedule of a session run: programs and host ops in order.
 
     Attributes:
         clusters: the programs, in an order in which they can run.
@@ -66,7 +66,7 @@ class Plan:
 
 
 class MisplacedOp(ValueError):
-    """Ops cannot be clustered because of where one of them is placed, or of what it waits for.
+    """Raised if ops cannot be clustered because of the device of one of them, or of its dependencies.
 
     Attributes:
         op: the name of the op.
@@ -77,8 +77,8 @@ class MisplacedOp(ValueError):
         super().__init__(message)
 
 
-def plan(nodes: Mapping[str, Node]) -> Plan:
-    """The programs among some ops.
+def schedule_clusters(nodes: Mapping[str, Node]) -> ClusterSchedule:
+    """Clusters ops into programs and orders them.
 
     Args:
         nodes: the ops by name.
@@ -88,7 +88,7 @@ def plan(nodes: Mapping[str, Node]) -> Plan:
 
     Example:
         >>> nodes = {"feed": Node(()), "add": Node(("feed",), 0), "print": Node(("add",)), "mul": Node(("add",), 0)}
-        >>> found = plan(nodes)
+        >>> found = schedule_clusters(nodes)
         >>> [cluster.names for cluster in found.clusters], dict(found.dependents)
         ([('add', 'mul')], {1: ('print',)})
     """
@@ -106,7 +106,7 @@ def plan(nodes: Mapping[str, Node]) -> Plan:
     worth = {key: names for key, names in members.items() if any(nodes[name].computes for name in names)}
     clusters = tuple(Cluster(ordinal, phase, tuple(names)) for (phase, ordinal), names in sorted(worth.items()))
     inside = {name for cluster in clusters for name in cluster.names}
-    return Plan(clusters, _dependents(nodes, units, order, phases, inside))
+    return ClusterSchedule(clusters, _dependents(nodes, units, order, phases, inside))
 
 
 def _ancestors(nodes: Mapping[str, Node], names: Iterable[str]) -> set[str]:
@@ -123,7 +123,7 @@ def _ancestors(nodes: Mapping[str, Node], names: Iterable[str]) -> set[str]:
 def _homes(
     nodes: Mapping[str, Node], units: Mapping[str, str], places: Mapping[str, int | None]
 ) -> dict[str, int | None]:
-    """The place of each unit: of an op, or of a group."""
+    """Returns the device of each unit: an op, or a control-flow group."""
     homes: dict[str, int | None] = {}
     settled = [name for name in places if not (nodes[name].free and places[name] is None)]
     for name in settled:
@@ -131,18 +131,18 @@ def _homes(
         if homes.setdefault(unit, place) != place:
             raise MisplacedOp(
                 name,
-                f"The ops of the loop or branch `{unit}` are placed on different devices: {_spelt(homes[unit])} and, "
-                f"`{name}`, {_spelt(place)}. Place all of them on one.",
+                f"The ops of the loop or branch `{unit}` are placed on different devices: {_device_name(homes[unit])} "
+                f"and, `{name}`, {_device_name(place)}. Place all of them on one.",
             )
     return {unit: homes.get(unit) for unit in units.values()}
 
 
-def _spelt(place: int | None) -> str:
+def _device_name(place: int | None) -> str:
     return "the host" if place is None else f"/device:IPU:{place}"
 
 
 def _edges(nodes: Mapping[str, Node], units: Mapping[str, str]) -> dict[str, dict[str, None]]:
-    """For each unit, the units that run before it."""
+    """Returns the dependencies of each unit."""
     edges: dict[str, dict[str, None]] = {unit: {} for unit in units.values()}
     for name, node in nodes.items():
         own = units[name]
@@ -151,7 +151,7 @@ def _edges(nodes: Mapping[str, Node], units: Mapping[str, str]) -> dict[str, dic
 
 
 def _in_order(edges: Mapping[str, Mapping[str, None]], units: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """The units with those before them, each after those before it."""
+    """Sorts units topologically."""
     waiting = {unit: len(before) for unit, before in edges.items()}
     after: dict[str, list[str]] = collections.defaultdict(list)
     for unit, before in edges.items():
@@ -176,12 +176,12 @@ def _in_order(edges: Mapping[str, Mapping[str, None]], units: Mapping[str, str])
 def _phases(order: Mapping[str, tuple[str, ...]], homes: Mapping[str, int | None]) -> dict[str, int]:
     phases: dict[str, int] = {}
     for unit, before in order.items():
-        phases[unit] = max((phases[b] + _turn(homes[b], homes[unit]) for b in before), default=0)
+        phases[unit] = max((phases[b] + _ends_program(homes[b], homes[unit]) for b in before), default=0)
     return phases
 
 
-def _turn(before: int | None, after: int | None) -> int:
-    """1 where a program ends between two places: what leaves an IPU is there only after its program."""
+def _ends_program(before: int | None, after: int | None) -> int:
+    """Returns 1 if a program ends between two devices: results leave an IPU only after its program."""
     return int(before is not None and before != after)
 
 

@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ipu_tf.lowering.tensorflow import tf_private, tf_values
+from ipu_tf.lowering.tensorflow import tf_graphs, tf_private, tf_values
 from ipu_tf.lowering.tensorflow.graph_pruning import pruned
 
 
 def flat_specs(dataset: tf.data.Dataset) -> list[Any]:
-    """The specs of an element's tensors, in the order of `tf.nest.flatten`."""
+    """Returns the specs of an element's tensors, in the order of `tf.nest.flatten`."""
     return tf.nest.flatten(dataset.element_spec)
 
 
 def eager_elements(
     dataset: tf.data.Dataset | tf.data.Iterator,
 ) -> Callable[[], Iterator[tuple[np.ndarray, ...]]]:
-    """Opens an eager dataset from its start, any number of times; TensorFlow's own iterator where it is.
+    """Returns a function that opens an eager dataset, or TensorFlow's own iterator, from its start.
 
     Whoever made the iterator keeps it: it is not kept alive by what reads it here.
     """
@@ -57,7 +57,7 @@ def _next_element(iterator: Any) -> tuple[np.ndarray, ...]:
 
 
 class GraphDataset:
-    """A dataset made in a TF1 graph, copied out of it so that it can be read without a session.
+    """Copy of a dataset from a TF1 graph, which can be read without a session.
 
     Args:
         dataset: the dataset; placeholders it depends on become `inputs`, to be fed when it is opened.
@@ -69,7 +69,7 @@ class GraphDataset:
     def __init__(self, dataset: tf.data.Dataset) -> None:
         variant = tf.data.experimental.to_variant(dataset)
         graph = variant.graph
-        names = tf_private.ancestors(variant.op)
+        names = tf_graphs.ancestors(variant.op)
         self.inputs = [op.outputs[0] for op in names if op.type in ("Placeholder", "VarHandleOp", "VariableV2")]
         for tensor in self.inputs:
             if tensor.op.type != "Placeholder":
@@ -82,7 +82,7 @@ class GraphDataset:
         self._element_spec = dataset.element_spec
 
     def open(self, *values: np.ndarray) -> Callable[[], Iterator[tuple[np.ndarray, ...]]]:
-        """Opens the dataset with the values of its inputs."""
+        """Returns a function that opens the dataset, for the values of its inputs."""
 
         def open_source() -> Iterator[tuple[np.ndarray, ...]]:
             with tf_values.eager_mode():

@@ -9,23 +9,22 @@ In loops, branches and functions too. What an assertion shows as text is read he
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from ipu_tf._state.numbers import next_number
 from ipu_tf.lowering.stablehlo.checks import CHECK, NAN_SUMMARY
 from ipu_tf.lowering.tensorflow.graph_pruning import place_anywhere, rename_functions
 
 _REDUCED = 8  # TensorFlow's TensorDebugMode.REDUCE_INF_NAN_THREE_SLOTS
 _NO_TEXT = "<text that only the host could make>"
-_rewritings = itertools.count()
 
 
 def with_checks(graph_def: Any) -> bool:
-    """Rewrites the assertions of a `GraphDef` in place; whether there were any.
+    """Rewrites the assertions of a `GraphDef` in place; returns whether there were any.
 
     Its functions have other names afterwards if there were.
     """
@@ -37,7 +36,7 @@ def with_checks(graph_def: Any) -> bool:
     for number, (body, node) in enumerate(found):
         _REWRITINGS[node.op](body, node, number)
     if found:
-        rename_functions(graph_def, f"_checked_{next(_rewritings)}")
+        rename_functions(graph_def, f"_checked_{next_number('graph with checks')}")
         for function in graph_def.library.function:
             for node in function.node_def:
                 place_anywhere(node)
@@ -45,7 +44,7 @@ def with_checks(graph_def: Any) -> bool:
 
 
 class _Body:
-    """The nodes of a graph or of a function.
+    """Nodes of a graph or of a function.
 
     Args:
         nodes: the repeated field of a `GraphDef` or `FunctionDef`.
@@ -59,25 +58,25 @@ class _Body:
         self._by_name = {node.name: node for node in self.nodes}
 
     def source(self, reference: str) -> Any | None:
-        """The node that gives a tensor, behind identities; None for an argument of a function."""
+        """Returns the node that computes a tensor, behind identities; None for a function's argument."""
         node = self._by_name.get(reference.split(":")[0])
         while node is not None and node.op == "Identity":
             node = self._by_name.get(node.input[0].split(":")[0])
         return node
 
     def add(self, name: str, op: str, inputs: Iterable[str], **attributes: Any) -> Any:
-        """A new node."""
+        """Adds a node."""
         node = self._field.add(name=name, op=op, input=inputs)
         for key, value in attributes.items():
             node.attr[key].CopyFrom(value)
         return node
 
     def output(self, node: Any, argument: str) -> str:
-        """How other nodes name the first tensor of a node's output `argument`."""
+        """Returns the reference to the first tensor of a node's output `argument`."""
         return f"{node.name}:{argument}:0" if self._in_function else node.name
 
     def add_check(self, node: Any, inputs: Sequence[str], dtypes: Sequence[int], after: str, **settings: Any) -> None:
-        """The marker of a check that stands for a node, and the op `after` that keeps it."""
+        """Adds the marker of a check, and the op `after` that keeps it, in place of a node."""
         marker = self.add_marker(f"{node.name}/ipu_check", CHECK, inputs, dtypes, tf.int32, [], settings)
         true = self.add(f"{node.name}/ipu_true", "Const", [], dtype=_type(tf.bool), value=_tensor(True))
         kept = {"T": _types([tf.int32.as_datatype_enum]), "summarize": _integer(3)}
@@ -97,7 +96,7 @@ class _Body:
         shape: Sequence[int],
         settings: dict[str, Any],
     ) -> Any:
-        """A marker with one result, as a node."""
+        """Adds a marker with one result."""
         return self.add(
             name,
             "XlaCustomCallV2",
@@ -111,7 +110,7 @@ class _Body:
         )
 
     def make_identity(self, node: Any, reference: str, dtype: int, after: Sequence[str] = ()) -> None:
-        """Makes a node an identity under its old name."""
+        """Replaces a node by an identity of the same name."""
         self._replace(node, "Identity", [reference, *after], {"T": tf.compat.v1.AttrValue(type=dtype)})
 
     def _replace(self, node: Any, op: str, inputs: Sequence[str], attributes: dict[str, Any]) -> None:
@@ -180,7 +179,7 @@ def _rewrite_growth(body: _Body, node: Any, number: int) -> None:
 
 
 def _piece(body: _Body, reference: str, dtype: int) -> str | None:
-    """The text that one input of an assertion shows; None for one with numbers, which the device gives."""
+    """Returns the text of an assertion's constant input; None for a tensor that the program computes."""
     if dtype in (tf.variant.as_datatype_enum, tf.resource.as_datatype_enum):
         return f"<{tf.as_dtype(dtype).name}>"
     if dtype != tf.string.as_datatype_enum:

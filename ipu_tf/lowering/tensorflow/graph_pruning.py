@@ -9,7 +9,7 @@ _PRUNED = "_pruned"
 
 
 def pruned(graph_def: Any, targets: Iterable[str], given: Collection[str] = (), functions: bool = False) -> Any:
-    """A `GraphDef` with what `targets` depend on, and the function library.
+    """Returns a `GraphDef` of the nodes that `targets` depend on, with the function library.
 
     Args:
         graph_def: the graph.
@@ -31,7 +31,7 @@ def pruned(graph_def: Any, targets: Iterable[str], given: Collection[str] = (), 
 
 
 def part_of(graph_def: Any, names: Collection[str], alone: bool) -> Any:
-    """A `GraphDef` with some nodes of another one, and the function library.
+    """Returns a `GraphDef` of some nodes of another one, with the function library.
 
     Args:
         graph_def: the graph.
@@ -51,14 +51,14 @@ def part_of(graph_def: Any, names: Collection[str], alone: bool) -> Any:
 
 
 def place_anywhere(node: Any) -> None:
-    """Takes from a node on which device it is, and with which other nodes."""
+    """Clears a node's device and colocation."""
     # One program is placed as a whole; constraints between its nodes may name nodes that are left out.
     node.attr.pop("_class", None)
     node.device = ""
 
 
 def _prune_functions(graph_def: Any) -> None:
-    """Takes from each function what its results do not depend on; gives it another name, for the old one is known."""
+    """Prunes each function to what its results depend on; renames it, as the old name is registered."""
     for function in graph_def.library.function:
         wanted = [*function.ret.values(), *function.control_ret.values()]
         used = _ancestors(function.node_def, (text.split(":")[0] for text in wanted), ())
@@ -69,7 +69,7 @@ def _prune_functions(graph_def: Any) -> None:
 
 
 def rename_functions(graph_def: Any, suffix: str) -> None:
-    """Gives the functions of a graph's library a suffix to their names, for they differ from those known by the old."""
+    """Adds a suffix to the names of a graph's functions, as the old names are registered for other bodies."""
     old = {function.signature.name for function in graph_def.library.function}
     for function in graph_def.library.function:
         function.signature.name += suffix
@@ -87,7 +87,7 @@ def _rename_calls(nodes: Iterable[Any], old: Collection[str], suffix: str) -> No
 
 
 def _ancestors(nodes: Iterable[Any], targets: Iterable[str], given: Collection[str]) -> set[str]:
-    """The names of the nodes that `targets`, nodes or arguments, depend on, and of these themselves."""
+    """Returns the names of `targets`, nodes or arguments, and of all nodes they depend on."""
     known = {node.name: node for node in nodes}
     found: set[str] = set()
     waiting = list(targets)

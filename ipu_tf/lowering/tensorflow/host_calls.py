@@ -25,34 +25,34 @@ _TOKEN = tf.TensorSpec([], tf.int32)
 
 
 def calls_host(operations: Iterable[Any]) -> bool:
-    """Returns whether any of a program's operations calls the host while the program runs."""
+    """Returns whether any op of a program calls the host while it runs."""
     return any(custom_call_target(operation) in HOST_CALLS for operation in operations)
 
 
 def lookup_marker(table: str, indices: tf.Tensor, rows: tf.TensorSpec) -> tf.Tensor:
-    """The rows, of some shape and dtype, of a table on the host at some indices; not asked for where not used."""
+    """Looks up rows of a table on the host; left out if the result is not used."""
     results = marker(HOST_LOOKUP, [indices, _last_token(table)], [rows, _TOKEN], table=table)
     _keep_token(table, results[1])
     return results[0]
 
 
 def update_marker(table: str, indices: tf.Tensor, changes: tf.Tensor) -> tf.Operation:
-    """Adds to rows of a table on the host, in any case."""
+    """Adds to rows of a table on the host; always runs."""
     return _effect(HOST_UPDATE, table, [indices, changes], table=table)
 
 
 def apply_marker(table: str) -> tf.Operation:
-    """Applies the waiting updates of a table on the host, in any case."""
+    """Applies the buffered updates of a table on the host; always runs."""
     return _effect(HOST_APPLY, table, [], table=table)
 
 
 def print_marker(value: tf.Tensor, name: str) -> tf.Operation:
-    """Prints a tensor on the host, in any case."""
+    """Prints a tensor on the host; always runs."""
     return _effect(PRINT, "print", [value], name=name)
 
 
-def checked_depth(count: tf.Tensor, overlap: int) -> tf.Tensor:
-    """A number of micro-batches, `int32[]`, of which the host has seen that a pipeline with this overlap can run it."""
+def checked_micro_batch_count(count: tf.Tensor, overlap: int) -> tf.Tensor:
+    """Checks a number of micro-batches on the host, at run time, against a pipeline's overlap; returns it."""
     [checked] = marker(PIPELINE_DEPTH, [count], [tf.TensorSpec([], tf.int32)], overlap=overlap)
     return checked
 

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import re
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
 
+from ipu_tf._state.numbers import next_number
+from ipu_tf._state.registry import register_state
 from ipu_tf.device.errors import DeviceError
 from ipu_tf.lowering.stablehlo.errors import LoweringError, UnsupportedOpsError
-from ipu_tf.lowering.tensorflow import tf_hooks
+from ipu_tf.lowering.tensorflow import tf_patches
 
 _REFUSALS = (DeviceError, LoweringError, UnsupportedOpsError, tf.errors.OpError)
-_failures: dict[int, BaseException] = {}
-_numbers = itertools.count()
+_failures: dict[int, BaseException] = register_state("exceptions of host ops", {})
 _MOST_KEPT = 16
 
 
 @dataclasses.dataclass(frozen=True)
 class HostOp:
-    """An op that runs Python.
+    """TensorFlow op that runs a Python function.
 
     Attributes:
         operation: the op; running it runs the Python function once.
@@ -67,26 +67,26 @@ def host_op(
         results = tf.numpy_function(call, list(inputs), dtypes, stateful=True, name=name)
     results = list(results) if isinstance(results, (list, tuple)) else [results]
     operation = results[0].op
-    setattr(operation.graph, tf_hooks.RUNS_PROGRAMS, True)
+    setattr(operation.graph, tf_patches.RUNS_PROGRAMS, True)
     for result, spec in zip(results, outputs, strict=False):
         result.set_shape(spec.shape)
     return HostOp(operation, results[: len(outputs)])
 
 
 def raise_original_errors() -> None:
-    """Makes `Session.run` raise what a function of a host op raised, not TensorFlow's account of it."""
-    tf_hooks.hook_sessions(_original)
+    """Patches `Session.run` to raise the original exception of a host op's function."""
+    tf_patches.patch_session_errors(_original)
 
 
 def _remembered(error: BaseException) -> str:
-    """Keeps an exception, and gives the words by which `_original` finds it again."""
-    number = next(_numbers)
+    """Stores an exception; returns the text by which `_original` finds it."""
+    number = next_number("exception of a host op")
     _failures[number] = error
     _failures.pop(number - _MOST_KEPT, None)
     return f"(ipu_tf error {number})"
 
 
 def _original(error: BaseException) -> BaseException | None:
-    """The exception behind TensorFlow's account of it, once."""
+    """Returns the original exception behind TensorFlow's error, once."""
     found = re.search(r"\(ipu_tf error (\d+)\)", str(error))
     return _failures.pop(int(found.group(1)), None) if found else None

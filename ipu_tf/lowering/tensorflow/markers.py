@@ -19,7 +19,7 @@ _DONE = tf.TensorSpec([], tf.int32)
 
 
 def dequeue_marker(queue: str, specs: Sequence[tf.TensorSpec]) -> list[tf.Tensor]:
-    """The next element of an infeed: one tensor for each spec. It is taken whether or not the program uses it."""
+    """Dequeues the next element of an infeed, a tensor for each spec, whether or not it is used."""
     with _standalone():
         tensors = list(tf_private.custom_call(INFEED, (), specs, json.dumps({"queue": queue}), side_effect=True))
     _used(tensors[0])
@@ -27,7 +27,7 @@ def dequeue_marker(queue: str, specs: Sequence[tf.TensorSpec]) -> list[tf.Tensor
 
 
 def enqueue_marker(queue: str, tensors: Sequence[tf.Tensor]) -> tf.Operation:
-    """Gives a row to an outfeed, whether or not the program uses the operation."""
+    """Enqueues an element to an outfeed, whether or not the operation is used."""
     tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
     with _standalone():
         [done] = tf_private.custom_call(OUTFEED, tensors, [_DONE], json.dumps({"queue": queue}), side_effect=True)
@@ -37,7 +37,7 @@ def enqueue_marker(queue: str, tensors: Sequence[tf.Tensor]) -> tf.Operation:
 def marker(
     target: str, inputs: Sequence[tf.Tensor], specs: Sequence[tf.TensorSpec], **attributes: Any
 ) -> list[tf.Tensor]:
-    """An op that only the device knows: `stablehlo.custom_call @target`, given its meaning by a `custom_call_rule`.
+    """Adds a marker: `stablehlo.custom_call @target`, which a `custom_call_rule` of the importer implements.
 
     It has no gradient of its own (wrap it in `tf.custom_gradient`), and is dropped where nothing uses its results.
 
@@ -53,7 +53,7 @@ def marker(
 def stateful_marker(
     target: str, inputs: Sequence[tf.Tensor], specs: Sequence[tf.TensorSpec], **attributes: Any
 ) -> list[tf.Tensor]:
-    """As `marker`, but it happens whether or not the program uses its results; it needs at least one result.
+    """As `marker`, but with a side effect: it runs even if its results, at least one, are not used.
 
     Each is on its own, also among others with the same inputs and attributes.
     """
@@ -76,7 +76,7 @@ def _standalone() -> Iterator[None]:
 
 
 def _used(result: tf.Tensor) -> tf.Operation:
-    """A stateful op that uses a marker's result.
+    """Adds a stateful op that uses a marker's result, so that tf2xla keeps the marker.
 
     TensorFlow takes the marker itself for stateless and would drop it where nothing uses it. An assertion is stateful,
     and compiles to nothing. It has to use a result: control edges are lost where TensorFlow inlines a function.

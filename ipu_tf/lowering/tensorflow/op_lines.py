@@ -12,20 +12,20 @@ import tensorflow as tf
 
 from ipu_tf.device.op_places import OpPlace
 from ipu_tf.device.source_lines import SourceLine, user_lines
-from ipu_tf.lowering.tensorflow import tf_private
+from ipu_tf.lowering.tensorflow import tf_graphs
 
 
 def place_of(operation: tf.Operation) -> OpPlace:
-    """Where an op of TensorFlow was made."""
+    """Returns the source lines that created a TensorFlow op."""
     if operation.traceback is None:  # it was copied from another graph
         return place_of_name(operation.graph, operation.name)
     return OpPlace(operation.name, operation.type, _lines(operation))
 
 
 def place_of_value(tensor: tf.Tensor) -> OpPlace:
-    """Where the op was made that computes a tensor: one that a call gives is followed into the function."""
+    """Returns the source lines of the op that computes a tensor; results of calls are followed into functions."""
     operation = tensor.op
-    graphs = tf_private.called_graphs(operation)
+    graphs = tf_graphs.called_graphs(operation)
     if operation.type == "Identity":
         return place_of_value(operation.inputs[0])
     if "PartitionedCall" in operation.type and graphs:
@@ -34,7 +34,7 @@ def place_of_value(tensor: tf.Tensor) -> OpPlace:
 
 
 def place_of_name(graph: Any, name: str) -> OpPlace:
-    """Where the op was made that tf2xla calls `name` in a program lowered from a graph.
+    """Returns the source lines of the op that tf2xla calls `name` in a program lowered from a graph.
 
     Args:
         graph: the `FuncGraph`.
@@ -48,7 +48,7 @@ def place_of_name(graph: Any, name: str) -> OpPlace:
 
 
 def place_in_function(graph: Any, function: str, name: str) -> OpPlace:
-    """Where an op of one of the functions that a graph calls was made.
+    """Returns the source lines of an op in a function that a graph calls.
 
     Args:
         graph: the `FuncGraph`.
@@ -56,7 +56,7 @@ def place_in_function(graph: Any, function: str, name: str) -> OpPlace:
         name: the op's name in the function.
     """
     for traced in _origins(graph):
-        known = tf_private.known_functions(traced)
+        known = tf_graphs.known_functions(traced)
         # A function that was rewritten has a longer name than the user's.
         fitting = [each for each in known if f"{function}_".startswith(f"{each}_")]
         if fitting:
@@ -70,18 +70,18 @@ def _lines(operation: tf.Operation) -> tuple[SourceLine, ...]:
 
 
 def _found(graph: Any, name: str) -> list[tf.Operation]:
-    """The op of this name, then the calls around it, innermost first; empty if there is none."""
-    origin = tf_private.origin_of(graph)
+    """Returns the op of this name, then the calls around it, innermost first; empty if there is none."""
+    origin = tf_graphs.origin_of(graph)
     found = _found(origin, name) if origin is not None else []
     if found:
         return found
-    operation = tf_private.operation_named(graph, name)
+    operation = tf_graphs.operation_named(graph, name)
     if operation is not None:
         return [operation]
     parts = name.split("/")
     for size in range(len(parts) - 1, 0, -1):
-        caller = tf_private.operation_named(graph, "/".join(parts[:size]))
-        for called in tf_private.called_graphs(caller) if caller is not None else ():
+        caller = tf_graphs.operation_named(graph, "/".join(parts[:size]))
+        for called in tf_graphs.called_graphs(caller) if caller is not None else ():
             # Ops in the functions of loops and branches have the name of the loop before their own.
             found = _found(called, "/".join(parts[size:])) or _found(called, name)
             if found:
@@ -90,14 +90,14 @@ def _found(graph: Any, name: str) -> list[tf.Operation]:
 
 
 def _by_end(graph: Any, name: str) -> list[tf.Operation]:
-    """The op of any function whose name is the longest end of this one."""
-    graphs = [each for traced in _origins(graph) for each in (traced, *tf_private.known_functions(traced).values())]
+    """Finds the op, in any function, whose name is the longest suffix of this one."""
+    graphs = [each for traced in _origins(graph) for each in (traced, *tf_graphs.known_functions(traced).values())]
     ends = ["/".join(name.split("/")[start:]) for start in range(name.count("/") + 1)]
-    found = (tf_private.operation_named(each, end) for end in ends for each in graphs)
+    found = (tf_graphs.operation_named(each, end) for end in ends for each in graphs)
     return [operation for operation in found if operation is not None][:1]
 
 
 def _origins(graph: Any) -> list[Any]:
-    """The graphs that a graph was copied from, the first of them first, and itself."""
-    origin = tf_private.origin_of(graph)
+    """Returns the graphs that a graph was copied from, the oldest first, and itself."""
+    origin = tf_graphs.origin_of(graph)
     return [graph] if origin is None else [*_origins(origin), graph]

@@ -17,7 +17,7 @@ from ipu_tf.lowering.stablehlo.errors import LoweringError, UnsupportedOp, Unsup
 from ipu_tf.lowering.stablehlo.module import functions_of, walk
 from ipu_tf.lowering.stablehlo.op import Op
 from ipu_tf.lowering.stablehlo.unknown_types import makes_unknown_type
-from ipu_tf.lowering.tensorflow import tf_private, tf_values
+from ipu_tf.lowering.tensorflow import tf_graphs, tf_private, tf_values
 from ipu_tf.lowering.tensorflow.op_lines import place_in_function, place_of, place_of_name
 
 _BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
@@ -50,7 +50,7 @@ def tensorflow_refusal(function: Any, message: str) -> Exception:
 
 
 def shape_refusal(function: Any, bytecode: bytes, error: BaseException) -> LoweringError:
-    """What to raise where tf2xla gave a module with tensors of unknown shape or dtype; names the ops that made them.
+    """Builds the error for a module with tensors of unknown shape or dtype; names the ops that made them.
 
     Args:
         function: the concrete function.
@@ -97,18 +97,18 @@ def check_variables(name: str, handles: Iterable[tuple[tf.Tensor, tf.Tensor]]) -
 
 
 def _users(tensor: tf.Tensor) -> list[tf.Operation]:
-    """The ops that use a tensor, within the functions that it is given to."""
+    """Returns the ops that use a tensor, also within functions that it is passed to."""
     found = []
     for operation in tensor.consumers():
         place = next(index for index, given in enumerate(operation.inputs) if given is tensor)
         place -= operation.type in _BRANCHES  # their first input says which branch is taken
-        inside = [each.inputs[place] for each in tf_private.called_graphs(operation)]
+        inside = [each.inputs[place] for each in tf_graphs.called_graphs(operation)]
         found += [user for inner in inside for user in _users(inner)] or [operation]
     return found
 
 
 def function_name(function: Any) -> str:
-    """A concrete function's name as its author wrote it."""
+    """Returns a concrete function's name in the user's program."""
     name = function.name.decode() if isinstance(function.name, bytes) else function.name
     return re.sub(r"^__(inference|forward)_|_\d+$", "", name)
 
@@ -119,7 +119,7 @@ def _with_lines(places: tuple[OpPlace, ...], advice: str) -> str:
 
 
 def _without_kernel(graph: Any) -> dict[str, list[OpPlace]]:
-    """The ops that tf2xla has no kernel for, by type. TensorFlow itself stops at the first."""
+    """Finds the ops without a tf2xla kernel, by type. TensorFlow itself stops at the first."""
     found: dict[str, list[OpPlace]] = collections.defaultdict(list)
     for function, node in _nodes(graph.as_graph_def()):
         if not tf_private.compiles(node.op) and node.op not in _INPUTS:
@@ -129,14 +129,14 @@ def _without_kernel(graph: Any) -> dict[str, list[OpPlace]]:
 
 
 def _nodes(graph_def: Any) -> Iterator[tuple[str, Any]]:
-    """The nodes of a graph and of the functions in its library, each with the function's name, if it is in one."""
+    """Yields the nodes of a graph and of its functions, each with the function's name, if any."""
     yield from (("", node) for node in graph_def.node)
     for function in graph_def.library.function:
         yield from ((function.signature.name, node) for node in function.node_def)
 
 
 def _named(graph: Any, message: str) -> tuple[OpPlace, ...]:
-    """The ops that a message of TensorFlow's names, each line once."""
+    """Finds the ops that a message of TensorFlow names, each line once."""
     places = [place_in_function(graph, *pair) for pair in _IN_FUNCTION.findall(message)]
     if not places:
         names = (next(filter(None, groups)) for groups in _NAMED.findall(message))
@@ -145,7 +145,7 @@ def _named(graph: Any, message: str) -> tuple[OpPlace, ...]:
 
 
 def _of_unknown_type(graph: Any, bytecode: bytes) -> tuple[OpPlace, ...]:
-    """The ops of a module that make tensors of unknown shape or dtype; empty if it has ops that MLIR cannot read."""
+    """Finds the ops of a module with results of unknown shape or dtype; empty if MLIR cannot parse it."""
     try:
         mlir = parse_module(bytecode)
     except MLIRError:
@@ -156,14 +156,14 @@ def _of_unknown_type(graph: Any, bytecode: bytes) -> tuple[OpPlace, ...]:
 
 
 def _of_dynamic_shape(graph: Any) -> tuple[OpPlace, ...]:
-    """The ops whose results have a shape that is not known, though those of their operands are."""
-    graphs = (graph, *tf_private.known_functions(graph).values())
+    """Finds the ops whose result shape is unknown though their operands' shapes are known."""
+    graphs = (graph, *tf_graphs.known_functions(graph).values())
     return tuple(
         place_of_name(each, operation.name)
         for each in graphs
         for operation in each.get_operations()
         if operation.type not in _INPUTS and _unknown(operation.outputs) and not _unknown(operation.inputs)
-        if not tf_private.called_graphs(operation)
+        if not tf_graphs.called_graphs(operation)
     )
 
 

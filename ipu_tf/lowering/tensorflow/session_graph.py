@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 import tensorflow as tf
 
-from ipu_tf.lowering.tensorflow import tf_private, tf_values
+from ipu_tf.lowering.tensorflow import tf_graphs, tf_private, tf_values
 from ipu_tf.lowering.tensorflow.clustering import Node
 from ipu_tf.lowering.tensorflow.op_lines import place_of
 
@@ -36,7 +36,7 @@ _HANDED_ON = ("Enter", "Identity", "Merge", "NextIteration", "Switch")
 
 
 def ordinal_of(operation: tf.Operation) -> int | None:
-    """The ordinal of the IPU that an op is placed on; None for an op of another device.
+    """Returns the ordinal of the IPU that an op is placed on; None for another device.
 
     An op without a device is placed with the variables that it uses; a call of a function does not.
     """
@@ -48,7 +48,7 @@ def ordinal_of(operation: tf.Operation) -> int | None:
 
 
 def placed_on(operation: tf.Operation) -> str:
-    """The device that an op is placed on; an empty string if it has none.
+    """Returns the device string of an op; empty if it has none.
 
     An op that only the device knows goes to the first IPU: TensorFlow places an op where there is a kernel for it.
     """
@@ -56,14 +56,14 @@ def placed_on(operation: tf.Operation) -> str:
 
 
 def is_ipu(device: str) -> bool:
-    """Returns whether a device, as TensorFlow spells it, is an IPU."""
+    """Returns whether a device string names an IPU."""
     return "IPU" in device and tf.DeviceSpec.from_string(device).device_type == "IPU"
 
 
 def needed(
     fetches: Sequence[tf.Tensor], targets: Sequence[tf.Operation], fed: Collection[str]
 ) -> dict[str, tf.Operation]:
-    """The ops that have to run for some tensors and ops, by name, in the order in which they were made.
+    """Returns the ops that a session run needs for its fetches and targets, by name, in creation order.
 
     Args:
         fetches: the tensors.
@@ -78,11 +78,11 @@ def needed(
             found[operation.name] = operation
             waiting += [tensor.op for tensor in operation.inputs if tensor.name not in fed]
             waiting += operation.control_inputs
-    return dict(sorted(found.items(), key=lambda item: tf_private.creation_number(item[1])))
+    return dict(sorted(found.items(), key=lambda item: tf_graphs.creation_number(item[1])))
 
 
 def node(operation: tf.Operation, fed: Collection[str]) -> Node:
-    """An op as clustering sees it.
+    """Converts an op to a node of the clustering.
 
     Raises:
         ValueError: for a reference variable that an op on an IPU would change.
@@ -97,17 +97,17 @@ def node(operation: tf.Operation, fed: Collection[str]) -> Node:
         free=not (on_host or placed_on(operation)),
         computes=operation.type not in MOVING,
         initialises=_initialises(operation),
-        group=tf_private.control_flow_group(operation),
+        group=tf_graphs.control_flow_group(operation),
     )
 
 
 def computes_on_ipu(operation: tf.Operation) -> bool:
-    """Returns whether an op is placed on an IPU by itself, and does work there."""
+    """Returns whether an op itself is placed on an IPU and computes there."""
     return is_ipu(operation.device) and operation.type not in MOVING and not _on_host(operation)
 
 
 def is_constant(operation: tf.Operation) -> bool:
-    """Returns whether an op can be made again wherever its value is needed."""
+    """Returns whether an op is a constant, which is copied to wherever its value is used."""
     return operation.type == "Const" and not operation.control_inputs
 
 
@@ -130,21 +130,21 @@ def _on_host(operation: tf.Operation) -> bool:
 
 
 def _is_host_only(tensor: tf.Tensor) -> bool:
-    """Returns whether a tensor holds something other than numbers, and is no variable."""
+    """Returns whether a tensor is neither numeric nor a variable, so that it stays on the host."""
     if tensor.dtype == tf.resource:
         return _maker(tensor).type != "VarHandleOp"
     return bool(tensor.dtype == tf.variant)
 
 
 def _maker(handle: tf.Tensor) -> tf.Operation:
-    """The op that a resource comes from, out of loops and branches of TensorFlow 1's kind."""
+    """Finds the op that creates a resource, through TensorFlow 1's loops and branches."""
     while handle.op.type in _HANDED_ON and handle.op.inputs:
         handle = handle.op.inputs[0]
     return handle.op
 
 
 def _initialises(operation: tf.Operation) -> bool:
-    """Returns whether an op is the one that TensorFlow makes for a variable's first value."""
+    """Returns whether an op assigns a variable's initial value."""
     if operation.type not in ("Assign", "AssignVariableOp"):
         return False
     return operation.name == f"{operation.inputs[0].op.name}/Assign"

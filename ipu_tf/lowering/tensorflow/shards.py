@@ -11,34 +11,34 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf.lowering.tensorflow import tf_private
+from ipu_tf.lowering.tensorflow import tf_graphs
 
 SHARD_ATTRIBUTE = "_ipu_shard"
 
 
 def shard_value(shards: Iterable[int]) -> Any:
-    """Shards as the value of an op's attribute."""
+    """Converts shards to the value of an op's attribute."""
     return tf.compat.v1.AttrValue(list=tf.compat.v1.AttrValue.ListValue(i=list(shards)))
 
 
 def parse_shards(value: Any) -> list[int]:
-    """The shards that an attribute's value holds."""
+    """Parses the shards of an attribute's value."""
     return list(value.list.i)
 
 
 def shards_of(operation: tf.Operation) -> list[int] | None:
-    """The shards an op was put on; None where none was asked for."""
+    """Returns the shards of an op; None if none was set."""
     attributes = operation.node_def.attr
     return parse_shards(attributes[SHARD_ATTRIBUTE]) if SHARD_ATTRIBUTE in attributes else None
 
 
 def set_shard_attribute(operation: tf.Operation, shards: Iterable[int]) -> None:
-    """Puts an op on shards."""
-    tf_private.set_attribute(operation, SHARD_ATTRIBUTE, shard_value(shards))
+    """Sets the shards of an op."""
+    tf_graphs.set_attribute(operation, SHARD_ATTRIBUTE, shard_value(shards))
 
 
 def shard_count_of(graph: tf.Graph) -> int:
-    """How many IPUs a traced program uses: its highest shard and one; 1 where no shard was asked for.
+    """Counts the IPUs of a traced program: its highest shard plus one; 1 without shards.
 
     Args:
         graph: the program's graph; the functions that it calls, loops and branches count.

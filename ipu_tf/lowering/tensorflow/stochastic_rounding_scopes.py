@@ -10,7 +10,7 @@ import collections
 import itertools
 from typing import Any
 
-from ipu_tf.lowering.tensorflow import tf_private
+from ipu_tf.lowering.tensorflow import tf_graphs
 
 _ATTRIBUTE = "_XlaFrontendAttributes"
 OVERRIDE = "STOCHASTIC_ROUNDING"
@@ -20,7 +20,7 @@ OVERRIDES = {"THREESTATE_ON": True, "THREESTATE_OFF": False}
 
 
 def rounding_overrides(graph: Any) -> dict[str, bool]:
-    """Returns whether ops round stochastically, by name, of those that lie in a scope which says so.
+    """Returns whether ops round stochastically, by name, for ops inside of a rounding scope.
 
     A name that functions of the graph use for several ops, with different wishes, is left out.
 
@@ -38,4 +38,4 @@ def rounding_overrides(graph: Any) -> dict[str, bool]:
 def _wish(node: Any) -> bool | None:
     if _ATTRIBUTE not in node.attr:
         return None
-    return OVERRIDES.get(tf_private.string_map(node.attr[_ATTRIBUTE].s).get(OVERRIDE, ""))
+    return OVERRIDES.get(tf_graphs.string_map(node.attr[_ATTRIBUTE].s).get(OVERRIDE, ""))

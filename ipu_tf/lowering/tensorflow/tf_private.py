@@ -1,4 +1,4 @@
-"""Private API of TensorFlow for tracing and graphs that this package uses.
+"""Private API of TensorFlow for tracing and lowering functions that this package uses.
 
 If TensorFlow moves one of these, `tests/project/test_private_api.py` names it.
 """
@@ -12,7 +12,6 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla as _tf2xla
-from tensorflow.compiler.xla import xla_data_pb2 as _xla_data
 from tensorflow.python.data.ops import dataset_ops as _dataset_ops
 from tensorflow.python.eager import context as _context
 from tensorflow.python.eager.polymorphic_function import compiler_ir as _compiler_ir
@@ -20,19 +19,17 @@ from tensorflow.python.framework import convert_to_constants as _convert_to_cons
 from tensorflow.python.framework import func_graph as _func_graph
 from tensorflow.python.framework import importer as _importer
 from tensorflow.python.framework import kernels as _kernels
-from tensorflow.python.framework import op_def_library as _op_def_library
-from tensorflow.python.framework import op_def_registry as _op_def_registry
 from tensorflow.python.framework import ops as _ops
 from tensorflow.python.ops import control_flow_ops as _control_flow_ops
-from tensorflow.python.ops import control_flow_util as _control_flow_util
 from tensorflow.python.platform import tf_logging as _tf_logging
 
 from ipu_tf.lowering.tensorflow.graph_pruning import part_of
+from ipu_tf.lowering.tensorflow.tf_graphs import ancestors, set_origin
 from ipu_tf.lowering.tensorflow.tf_values import current_device
 
 
 def concrete_function(function: Any, *specs: tf.TensorSpec) -> Any:
-    """`function.get_concrete_function(*specs)`, whose graph is taken apart when the concrete function is dropped.
+    """Calls `function.get_concrete_function(*specs)`; its graph is dismantled when the concrete function is dropped.
 
     The public method gives up that duty. A graph left alone is a cycle that Python's collector does not find, and
     keeps every variable that the function uses.
@@ -101,7 +98,7 @@ def _on_host(next_creator: Callable[..., Any], **arguments: Any) -> Any:
 
 
 def _outside(tensor: tf.Tensor) -> tf.Tensor:
-    """A tensor of a function graph computed again in the current graph, from what the function graph captured."""
+    """Recomputes a tensor of a function graph in the current graph, from the function graph's captures."""
     inner = ancestors(tensor.op)
     captures = [(outer, placeholder) for outer, placeholder in tensor.graph.captures if placeholder.op in inner]
     taken = {placeholder.op.name for _, placeholder in captures}
@@ -128,20 +125,8 @@ def import_graph(
     return list(_importer.import_graph_def(graph_def, fed, list(outputs), name=""))
 
 
-def ancestors(operation: tf.Operation) -> list[tf.Operation]:
-    """Every operation that an operation depends on, itself included."""
-    found: dict[tf.Operation, None] = {}
-    waiting = [operation]
-    while waiting:
-        current = waiting.pop()
-        if current not in found:
-            found[current] = None
-            waiting += [tensor.op for tensor in current.inputs] + list(current.control_inputs)
-    return list(found)
-
-
 def is_concrete(function: Any) -> bool:
-    """Returns whether something is a concrete function."""
+    """Returns whether an object is a concrete function."""
     return isinstance(function, tf.types.experimental.ConcreteFunction)
 
 
@@ -152,7 +137,7 @@ def log_info(message: str, *arguments: Any) -> None:
 
 @contextlib.contextmanager
 def prune_unused() -> Iterator[None]:
-    """Context manager: loops of the function graph being traced run what their results depend on, and nothing else.
+    """Context manager: loops of the function graph being traced are pruned to what their results depend on.
 
     As in TensorFlow 1. Otherwise they run every operation with side effects.
     """
@@ -167,7 +152,7 @@ def prune_unused() -> Iterator[None]:
 
 
 def define_functions(owner: object, definitions: Sequence[Any]) -> None:
-    """Makes functions that TensorFlow does not know known to it by their definitions, as long as `owner` lives."""
+    """Registers functions with TensorFlow by their definitions, as long as `owner` lives."""
     context = _context.context()
     context.ensure_initialized()
     for definition in definitions:
@@ -182,20 +167,8 @@ def prunes_unused(graph: Any) -> bool:
     return getattr(graph, "_ipu_only_what_is_used", False)
 
 
-def captured_from(tensor: tf.Tensor) -> tf.Tensor:
-    """What a tensor stands for that function graphs or loops took over from the graphs around them."""
-    while True:
-        captures = tensor.graph.captures if isinstance(tensor.graph, _func_graph.FuncGraph) else ()
-        outer = next((outer for outer, inner in captures if inner is tensor), None)
-        if outer is None and tensor.op.type in ("Enter", "Switch", "Identity"):
-            outer = tensor.op.inputs[0]
-        if outer is None:
-            return tensor
-        tensor = outer
-
-
 def compiles(operation_type: str) -> bool:
-    """Returns whether tf2xla can lower ops of a type. Function calls and inputs, which it opens up, count."""
+    """Returns whether tf2xla can lower ops of a type; function calls and inputs included."""
     kernels = _kernels.get_registered_kernels_for_op(operation_type).kernel
     return not kernels or any(kernel.device_type == "XLA_CPU_JIT" for kernel in kernels)
 
@@ -204,177 +177,8 @@ def compiles(operation_type: str) -> bool:
 SameStructureDataset: type = _dataset_ops.UnaryUnchangedStructureDataset
 
 
-def in_program(graph: tf.Graph) -> bool:
-    """Returns whether a graph is, or lies in, one that is traced for the device (or for XLA otherwise)."""
-    return bool(_control_flow_util.GraphOrParentsInXlaContext(graph))
-
-
-def scope_attribute(name: str) -> Any:
-    """The `AttrValue` that ops made here are given under a name; None where there is none."""
-    return tf.compat.v1.get_default_graph()._attr_scope_map.get(name)
-
-
-@contextlib.contextmanager
-def attribute_scope(name: str, value: Any) -> Iterator[None]:
-    """Ops made within it, in the current graph, carry an `AttrValue` under a name."""
-    with tf.compat.v1.get_default_graph()._attr_scope({name: value}):
-        yield
-
-
-def set_scope_attribute(name: str, value: Any) -> None:
-    """Ops made from now on, in the current graph, carry an `AttrValue` under a name."""
-    tf.compat.v1.get_default_graph()._attr_scope_map[name] = value
-
-
-def set_attribute(operation: tf.Operation, name: str, value: Any) -> None:
-    """Gives an op an `AttrValue` under a name."""
-    operation._set_attr(name, value)
-
-
-def string_map(serialized: bytes) -> dict[str, str]:
-    """The strings by name in a serialized `FrontendAttributes` message."""
-    message = _xla_data.FrontendAttributes()
-    message.ParseFromString(serialized)
-    return dict(message.map)
-
-
-def serialized_map(strings: dict[str, str]) -> bytes:
-    """Strings by name as a serialized `FrontendAttributes` message."""
-    return bytes(_xla_data.FrontendAttributes(map=strings).SerializeToString())
-
-
-def gradient_function(operation: tf.Operation) -> Callable[..., Any] | None:
-    """What gives an op's gradients; None where it has none."""
-    try:
-        return _ops.get_gradient_function(operation)
-    except LookupError:
-        return None
-
-
-def forget_custom_gradients(graph_def: tf.compat.v1.GraphDef) -> None:
-    """Forgets how `tf.custom_gradient` differentiates ops of a graph that is not differentiated any more.
-
-    TensorFlow's registry keeps that for ever, and with it the graph, the graphs around it, and all that they use.
-
-    Args:
-        graph_def: of that graph, with the functions that it calls: bodies of loops, branches.
-    """
-    registered = _ops.gradient_registry._registry
-    for nodes in (graph_def.node, *(function.node_def for function in graph_def.library.function)):
-        for node in nodes:
-            name = node.attr["_gradient_op_type"].s.decode() if node.op == "IdentityN" else ""
-            if name.startswith("CustomGradient-"):
-                registered.pop(name, None)
-
-
-def set_gradient_function(operation: tf.Operation, function: Callable[..., Any]) -> None:
-    """Replaces what gives an op's gradients, in `tf.gradients`."""
-    operation._gradient_function = function
-
-
-def captured_tensors(graph: tf.Graph) -> list[tf.Tensor]:
-    """What a graph of a function has captured of the graphs around it so far."""
-    return list(getattr(graph, "external_captures", ()))
-
-
-EagerTensor: type = _ops.EagerTensor
-
-
-def creation_number(operation: tf.Operation) -> int:
-    """Grows from op to op of a graph, in the order in which they were made."""
-    return int(operation._id)
-
-
-def control_flow_group(operation: tf.Operation) -> str | None:
-    """The name of the outermost loop or branch, of TensorFlow 1's kind, that an op lies in; None outside of them."""
-    context = operation._get_control_flow_context()
-    while context is not None and context.outer_context is not None:
-        context = context.outer_context
-    return None if context is None else str(context.name)
-
-
-def graph_dict(graph: tf.Graph, name: str) -> dict[Any, Any]:
-    """A dictionary that lives as long as a graph, the same one for each name."""
-    if not hasattr(graph, "_ipu_tf_kept"):
-        graph._ipu_tf_kept = {}
-    kept: dict[Any, Any] = graph._ipu_tf_kept.setdefault(name, {})
-    return kept
-
-
-def set_origin(graph: tf.Graph, origin: tf.Graph | None) -> None:
-    """Notes from which graph the ops of a graph were copied, without keeping that alive."""
-    if origin is not None:
-        graph._ipu_tf_origin = weakref.ref(origin)
-
-
-def origin_of(graph: tf.Graph) -> Any:
-    """The graph that the ops of a graph were copied from under the same names; None if they were not, or it is gone."""
-    reference = getattr(graph, "_ipu_tf_origin", None)
-    return None if reference is None else reference()
-
-
-def operation_named(graph: tf.Graph, name: str) -> tf.Operation | None:
-    """The op of a graph that has this name; None if there is none."""
-    try:
-        return graph.get_operation_by_name(name)
-    except (KeyError, ValueError):
-        return None
-
-
-def known_functions(graph: tf.Graph) -> dict[str, Any]:
-    """The `FuncGraph`s of the functions that a graph's ops call, by name; those without one are left out."""
-    functions = {name: getattr(function, "graph", None) for name, function in graph._functions.items()}
-    return {name: traced for name, traced in functions.items() if traced is not None}
-
-
-def called_graphs(operation: tf.Operation) -> list[Any]:
-    """The `FuncGraph`s of the functions that an op calls: of a call, a loop or a branch."""
-    known = known_functions(operation.graph)
-    names = [called.name for value in operation.node_def.attr.values() for called in (value.func, *value.list.func)]
-    return [known[name] for name in names if name in known]
-
-
-def devices_in_functions(graph: tf.Graph) -> list[str]:
-    """The devices that ops are placed on in the functions, loops and branches of a graph, as TensorFlow spells them."""
-    nodes = (node for function in graph.as_graph_def().library.function for node in function.node_def)
-    return list(dict.fromkeys(node.device for node in nodes if node.device))
-
-
-def operation_count(graph: tf.Graph) -> int:
-    """How many ops a graph has."""
-    return int(graph.num_operations())
-
-
-@contextlib.contextmanager
-def extending(graph: tf.Graph) -> Iterator[None]:
-    """Context manager: ops are added to a graph, also to a finalized one, outside of every scope that is open now."""
-    finalized = graph.finalized
-    graph._unsafe_unfinalize()
-    try:
-        with graph.as_default(), tf.name_scope(""), tf.device(None), tf.control_dependencies(None):
-            yield
-    finally:
-        if finalized:
-            graph.finalize()
-
-
-def op_definition(op_type: str) -> Any:
-    """The `OpDef` of a type of op; None if it is no op but a function."""
-    return _op_def_registry.get(op_type)
-
-
-def add_op(op_type: str, arguments: dict[str, Any]) -> Any:
-    """Adds an op to the graph that is being made; gives its output tensors, or itself if it has none.
-
-    Args:
-        op_type: its type.
-        arguments: its inputs and those attributes that do not follow from them.
-    """
-    return _op_def_library.apply_op(op_type, **arguments)
-
-
 def frozen(function: Any) -> Any:
-    """A concrete function with the values that its variables have now in their places."""
+    """Returns a concrete function with its variables replaced by their values as constants."""
     constant = _convert_to_constants.convert_variables_to_constants_v2(function)
     set_origin(constant.graph, function.graph)
     return constant
@@ -390,7 +194,7 @@ def has_custom_calls(function: Any) -> bool:
 def call_module(
     inputs: Sequence[tf.Tensor], module: bytes, version: int, platforms: Sequence[str], results: Sequence[tf.TensorSpec]
 ) -> list[tf.Tensor]:
-    """The results of a serialized StableHLO module, as `jax.export` makes them, run by TensorFlow's XLA."""
+    """Adds a call of a serialized StableHLO module, as `jax.export` makes them, run by TensorFlow's XLA."""
     return list(
         _tf2xla.call_module(
             list(inputs),

@@ -38,13 +38,13 @@ def tensor_memory(tensor: tf.Tensor) -> np.ndarray:
 
 @contextlib.contextmanager
 def eager_mode() -> Iterator[None]:
-    """Context manager: TensorFlow executes eagerly on the host, whatever the program has switched off or asked for."""
+    """Context manager: TensorFlow executes eagerly on the host, also with TensorFlow 2's behaviour switched off."""
     with _context.eager_mode(), tf.device("/device:CPU:0"):
         yield
 
 
 def stock_iterator(dataset: tf.data.Dataset, tuned: bool = True) -> Any:
-    """TensorFlow's own iterator over a dataset, also where `iter(dataset)` means something else.
+    """Returns TensorFlow's own iterator over a dataset, also where `iter(dataset)` is patched.
 
     Args:
         dataset: what to iterate over.
@@ -66,7 +66,7 @@ _HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
 
 
 def element_reader(iterator: Any) -> Callable[[], tuple[np.ndarray, ...]] | None:
-    """Reads the elements of TensorFlow's own eager iterator as arrays in host memory, without the cost of `next`.
+    """Returns a function that reads elements of TensorFlow's eager iterator as host arrays, without the cost of `next`.
 
     `next` makes a structure and asks for types and shapes each time, which takes longer than the read itself. The
     reader gives the tensors in the order of `tf.nest.flatten`, optionals left out, in any thread, whatever mode or
@@ -103,13 +103,13 @@ def element_reader(iterator: Any) -> Callable[[], tuple[np.ndarray, ...]] | None
 
 
 def type_number(dtype: tf.DType) -> int:
-    """TensorFlow's number for the dtype of a variable's value."""
+    """Returns TensorFlow's number of the dtype of a variable's value."""
     number: int = dtype.base_dtype.as_datatype_enum
     return number
 
 
 def read_variables(variables: Sequence[tuple[tf.Tensor, int]]) -> Sequence[tf.Tensor]:
-    """The values of eager variables, in one op; no copies. In any thread, whatever mode or device is chosen there.
+    """Reads eager variables in one op without copies, in any thread, mode and device scope.
 
     Args:
         variables: the handle of each, and the `type_number` of its dtype.
@@ -128,12 +128,12 @@ def read_variables(variables: Sequence[tuple[tf.Tensor, int]]) -> Sequence[tf.Te
 
 
 def host_tensor(array: np.ndarray) -> tf.Tensor:
-    """Converts an array that is not changed any more to an eager tensor, which may share its memory."""
+    """Converts an array to an eager tensor, which may share its memory: the array must not be changed."""
     return _constant_op.convert_to_eager_tensor(array, _context.context())
 
 
 def write_variables(variables: Sequence[tf.Variable], values: Sequence[np.ndarray]) -> None:
-    """Assigns to eager variables. In any thread, whatever mode or device is chosen there."""
+    """Assigns to eager variables, in any thread, mode and device scope."""
     with eager_mode():
         for variable, value in zip(variables, values, strict=True):
             # `Variable.assign` reads the variable as well, for a result.
@@ -141,29 +141,29 @@ def write_variables(variables: Sequence[tf.Variable], values: Sequence[np.ndarra
 
 
 def executing_eagerly() -> bool:
-    """Returns whether ops run at once here, rather than being added to a graph."""
+    """Returns whether ops are executed eagerly here, rather than added to a graph."""
     return _context.executing_eagerly()
 
 
 def current_device() -> str:
-    """The device asked for here, as TensorFlow spells it; an empty string if none was."""
+    """Returns the device string of the current device scope; empty if there is none."""
     return _device_util.current()
 
 
 def handle_spec(handle: tf.Tensor) -> tf.TensorSpec:
-    """Shape and dtype of the variable behind a resource handle of a graph."""
+    """Returns shape and dtype of the variable behind a resource handle of a graph."""
     data = _handle_data_util.get_resource_handle_data(handle).shape_and_type[0]
     return tf.TensorSpec(tf.TensorShape(data.shape), tf.as_dtype(data.dtype))
 
 
 def is_variable(handle: tf.Tensor) -> bool:
-    """Returns whether a resource of a graph is a variable, and not a table, an iterator or something else."""
+    """Returns whether a resource of a graph is a variable, rather than a table or an iterator."""
     data = _handle_data_util.get_resource_handle_data(handle)
     return len(data.shape_and_type) == 1
 
 
 def read_handle(handle: tf.Tensor, spec: tf.TensorSpec) -> tf.Tensor:
-    """The value of the variable of this shape and dtype behind a resource handle."""
+    """Reads the variable of this shape and dtype behind a resource handle."""
     value = tf.raw_ops.ReadVariableOp(resource=handle, dtype=spec.dtype)
     value.set_shape(spec.shape)
     return value
@@ -173,12 +173,12 @@ _READ_FIRST = "_ipu_read_first"
 
 
 def is_variable_itself(value: Any) -> bool:
-    """Returns whether something is a variable, and not what an assignment gives: a variable to be read after it."""
+    """Returns whether an object is a variable, rather than an assignment's result."""
     return isinstance(value, tf.Variable) and not isinstance(value, _resource_variable_ops._UnreadVariable)
 
 
 def read_first(variable: tf.Variable) -> tf.Tensor:
-    """A variable's value before the function graph being built changes it, wherever in it this is called."""
+    """Reads a variable's value from before the function graph being built changes it."""
     with tf.control_dependencies(None):
         value = read_handle(variable.handle, tf.TensorSpec(variable.shape, variable.dtype))
     value.op._set_attr(_READ_FIRST, tf.compat.v1.AttrValue(b=True))
@@ -186,7 +186,7 @@ def read_first(variable: tf.Variable) -> tf.Tensor:
 
 
 def order_first_reads(graph: Any) -> None:
-    """Puts the reads by `read_first` before every change of their variables, once a function graph is complete."""
+    """Orders the reads by `read_first` before every assignment, once a function graph is complete."""
     for read in [operation for operation in graph.get_operations() if _READ_FIRST in operation.node_def.attr]:
         read._remove_all_control_inputs()
         changes = [consumer for consumer in read.inputs[0].consumers() if consumer.type != read.type]
@@ -200,7 +200,7 @@ def assign_handle(handle: tf.Tensor, value: tf.Tensor) -> tf.Operation:
 
 
 def variable_of(handle: tf.Tensor) -> tf.Variable | None:
-    """The variable behind an eager resource handle, by a new object for it; None for other resources."""
+    """Returns a new object of the variable behind an eager resource handle; None for other resources."""
     data = handle._handle_data
     if data is None or not data.is_set or len(data.shape_and_type) != 1:
         return None
@@ -216,12 +216,12 @@ def variable_of(handle: tf.Tensor) -> tf.Variable | None:
 
 
 def dataset_variant(dataset: tf.data.Dataset) -> tf.Tensor:
-    """The tensor that stands for a dataset in a graph."""
+    """Returns the variant tensor of a dataset."""
     return dataset._variant_tensor
 
 
 def create_optimizer_variables(optimizer: Any, variables: Sequence[Any]) -> None:
-    """Makes an optimizer's variables now, where they cannot be made later: inside a branch.
+    """Creates an optimizer's variables ahead of use inside of a branch, where they cannot be created.
 
     Args:
         optimizer: a v1 one, or a Keras one of any generation.
@@ -243,5 +243,5 @@ def create_optimizer_variables(optimizer: Any, variables: Sequence[Any]) -> None
 
 
 def is_reference(tensor: tf.Tensor) -> bool:
-    """Returns whether a tensor stands for the memory of a variable that is no resource."""
+    """Returns whether a tensor is of a reference dtype: the memory of a non-resource variable."""
     return bool(tensor.dtype._is_ref_dtype)

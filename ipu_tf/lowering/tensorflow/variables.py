@@ -12,7 +12,7 @@ from ipu_tf.lowering.tensorflow import tf_values
 
 
 class TensorFlowVariable:
-    """A `tf.Variable` as the device sees it. One object for each variable: see `host_variable`."""
+    """`tf.Variable` as a `HostVariable` of the device; one object for each variable, see `host_variable`."""
 
     def __init__(self, variable: tf.Variable) -> None:
         self.variable = variable
@@ -20,7 +20,7 @@ class TensorFlowVariable:
 
     @staticmethod
     def snapshots(variables: Sequence[TensorFlowVariable]) -> list[Snapshot]:
-        """Their present values without copies, in one read, and the tensors that own the memory.
+        """Reads the variables' values without copies, with the tensors that own the memory.
 
         While a tensor lives, TensorFlow writes to its variable by giving that other memory.
         """
@@ -34,7 +34,7 @@ class TensorFlowVariable:
 
 
 def host_variable(variable: tf.Variable) -> TensorFlowVariable:
-    """The one `TensorFlowVariable` of a variable, whichever of the objects for the variable is given."""
+    """Returns the one `TensorFlowVariable` of a variable, whichever Python object of it is given."""
     handle = variable.handle
     found: TensorFlowVariable | None = getattr(handle, "_ipu_tf_host_variable", None)
     if found is None:

@@ -10,8 +10,9 @@ import pytest
 import tensorflow as tf
 
 import ipu_tf as ipu
-from ipu_tf._loops.step_loop import StepLoop, flush_variables
-from ipu_tf._loops.tensor_feed import Feed
+from ipu_tf._loops.step_loop import StepLoop
+from ipu_tf._loops.tensor_feed import TensorFeed
+from ipu_tf._loops.tensorflow_step import TensorFlowStep, flush_variables
 from ipu_tf.device.numerics.exceptions import EXCEPTIONS, FloatingPointExceptionError
 from ipu_tf.lowering.importer.numerics import Numerics
 from ipu_tf.lowering.programs.build import build_program
@@ -138,11 +139,11 @@ def test_a_streamed_loop_names_the_replica() -> None:
 def test_a_step_loop_keeps_its_variables() -> None:
     with configured(oflo=True):
         weight = tf.Variable(1.0)
-        loop = StepLoop(lambda x: weight.assign(weight * x), tf.TensorSpec([], tf.float32))
-        loop.run(Feed(iter([np.float32(3), np.float32(2)])), 2)
+        loop = StepLoop(TensorFlowStep(lambda x: weight.assign(weight * x), tf.TensorSpec([], tf.float32)))
+        loop.run((), TensorFeed(iter([np.float32(3), np.float32(2)])), 2).raise_for_error()
         with pytest.raises(tf.errors.InternalError, match="Tiles in excepted state"):
-            loop.run(Feed(iter([np.float32(2), np.float32(3e38), np.float32(1)])), 3)
-        loop.run(Feed(iter([np.float32(0.5)])), 1)
+            loop.run((), TensorFeed(iter([np.float32(2), np.float32(3e38), np.float32(1)])), 3).raise_for_error()
+        loop.run((), TensorFeed(iter([np.float32(0.5)])), 1).raise_for_error()
         flush_variables()
         assert weight.numpy() == 3.0
 

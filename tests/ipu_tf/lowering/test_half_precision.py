@@ -18,7 +18,8 @@ from hypothesis.extra import numpy as st_numpy
 import ipu_tf as ipu
 from ipu_tf._config.numerics import configured_numerics
 from ipu_tf._loops.step_loop import StepLoop
-from ipu_tf._loops.tensor_feed import Feed
+from ipu_tf._loops.tensor_feed import TensorFeed
+from ipu_tf._loops.tensorflow_step import TensorFlowStep
 from ipu_tf.device.numerics import half
 from ipu_tf.lowering.importer.half_precision import with_numerics
 from ipu_tf.lowering.importer.numerics import Numerics, Rounding
@@ -200,8 +201,8 @@ def test_every_float16_survives_narrowing_in_a_loop() -> None:
 
 def test_a_step_made_for_other_settings_is_refused() -> None:
     with configured():
-        loop = StepLoop(lambda x: x * x, tf.TensorSpec([1], tf.float16))
-        rows = loop.run(Feed(iter([np.full(1, 1e4, np.float16)])), 1).rows
-        assert rows.numpy() == [LARGEST]
+        loop = StepLoop(TensorFlowStep(lambda x: x * x, tf.TensorSpec([1], tf.float16)))
+        outputs = loop.run((), TensorFeed(iter([np.full(1, 1e4, np.float16)])), 1).outputs
+        assert outputs.numpy() == [LARGEST]
     with configured(nanoo=True), pytest.raises(tf.errors.FailedPreconditionError, match="Make the loop again"):
-        loop.run(Feed(iter([np.full(1, 1e4, np.float16)])), 1)
+        loop.run((), TensorFeed(iter([np.full(1, 1e4, np.float16)])), 1)

@@ -13,7 +13,7 @@ from tensorflow.python.framework.kernels import get_registered_kernels_for_op
 
 import ipu_tf as ipu
 from ipu_tf.lowering.stablehlo.errors import LoweringError, UnsupportedOpsError
-from ipu_tf.lowering.tensorflow import tf_private
+from ipu_tf.lowering.tensorflow import tf_graphs
 from tests.helpers.one_ipu import strategy  # noqa: F401 - a fixture
 from tests.helpers.some_ipus import ipus
 
@@ -280,7 +280,7 @@ def test_in_a_compiled_program_of_a_session() -> None:
 def ops_without_results() -> Iterator[str]:
     """The ops that tf2xla has a kernel for, with neither results nor a resource to change: only an effect is left."""
     for name in filter(str.isidentifier, dir(RAW)):
-        definition = tf_private.op_definition(name)
+        definition = tf_graphs.op_definition(name)
         if definition is None or definition.output_arg:
             continue
         compiled = any(kernel.device_type == "XLA_CPU_JIT" for kernel in get_registered_kernels_for_op(name).kernel)

@@ -14,20 +14,16 @@ from ipu_tf.lowering.importer.rules import (
     host_calls,
     linear_algebra,
     normalization,
+    pooling,
     products,
-    random_bits,
+    random_numbers,
     reductions,
     scatter,
     shapes,
-    slices,
     sorting,
     special_functions,
-    stage_boundary,
-    stateful_random,
-    windows,
+    tuples_and_barriers,
 )
-from ipu_tf.lowering.importer.rules import micro_batch_count as pipeline_depth
-from ipu_tf.lowering.importer.rules import tuples_and_barriers as structure
 from ipu_tf.lowering.importer.rules.registry import CUSTOM_CALLS, RULES
 
 __all__ = [
@@ -46,17 +42,13 @@ __all__ = [
     "host_calls",
     "linear_algebra",
     "normalization",
-    "pipeline_depth",
     "products",
-    "random_bits",
+    "random_numbers",
     "reductions",
     "scatter",
     "shapes",
-    "slices",
     "sorting",
     "special_functions",
-    "stage_boundary",
-    "stateful_random",
-    "structure",
-    "windows",
+    "tuples_and_barriers",
+    "pooling",
 ]

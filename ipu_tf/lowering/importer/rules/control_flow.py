@@ -1,8 +1,13 @@
-"""Rules for calls, while, if and case, with hidden state carried along."""
+"""Rules for calls, while, if and case, with hidden state carried along.
+
+JAX does not allow a callback in a branch under `vmap` over replicas. So a branch that enqueues to an outfeed returns a
+flag and an element as hidden state, and the element is enqueued after the branch if the flag is set on any replica.
+"""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -13,13 +18,12 @@ from ipu_tf.device.memory.hidden_state import ITERATION
 from ipu_tf.device.numerics.assertions import ASSERTIONS, failed, stamped
 from ipu_tf.device.numerics.exceptions import EXCEPTIONS
 from ipu_tf.lowering.importer.rules import host_regions
-from ipu_tf.lowering.importer.rules.branch_enqueues import empty_elements, enqueue_from_branches
 from ipu_tf.lowering.importer.rules.deferred_products import DeferredProducts, deferred_products
 from ipu_tf.lowering.importer.rules.registry import rule
-from ipu_tf.lowering.stablehlo.accumulation_checks import check_accumulation
-from ipu_tf.lowering.stablehlo.hidden_state import keys_used, types_in
-from ipu_tf.lowering.stablehlo.module import walk
-from ipu_tf.lowering.stablehlo.op import Op
+from ipu_tf.lowering.stablehlo.accumulation_checks import check_accumulation, own_operations
+from ipu_tf.lowering.stablehlo.hidden_state import ROW, keys_used, types_in
+from ipu_tf.lowering.stablehlo.module import OUTFEED, custom_call_target, feed_name, walk
+from ipu_tf.lowering.stablehlo.op import Op, array_type
 from ipu_tf.lowering.stablehlo.trip_count import most_trips
 
 
@@ -120,3 +124,35 @@ def _parted(importer: Any, op: Op) -> tuple[dict[str, Any], dict[str, Any]]:
     used = keys_used(importer.module, op.operation)
     inner = {key: value for key, value in importer.hidden.items() if key in used}
     return {key: value for key, value in inner.items() if key == ITERATION}, inner
+
+
+Row = tuple[Any, ...]
+
+
+def empty_elements(importer: Any, blocks: Sequence[Any]) -> dict[str, Row]:
+    """Returns the initial flag and element, unset and zeros, of each queue that some branches enqueue to.
+
+    Args:
+        importer: traces the branches.
+        blocks: the branches. Elements enqueued by loops in them are not deferred.
+    """
+    if importer.replicas == 1:
+        return {}
+    given = [
+        operation
+        for block in blocks
+        for operation in own_operations(importer.module, block)
+        if custom_call_target(operation) == OUTFEED and ROW + str(feed_name(operation)) not in importer.hidden
+    ]
+    return {ROW + str(feed_name(operation)): _nothing(operation) for operation in given}
+
+
+def enqueue_from_branches(importer: Any, rows: dict[str, Row]) -> None:
+    """Enqueues the deferred elements of branches to their queues, if there are any."""
+    for key, (flag, *row) in rows.items():
+        importer.feeds.enqueue(key.removeprefix(ROW), row, flag if importer.active is None else flag & importer.active)
+
+
+def _nothing(operation: Any) -> Row:
+    types = [array_type(str(value.type)) for value in operation.operands]
+    return (jnp.bool_(False), *(jnp.zeros(t.shape, t.dtype) for t in types))

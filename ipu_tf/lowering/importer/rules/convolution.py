@@ -1,34 +1,88 @@
-"""Rules for convolutions."""
+"""Rules for convolutions, and for the maximum: `max(convolution + bias, 0)` is one call where oneDNN computes it.
+
+A layer's gradient needs the result alone: where it is above 0. So the sum before the maximum is not kept.
+"""
 
 from __future__ import annotations
 
-import jax
+from typing import Any
 
-from ipu_tf.device.convolution.convolve import ConvLayout, convolution
+import jax
+import numpy as np
+from jax import lax
+
+from ipu_tf.device.convolution.convolve import ConvLayout, convolution, convolution_bias_relu
 from ipu_tf.lowering.importer.rules.attributes import precision
+from ipu_tf.lowering.importer.rules.products import has_one_use
 from ipu_tf.lowering.importer.rules.registry import Importer, rule
 from ipu_tf.lowering.jax.jax_private import stablehlo
-from ipu_tf.lowering.stablehlo.op import Op
+from ipu_tf.lowering.stablehlo.op import Op, array_type
 
 
 @rule("stablehlo.convolution")
 def _convolution(importer: Importer, op: Op, left: jax.Array, right: jax.Array) -> jax.Array:
+    return convolution(left, right, **_window(op))
+
+
+@rule("stablehlo.maximum")
+def _maximum(importer: Importer, op: Op, left: jax.Array, right: jax.Array) -> jax.Array:
+    fused = _bias_relu(importer, op) if op.result.dtype == np.float32 and len(op.result.shape) > 2 else None
+    return lax.max(left, right) if fused is None else fused
+
+
+def _bias_relu(importer: Importer, op: Op) -> jax.Array | None:
+    """Computes a maximum of 0 and a convolution with bias, whose sum has no other use; None if it is none.
+
+    The convolution and the sum have been traced already. Nothing uses them then, and XLA drops them.
+    """
+    total, zero = op.operation.operands
+    added = has_one_use(total)
+    if added is None or added.name != "stablehlo.add" or importer.arithmetic is not None or not _is_zero(zero):
+        return None
+    convolved, bias = has_one_use(added.operands[0]), _bias(added.operands[1])
+    if convolved is None or convolved.name != "stablehlo.convolution" or bias is None:
+        return None
+    if _layout(Op(convolved)).output_feature != len(op.result.shape) - 1:
+        return None
+    given = (*convolved.operands, bias)
+    if not importer.has(given):  # a stage has the values only that its own ops use
+        return None
+    return convolution_bias_relu(*importer.read(given), **_window(Op(convolved)))
+
+
+def _is_zero(value: Any) -> bool:
+    source = value.owner
+    while getattr(source, "name", "") == "stablehlo.broadcast_in_dim":
+        source = source.operands[0].owner
+    return getattr(source, "name", "") == "stablehlo.constant" and not np.any(np.asarray(Op(source).attribute("value")))
+
+
+def _bias(value: Any) -> Any:
+    """Returns the vector that is broadcast along the last axis; None if it is none."""
+    source = value.owner
+    if getattr(source, "name", "") != "stablehlo.broadcast_in_dim":
+        return None
+    shape = array_type(str(value.type)).shape
+    fits = array_type(str(source.operands[0].type)).shape == shape[-1:]
+    return source.operands[0] if fits and Op(source).integers("broadcast_dimensions") == (len(shape) - 1,) else None
+
+
+def _window(op: Op) -> dict[str, Any]:
+    """Returns the arguments of `convolution` beside its operands."""
     layout = _layout(op)
     ones, none = (1,) * len(layout.input_spatial), (False,) * len(layout.input_spatial)
-    return convolution(
-        left,
-        right,
-        window_strides=op.integers("window_strides") or ones,
-        padding=op.pairs("padding") or tuple((0, 0) for _ in ones),
-        lhs_dilation=op.integers("lhs_dilation") or ones,
-        rhs_dilation=op.integers("rhs_dilation") or ones,
-        window_reversal=op.booleans("window_reversal") or none,
-        dimension_numbers=layout,
-        feature_group_count=op.integer("feature_group_count", 1),
-        batch_group_count=op.integer("batch_group_count", 1),
-        precision=precision(op),
-        preferred_element_type=op.result.dtype,
-    )
+    return {
+        "window_strides": op.integers("window_strides") or ones,
+        "padding": op.pairs("padding") or tuple((0, 0) for _ in ones),
+        "lhs_dilation": op.integers("lhs_dilation") or ones,
+        "rhs_dilation": op.integers("rhs_dilation") or ones,
+        "window_reversal": op.booleans("window_reversal") or none,
+        "dimension_numbers": layout,
+        "feature_group_count": op.integer("feature_group_count", 1),
+        "batch_group_count": op.integer("batch_group_count", 1),
+        "precision": precision(op),
+        "preferred_element_type": op.result.dtype,
+    }
 
 
 def _layout(op: Op) -> ConvLayout:

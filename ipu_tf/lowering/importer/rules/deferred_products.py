@@ -29,7 +29,7 @@ MOST_BYTES = 32 * 2**20
 
 
 @dataclasses.dataclass(frozen=True)
-class Deferred:
+class DeferredProduct:
     """Carried value of a loop whose only use is to add a product to it.
 
     Attributes:
@@ -57,7 +57,7 @@ class DeferredProducts:
     """
 
     trips: int
-    each: tuple[Deferred, ...]
+    each: tuple[DeferredProduct, ...]
 
     @property
     def names(self) -> tuple[Any, ...]:
@@ -104,7 +104,7 @@ def deferred_products(loop: Any, trips: int | None) -> DeferredProducts | None:
     return products if found and trips * sum(_bytes(name) for name in products.names) <= MOST_BYTES else None
 
 
-def _deferred(body: Any, returned: Any, place: int) -> Deferred | None:
+def _deferred(body: Any, returned: Any, place: int) -> DeferredProduct | None:
     """Returns the product that the body adds to a carried value, if that is its only use."""
     total = body.arguments[place]
     added = has_one_use(returned[place])
@@ -112,7 +112,7 @@ def _deferred(body: Any, returned: Any, place: int) -> Deferred | None:
         return None
     terms = [term for term in added.operands if term != total]
     product = has_one_use(terms[0]) if len(terms) == 1 else None
-    return Deferred(place, product) if product is not None and _is_cheaper(product, body) else None
+    return DeferredProduct(place, product) if product is not None and _is_cheaper(product, body) else None
 
 
 def _is_cheaper(product: Any, body: Any) -> bool:

@@ -34,7 +34,6 @@ _SAME_AS_LAX: dict[str, Callable[..., Any]] = {
     "log": lax.log,
     "log_plus_one": lax.log1p,
     "logistic": lax.logistic,
-    "maximum": lax.max,
     "minimum": lax.min,
     "multiply": lax.mul,
     "negate": lax.neg,

@@ -1,4 +1,4 @@
-"""Rules for host callbacks: embedding tables in host memory and printing, in program order."""
+"""Rules for host callbacks: embedding tables, printing, checks of micro-batch counts, in program order."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Any
 
 import jax
 import numpy as np
+import tensorflow as tf
 
 from ipu_tf.device.feeds import callbacks
 from ipu_tf.device.memory.host_tables import host_table
 from ipu_tf.lowering.importer.rules.registry import custom_call_rule
 from ipu_tf.lowering.stablehlo.module import configuration
 from ipu_tf.lowering.stablehlo.op import Op
-from ipu_tf.lowering.tensorflow.host_calls import HOST_APPLY, HOST_LOOKUP, HOST_UPDATE, PRINT
+from ipu_tf.lowering.tensorflow.host_calls import HOST_APPLY, HOST_LOOKUP, HOST_UPDATE, PIPELINE_DEPTH, PRINT
 
 # Ordered callbacks keep the order that the tokens gave to the program's text.
 _TOKEN = np.zeros((), np.int32)
@@ -64,4 +65,23 @@ def _call(
 ) -> list[jax.Array]:
     return list(
         callbacks.call_host(function, tuple(op.results), *operands, replicas=importer.replicas, active=importer.active)
+    )
+
+
+@custom_call_rule(PIPELINE_DEPTH)
+def _micro_batch_count(importer: Any, op: Op, count: jax.Array) -> list[jax.Array]:
+    overlap = configuration(op.operation)["overlap"]
+
+    def checked(value: np.ndarray) -> list[np.ndarray]:
+        if value < overlap or value % overlap:
+            raise tf.errors.FailedPreconditionError(
+                None,
+                None,
+                "Pipeline depth is invalid. Check that pipeline depth is divisible by the overlap length "
+                f"({overlap}) and pipeline depth is >= {overlap}.\nReceived: {int(value)}.",
+            )
+        return [value]
+
+    return list(
+        callbacks.call_host(checked, tuple(op.results), count, replicas=importer.replicas, active=importer.active)
     )

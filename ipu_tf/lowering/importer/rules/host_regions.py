@@ -32,9 +32,7 @@ def calls_host(importer: Any, op: Op) -> bool:
     waiting = (
         {o for b in op.regions for o in own_operations(importer.module, b)} if op.name != "stablehlo.while" else ()
     )
-    inside = (
-        o for b in op.regions for o in walk(b, importer.module.functions) if o not in waiting or not _gives_row(o)
-    )
+    inside = (o for b in op.regions for o in walk(b, importer.module.functions) if o not in waiting or not _enqueues(o))
     return any(_calls(importer, operation) for operation in inside)
 
 
@@ -76,7 +74,7 @@ def _selected(own: jax.Array, new: Any, old: Any) -> Any:
     return jax.tree.map(lambda a, b: jnp.where(own, a, b), new, old)
 
 
-def _gives_row(operation: Any) -> bool:
+def _enqueues(operation: Any) -> bool:
     return custom_call_target(operation) == OUTFEED
 
 

@@ -14,7 +14,13 @@ import jax
 
 
 class Importer(Protocol):
-    """Interface of the importer that rules use."""
+    """Interface of the importer that rules use.
+
+    Attributes:
+        arithmetic: how floating-point numbers are computed with; None for as JAX does.
+    """
+
+    arithmetic: Any
 
     def run_block(self, block: Any, arguments: Sequence[jax.Array]) -> list[jax.Array]:
         """Traces the block of a region or function with these arguments, and returns its results.
@@ -29,6 +35,10 @@ class Importer(Protocol):
 
     def read(self, names: Sequence[Any]) -> list[Any]:
         """Returns the values of SSA names."""
+        ...
+
+    def has(self, names: Sequence[Any]) -> bool:
+        """Returns whether all of these SSA names have values."""
         ...
 
 

@@ -1,14 +1,16 @@
-"""Rules for tuples, tokens, optimization barriers and composites."""
+"""Rules for ops that pass values on: tuples, tokens, optimization barriers, composites, stage boundaries."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 from jax import lax
 
 from ipu_tf.lowering.importer.rules.registry import Importer, custom_call_rule, rule
 from ipu_tf.lowering.stablehlo.op import Op
+from ipu_tf.lowering.stablehlo.stage_markers import CHECKPOINT, STAGE_BOUNDARY
 
 
 @rule("mhlo.copy")
@@ -40,3 +42,8 @@ def _token(importer: Importer, op: Op, *tokens: None) -> list[None]:
 @rule("stablehlo.composite")
 def _composite(importer: Importer, op: Op, *operands: jax.Array) -> list[jax.Array]:
     return importer.run_function(op.text("decomposition").lstrip("@").strip('"'), operands)
+
+
+@custom_call_rule(STAGE_BOUNDARY, CHECKPOINT)
+def _boundary(importer: Any, op: Op, value: jax.Array) -> jax.Array:
+    return value

@@ -1,4 +1,4 @@
-"""Rules for `reduce_window` and `select_and_scatter`: pooling and its gradients."""
+"""Rules for pooling and its gradients: `reduce_window` and `select_and_scatter`."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ def _reduce_window(importer: Importer, op: Op, *values: jax.Array) -> list[jax.A
 def _select_and_scatter(
     importer: Importer, op: Op, operand: jax.Array, source: jax.Array, start: jax.Array
 ) -> jax.Array:
+    """Computes the gradient of max-pooling."""
     select, scatter = op.regions
     if combiner(scatter) != "stablehlo.add":
         raise NotImplementedError("a select_and_scatter that does other than add what it scatters")

@@ -1,7 +1,8 @@
-"""Rule for stateful random ops (`stablehlo.rng`, `tf.random.uniform`), drawn from the device's seed.
+"""Rules for random numbers: stateful ones from the device's seed, and `rng_bit_generator`.
 
 `stablehlo.rng` carries no state, so the seed is hidden state of the program: one key a draw, split off the last.
 As on an IPU, the numbers differ from those TensorFlow's CPU kernels draw; only their distribution agrees.
+`rng_bit_generator` is of `tf.random.stateless_*`, `tf.random.Generator` and seeded dropout.
 """
 
 from __future__ import annotations
@@ -11,9 +12,23 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
-from ipu_tf.lowering.importer.rules.registry import rule
+from ipu_tf.device.numerics.philox import philox_bits
+from ipu_tf.lowering.importer.rules.registry import Importer, rule
 from ipu_tf.lowering.stablehlo.op import Op
+
+
+@rule("stablehlo.rng_bit_generator")
+def _rng_bit_generator(importer: Importer, op: Op, state: jax.Array) -> tuple[jax.Array, jax.Array]:
+    bits = op.results[1]
+    algorithm = op.word("rng_algorithm")
+    if algorithm == "PHILOX":
+        return philox_bits(state, bits.shape, bits.dtype)
+    if algorithm == "THREE_FRY":
+        return lax.rng_bit_generator(state, bits.shape, bits.dtype, lax.RandomAlgorithm.RNG_THREE_FRY)
+    raise NotImplementedError(f"Wanted a random number algorithm that is the same everywhere. Received: {algorithm}.")
+
 
 SEED = "seed"
 

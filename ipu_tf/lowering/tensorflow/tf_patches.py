@@ -26,11 +26,12 @@ from tensorflow.python.eager.polymorphic_function import atomic_function as _ato
 from tensorflow.python.framework import ops as _ops
 from tensorflow.python.ops import control_flow_util as _control_flow_util
 from tensorflow.python.ops import gen_candidate_sampling_ops as _gen_candidate_sampling_ops
+from tensorflow.python.ops import variable_scope as _variable_scope
 
 from ipu_tf._patches.installation import is_installed, record, replace_in
 from ipu_tf.device.run.forks import check_not_forked
 from ipu_tf.lowering.tensorflow.op_lines import place_of
-from ipu_tf.lowering.tensorflow.tf_private import scope_attribute
+from ipu_tf.lowering.tensorflow.tf_graphs import scope_attribute
 from ipu_tf.lowering.tensorflow.tf_values import current_device
 
 _local = threading.local()
@@ -46,35 +47,38 @@ RunEagerOp = Callable[[str, str, Sequence[tf.Tensor], Sequence[Any]], Sequence[t
 
 @contextlib.contextmanager
 def dataset_iterators(make: Callable[[tf.data.Dataset], Any] | None) -> Iterator[None]:
-    """Context manager: in this thread, `iter(dataset)` is what `make` gives; None means TensorFlow's own iterator."""
-    _install_iterator_hook()
-    outer = getattr(_local, "make_iterator", None)
-    _local.make_iterator = make
-    try:
+    """Context manager: in this thread, `iter(dataset)` returns `make(dataset)`, or TensorFlow's iterator for None."""
+    _patch_dataset_iter()
+    with _in_this_thread("make_iterator", make):
         yield
-    finally:
-        _local.make_iterator = outer
 
 
 @contextlib.contextmanager
 def elements_in_programs(take: Callable[[Any], Any]) -> Iterator[None]:
-    """Within it, in this thread, the next element of TensorFlow's own iterator is, in a graph, what `take` gives."""
-    _install_element_hook()
-    outer = getattr(_local, "take_element", None)
-    _local.take_element = take
+    """Context manager: in this thread, in graphs, the next element of TensorFlow's iterators is `take`'s result."""
+    _patch_next_element()
+    with _in_this_thread("take_element", take):
+        yield
+
+
+@contextlib.contextmanager
+def _in_this_thread(name: str, function: Callable[..., Any] | None) -> Iterator[None]:
+    """Context in which this thread's patched methods find `function` under a name."""
+    outer = getattr(_local, name, None)
+    setattr(_local, name, function)
     try:
         yield
     finally:
-        _local.take_element = outer
+        setattr(_local, name, outer)
 
 
-def is_stock_iterator(thing: Any) -> bool:
-    """Returns whether something is TensorFlow's own iterator over a dataset, made eagerly."""
-    return type(thing) is _iterator_ops.OwnedIterator and isinstance(thing._iterator_resource, _ops.EagerTensor)
+def is_stock_iterator(iterator: Any) -> bool:
+    """Returns whether an object is TensorFlow's own eager iterator over a dataset."""
+    return type(iterator) is _iterator_ops.OwnedIterator and isinstance(iterator._iterator_resource, _ops.EagerTensor)
 
 
-def _install_element_hook() -> None:
-    def hooked(stock: Callable[..., Any]) -> Callable[..., Any]:
+def _patch_next_element() -> None:
+    def patched(stock: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(stock)
         def element(self: Any) -> Any:
             take = None if _context.executing_eagerly() else getattr(_local, "take_element", None)
@@ -82,11 +86,11 @@ def _install_element_hook() -> None:
 
         return element
 
-    replace_in(_iterator_ops.OwnedIterator, "_next_internal", hooked)
+    replace_in(_iterator_ops.OwnedIterator, "_next_internal", patched)
 
 
-def _install_iterator_hook() -> None:
-    def hooked(stock: Callable[..., Any]) -> Callable[..., Any]:
+def _patch_dataset_iter() -> None:
+    def patched(stock: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(stock)
         def iterate(self: Any) -> Any:
             make = getattr(_local, "make_iterator", None)
@@ -94,13 +98,64 @@ def _install_iterator_hook() -> None:
 
         return iterate
 
-    replace_in(_dataset_ops.DatasetV2, "__iter__", hooked)
+    replace_in(_dataset_ops.DatasetV2, "__iter__", patched)
 
 
-def hook_sessions(original: Callable[[BaseException], BaseException | None]) -> None:
-    """Makes `Session.run` raise the exception of a Python function in the graph itself, where `original` knows it."""
+def patch_graph_resets(keeps: Callable[[], bool]) -> None:
+    """Patches resets of the default graph, of `clear_session` of Keras, to stay in a strategy's scope. Installed once.
 
-    def hooked(stock: Callable[..., Any]) -> Callable[..., Any]:
+    In eager mode the default graph holds nothing but the scopes that code is in.
+
+    Args:
+        keeps: whether code is in a scope to stay in.
+    """
+
+    def patched(stock: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(stock)
+        def reset(self: Any) -> None:
+            before = self._global_default_graph if _context.executing_eagerly() and keeps() else None
+            stock(self)
+            if before is not None:
+                _share_scopes(before, _ops.get_default_graph())
+
+        return reset
+
+    replace_in(_ops._DefaultGraphStack, "reset", patched)
+
+
+def patch_global_seed(ours: Callable[[int | None], None]) -> None:
+    """Patches `tf.random.set_seed` to call `ours(seed)` too, once; at once for a seed that was set before."""
+
+    def patched(stock: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(stock)
+        def set_global_seed(self: Any, seed: Any) -> None:
+            stock(self, seed)
+            ours(None if seed is None else int(seed))
+
+        return set_global_seed
+
+    if not is_installed("tensorflow.python.eager.context:Context._set_global_seed"):
+        before = _context.global_seed()
+        if before is not None:
+            ours(int(before))
+    replace_in(_context.Context, "_set_global_seed", patched)
+
+
+def _share_scopes(old: tf.Graph, new: tf.Graph) -> None:
+    """Copies a graph's strategies, variable creators and variable scopes to a new graph.
+
+    They are left, each at the end of its `with`, in the graph that they were entered in: both share one stack.
+    """
+    new._thread_local = old._thread_local
+    new.get_collection_ref(_variable_scope._VARSCOPESTORE_KEY).extend(
+        old.get_collection_ref(_variable_scope._VARSCOPESTORE_KEY)
+    )
+
+
+def patch_session_errors(original: Callable[[BaseException], BaseException | None]) -> None:
+    """Patches `Session.run` to raise the original exception of a Python function in the graph, if `original` has it."""
+
+    def patched(stock: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(stock)
         def run(self: Any, *args: Any, **kwargs: Any) -> Any:
             try:
@@ -114,11 +169,11 @@ def hook_sessions(original: Callable[[BaseException], BaseException | None]) -> 
 
         return run
 
-    replace_in(_session.BaseSession, "run", hooked)
+    replace_in(_session.BaseSession, "run", patched)
 
 
-def hook_gradient_tapes(attribute: str, within: Callable[[Any], Any]) -> None:
-    """Makes gradient tapes compute the gradients of an op within a context manager that depends on the op.
+def patch_gradient_tapes(attribute: str, within: Callable[[Any], Any]) -> None:
+    """Patches gradient tapes to compute the gradients of an op within a context manager that depends on it.
 
     Args:
         attribute: only ops of graphs that are made where `attribute_scope` has set this attribute are concerned.
@@ -154,8 +209,8 @@ RewriteRun = Callable[
 ]
 
 
-def hook_session_runs(rewrite: RewriteRun) -> None:
-    """Makes sessions run what `rewrite` says, and place on the host what is left on devices that TensorFlow has not.
+def patch_session_runs(rewrite: RewriteRun) -> None:
+    """Patches sessions to run what `rewrite` returns, with ops of unknown devices on the host.
 
     `rewrite` is called with the session, which knows by `requires_strict_placement` what its maker asked for. A second
     call changes nothing.
@@ -221,7 +276,7 @@ def _checked_callable(stock_from_options: Callable[..., Any], rewrite: RewriteRu
 
 
 def requires_strict_placement(session: Any) -> bool:
-    """Returns whether the maker of a session wants an error where a device that an op is placed on does not exist."""
+    """Returns whether a session was configured to refuse ops on unknown devices."""
     return bool(getattr(session, "_ipu_tf_strict", False))
 
 
@@ -232,7 +287,7 @@ def _check_whole_run(whole: bool, name: str) -> None:
         )
 
 
-def hook_eager_devices(
+def patch_eager_devices(
     is_ours: Callable[[str], bool], computes_there: Callable[[tf.Operation], bool], run: RunEagerOp
 ) -> None:
     """Patches eager execution so that ops placed on an IPU device run there. A second call changes nothing.
@@ -250,7 +305,7 @@ def hook_eager_devices(
         def enter(self: Any) -> None:
             stock(self)
             if _follow_device(self._ctx, is_ours):
-                _hook_eager_ops(is_ours, run)
+                _patch_eager_ops(is_ours, run)
 
         return enter
 
@@ -276,7 +331,7 @@ def hook_eager_devices(
     replace_in(_atomic_function.AtomicFunction, "call_flat", calling)
 
 
-def hook_eager_calls(seen: Callable[[str, tf.Graph], None]) -> None:
+def patch_eager_calls(seen: Callable[[str, tf.Graph], None]) -> None:
     """Calls `seen(name, graph)` for each `tf.function` before its first call from eager code. Installed once."""
 
     def looking(stock: Callable[..., Any]) -> Callable[..., Any]:
@@ -293,7 +348,7 @@ def hook_eager_calls(seen: Callable[[str, tf.Graph], None]) -> None:
 
 
 def _follow_device(context: Any, is_ours: Callable[[str], bool]) -> bool:
-    """Whether this is one of our devices. Numbers become tensors there on the host, as soft placement allows."""
+    """Returns whether the current device is an IPU; lets numbers become tensors on the host there."""
     ours = bool(context.device_name) and is_ours(context.device_name)
     before = getattr(_local, "soft_placement", None)
     if ours and before is None:
@@ -305,7 +360,7 @@ def _follow_device(context: Any, is_ours: Callable[[str], bool]) -> bool:
     return ours
 
 
-def _hook_eager_ops(is_ours: Callable[[str], bool], run: RunEagerOp) -> None:
+def _patch_eager_ops(is_ours: Callable[[str], bool], run: RunEagerOp) -> None:
     """Passes eager ops placed on IPU devices to `run`. No cost for programs that never enter such a device."""
 
     def without_ours(stock: Callable[..., Any]) -> Callable[..., Any]:
@@ -349,8 +404,8 @@ def _check_places(function: Any, computes_there: Callable[[tf.Operation], bool])
         )
 
 
-def hook_control_flow(is_ours: Callable[[str], bool]) -> None:
-    """Makes loops and branches on one of our devices such as can be lowered, also where TensorFlow 1's are asked for.
+def patch_control_flow(is_ours: Callable[[str], bool]) -> None:
+    """Patches loops and branches on an IPU to TensorFlow 2's control flow, which can be lowered.
 
     A second call changes nothing.
 
@@ -358,24 +413,24 @@ def hook_control_flow(is_ours: Callable[[str], bool]) -> None:
         is_ours: whether a device is one of ours, by its name.
     """
 
-    def hooked(stock: Callable[..., Any]) -> Callable[..., Any]:
+    def patched(stock: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(stock)
         def enabled(graph: Any) -> bool:
             return bool(stock(graph)) or is_ours(current_device())
 
         return enabled
 
-    replace_in(_control_flow_util, "EnableControlFlowV2", hooked)
+    replace_in(_control_flow_util, "EnableControlFlowV2", patched)
 
 
-def hook_xla_compile(replacement: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Replaces `xla.compile` under each of its names by what `replacement` makes of TensorFlow's own."""
+def patch_xla_compile(replacement: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Replaces `xla.compile`, under each of its names, by `replacement(stock)`."""
     compile = functools.wraps(_xla.compile)(replacement(_xla.compile))
     for module in (_xla, tf.xla.experimental, tf.compat.v1.xla.experimental, tf.compat.v2.xla.experimental):
         replace_in(module, "compile", lambda stock: compile)
 
 
-def hook_candidate_samplers(replacement: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> None:
+def patch_candidate_samplers(replacement: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> None:
     """Replaces the raw ops behind TensorFlow's samplers of classes. A second call changes nothing.
 
     Args:

@@ -1,0 +1,212 @@
+"""Private API of TensorFlow for graphs, ops and their attributes that this package uses.
+
+If TensorFlow moves one of these, `tests/project/test_private_api.py` names it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.compiler.xla import xla_data_pb2 as _xla_data
+from tensorflow.python.framework import func_graph as _func_graph
+from tensorflow.python.framework import op_def_library as _op_def_library
+from tensorflow.python.framework import op_def_registry as _op_def_registry
+from tensorflow.python.framework import ops as _ops
+from tensorflow.python.ops import control_flow_util as _control_flow_util
+
+
+def ancestors(operation: tf.Operation) -> list[tf.Operation]:
+    """Returns every operation that an operation depends on, itself included."""
+    found: dict[tf.Operation, None] = {}
+    waiting = [operation]
+    while waiting:
+        current = waiting.pop()
+        if current not in found:
+            found[current] = None
+            waiting += [tensor.op for tensor in current.inputs] + list(current.control_inputs)
+    return list(found)
+
+
+def captured_from(tensor: tf.Tensor) -> tf.Tensor:
+    """Returns the outer tensor behind a captured tensor of function graphs or loops."""
+    while True:
+        captures = tensor.graph.captures if isinstance(tensor.graph, _func_graph.FuncGraph) else ()
+        outer = next((outer for outer, inner in captures if inner is tensor), None)
+        if outer is None and tensor.op.type in ("Enter", "Switch", "Identity"):
+            outer = tensor.op.inputs[0]
+        if outer is None:
+            return tensor
+        tensor = outer
+
+
+def in_program(graph: tf.Graph) -> bool:
+    """Returns whether a graph is, or lies in, one that is traced for the device (or for XLA otherwise)."""
+    return bool(_control_flow_util.GraphOrParentsInXlaContext(graph))
+
+
+def scope_attribute(name: str) -> Any:
+    """Returns the `AttrValue` that the current scope sets on ops under a name; None if there is none."""
+    return tf.compat.v1.get_default_graph()._attr_scope_map.get(name)
+
+
+@contextlib.contextmanager
+def attribute_scope(name: str, value: Any) -> Iterator[None]:
+    """Context manager: ops made in the current graph get an `AttrValue` under a name."""
+    with tf.compat.v1.get_default_graph()._attr_scope({name: value}):
+        yield
+
+
+def set_scope_attribute(name: str, value: Any) -> None:
+    """Sets an `AttrValue` under a name on ops made in the current graph from now on."""
+    tf.compat.v1.get_default_graph()._attr_scope_map[name] = value
+
+
+def set_attribute(operation: tf.Operation, name: str, value: Any) -> None:
+    """Sets an `AttrValue` of an op under a name."""
+    operation._set_attr(name, value)
+
+
+def string_map(serialized: bytes) -> dict[str, str]:
+    """Parses a serialized `FrontendAttributes` message to strings by name."""
+    message = _xla_data.FrontendAttributes()
+    message.ParseFromString(serialized)
+    return dict(message.map)
+
+
+def serialized_map(strings: dict[str, str]) -> bytes:
+    """Serializes strings by name to a `FrontendAttributes` message."""
+    return bytes(_xla_data.FrontendAttributes(map=strings).SerializeToString())
+
+
+def gradient_function(operation: tf.Operation) -> Callable[..., Any] | None:
+    """Returns the gradient function of an op; None if it has none."""
+    try:
+        return _ops.get_gradient_function(operation)
+    except LookupError:
+        return None
+
+
+def forget_custom_gradients(graph_def: tf.compat.v1.GraphDef) -> None:
+    """Unregisters the custom gradients of a graph that is not differentiated any more.
+
+    TensorFlow's registry keeps that for ever, and with it the graph, the graphs around it, and all that they use.
+
+    Args:
+        graph_def: of that graph, with the functions that it calls: bodies of loops, branches.
+    """
+    registered = _ops.gradient_registry._registry
+    for nodes in (graph_def.node, *(function.node_def for function in graph_def.library.function)):
+        for node in nodes:
+            name = node.attr["_gradient_op_type"].s.decode() if node.op == "IdentityN" else ""
+            if name.startswith("CustomGradient-"):
+                registered.pop(name, None)
+
+
+def set_gradient_function(operation: tf.Operation, function: Callable[..., Any]) -> None:
+    """Sets the gradient function of an op, for `tf.gradients`."""
+    operation._gradient_function = function
+
+
+def captured_tensors(graph: tf.Graph) -> list[tf.Tensor]:
+    """Returns the tensors that a function's graph has captured so far."""
+    return list(getattr(graph, "external_captures", ()))
+
+
+EagerTensor: type = _ops.EagerTensor
+
+
+def creation_number(operation: tf.Operation) -> int:
+    """Returns the creation number of an op, which grows within a graph."""
+    return int(operation._id)
+
+
+def control_flow_group(operation: tf.Operation) -> str | None:
+    """Returns the name of the outermost TensorFlow 1 loop or branch around an op; None if there is none."""
+    context = operation._get_control_flow_context()
+    while context is not None and context.outer_context is not None:
+        context = context.outer_context
+    return None if context is None else str(context.name)
+
+
+def graph_dict(graph: tf.Graph, name: str) -> dict[Any, Any]:
+    """Returns the dictionary of a name that lives as long as a graph."""
+    if not hasattr(graph, "_ipu_tf_kept"):
+        graph._ipu_tf_kept = {}
+    kept: dict[Any, Any] = graph._ipu_tf_kept.setdefault(name, {})
+    return kept
+
+
+def set_origin(graph: tf.Graph, origin: tf.Graph | None) -> None:
+    """Records from which graph the ops of a graph were copied, by a weak reference."""
+    if origin is not None:
+        graph._ipu_tf_origin = weakref.ref(origin)
+
+
+def origin_of(graph: tf.Graph) -> Any:
+    """Returns the graph that the ops of a graph were copied from under the same names; None if there is none."""
+    reference = getattr(graph, "_ipu_tf_origin", None)
+    return None if reference is None else reference()
+
+
+def operation_named(graph: tf.Graph, name: str) -> tf.Operation | None:
+    """Returns the op of this name in a graph; None if there is none."""
+    try:
+        return graph.get_operation_by_name(name)
+    except (KeyError, ValueError):
+        return None
+
+
+def known_functions(graph: tf.Graph) -> dict[str, Any]:
+    """Returns the `FuncGraph`s of the functions that a graph's ops call, by name, as far as known."""
+    functions = {name: getattr(function, "graph", None) for name, function in graph._functions.items()}
+    return {name: traced for name, traced in functions.items() if traced is not None}
+
+
+def called_graphs(operation: tf.Operation) -> list[Any]:
+    """Returns the `FuncGraph`s of the functions that a call, loop or branch op calls."""
+    known = known_functions(operation.graph)
+    names = [called.name for value in operation.node_def.attr.values() for called in (value.func, *value.list.func)]
+    return [known[name] for name in names if name in known]
+
+
+def devices_in_functions(graph: tf.Graph) -> list[str]:
+    """Returns the device strings of ops in the functions, loops and branches of a graph."""
+    nodes = (node for function in graph.as_graph_def().library.function for node in function.node_def)
+    return list(dict.fromkeys(node.device for node in nodes if node.device))
+
+
+def operation_count(graph: tf.Graph) -> int:
+    """Returns the number of ops of a graph."""
+    return int(graph.num_operations())
+
+
+@contextlib.contextmanager
+def extending(graph: tf.Graph) -> Iterator[None]:
+    """Context manager: adds ops to a graph, also to a finalized one, outside of all open scopes."""
+    finalized = graph.finalized
+    graph._unsafe_unfinalize()
+    try:
+        with graph.as_default(), tf.name_scope(""), tf.device(None), tf.control_dependencies(None):
+            yield
+    finally:
+        if finalized:
+            graph.finalize()
+
+
+def op_definition(op_type: str) -> Any:
+    """Returns the `OpDef` of an op type; None if it is a function's name."""
+    return _op_def_registry.get(op_type)
+
+
+def add_op(op_type: str, arguments: dict[str, Any]) -> Any:
+    """Adds an op to the current graph; returns its output tensors, or the op if it has none.
+
+    Args:
+        op_type: its type.
+        arguments: its inputs and those attributes that do not follow from them.
+    """
+    return _op_def_library.apply_op(op_type, **arguments)

@@ -1,0 +1,167 @@
+"""A convolution with bias and ReLU is one call of oneDNN: the same numbers, NaN included, and no pass beside it."""
+
+from __future__ import annotations
+
+import functools
+import platform
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ipu_tf.device import portable
+from ipu_tf.device.cache.compiler_options import numeric_options
+from ipu_tf.device.convolution import onednn
+from ipu_tf.device.convolution.convolve import ConvLayout, convolution_bias_relu
+from ipu_tf.lowering.importer.interpreter import Interpreter
+from tests.helpers.lowering_parity import NoFeeds, lowered
+
+pytestmark = pytest.mark.skipif(
+    (platform.system(), platform.machine()) != ("Linux", "x86_64"), reason="jaxlib has oneDNN on Linux x86-64 only"
+)
+RNG = np.random.default_rng(0)
+IMAGES, KERNEL, BIAS = (
+    RNG.normal(size=shape).astype(np.float32) for shape in ((64, 16, 16, 16), (3, 3, 16, 32), (32,))
+)
+WINDOW: dict[str, Any] = {
+    "window_strides": (1, 1),
+    "padding": ((1, 1), (1, 1)),
+    "lhs_dilation": (1, 1),
+    "rhs_dilation": (1, 1),
+    "window_reversal": (False, False),
+    "dimension_numbers": ConvLayout.canonical(2),
+}
+
+
+def layer(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    return tf.nn.relu(tf.nn.bias_add(tf.nn.conv2d(x, kernel, 1, "SAME"), bias))
+
+
+def trained(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> list[tf.Tensor]:
+    """The layer and all its gradients."""
+    with tf.GradientTape() as tape:
+        tape.watch([x, kernel, bias])
+        result = layer(x, kernel, bias)
+        loss = tf.reduce_sum(result * result)
+    return [result, *tape.gradient(loss, [x, kernel, bias])]
+
+
+def both(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> list[tf.Tensor]:
+    """The sum before the ReLU is used too."""
+    total = tf.nn.bias_add(tf.nn.conv2d(x, kernel, 1, "SAME"), bias)
+    return [tf.nn.relu(total), total]
+
+
+def clipped(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    """At least one, not zero."""
+    return tf.maximum(tf.nn.bias_add(tf.nn.conv2d(x, kernel, 1, "SAME"), bias), 1.0)
+
+
+def on_positions(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    """What is added is no bias: one for each row."""
+    return tf.nn.relu(tf.nn.conv2d(x, kernel, 1, "SAME") + bias[:16, None, None])
+
+
+def compiled(function: Callable[..., Any], *arrays: Any) -> Any:
+    """The function as the importer traces it, compiled by XLA."""
+    module = lowered(function, *map(tf.constant, arrays))
+
+    def run(*given: jax.Array) -> list[jax.Array]:
+        return Interpreter(module, NoFeeds()).run_block(module.main, given)
+
+    program = jax.jit(run, compiler_options=numeric_options())
+    with jax.enable_x64(True):
+        return program.lower(*arrays).compile()
+
+
+@functools.cache
+def fused() -> Any:
+    return compiled(layer, IMAGES, KERNEL, BIAS)
+
+
+@functools.cache
+def in_steps() -> Any:
+    return compiled(both, IMAGES, KERNEL, BIAS)
+
+
+def by_numpy(x: np.ndarray, kernel: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    """The layer in float64."""
+    padded = np.pad(x.astype(np.float64), ((0, 0), (1, 1), (1, 1), (0, 0)))
+    taps = (padded[:, i : i + 16, j : j + 16] @ kernel[i, j].astype(np.float64) for i, j in np.ndindex(3, 3))
+    return np.maximum(sum(taps) + bias, 0)
+
+
+def test_the_layer_is_one_call() -> None:
+    program = fused()
+    assert '"RELU"' in program.as_text().replace("\\", "")
+    [result] = program(IMAGES, KERNEL, BIAS)
+    wanted = by_numpy(IMAGES, KERNEL, BIAS)
+    np.testing.assert_allclose(result, wanted, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(result, layer(IMAGES, KERNEL, BIAS), rtol=1e-5, atol=1e-5)
+
+
+def test_gradients_are_those_of_tensorflow() -> None:
+    program = compiled(trained, IMAGES, KERNEL, BIAS)
+    assert '"RELU"' in program.as_text().replace("\\", "")
+    wanted = trained(*map(tf.constant, (IMAGES, KERNEL, BIAS)))
+    for result, right in zip(program(IMAGES, KERNEL, BIAS), wanted, strict=True):
+        np.testing.assert_allclose(result, right, rtol=1e-4, atol=1e-5 * np.abs(right).max())
+
+
+@pytest.mark.parametrize("function", [both, clipped, on_positions], ids=lambda function: function.__name__)
+def test_other_sums_and_maxima_stay_as_they_are(function: Callable[..., Any]) -> None:
+    program = compiled(function, IMAGES, KERNEL, BIAS)
+    assert "RELU" not in program.as_text()
+    wanted = tf.nest.flatten(function(IMAGES, KERNEL, BIAS))
+    for result, right in zip(program(IMAGES, KERNEL, BIAS), wanted, strict=True):
+        np.testing.assert_allclose(result, right, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("value", [1.0, np.nan, np.inf, 1e38])
+@pytest.mark.parametrize("place", ["images", "kernel", "bias"])
+def test_the_same_bits_as_in_three_steps(place: str, value: float) -> None:
+    """NaN and overflow included: oneDNN's ReLU alone would make 0 of a NaN."""
+    arrays = {"images": IMAGES.copy(), "kernel": KERNEL.copy(), "bias": BIAS.copy()}
+    arrays[place].flat[::7] = value
+    [result] = fused()(*arrays.values())
+    steps, _ = in_steps()(*arrays.values())
+    np.testing.assert_array_equal(result, steps)
+    assert np.isnan(result).any() == np.isnan(value) or value > 1
+
+
+def test_programs_without_onednn_do_not_fuse() -> None:
+    with portable.without_native_code():
+        assert convolution_bias_relu(*map(jnp.asarray, (IMAGES, KERNEL, BIAS)), **WINDOW) is None
+
+
+def test_over_replicas() -> None:
+    """`shard_map` and `vmap` have rules of their own for conditions."""
+
+    def one(x: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
+        result = convolution_bias_relu(x, kernel, bias, **WINDOW)
+        assert result is not None
+        return result
+
+    images = jnp.stack([IMAGES, IMAGES[::-1]])
+    expected = np.stack([by_numpy(each, KERNEL, BIAS) for each in np.asarray(images)])
+    mapped = jax.jit(jax.vmap(one, in_axes=(0, None, None)))(images, KERNEL, BIAS)
+    np.testing.assert_allclose(mapped, expected, rtol=1e-5, atol=1e-5)
+    mesh = jax.make_mesh((1,), ("replica",), axis_types=(jax.sharding.AxisType.Auto,))
+    part, whole = jax.sharding.PartitionSpec("replica"), jax.sharding.PartitionSpec()
+    sharded = jax.shard_map(
+        lambda x, k, b: one(x[0], k, b)[None], mesh=mesh, in_specs=(part, whole, whole), out_specs=part
+    )
+    np.testing.assert_allclose(jax.jit(sharded)(images[:1], KERNEL, BIAS), expected[:1], rtol=1e-5, atol=1e-5)
+
+
+def test_small_results_are_not_fused() -> None:
+    assert "RELU" not in compiled(layer, IMAGES[:8], KERNEL, BIAS).as_text()
+
+
+def test_it_is_called_only_where_jaxlib_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onednn, "usable", lambda: False)
+    assert "RELU" not in compiled(layer, IMAGES, KERNEL, BIAS).as_text()
