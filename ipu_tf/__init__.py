@@ -19,20 +19,70 @@ from typing import TYPE_CHECKING, Any
 
 from ipu_tf._compat.aliases import install_aliases
 from ipu_tf._patches.import_hooks import after_import
-from ipu_tf.device.run import forks as _forks  # noqa: F401 - it hears of forks from now on
+from ipu_tf.device.run import forks as _forks  # noqa: F401 - registers its handler of forks
 
-if TYPE_CHECKING:
-    from ipu_tf import (
-        config,
-        emulation,
-        ipu_compiler,
-        ipu_infeed_queue,
-        ipu_outfeed_queue,
-        ipu_strategy,
-        loops,
-        scopes,
-        utils,
-    )
+if TYPE_CHECKING:  # the whole public surface, each name imported as itself: that makes it public to type checkers
+    from ipu_tf import config as config
+    from ipu_tf import data as data
+    from ipu_tf import dataset_benchmark as dataset_benchmark
+    from ipu_tf import dataset_extractor as dataset_extractor
+    from ipu_tf import distributed as distributed
+    from ipu_tf import eager as eager
+    from ipu_tf import emulation as emulation
+    from ipu_tf import gradient_accumulation as gradient_accumulation
+    from ipu_tf import horovod as horovod
+    from ipu_tf import ipu_compiler as ipu_compiler
+    from ipu_tf import ipu_estimator as ipu_estimator
+    from ipu_tf import ipu_infeed_queue as ipu_infeed_queue
+    from ipu_tf import ipu_multi_worker_strategy as ipu_multi_worker_strategy
+    from ipu_tf import ipu_outfeed_queue as ipu_outfeed_queue
+    from ipu_tf import ipu_pipeline_estimator as ipu_pipeline_estimator
+    from ipu_tf import ipu_run_config as ipu_run_config
+    from ipu_tf import ipu_session_run_hooks as ipu_session_run_hooks
+    from ipu_tf import ipu_strategy as ipu_strategy
+    from ipu_tf import keras_extensions as keras_extensions
+    from ipu_tf import loops as loops
+    from ipu_tf import ops as ops
+    from ipu_tf import optimizers as optimizers
+    from ipu_tf import patches as patches
+    from ipu_tf import pipeline as pipeline
+    from ipu_tf import scopes as scopes
+    from ipu_tf import serving as serving
+    from ipu_tf import sharding as sharding
+    from ipu_tf import tf_estimator as tf_estimator
+    from ipu_tf import utils as utils
+    from ipu_tf import vertex_edsl as vertex_edsl
+    from ipu_tf._ops.user_ops import register_user_op as register_user_op
+    from ipu_tf.ops import all_to_all_op as all_to_all_op
+    from ipu_tf.ops import application_compile_op as application_compile_op
+    from ipu_tf.ops import control_flow_ops as control_flow_ops
+    from ipu_tf.ops import cross_replica_ops as cross_replica_ops
+    from ipu_tf.ops import custom_ops as custom_ops
+    from ipu_tf.ops import embedded_runtime as embedded_runtime
+    from ipu_tf.ops import embedding_ops as embedding_ops
+    from ipu_tf.ops import f8_ops as f8_ops
+    from ipu_tf.ops import functional_ops as functional_ops
+    from ipu_tf.ops import grad_util_ops as grad_util_ops
+    from ipu_tf.ops import image_ops as image_ops
+    from ipu_tf.ops import internal_ops as internal_ops
+    from ipu_tf.ops import math_ops as math_ops
+    from ipu_tf.ops import nn_ops as nn_ops
+    from ipu_tf.ops import normalization_ops as normalization_ops
+    from ipu_tf.ops import op_util as op_util
+    from ipu_tf.ops import pipelining_ops as pipelining_ops
+    from ipu_tf.ops import rand_ops as rand_ops
+    from ipu_tf.ops import reduce_scatter_op as reduce_scatter_op
+    from ipu_tf.ops import replication_ops as replication_ops
+    from ipu_tf.ops import rnn_ops as rnn_ops
+    from ipu_tf.ops import slicing_ops as slicing_ops
+    from ipu_tf.ops import statistics_ops as statistics_ops
+    from ipu_tf.ops import within_replica_ops as within_replica_ops
+    from ipu_tf.ops.functional_ops import outlined_function as outlined_function
+    from ipu_tf.optimizers import cross_replica_optimizer as cross_replica_optimizer
+    from ipu_tf.optimizers import gradient_accumulation_optimizer as gradient_accumulation_optimizer
+    from ipu_tf.optimizers import ipu_optimizer as ipu_optimizer
+    from ipu_tf.optimizers import map_gradient_optimizer as map_gradient_optimizer
+    from ipu_tf.optimizers import sharded_optimizer as sharded_optimizer
 
 __version__ = "0.1.0"
 
@@ -61,6 +111,7 @@ _MODULES = (
     "ops",
     "optimizers",
     "patches",
+    "pipeline",
     "scopes",
     "serving",
     "sharding",
@@ -142,9 +193,17 @@ def is_emulated() -> bool:
 after_import("tensorflow", lambda _: importlib.import_module("ipu_tf._sessions.session_devices").install())
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return importlib.import_module(f"{_HOMES[name]}.{name}")
-    if name in _FUNCTIONS:
-        return getattr(importlib.import_module(_FUNCTIONS[name]), name)
-    raise AttributeError(f"module 'ipu_tf' has no attribute {name!r}")
+if not TYPE_CHECKING:  # else every misspelt name would be of type Any
+
+    def __getattr__(name: str) -> Any:
+        if name in _HOMES:
+            return importlib.import_module(f"{_HOMES[name]}.{name}")
+        if name in _FUNCTIONS:
+            return getattr(importlib.import_module(_FUNCTIONS[name]), name)
+        raise AttributeError(f"module 'ipu_tf' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Lists the public names, modules that are not imported yet included."""
+    own = (name for name in globals() if name.startswith("__"))
+    return sorted({*own, *__all__, *_HOMES, *_FUNCTIONS})

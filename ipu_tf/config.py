@@ -126,7 +126,7 @@ def get_ipu_config(session: Any = None) -> list[IpuOptions]:
 
 
 def running_on_ipu_model() -> bool:
-    """Whether TF_POPLAR_FLAGS asks for the IPU model. It adds checks; the emulator is the same."""
+    """Returns whether TF_POPLAR_FLAGS asks for the IPU model. It adds checks; the emulator is the same."""
     return use_ipu_model()
 
 

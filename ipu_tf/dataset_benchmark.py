@@ -25,7 +25,7 @@ def dataset_benchmark(
     apply_debug_options: bool = True,
     do_memcpy: bool = True,
 ) -> tf.Tensor:
-    """Measures how fast a dataset gives its elements.
+    """Measures the throughput of a dataset.
 
     Args:
         dataset: the dataset; read from its start, on over the epochs.
@@ -77,7 +77,7 @@ def infeed_benchmark(
     print_stats: bool = True,
     do_memcpy: bool = True,
 ) -> tf.Tensor:
-    """Measures how fast the dataset of an infeed gives its elements. The infeed itself stays as it is.
+    """Measures the throughput of an infeed's dataset. The infeed itself is unchanged.
 
     Args:
         infeed_queue: the infeed.

@@ -8,12 +8,13 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_tf._tracing.deferred_errors import deferring, raise_first_error
+from ipu_tf._tracing.unconverted import do_not_convert
 from ipu_tf._training.replication import target, target_of
 from ipu_tf.ipu_strategy import device_ordinal
 from ipu_tf.lowering.programs.device_function import DeviceFunction
 from ipu_tf.lowering.programs.graph_op import embed
 from ipu_tf.lowering.programs.program_target import Target
-from ipu_tf.lowering.tensorflow import tf_private, tf_values
+from ipu_tf.lowering.tensorflow import tf_graphs, tf_values
 
 _NOT_ON_IPU = """  A computation has been compiled, however it was not placed on an IPU device. This computation \
 will not be executed on an IPU.
@@ -24,7 +25,7 @@ _ESTIMATOR_SPEC = """  Your computation output contains an EstimatorSpec or IPUE
 """
 
 
-@tf.autograph.experimental.do_not_convert
+@do_not_convert
 def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None) -> Any:
     """Compiles a computation into one program for the device.
 
@@ -104,7 +105,7 @@ class _Parts:
             )
         graph = tf.compat.v1.get_default_graph()
         made = graph.get_operations()
-        self._inner_devices = [*(operation.device for operation in made), *tf_private.devices_in_functions(graph)]
+        self._inner_devices = [*(operation.device for operation in made), *tf_graphs.devices_in_functions(graph)]
         self.computes = any(operation.type not in ("NoOp", "Placeholder") for operation in made)
         with tf.control_dependencies(operations):
             # A computation of operations only gives a dummy for them to hang on.
@@ -115,7 +116,7 @@ class _Parts:
         return outer if _is_ipu(outer) else next(filter(_is_ipu, self._inner_devices), outer)
 
     def packed(self, outputs: list[tf.Tensor], operation: tf.Operation | None) -> Any:
-        """What `compile` returns for these outputs."""
+        """Packs outputs as `compile` returns them."""
         if not self._structure:
             return operation
         given = iter(outputs)
@@ -123,7 +124,7 @@ class _Parts:
 
 
 def _result(value: Any) -> tf.Tensor | tf.Operation:
-    """What a computation returns, as a tensor or operation."""
+    """Converts a result of a computation to a tensor or operation."""
     if isinstance(value, tf.Operation):
         return value
     # In TensorFlow 1 nothing waits for updates that a program does not name: it gets what it started with.
@@ -133,7 +134,7 @@ def _result(value: Any) -> tf.Tensor | tf.Operation:
 
 
 def _has_estimator_spec(results: Any) -> bool:
-    """Whether there is one among the results, however deep in lists."""
+    """Returns whether the results, nested lists included, have an `EstimatorSpec`."""
     if type(results) in (list, tuple):
         return any(map(_has_estimator_spec, results))
     return "EstimatorSpec" in type(results).__name__
@@ -157,7 +158,7 @@ def _checked_ordinal(device: str) -> int:
 
 
 class _resource_variables:  # noqa: N801 - a context manager, used like a function
-    """Within it, TF1 variables are resource variables: others cannot be captured by a program."""
+    """Context manager: TF1 variables are resource variables, since others cannot be captured by a program."""
 
     def __enter__(self) -> None:
         self._scope = tf.compat.v1.get_variable_scope()

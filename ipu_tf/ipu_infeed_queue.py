@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +16,7 @@ import tensorflow as tf
 
 from ipu_tf._config.flags import flags
 from ipu_tf._data.dataset_reading import check_dataset
+from ipu_tf._state.numbers import next_number
 from ipu_tf._tracing.element_arguments import body_arguments
 from ipu_tf._tracing.queue_arguments import checked_ordinal, checked_prefetch_depth
 from ipu_tf.device.errors import DeviceError
@@ -25,12 +25,11 @@ from ipu_tf.device.feeds.infeed import Infeed
 from ipu_tf.device.feeds.synthetic import infeed_elements
 from ipu_tf.device.feeds.timeout import watched
 from ipu_tf.lowering.programs.host_errors import to_tensorflow_error
-from ipu_tf.lowering.tensorflow import tf_hooks, tf_values
+from ipu_tf.lowering.tensorflow import tf_patches, tf_values
 from ipu_tf.lowering.tensorflow.dataset_source import GraphDataset, eager_elements, flat_specs
 from ipu_tf.lowering.tensorflow.host_op import host_op
 from ipu_tf.lowering.tensorflow.markers import dequeue_marker
 
-_numbers = itertools.count()
 _REFUSED = (tf.float64, tf.int64, tf.uint64, tf.string)
 
 
@@ -67,7 +66,7 @@ class IPUInfeedQueue:
         optimise_latency: bool = False,
         **kwargs: Any,
     ) -> None:
-        if not tf_hooks.is_stock_iterator(dataset):  # programs may take elements of those too
+        if not tf_patches.is_stock_iterator(dataset):  # programs may take elements of those too
             check_dataset(dataset)
         _check_structure(dataset)
         checked_prefetch_depth(3 if prefetch_depth is None else prefetch_depth)
@@ -75,7 +74,7 @@ class IPUInfeedQueue:
         self._dataset = dataset
         self._structure = dataset.element_spec
         self._specs = flat_specs(dataset)
-        self._id = f"infeed_{next(_numbers)}"
+        self._id = f"infeed_{next_number('infeed')}"
         self._dequeued = False
         self._initializer_taken = False
         if tf_values.executing_eagerly():
@@ -95,7 +94,7 @@ class IPUInfeedQueue:
 
     @property
     def dequeued(self) -> bool:
-        """Whether a loop dequeues elements from this queue."""
+        """Returns whether a loop dequeues elements from this queue."""
         return self._dequeued
 
     @property

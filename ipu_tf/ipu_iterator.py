@@ -8,8 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_tf._tracing.unconverted import do_not_convert
 from ipu_tf.ipu_infeed_queue import IPUInfeedQueue
-from ipu_tf.lowering.tensorflow import tf_hooks, tf_values
+from ipu_tf.lowering.tensorflow import tf_patches, tf_values
 
 
 class IPUIterator:
@@ -51,7 +52,7 @@ class IPUIterator:
             )
         return self
 
-    @tf.autograph.experimental.do_not_convert
+    @do_not_convert
     def __next__(self) -> Any:
         """The next element, inside a program.
 
@@ -87,7 +88,7 @@ IPUOwnedIterator = IPUIterator
 
 @contextlib.contextmanager
 def ipu_iterators(ordinal: int) -> Iterator[None]:
-    """Within it, `iter(dataset)` gives an `IPUIterator` for `/device:IPU:<ordinal>`."""
+    """Context manager: `iter(dataset)` returns an `IPUIterator` for `/device:IPU:<ordinal>`."""
 
     def make(dataset: tf.data.Dataset) -> IPUIterator:
         if tf.inside_function():
@@ -97,31 +98,31 @@ def ipu_iterators(ordinal: int) -> Iterator[None]:
             )
         return IPUIterator(dataset, device_ordinal=ordinal)
 
-    with tf_hooks.dataset_iterators(make):
+    with tf_patches.dataset_iterators(make):
         yield
 
 
 @contextlib.contextmanager
 def iterators_in_programs(ordinal: int) -> Iterator[None]:
-    """Within it, programs take elements of TensorFlow's own iterators, which were made outside of a scope."""
-    with tf_hooks.elements_in_programs(lambda iterator: next(fed_by(iterator, ordinal))):
+    """Context manager: programs dequeue elements of TensorFlow's own iterators, which were made outside of a scope."""
+    with tf_patches.elements_in_programs(lambda iterator: next(fed_by(iterator, ordinal))):
         yield
 
 
-def fed_by(thing: Any, ordinal: int) -> Any:
-    """What a program takes elements of, in place of TensorFlow's own iterator; anything else as it is.
+def fed_by(iterator: Any, ordinal: int) -> Any:
+    """Returns the `IPUIterator` over TensorFlow's own iterator; other objects are returned unchanged.
 
     Both go on from the same place: elements that a program took are gone for the host, and the other way round.
     """
-    if not tf_hooks.is_stock_iterator(thing):
-        return thing
-    known = vars(thing).setdefault("_ipu_tf_iterators", {})
+    if not tf_patches.is_stock_iterator(iterator):
+        return iterator
+    known = vars(iterator).setdefault("_ipu_tf_iterators", {})
     if ordinal not in known:
         with tf_values.eager_mode():
-            known[ordinal] = IPUIterator(thing, device_ordinal=ordinal)
+            known[ordinal] = IPUIterator(iterator, device_ordinal=ordinal)
     return known[ordinal]
 
 
 def stock_iterators() -> contextlib.AbstractContextManager[None]:
-    """Within it, `iter(dataset)` is TensorFlow's own iterator, also inside a strategy's scope."""
-    return tf_hooks.dataset_iterators(None)
+    """Context manager: `iter(dataset)` is TensorFlow's own iterator, also inside a strategy's scope."""
+    return tf_patches.dataset_iterators(None)

@@ -32,7 +32,7 @@ class IPUMultiWorkerStrategyV1(IPUStrategyV1):
                 "That is not emulated: use IPUStrategyV1 in one process, on a device with all the IPUs."
             )
         if variables_on_host:
-            record_ignored("IPUMultiWorkerStrategyV1.variables_on_host", True, "one worker has nobody to share with")
+            record_ignored("IPUMultiWorkerStrategyV1.variables_on_host", True, "one worker shares with no other")
         super().__init__(ipu_device)
 
 

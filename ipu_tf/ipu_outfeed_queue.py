@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import itertools
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
@@ -14,16 +13,16 @@ import tensorflow as tf
 
 from ipu_tf._config.flags import flags
 from ipu_tf._config.state import configured_devices, on_reset
+from ipu_tf._state.numbers import next_number
 from ipu_tf._tracing.deferred_errors import defer
 from ipu_tf._tracing.queue_arguments import checked_buffer_depth, checked_ordinal
+from ipu_tf._tracing.unconverted import do_not_convert
 from ipu_tf.device.feeds import queues
 from ipu_tf.device.feeds.outfeed import Outfeed
 from ipu_tf.device.feeds.synthetic import Category
 from ipu_tf.lowering.tensorflow import tf_values
 from ipu_tf.lowering.tensorflow.host_op import host_op
 from ipu_tf.lowering.tensorflow.markers import enqueue_marker
-
-_numbers = itertools.count()
 
 
 class IPUOutfeedMode(enum.Enum):
@@ -66,7 +65,7 @@ class IPUOutfeedQueue:
         checked_buffer_depth(buffer_depth)
         self._mode = outfeed_mode or IPUOutfeedMode.ALL
         self._device_ordinal = checked_ordinal(device_ordinal)
-        self._id = f"outfeed_{next(_numbers)}"
+        self._id = f"outfeed_{next_number('outfeed')}"
         self._structure: Any = None
         self._specs: list[tf.TensorSpec] | None = None
         # The graphs with an enqueue, and those around them.
@@ -76,14 +75,14 @@ class IPUOutfeedQueue:
 
     @property
     def enqueued(self) -> bool:
-        """Whether the current graph, or a program in it, enqueues here; asked in another thread, whether any does."""
+        """Returns whether the current graph, or a program in it, enqueues here; in other threads, whether any does."""
         if self._specs is None or threading.get_ident() != self._thread:
             return self._specs is not None
         return tf.compat.v1.get_default_graph() in self._graphs
 
     @property
     def outfeed_mode(self) -> IPUOutfeedMode:
-        """Whether the queue keeps every element or only the newest."""
+        """Returns whether the queue keeps every element or only the newest."""
         return self._mode
 
     @property
@@ -98,7 +97,7 @@ class IPUOutfeedQueue:
             return None
         return host_op(self._delete, [], [], f"{self._id}_deleter").operation
 
-    @tf.autograph.experimental.do_not_convert
+    @do_not_convert
     def enqueue(self, tensors: Any) -> tf.Operation:
         """Enqueues one element, inside a program. At most once a program.
 
@@ -207,7 +206,7 @@ class IPUOutfeedQueue:
         return newest
 
     def _has_no_transfer(self) -> bool:
-        """Whether TF_POPLAR_FLAGS keeps rows from the host; an error in mode `LAST`, which has no row to give then."""
+        """Returns whether TF_POPLAR_FLAGS disables transfers to the host; raises in mode `LAST`."""
         nothing = flags().synthetic_data.uses(Category.OUTFEED)
         if nothing and self._mode is IPUOutfeedMode.LAST:
             raise tf.errors.FailedPreconditionError(

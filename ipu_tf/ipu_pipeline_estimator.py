@@ -52,4 +52,4 @@ class IPUPipelineEstimator(IPUEstimatorBase):
         super().__init__(model_fn, model_dir, config, params, warm_start_from)
 
     def _check_model_fn(self, model_fn: Callable[..., Any], params: Any) -> None:
-        """It is checked when it is called, as is what it gives."""
+        """Does nothing: the `model_fn` is checked when it is called."""

@@ -99,7 +99,7 @@ class RunConfig(run_config.RunConfig):
 
 
 def _configured(options: Any, ordinal: int, wanted: int) -> int:
-    """How many IPUs the options give the device; `wanted` where only the machine's table of ids says."""
+    """Returns the number of IPUs of the device by its options; `wanted` if it depends on the machine's table of ids."""
     if not isinstance(options, IPUConfig):
         raise TypeError("ipu_options must be an IPUConfig instance.")
     devices = options._create_protobuf().device_config

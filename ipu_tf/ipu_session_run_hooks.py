@@ -97,7 +97,7 @@ class IPULoggingTensorHook(tf.compat.v1.train.SessionRunHook):
         if self._log_at_end:
             self._log(session)
         elif self._runs:
-            # What nobody logged is dropped: another session starts with an empty queue.
+            # Elements that were not logged are dropped: another session starts with an empty queue.
             session.run(self._values)
         if self._timer is not None:
             self._timer.reset()

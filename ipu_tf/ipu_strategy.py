@@ -19,10 +19,11 @@ from ipu_tf._config.state import require_device
 from ipu_tf._strategy import host_functions
 from ipu_tf._strategy.hooks import enter_scope_hooks
 from ipu_tf._strategy.run import run_on_device
+from ipu_tf._tracing.unconverted import do_not_convert
 from ipu_tf._training.weight_update import gradients_are_reduced
 from ipu_tf.ipu_iterator import ipu_iterators
 from ipu_tf.keras_extensions import KerasExtensions
-from ipu_tf.lowering.tensorflow import tf_private
+from ipu_tf.lowering.tensorflow import tf_graphs, tf_patches
 from ipu_tf.ops.cross_replica_ops import cross_replica_mean, cross_replica_sum
 
 
@@ -59,7 +60,8 @@ class IPUStrategyV1(KerasExtensions, tf.distribute.Strategy):
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[IPUStrategyV1]:
-        """Within it, variables, models and dataset iterators belong to the device."""
+        """Context manager: variables, models and dataset iterators belong to the device."""
+        tf_patches.patch_graph_resets(_in_our_scope)
         with contextlib.ExitStack() as stack:
             stack.enter_context(super().scope())
             if self._enable_dataset_iterators:
@@ -69,7 +71,7 @@ class IPUStrategyV1(KerasExtensions, tf.distribute.Strategy):
             stack.enter_context(enter_scope_hooks(self))
             yield self
 
-    @tf.autograph.experimental.do_not_convert
+    @do_not_convert
     def run(
         self,
         fn: Callable[..., Any],
@@ -117,12 +119,12 @@ class IPUStrategyV1(KerasExtensions, tf.distribute.Strategy):
 
     @property
     def supports_loss_scaling(self) -> bool:
-        """Whether Keras may scale losses under this strategy: yes."""
+        """Returns whether Keras may scale losses under this strategy: yes."""
         return True
 
     @property
     def num_ipus(self) -> int:
-        """How many IPUs the strategy's device has, as it is configured now."""
+        """Returns how many IPUs the strategy's device has, as it is configured now."""
         return require_device(self.device_ordinal).num_ipus
 
     @property
@@ -132,13 +134,17 @@ class IPUStrategyV1(KerasExtensions, tf.distribute.Strategy):
 
     @contextlib.contextmanager
     def replica_context(self) -> Iterator[None]:
-        """Within it, functions are traced as a replica of this strategy, which Keras optimizers need."""
+        """Context manager: functions are traced as a replica of this strategy, which Keras optimizers need."""
         with super().scope(), tf.distribute.ReplicaContext(self, replica_id_in_sync_group=0):
             yield
 
     @property
     def _device_ordinal(self) -> int:
         return device_ordinal(self.extended.non_slot_devices(None))
+
+
+def _in_our_scope() -> bool:
+    return isinstance(tf.distribute.get_strategy(), IPUStrategyV1)
 
 
 def device_ordinal(device: str) -> int:
@@ -192,8 +198,8 @@ class _IPUExtended(tf.compat.v1.distribute.StrategyExtended):
         return tf.nest.map_structure(combine, value)
 
     def _replicated(self) -> bool:
-        """Whether what is traced now is a program that runs as several replicas."""
-        if not tf_private.in_program(tf.compat.v1.get_default_graph()):
+        """Returns whether what is traced now is a program that runs as several replicas."""
+        if not tf_graphs.in_program(tf.compat.v1.get_default_graph()):
             return False
         return require_device(device_ordinal(self._ipu_device)).num_ipus > 1
 
@@ -214,7 +220,7 @@ class _IPUExtended(tf.compat.v1.distribute.StrategyExtended):
         return dataset_fn(tf.distribute.InputContext())
 
     def variable_created_in_scope(self, v: Any) -> bool:
-        """Whether a variable may be used under this strategy: any may."""
+        """Returns whether a variable may be used under this strategy: any may."""
         return True
 
     def read_var(self, v: Any) -> Any:
@@ -241,22 +247,22 @@ class _IPUExtended(tf.compat.v1.distribute.StrategyExtended):
 
     @property
     def experimental_require_static_shapes(self) -> bool:
-        """Whether shapes have to be fixed: yes."""
+        """Returns whether shapes have to be fixed: yes."""
         return True
 
     @property
     def experimental_between_graph(self) -> bool:
-        """Whether graphs are replicated between workers: no."""
+        """Returns whether graphs are replicated between workers: no."""
         return False
 
     @property
     def should_checkpoint(self) -> bool:
-        """Whether this process writes checkpoints: yes."""
+        """Returns whether this process writes checkpoints: yes."""
         return True
 
     @property
     def should_save_summary(self) -> bool:
-        """Whether this process writes summaries: yes."""
+        """Returns whether this process writes summaries: yes."""
         return True
 
     def _in_multi_worker_mode(self) -> bool:

@@ -22,7 +22,7 @@ class KerasExtensions:
 
     @property
     def keras_extensions_enabled(self) -> bool:
-        """Whether Keras models made in the scope run on the device."""
+        """Returns whether Keras models made in the scope run on the device."""
         return self._enable_keras_extensions
 
     def keras_extension_of(self, extended: type) -> type | None:

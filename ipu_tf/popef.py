@@ -6,7 +6,7 @@ from ipu_tf.emulation import EmulationError
 
 
 class Reader:
-    """Would read popef files.
+    """Reader of popef files, which emulation does not write.
 
     Raises:
         EmulationError: always.

@@ -13,7 +13,7 @@ _INSTEAD = (
 
 
 def openReport(path: str, executionPath: str = "") -> NoReturn:  # noqa: N802, N803 - pva's names
-    """Would open a Poplar report.
+    """Opens a Poplar report, which emulation does not write.
 
     Args:
         path: of the report.
@@ -26,7 +26,7 @@ def openReport(path: str, executionPath: str = "") -> NoReturn:  # noqa: N802, N
 
 
 class ProgramVisitor:
-    """Would visit the steps of a program in a report.
+    """Visitor of the steps of a program in a Poplar report, which emulation does not write.
 
     Raises:
         EmulationError: always, when one is made.

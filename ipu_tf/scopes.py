@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from ipu_tf._config.ignored_arguments import record_ignored
 from ipu_tf.device.schedule.pipeline_shape import ALL_DEVICES
-from ipu_tf.lowering.tensorflow import tf_private
+from ipu_tf.lowering.tensorflow import tf_graphs
 from ipu_tf.sharding import shard_scope
 
 #: The attribute of an op that holds its frontend attributes, as a serialized message of strings by name.
@@ -72,14 +72,14 @@ def outside_compilation_scope(name: str = "outside") -> Iterator[None]:
         ValueError: outside of a program, or within another such scope.
     """
     graph = tf.compat.v1.get_default_graph()
-    if not tf_private.in_program(graph):
+    if not tf_graphs.in_program(graph):
         raise ValueError("outside_compilation_scope is only allowed in XLA context")
-    if tf_private.scope_attribute(OUTSIDE_COMPILATION_NAME) is not None:
+    if tf_graphs.scope_attribute(OUTSIDE_COMPILATION_NAME) is not None:
         raise ValueError("Illegal nesting of outside_compilation_scope")
     record_ignored("outside_compilation_scope.name", name, "the ops run with the program, on the one machine there is")
     unique = graph.unique_name(name)
     value = tf.compat.v1.AttrValue(s=unique.encode())
-    with tf.name_scope(unique + "/"), tf_private.attribute_scope(OUTSIDE_COMPILATION_NAME, value):
+    with tf.name_scope(unique + "/"), tf_graphs.attribute_scope(OUTSIDE_COMPILATION_NAME, value):
         yield
 
 
@@ -125,15 +125,15 @@ def frontend_attribute(attribute_name: str, attribute_value: str, restore_to: st
             default they carry nothing.
     """
     before = _frontend_attributes()
-    with tf_private.attribute_scope(FRONTEND_ATTRIBUTES_NAME, _packed(before | {attribute_name: attribute_value})):
+    with tf_graphs.attribute_scope(FRONTEND_ATTRIBUTES_NAME, _packed(before | {attribute_name: attribute_value})):
         yield
     if restore_to is not None and attribute_name not in before:
-        tf_private.set_scope_attribute(FRONTEND_ATTRIBUTES_NAME, _packed(before | {attribute_name: restore_to}))
+        tf_graphs.set_scope_attribute(FRONTEND_ATTRIBUTES_NAME, _packed(before | {attribute_name: restore_to}))
 
 
 @contextlib.contextmanager
 def stochastic_rounding(override: bool) -> Iterator[None]:
-    """Ops made within it in the current graph round to float16 stochastically, or do not, whatever is configured.
+    """Context manager: sets stochastic rounding to float16 for ops of the current graph, over the configuration.
 
     Args:
         override: whether they do.
@@ -164,10 +164,10 @@ def partials_type(override_type: Any) -> Iterator[None]:
 
 
 def _frontend_attributes() -> dict[str, str]:
-    """What ops made here carry, by name."""
-    value = tf_private.scope_attribute(FRONTEND_ATTRIBUTES_NAME)
-    return {} if value is None else tf_private.string_map(value.s)
+    """Returns the attributes that the current scopes set on ops, by name."""
+    value = tf_graphs.scope_attribute(FRONTEND_ATTRIBUTES_NAME)
+    return {} if value is None else tf_graphs.string_map(value.s)
 
 
 def _packed(attributes: dict[str, str]) -> Any:
-    return tf.compat.v1.AttrValue(s=tf_private.serialized_map(attributes))
+    return tf.compat.v1.AttrValue(s=tf_graphs.serialized_map(attributes))

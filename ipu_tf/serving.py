@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from ipu_tf import loops
 from ipu_tf._serving.checks import Specs, Step, check_signatures, checked_directory, input_signature
-from ipu_tf._serving.export import Served, export
+from ipu_tf._serving.export import ExportRequest, export
 from ipu_tf.ops.pipelining_ops import PipelineSchedule, PipelineStageOptions, pipeline
 
 
@@ -33,8 +33,8 @@ def export_single_step(
 ) -> Any:
     """Exports a function that makes results of one element.
 
-    What each step takes is told by its signature, by the `input_signature` of the `tf.function` that it is, or, for
-    the first step, by the data set. Variables are frozen.
+    The inputs of each step are given by its signature, by the `input_signature` of the `tf.function` that it is, or,
+    for the first step, by the data set. Variables are frozen.
 
     Args:
         predict_step: what the device computes.
@@ -85,7 +85,7 @@ def export_single_step(
         predict_step, predict_step_signature, input_dataset, preprocessing_step, preprocessing_step_signature, ()
     )
     return export(
-        Served(
+        ExportRequest(
             predict_step,
             element,
             step_loop(tf.function(predict_step), iterations),
@@ -174,7 +174,7 @@ def export_pipeline(
         )
 
     return export(
-        Served(
+        ExportRequest(
             _composed(computational_stages, given),
             element,
             device_loop,
@@ -248,7 +248,7 @@ def step_loop(step: Step, iterations: int) -> Callable[[Any, Any], Any]:
 def _signatures(
     step: Step, signature: Any, dataset: Any, preprocessing: Step | None, preprocessing_signature: Any, given: Any
 ) -> tuple[list[tf.TensorSpec], list[tf.TensorSpec]]:
-    """What the exported function takes, and what the step takes."""
+    """Returns the signatures of the exported function and of the step."""
     if preprocessing is None:
         taken = input_signature(step, signature, dataset, given)
         return taken, taken

@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf.lowering.tensorflow import tf_hooks, tf_private
+from ipu_tf.lowering.tensorflow import tf_graphs, tf_patches
 from ipu_tf.lowering.tensorflow.shards import SHARD_ATTRIBUTE, parse_shards, set_shard_attribute, shard_value, shards_of
 
 __all__ = [
@@ -39,7 +39,7 @@ def get_sharding(op: tf.Operation) -> list[int] | None:
 
 
 def has_attr(o: tf.Operation, attr_name: str) -> bool:
-    """Whether an op of a graph has an attribute.
+    """Returns whether an op of a graph has an attribute.
 
     Args:
         o: the op.
@@ -56,7 +56,7 @@ def dependencies(roots: Iterable[tf.Operation | tf.Tensor]) -> set[tf.Operation]
     """
     found: set[tf.Operation] = set()
     for root in roots:
-        found.update(tf_private.ancestors(root if isinstance(root, tf.Operation) else root.op))
+        found.update(tf_graphs.ancestors(root if isinstance(root, tf.Operation) else root.op))
     return found
 
 
@@ -99,7 +99,7 @@ def enable_sharded_gradient_tape() -> None:
 
     `scopes.ipu_shard` does this by itself.
     """
-    tf_hooks.hook_gradient_tapes(SHARD_ATTRIBUTE, lambda value: shard_scope(parse_shards(value)))
+    tf_patches.patch_gradient_tapes(SHARD_ATTRIBUTE, lambda value: shard_scope(parse_shards(value)))
 
 
 @contextlib.contextmanager
@@ -112,16 +112,16 @@ def shard_scope(shards: Sequence[int]) -> Iterator[None]:
     enable_sharded_gradient_tape()
     graph = tf.compat.v1.get_default_graph()
     before = len(graph.get_operations())
-    with tf_private.attribute_scope(SHARD_ATTRIBUTE, shard_value(shards)):
+    with tf_graphs.attribute_scope(SHARD_ATTRIBUTE, shard_value(shards)):
         yield
     for operation in graph.get_operations()[before:]:
         _shard_gradients(operation)
 
 
 def _shard_gradients(operation: tf.Operation) -> None:
-    function = tf_private.gradient_function(operation)
+    function = tf_graphs.gradient_function(operation)
     if function is not None and not isinstance(function, _ShardedGradients):
-        tf_private.set_gradient_function(operation, _ShardedGradients(function))
+        tf_graphs.set_gradient_function(operation, _ShardedGradients(function))
 
 
 class _ShardedGradients:

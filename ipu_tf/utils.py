@@ -110,7 +110,7 @@ set_verification_options = former_function("set_verification_options")
 
 
 def get_num_of_ipus_in_device(ipu_device: str, device: str = "cpu") -> int:
-    """How many emulated IPUs a device has; 1 if nothing is configured, as is for a device that nobody configured.
+    """Returns how many emulated IPUs a device has; 1 if nothing is configured, also for an unconfigured device.
 
     Args:
         ipu_device: e.g. `/device:IPU:0`.

@@ -6,15 +6,13 @@ but no division and no comparison.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from ipu_tf._arguments.named_int_enum import NamedIntEnum
-
-_numbers = itertools.count()
+from ipu_tf._state.numbers import next_number
 
 
 class BaseType(NamedIntEnum):
@@ -152,7 +150,7 @@ class VertexExpression:
 
 
 def placeholder(name: str, type: Type | None = None) -> VertexExpression:
-    """The expression that stands for a tensor.
+    """Returns the expression of a tensor.
 
     Args:
         name: by which `VertexExpression.evaluate` finds the tensor.
@@ -184,7 +182,7 @@ def let(expr: VertexExpression, f: Callable[[VertexExpression], VertexExpression
         f: from the name to the expression that uses it.
     """
     expr = as_expression(expr)
-    name = f"var{next(_numbers)}"
+    name = f"var{next_number('variable of a vertex')}"
     body = as_expression(f(placeholder(name, expr.getType())))
 
     def value(values: Mapping[str, Any], dtype: tf.DType) -> Any:
@@ -194,7 +192,7 @@ def let(expr: VertexExpression, f: Callable[[VertexExpression], VertexExpression
 
 
 def condition(pred: VertexExpression, a: VertexExpression, b: VertexExpression) -> VertexExpression:
-    """One expression where another is not 0, and a third where it is 0.
+    """Selects one expression where another is not 0, and a third where it is 0.
 
     Args:
         pred: what is compared with 0.

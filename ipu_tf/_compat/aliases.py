@@ -23,6 +23,7 @@ from types import ModuleType
 
 from ipu_tf._compat.alias_names import ALIASES, FOLDERS, YIELDING, alias_entry, graphcore_name, real_name
 from ipu_tf._patches.import_hooks import add_fallback, after_import, find_spec_elsewhere, install_finder
+from ipu_tf._state.registry import register_state
 
 
 class GraphcoreModuleMissing(ModuleNotFoundError):
@@ -165,7 +166,7 @@ class AliasFinder(importlib.abc.MetaPathFinder):
             self._asking.name = outer
 
 
-_FINDER = AliasFinder(ALIASES, YIELDING, FOLDERS)
+_FINDER = register_state("finder of aliases", AliasFinder(ALIASES, YIELDING, FOLDERS), kept="patches stay")
 
 
 def install_aliases() -> None:

@@ -62,7 +62,7 @@ SETTLING_NAMES = frozenset(
 
 @dataclasses.dataclass(frozen=True)
 class ProgramStyle:
-    """How a program uses TensorFlow.
+    """Style of a program: TensorFlow 1 or 2.
 
     Attributes:
         tf1: it was written for TensorFlow 1.
@@ -75,7 +75,7 @@ class ProgramStyle:
 
 @dataclasses.dataclass(frozen=True)
 class _Uses:
-    """What one or more files use, by the dotted names they spell."""
+    """Names that files use, as dotted names."""
 
     today: frozenset[str] = frozenset()
     v1: frozenset[str] = frozenset()

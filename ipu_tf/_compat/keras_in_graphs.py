@@ -20,19 +20,19 @@ _NAMES = "object_name_uids"
 """Where Keras keeps how often it gave each name."""
 
 
-def bridge_keras() -> None:
+def patch_keras_in_graphs() -> None:
     """Installs the patches for Keras 3 in TensorFlow 1 graphs, once Keras and TensorFlow are imported.
 
     Nothing is imported by this call.
     """
-    after_import("keras.src.utils.naming", bridge_names)
-    after_import("keras.src.models.sequential", bridge_sequential)
-    after_import("keras.src.optimizers.base_optimizer", bridge_optimizers)
-    after_import("tensorflow.python.client.session", bridge_sessions)
-    after_import("tensorflow.python.training.optimizer", bridge_optimizers_of_tensorflow)
+    after_import("keras.src.utils.naming", patch_layer_names)
+    after_import("keras.src.models.sequential", patch_sequential)
+    after_import("keras.src.optimizers.base_optimizer", patch_keras_optimizers)
+    after_import("tensorflow.python.client.session", patch_session_fetches)
+    after_import("tensorflow.python.training.optimizer", patch_tf1_optimizers)
 
 
-def bridge_names(module: ModuleType) -> None:
+def patch_layer_names(module: ModuleType) -> None:
     """Patches Keras to count layer names anew in each TensorFlow 1 graph, as Keras 2 did.
 
     Variables are named after their layers: a program that builds its graph twice, to train and to evaluate, finds them
@@ -69,7 +69,7 @@ def _outermost_graph() -> Any:
     return graph
 
 
-def bridge_sequential(module: ModuleType) -> None:
+def patch_sequential(module: ModuleType) -> None:
     """Patches `Sequential` to apply a layer added twice only once, with TensorFlow 1's behaviour, as Keras 2 did.
 
     Args:
@@ -96,7 +96,7 @@ def _tf2() -> bool:
     return bool(importlib.import_module("tensorflow").compat.v1.executing_eagerly_outside_functions())
 
 
-def bridge_optimizers(module: ModuleType) -> None:
+def patch_keras_optimizers(module: ModuleType) -> None:
     """Patches `apply_gradients` of Keras's optimizers to return an op with TensorFlow 1's behaviour, as Keras 2 did.
 
     Keras 3's gives a variable, and the assignments, which nothing waits for in a graph of TensorFlow 1, never run.
@@ -117,7 +117,7 @@ def bridge_optimizers(module: ModuleType) -> None:
     replace_in(module.BaseOptimizer, "apply_gradients", as_operation)
 
 
-def bridge_optimizers_of_tensorflow(module: ModuleType) -> None:
+def patch_tf1_optimizers(module: ModuleType) -> None:
     """Patches TensorFlow 1's optimizers to accept variables of Keras 3's layers, which are no `tf.Variable`s.
 
     Args:
@@ -145,7 +145,7 @@ def bridge_optimizers_of_tensorflow(module: ModuleType) -> None:
     replace_in(module.Optimizer, "apply_gradients", applying)
 
 
-def bridge_sessions(module: ModuleType) -> None:
+def patch_session_fetches(module: ModuleType) -> None:
     """Patches sessions to fetch the variables of Keras 3's layers.
 
     Args:

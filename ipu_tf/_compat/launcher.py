@@ -21,7 +21,7 @@ modules. A program for TensorFlow 1 gets the behaviour and the names of TensorFl
 
 EXAMPLE = """\
 example:
-  python -m ipu_tf --stats train.py --epochs 3
+  {command} --stats train.py --epochs 3
 
   runs train.py with the arguments --epochs 3, and ends with a line such as
   ipu_tf: 2 programs compiled, 30 executions, 3000 steps, 1 replica on 1 device (cpu)
@@ -29,36 +29,37 @@ example:
 Python processes that the program starts find Graphcore's modules as well; with IPU_TF_ALIASES=0 they do not."""
 
 USAGE = """\
-python -m ipu_tf [--stats] [--help] SCRIPT [ARGS...]
-       python -m ipu_tf [--stats] -m MODULE [ARGS...]"""
+{command} [--stats] [--help] SCRIPT [ARGS...]
+       {command} [--stats] -m MODULE [ARGS...]"""
 
 _MODULE = "-m"
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Sequence[str] | None = None, command: str = "python -m ipu_tf") -> None:
     """Runs the script or module of the command line; the process then exits with the program's status.
 
     Args:
-        argv: the command line after `python -m ipu_tf`; that of this process by default.
+        argv: the command line after `command`; that of this process by default.
+        command: what was typed before it, for the help.
 
     Raises:
         SystemExit: the command line is wrong or asks for help, or the script exits.
         BaseException: whatever the script raises.
     """
-    parser = _parser()
-    options, command = _split(sys.argv[1:] if argv is None else list(argv))
+    parser = _parser(command)
+    options, program_line = _split(sys.argv[1:] if argv is None else list(argv))
     stats = parser.parse_args(options).stats
-    if not command:
+    if not program_line:
         parser.error("which script? Give the path of a Python file after the options")
     program: Script | ModuleProgram
-    if command[0].startswith(_MODULE):
+    if program_line[0].startswith(_MODULE):
         provide_names()  # packages around the module are imported to find it
-        program = _module(command, parser)
+        program = _module(program_line, parser)
         prepare(program.file, Path.cwd())
     else:
-        program = _script(command, parser)
+        program = _script(program_line, parser)
         prepare(program.file)
-    environment.give_aliases_to_children(str(Path(__file__).with_name("child_processes")))
+    environment.enable_aliases_in_children(str(Path(__file__).with_name("child_processes")))
     _run(program, StatsReport() if stats else None)
 
 
@@ -101,12 +102,12 @@ def _split(argv: list[str]) -> tuple[list[str], list[str]]:
     return argv[:end], argv[end:]
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(command: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m ipu_tf",
-        usage=USAGE,
+        prog=command,
+        usage=USAGE.format(command=command),
         description=DESCRIPTION,
-        epilog=EXAMPLE,
+        epilog=EXAMPLE.format(command=command),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )

@@ -2,36 +2,40 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from pathlib import Path
 
 from ipu_tf._compat.aliases import install_aliases, provide_checkout
 from ipu_tf._compat.detect_tf1 import V1_MODULES, program_style
-from ipu_tf._compat.keras_in_graphs import bridge_keras
-from ipu_tf._compat.removed_names import bridge_former_names
+from ipu_tf._compat.keras_in_graphs import patch_keras_in_graphs
+from ipu_tf._compat.removed_names import add_removed_names
 from ipu_tf._compat.tf1_names import (
-    bridge_dimensions,
-    bridge_functional_ops,
-    bridge_layers,
-    bridge_tf1_names,
-    bridge_variables,
+    add_layers_modules,
+    add_tf1_names,
     disable_v2_behavior,
+    patch_dimensions,
+    patch_functional_ops,
+    patch_variables,
 )
 from ipu_tf._patches.import_hooks import after_import
+from ipu_tf._state.registry import ProcessValue, register_state
 from ipu_tf.device import environment
 
+_provided = register_state("names for programs", ProcessValue(False), kept="patches stay")
 
-@functools.cache
+
 def provide_names() -> None:
-    """Installs Graphcore's module names and the patches for older TensorFlow and Keras names. Imports neither."""
+    """Installs Graphcore's module names and the patches for older TensorFlow and Keras names, once. Imports neither."""
+    if _provided.value:
+        return
+    _provided.value = True
     install_aliases()
-    bridge_former_names()
-    bridge_keras()
-    after_import("tensorflow.python.ops.functional_ops", bridge_functional_ops)
-    after_import("tensorflow.python.ops.resource_variable_ops", bridge_variables)
+    add_removed_names()
+    patch_keras_in_graphs()
+    after_import("tensorflow.python.ops.functional_ops", patch_functional_ops)
+    after_import("tensorflow.python.ops.resource_variable_ops", patch_variables)
     for v1 in sorted(V1_MODULES):
-        after_import(v1, bridge_layers)
+        after_import(v1, add_layers_modules)
     after_import("ipu_tf._config.state", lambda module: module.use_one_ipu_by_default())
 
 
@@ -52,8 +56,8 @@ def prepare(script: Path, root: Path | None = None) -> None:
     provide_checkout(script)
     style = program_style(script, root)
     if style.tf1:
-        after_import("tensorflow", bridge_tf1_names)
-        after_import("tensorflow.python.framework.tensor_shape", bridge_dimensions)
+        after_import("tensorflow", add_tf1_names)
+        after_import("tensorflow.python.framework.tensor_shape", patch_dimensions)
         if not style.settles:
             after_import("tensorflow", disable_v2_behavior)
 
@@ -63,8 +67,8 @@ def prepare_child() -> None:
 
     Where multiprocessing started it that is the program's own script.
     """
-    launched = provide_names.cache_info().currsize > 0  # the process runs the launcher itself
-    if launched or not environment.gives_aliases():
+    # Where they are provided, the process runs the launcher itself.
+    if _provided.value or not environment.aliases_enabled():
         return
     provide_names()
     main = sys.modules.get("__mp_main__", sys.modules["__main__"])

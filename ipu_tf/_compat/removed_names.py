@@ -34,7 +34,7 @@ FORMER: dict[str, dict[str, str]] = {
 }
 
 
-def bridge_former_names() -> None:
+def add_removed_names() -> None:
     """Adds the names of `FORMER` to their modules, once they are imported. Imports nothing."""
     for module, names in FORMER.items():
         after_import(module, _adder(names))

@@ -11,11 +11,12 @@ from typing import Any
 
 from ipu_tf._patches.import_hooks import add_fallback
 from ipu_tf._patches.installation import replace_in
+from ipu_tf._state.registry import register_state
 
 #: Names that lead to the same modules again, or to none with a TensorFlow 1 side.
 _SKIPPED = frozenset({"compat", "keras", "lite"})
 
-_BRIDGED: set[str] = set()
+_COPIED: set[str] = register_state("modules with names of TensorFlow 1", set(), kept="patches stay")
 
 
 def disable_v2_behavior(tensorflow: ModuleType) -> None:
@@ -27,7 +28,7 @@ def disable_v2_behavior(tensorflow: ModuleType) -> None:
     tensorflow.compat.v1.disable_v2_behavior()
 
 
-def bridge_tf1_names(tensorflow: ModuleType) -> None:
+def add_tf1_names(tensorflow: ModuleType) -> None:
     """Adds names of `tensorflow.compat.v1` that `tensorflow` lacks, in its submodules as well.
 
     A name that both have, `tf.metrics` for one, keeps today's meaning. Calling it again changes nothing.
@@ -36,15 +37,15 @@ def bridge_tf1_names(tensorflow: ModuleType) -> None:
         tensorflow: the imported module `tensorflow`.
     """
     v1 = tensorflow.compat.v1
-    _bridge(tensorflow, v1)
+    _copy_names(tensorflow, v1)
     for name in set(dir(v1)) - _SKIPPED:
         today = vars(tensorflow).get(name)
         if isinstance(today, ModuleType) and not name.startswith("_"):
             # `tf.losses` and its like are stand-ins for modules of Keras, under those modules' names.
-            _bridge(importlib.import_module(today.__name__), getattr(v1, name))
+            _copy_names(importlib.import_module(today.__name__), getattr(v1, name))
 
 
-def bridge_layers(v1: ModuleType) -> None:
+def add_layers_modules(v1: ModuleType) -> None:
     """Adds `layers` and `nn.rnn_cell`, which TensorFlow removed with Keras 3, to `tf.compat.v1`.
 
     Args:
@@ -62,7 +63,7 @@ def bridge_layers(v1: ModuleType) -> None:
         replace_in(module.nn, "rnn_cell", lambda stock: cells, key=id(module), missing=None)
 
 
-def bridge_functional_ops(module: ModuleType) -> None:
+def patch_functional_ops(module: ModuleType) -> None:
     """Adds `partitioned_call` to TensorFlow's inner module `functional_ops`, which no longer has it."""
 
     def partitioned_call(args: Sequence[Any], f: Any) -> Any:
@@ -77,7 +78,7 @@ def bridge_functional_ops(module: ModuleType) -> None:
     add_fallback(module, {"partitioned_call"}.__contains__, lambda name: partitioned_call)
 
 
-def bridge_variables(module: ModuleType) -> None:
+def patch_variables(module: ModuleType) -> None:
     """Adds `initialized_value`, which TensorFlow has kept for reference variables alone, to resource variables."""
 
     def initialized_value(self: Any) -> Any:
@@ -87,7 +88,7 @@ def bridge_variables(module: ModuleType) -> None:
     replace_in(module.BaseResourceVariable, "initialized_value", lambda absent: initialized_value, missing=None)
 
 
-def bridge_dimensions(module: ModuleType) -> None:
+def patch_dimensions(module: ModuleType) -> None:
     """Patches `Dimension` to accept whole numbers of type float, as TensorFlow 1 did.
 
     Args:
@@ -108,9 +109,9 @@ def _v1() -> Any:
     return importlib.import_module("tensorflow").compat.v1
 
 
-def _bridge(today: ModuleType, v1: ModuleType) -> None:
-    if today.__name__ in _BRIDGED:
+def _copy_names(today: ModuleType, v1: ModuleType) -> None:
+    if today.__name__ in _COPIED:
         return
-    _BRIDGED.add(today.__name__)
+    _COPIED.add(today.__name__)
     names = frozenset(name for name in dir(v1) if not name.startswith("_"))
     add_fallback(today, names.__contains__, lambda name: getattr(v1, name))

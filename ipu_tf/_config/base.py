@@ -7,7 +7,7 @@ import difflib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
-from typing import Any, ClassVar, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, TypeVar
 
 from ipu_tf._config.messages import LOGGER
 from ipu_tf._config.metadata import AttributeMetadata
@@ -66,27 +66,29 @@ class ConfigBase:
         for name, member in self._members.items():
             self.__dict__[name] = member.initial(f"{prefix}{name}.", _deprecation(self, name))
 
-    def __getattr__(self, name: str) -> NoReturn:
-        """Raise the error for an attribute that does not exist, with a suggestion."""
-        raise ConfigAttributeError(_unknown(self, name))
+    if not TYPE_CHECKING:  # a type checker has the declared attributes, and reports any other
 
-    def __setattr__(self, name: str, value: object) -> None:
-        """Set an existing attribute; no others can be added.
-
-        Raises:
-            ValueError: if there is no such attribute.
-            TypeError: if `value` has the wrong type or the attribute is a category.
-        """
-        if name not in self._members:
+        def __getattr__(self, name: str) -> NoReturn:
+            """Raise the error for an attribute that does not exist, with a suggestion."""
             raise ConfigAttributeError(_unknown(self, name))
-        super().__setattr__(name, value)
+
+        def __setattr__(self, name: str, value: object) -> None:
+            """Set an existing attribute; no others can be added.
+
+            Raises:
+                ValueError: if there is no such attribute.
+                TypeError: if `value` has the wrong type or the attribute is a category.
+            """
+            if name not in self._members:
+                raise ConfigAttributeError(_unknown(self, name))
+            super().__setattr__(name, value)
 
     def __delattr__(self, name: str) -> NoReturn:
         """Refuse: every configuration has every attribute."""
         raise ConfigAttributeError(f"'{name}' cannot be deleted. Set it to its default instead.")
 
     def get_attribute_metadata(self, attr: str) -> AttributeMetadata:
-        """What is known about the attribute or category called `attr`, a dotted name relative to this object.
+        """Returns the metadata of the attribute or category `attr`, a dotted name relative to this object.
 
         Raises:
             ValueError: if there is none.

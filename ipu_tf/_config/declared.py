@@ -20,7 +20,7 @@ import textwrap
 import types
 import typing
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ipu_tf._config.base import ConfigBase
 from ipu_tf._config.option import Group, Option
@@ -52,6 +52,11 @@ class DeclaredConfig(ConfigBase):
 
     _declaring: ClassVar[Callable[[Any], None] | None] = None
     _declared: ClassVar[tuple[_Declaration, ...]] = ()
+
+    if TYPE_CHECKING:
+
+        def _finalize_base_config(self) -> None:
+            """Ends a class's `__init__`, as in Graphcore's `_ConfigBase`; `_Recorder` has it at run time."""
 
     def __init_subclass__(cls) -> None:
         """Take over the class's `__init__`. It runs when the first instance is made: it may need what follows it."""
@@ -123,7 +128,7 @@ def _member(declaration: _Declaration, value: Any, init: Callable[..., None]) ->
 
 
 def value_type_of(hint: Any) -> ValueType:
-    """What an annotation accepts, strictly: a bool is no int.
+    """Converts an annotation to a strict value type: a bool is no int.
 
     Raises:
         ValueError: for a union of an int and an enumeration, whose saved values could not be told apart.

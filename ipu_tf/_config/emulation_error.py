@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class EmulationError(NotImplementedError):
-    """A request that the emulated IPU cannot meet: says what was asked for and what to do instead."""
+    """Raised for a request that the emulated IPU cannot meet; the message names the alternative."""
 
 
 # Users know it, and pickles name it, by its public module.

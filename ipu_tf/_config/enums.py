@@ -20,7 +20,7 @@ class SelectionOrder(Enum):
 
 
 class ExecutionProfileType(Enum):
-    """How finely an execution is profiled on hardware: not at all, by device, by IPU, or by tile."""
+    """Granularity of an execution profile on hardware: none, by device, by IPU, or by tile."""
 
     NO_PROFILE = 0
     DEVICE_PROFILE = 1
@@ -42,7 +42,7 @@ class DeviceConnectionType(Enum):
 
 
 class MergeRemoteBuffersBehaviour(Enum):
-    """Whether compatible remote buffers are merged: never, always, or where code can be shared by it."""
+    """Merging of compatible remote buffers: never, always, or where code can be shared by it."""
 
     NO_MERGING = 0
     MERGE = 1
@@ -50,7 +50,7 @@ class MergeRemoteBuffersBehaviour(Enum):
 
 
 class SchedulingAlgorithm(Enum):
-    """How the instructions of a program are ordered.
+    """Scheduling algorithm of a program's instructions.
 
     `CHOOSE_BEST` takes the order with the lowest predicted memory use among the others: `CLUSTERING`,
     `POST_ORDER`, `LOOK_AHEAD` and `SHORTEST_PATH`.
@@ -64,7 +64,7 @@ class SchedulingAlgorithm(Enum):
 
 
 class StochasticRoundingBehaviour(Enum):
-    """Where float16 results are rounded stochastically: nowhere, everywhere, or where replicas agree."""
+    """Use of stochastic rounding of float16 results: nowhere, everywhere, or where replicas agree."""
 
     OFF = 0
     ON = 1

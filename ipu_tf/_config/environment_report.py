@@ -8,6 +8,7 @@ from ipu_tf._config.ignored_arguments import record_ignored
 from ipu_tf._config.ignored_options import EmulationWarning
 from ipu_tf._config.messages import warn_user
 from ipu_tf._config.treatment import Effect
+from ipu_tf._state.once import first_time
 from ipu_tf.device.environment import other_options
 
 _REPORTS = (
@@ -19,28 +20,12 @@ _NO_ENGINE = "there is no Poplar engine in emulation"
 _NO_LOG = "there is no Poplar that logs; `logging.getLogger('ipu_tf').setLevel` sets what this package says"
 
 
-class _Said:
-    """What was said in this process already."""
-
-    def __init__(self) -> None:
-        self._seen: set[tuple[str, str]] = set()
-
-    def first(self, name: str, text: str) -> bool:
-        """Whether this is the first time for this name and text."""
-        new = (name, text) not in self._seen
-        self._seen.add((name, text))
-        return new
-
-
-_SAID = _Said()
-
-
 def warn_about_environment(flags: Flags) -> None:
     """Prints the text of `--help`, warns of variables that are not emulated, and records the others.
 
     `ipu_tf.emulation.ignored_arguments()` lists what is recorded.
     """
-    if flags.values["help"] and _SAID.first("help", ""):
+    if flags.values["help"] and first_time("--help"):
         print(usage(), flush=True)
     for flag, value in ignored(flags):
         name = f"TF_POPLAR_FLAGS --{flag.name}"
@@ -62,5 +47,5 @@ def _warn_about_variable(name: str, text: str) -> None:
 
 
 def _warn(name: str, text: str, reason: str) -> None:
-    if _SAID.first(name, text):
+    if first_time("environment", name, text):
         warn_user(f"{name}={text} is not emulated. {reason}", EmulationWarning)

@@ -9,7 +9,7 @@ from ipu_tf._config.treatment import COMPILER, Treatment, modelled, no_effect, w
 FlagValue = bool | int | str
 
 _THREADS = no_effect("The emulator chooses its own threads; results do not depend on them.")
-_ATTACHED = no_effect("An emulated IPU is always there: nobody waits for one.")
+_ATTACHED = no_effect("An emulated IPU is always there: no program waits for one.")
 _DUMP = warns("There is no such thing in emulation: no file is written.")
 
 

@@ -1,7 +1,7 @@
 """Parses and checks the environment variable `TF_POPLAR_FLAGS`.
 
 TF_POPLAR_FLAGS ──► flags() ──► Flags ──► the configuration's checks
-                                  └─────► synthetic data, for the device
+                                  └─────► apply_flags() ──► the device: synthetic data, executable cache
 """
 
 from __future__ import annotations
@@ -55,20 +55,29 @@ class Flags:
 
 
 def flags() -> Flags:
-    """Parses the flags of the environment, and passes synthetic data and the cache path to the device.
+    """Returns the flags that the environment holds now. Changes nothing.
 
     Raises:
         FlagsError: for an unknown flag, or a value that a flag does not take.
         EmulationError: for a flag that asks for what an emulator cannot give.
     """
-    parsed = parse(poplar_flags())
-    synthetic.use(parsed.synthetic_data)
+    return parse(poplar_flags())
+
+
+def apply_flags() -> None:
+    """Sets what the flags of the environment say about the device: its executable cache, and synthetic data.
+
+    Raises:
+        FlagsError, EmulationError: as `flags`.
+        CacheFolderError, UntrustedFile: if the folder of the cache cannot be used.
+    """
+    parsed = flags()
     executable_cache.use(str(parsed.values["executable_cache_path"]))
-    return parsed
+    synthetic.use(parsed.synthetic_data)
 
 
 def use_ipu_model() -> bool:
-    """Whether TF_POPLAR_FLAGS asks for the IPU model rather than an IPU; both are emulated alike."""
+    """Returns whether TF_POPLAR_FLAGS asks for the IPU model rather than an IPU; both are emulated alike."""
     return bool(flags().values["use_ipu_model"])
 
 

@@ -7,9 +7,11 @@ import logging
 import threading
 from typing import Any
 
+from ipu_tf._state.registry import register_state
+
 _log = logging.getLogger("ipu_tf")
 _lock = threading.Lock()
-_seen: dict[str, IgnoredArgument] = {}
+_seen: dict[str, IgnoredArgument] = register_state("arguments without effect", {})
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,6 +10,7 @@ from ipu_tf._config.base import settings_of
 from ipu_tf._config.messages import warn_user
 from ipu_tf._config.option import Setting
 from ipu_tf._config.treatment import Effect, Treatment
+from ipu_tf._state.once import first_time, was_given
 
 if TYPE_CHECKING:
     from ipu_tf._config.schema import ConfigRoot
@@ -43,23 +44,13 @@ def ignored_in(config: ConfigRoot) -> tuple[IgnoredOption, ...]:
     )
 
 
-class WarnedOptions:
-    """Warns of every attribute and value once. The process has one, `WARNED`."""
-
-    def __init__(self) -> None:
-        """Nothing has been warned of."""
-        self._seen: set[tuple[str, str]] = set()
-
-    def warn(self, config: ConfigRoot) -> None:
-        """Issue an `EmulationWarning` for every attribute that would change what an IPU does."""
-        for item, treatment in _treatments(config):
-            key = (item.metadata.name, str(item.value))
-            if treatment.effect is Effect.WARNS and key not in self._seen:
-                warn_user(f"{key[0]} = {key[1]} is not emulated. {treatment.reason}", EmulationWarning)
-                self._seen.add(key)
-
-
-WARNED = WarnedOptions()
+def warn_not_emulated(config: ConfigRoot) -> None:
+    """Issues an `EmulationWarning`, once, for every attribute and value that would change what an IPU does."""
+    for item, treatment in _treatments(config):
+        key = (item.metadata.name, str(item.value))
+        if treatment.effect is Effect.WARNS and not was_given("not emulated", *key):
+            warn_user(f"{key[0]} = {key[1]} is not emulated. {treatment.reason}", EmulationWarning)
+            first_time("not emulated", *key)
 
 
 def _treatments(config: ConfigRoot) -> Iterator[tuple[Setting, Treatment]]:

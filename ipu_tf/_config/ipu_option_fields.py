@@ -66,7 +66,7 @@ _ELSEWHERE = ("auto_select_ipus", "select_ipus", "floating_point_behaviour.set_a
 
 @dataclasses.dataclass(frozen=True)
 class DeviceConfig:
-    """What one device is made of: `auto_count` IPUs, or the IPUs of the id `cfg_index`."""
+    """IPUs of one device: `auto_count` IPUs, or those of the id `cfg_index`."""
 
     auto_count: int = 0
     cfg_index: int = 0
@@ -84,7 +84,7 @@ class OptionFields:
     """Named values that cannot be changed; two are equal if their values are."""
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
-        """Hold a copy of `fields`."""
+        """Stores a copy of `fields`."""
         self.__dict__["_fields"] = dict(fields)
 
     def __getattr__(self, name: str) -> Any:
@@ -99,7 +99,7 @@ class OptionFields:
         raise AttributeError(f"{type(self).__name__}.{name} cannot be set. Set the attribute of an IPUConfig instead.")
 
     def __eq__(self, other: object) -> bool:
-        """Whether `other` is of the same class and has the same values."""
+        """Returns whether `other` is of the same class and has the same values."""
         if not isinstance(other, OptionFields) or type(self) is not type(other):
             return NotImplemented
         return bool(self.__dict__["_fields"] == other.__dict__["_fields"])
@@ -131,7 +131,7 @@ def fields_of(config: ConfigRoot) -> dict[str, Any]:
 
 
 def _field_path(attribute: str) -> tuple[bool, str]:
-    """Whether the field means the opposite, and its name: the attribute's last part, if not renamed."""
+    """Returns whether the field negates its attribute, and its name: the attribute's last part, if not renamed."""
     own_name = attribute if attribute.startswith(_KEEPS_CATEGORY) else attribute.rpartition(".")[2]
     path = _RENAMED.get(attribute, own_name)
     return path.startswith("not "), path.removeprefix("not ")

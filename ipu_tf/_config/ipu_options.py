@@ -13,7 +13,7 @@ _MAGIC = b"ipu_tf configuration "
 
 
 class IpuOptions(OptionFields):
-    """What was configured. `get_ipu_config` returns one for each device; `configure_ipu_system` takes one.
+    """Configuration of a device: `get_ipu_config` returns one for each device; `configure_ipu_system` takes one.
 
     The fields have the names of Graphcore's protobuf message of the same name. `device_config` is a tuple of
     `DeviceConfig`, options of libraries are tuples of `PoplarOption`, and enumerations are their ints. As bytes
@@ -32,7 +32,7 @@ class IpuOptions(OptionFields):
         self._record(config or ConfigRoot())
 
     def to_dict(self) -> dict[str, Any]:
-        """The attributes of the configuration it was made from, as `IPUConfig.to_dict` gives them."""
+        """Returns the attributes of the configuration it was made from, as `IPUConfig.to_dict` does."""
         attributes: dict[str, Any] = copy.deepcopy(self.__dict__["_attributes"])
         return attributes
 
@@ -41,7 +41,7 @@ class IpuOptions(OptionFields):
         return _MAGIC + json.dumps(self.to_dict()).encode()
 
     def ParseFromString(self, text: bytes) -> int:  # noqa: N802 - the name it has in protocol buffers
-        """Become the record that `SerializeToString` turned into `text`; gives its length.
+        """Parses the result of `SerializeToString` into this object; returns its length.
 
         Raises:
             ValueError: if it did not.

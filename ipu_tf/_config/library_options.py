@@ -6,10 +6,9 @@ differ in them, and those of Poplar's engine are not public as a whole: so an un
 
 from __future__ import annotations
 
-import functools
-
 from ipu_tf._arguments.known_names import did_you_mean
 from ipu_tf._config.messages import warn_user
+from ipu_tf._state.once import first_time
 
 _CONVOLUTION = (
     "availableMemoryProportion",
@@ -82,11 +81,10 @@ def warn_of_unknown(where: str, options: dict[str, object]) -> None:
         options: by name.
     """
     for name in options:
-        if where in KNOWN_OPTIONS and name not in KNOWN_OPTIONS[where]:
+        if where in KNOWN_OPTIONS and name not in KNOWN_OPTIONS[where] and first_time("option", where, name):
             _warn(where, name)
 
 
-@functools.cache
 def _warn(where: str, name: str) -> None:
     known = KNOWN_OPTIONS[where]
     warn_user(

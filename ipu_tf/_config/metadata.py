@@ -52,12 +52,12 @@ class AttributeMetadata:
 
     @property
     def deprecated(self) -> bool:
-        """Whether the attribute or its category is deprecated."""
+        """Returns whether the attribute or its category is deprecated."""
         return self._deprecated_msg is not None
 
     @property
     def deprecated_msg(self) -> str | None:
-        """What to use instead of a deprecated attribute; None for any other."""
+        """Alternative to a deprecated attribute; None for any other."""
         return self._deprecated_msg
 
     @property
@@ -90,7 +90,7 @@ class AttributeMetadata:
 
     @property
     def effect(self) -> Effect | None:
-        """What a value other than the default does in emulation; None for a category."""
+        """Effect of a value other than the default in emulation; None for a category."""
         return self._treatments[0].effect if self._treatments else None
 
     @property

@@ -35,7 +35,7 @@ def configured_numerics() -> Numerics:
     return Numerics() if system is None else _numerics(system.config)
 
 
-@functools.lru_cache(maxsize=1)  # asked for by every execution; nobody else holds the configuration of a system
+@functools.lru_cache(maxsize=1)  # read by every execution; the configuration of a system has no other references
 def _numerics(config: ConfigRoot) -> Numerics:
     wanted, everything = config.floating_point_behaviour, config.floating_point_behaviour.set_all
     return Numerics(

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Never, NoReturn, Self, TypeVar, overload
 
 from ipu_tf._config.metadata import AttributeMetadata
 from ipu_tf._config.treatment import Treatment
@@ -52,7 +52,7 @@ class Option(Generic[Value]):
         self._exceptions = tuple(exceptions)
 
     def __set_name__(self, owner: type[ConfigBase], name: str) -> None:
-        """Learn the name under which the class declares the attribute."""
+        """Stores the name under which the class declares the attribute."""
         self._name = name
 
     @overload
@@ -91,7 +91,7 @@ class Option(Generic[Value]):
         )
 
     def treatment_of(self, value: Value) -> Treatment | None:
-        """What the emulator does with `value`; None for the default, which asks for nothing."""
+        """Returns the treatment of `value` in emulation; None for the default."""
         if value == self._default:
             return None
         return next((treatment for test, treatment in self._exceptions if test(value)), self._treatment)
@@ -106,7 +106,7 @@ class Group(Generic[Category]):
         self._category = category
 
     def __set_name__(self, owner: type[ConfigBase], name: str) -> None:
-        """Learn the name under which the class declares the category."""
+        """Stores the name under which the class declares the category."""
         self._name = name
 
     @overload
@@ -122,7 +122,7 @@ class Group(Generic[Category]):
         category: Category = instance.__dict__[self._name]
         return category
 
-    def __set__(self, instance: ConfigBase, value: object) -> NoReturn:
+    def __set__(self, instance: ConfigBase, value: Never) -> NoReturn:
         """Raise the error of assigning to a category."""
         instance.get_attribute_metadata(self._name).check_type(value)
         raise AssertionError(f"{self._name} accepted a value although it is a category")

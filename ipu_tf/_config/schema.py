@@ -84,3 +84,12 @@ class ConfigRoot(ConfigBase):
     optimizations = Group(Optimizations, "What the compiler may do to make programs smaller or faster.")
     pooling = Group(Pooling, "Options of pooling.")
     scheduling = Group(Scheduling, "How the compiler orders the instructions of a program.")
+    graphcore_rules = Option(
+        True,
+        """Whether Keras data has to be as Graphcore's Keras wants it: shapes that are known before the first batch, no
+        batch smaller than the others, a number of batches that `steps_per_execution` and the replicas divide. Other
+        data then raises Graphcore's errors; with False it is computed as stock Keras does.
+
+        Graphcore's configuration has no such attribute.""",
+        modelled("Graphcore's checks of data are on or off."),
+    )

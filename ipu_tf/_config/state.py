@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import functools
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -15,15 +14,17 @@ from ipu_tf._config.devices import IPUDevice, auto_selected_devices, selected_de
 from ipu_tf._config.enums import DeviceConnectionType
 from ipu_tf._config.environment_report import warn_about_environment
 from ipu_tf._config.errors import failed_precondition, invalid_argument
-from ipu_tf._config.flags import flags, use_ipu_model
-from ipu_tf._config.ignored_options import WARNED
+from ipu_tf._config.flags import apply_flags, flags, use_ipu_model
+from ipu_tf._config.ignored_options import warn_not_emulated
 from ipu_tf._config.ipu_options import IpuOptions
 from ipu_tf._config.messages import LOGGER
 from ipu_tf._config.schema import ConfigRoot
 from ipu_tf._config.validation import as_numbers, validate
-from ipu_tf.device.feeds import connection_type as connection
+from ipu_tf._state.once import first_time
+from ipu_tf._state.registry import register_state
+from ipu_tf.device.feeds import connection_type
 from ipu_tf.device.feeds.connection_type import Connection
-from ipu_tf.device.files import saved_programs as artifacts
+from ipu_tf.device.files import saved_programs
 from ipu_tf.device.memory.residency import RESIDENCY
 from ipu_tf.device.run.forks import check_not_forked
 
@@ -34,9 +35,11 @@ __all__ = [
     "configured_devices",
     "configured_system",
     "current_config",
+    "graphcore_rules",
     "on_reset",
     "require_device",
     "reset",
+    "use_device",
 ]
 
 _ONE_IPU = (IPUDevice(0, 1),)
@@ -67,7 +70,7 @@ class ConfiguredSystem:
 
     Attributes:
         options: the record of the configuration; configurations with equal records are the same.
-        config: a copy of the configuration, which nobody else holds.
+        config: a copy of the configuration, without other references.
         devices: the emulated devices, `/device:IPU:0` first.
     """
 
@@ -91,17 +94,19 @@ class _SystemState:
         wanted = _prepare(config)
         with self._changing:
             existing = self.system
-            if existing is not None and existing.options == wanted.options:
-                return
-            if existing is not None and not reset_configuration:
+            equal = existing is not None and existing.options == wanted.options
+            if existing is not None and not equal and not reset_configuration:
                 raise failed_precondition(_ALREADY_CONFIGURED)
+            apply_flags()
+            if equal:
+                return
             warn_about_environment(flags())
-            WARNED.warn(wanted.config)
+            warn_not_emulated(wanted.config)
             note = f"configured {', '.join(map(str, wanted.devices))} (jax {jax.__version__} on {_backend()})"
             self.reset()
             self.system = wanted
-            connection.connect(_CONNECTIONS[wanted.config.device_connection.type])
-            artifacts.use(str(wanted.config.serialization_output_folder))
+            connection_type.connect(_CONNECTIONS[wanted.config.device_connection.type])
+            saved_programs.use(str(wanted.config.serialization_output_folder))
             LOGGER.info("ipu_tf: %s%s", "" if existing is None else _RESETTING, note)
 
     def reset(self) -> None:
@@ -110,13 +115,17 @@ class _SystemState:
             if self.system is None:
                 return
             self.system = None
-            connection.connect(Connection.ATTACHED)
-            artifacts.use("")
+            connection_type.connect(Connection.ATTACHED)
+            saved_programs.use("")
             with self._registering:
                 callbacks = tuple(self._callbacks.values())
             with ExitStack() as stack:
                 for callback in reversed(callbacks):
                     stack.callback(callback)
+
+    def clear(self) -> None:
+        """Forgets the system; callbacks and the launcher's default stay."""
+        self.reset()
 
     def register(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Add a callback; the result removes it."""
@@ -131,7 +140,7 @@ class _SystemState:
         return unregister
 
 
-_STATE = _SystemState()
+_STATE = register_state("configured system", _SystemState())
 
 
 def configure(config: ConfigRoot, reset_configuration: bool = True) -> None:
@@ -190,6 +199,12 @@ def current_config() -> ConfigRoot | None:
     return None if system is None else copy.deepcopy(system.config)
 
 
+def graphcore_rules() -> bool:
+    """Returns whether Keras data has to be as Graphcore's Keras wants it: the option `graphcore_rules`."""
+    system = _STATE.system
+    return system is None or system.config.graphcore_rules
+
+
 def require_device(ordinal: int) -> IPUDevice:
     """The device `/device:IPU:<ordinal>`.
 
@@ -214,6 +229,15 @@ def require_device(ordinal: int) -> IPUDevice:
     return devices[ordinal]
 
 
+def use_device(ordinal: int) -> IPUDevice:
+    """Returns the device for a program that is to be compiled or run now, with the flags of the environment applied.
+
+    Raises as `require_device` does, and if the folder of the executable cache cannot be used.
+    """
+    apply_flags()
+    return require_device(ordinal)
+
+
 def use_one_ipu_by_default() -> None:
     """Makes a process that configures nothing use `/device:IPU:0` with one IPU, from now on.
 
@@ -222,13 +246,13 @@ def use_one_ipu_by_default() -> None:
     _STATE.one_ipu_by_default = True
 
 
-@functools.cache
 def _log_default() -> None:
-    LOGGER.info("ipu_tf: nothing is configured: /device:IPU:0 has 1 emulated IPU, as on Graphcore's IPU model.")
+    if first_time("nothing is configured"):
+        LOGGER.info("ipu_tf: nothing is configured: /device:IPU:0 has 1 emulated IPU, as on Graphcore's IPU model.")
 
 
 def _prepare(config: ConfigRoot) -> ConfiguredSystem:
-    """The system that `config` asks for, checked."""
+    """Builds the system of `config`, after all checks."""
     own = copy.deepcopy(config)
     validate(own)
     if flags().values["use_on_demand"]:

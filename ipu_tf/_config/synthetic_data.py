@@ -28,7 +28,7 @@ _CATEGORIES = {
 
 
 def use_synthetic_data_for(synthetic_data_category: SyntheticDataCategory | int) -> bool:
-    """Whether TF_POPLAR_FLAGS makes data of a category synthetic.
+    """Returns whether TF_POPLAR_FLAGS makes data of a category synthetic.
 
     Args:
         synthetic_data_category: a `SyntheticDataCategory`, or its number. Nothing is of the category `Unknown`.

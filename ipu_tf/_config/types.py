@@ -32,7 +32,7 @@ class ValueType:
         return f"at least {self.least}" if self.most is None else f"from {self.least} to {self.most}"
 
     def holds(self, value: object) -> bool:
-        """Whether a value of the type is in range."""
+        """Returns whether a value of the type is in range."""
         if self.least is None or not isinstance(value, (int, float)):
             return True
         return self.least <= value and (self.most is None or value <= self.most)

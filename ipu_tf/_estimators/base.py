@@ -8,11 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf._estimators.batch_sizes import BATCH_SIZE, local_batch_size
-from ipu_tf._estimators.configure_device import configure
-from ipu_tf._estimators.feeds import FeedsHook, free
-from ipu_tf._estimators.hooks import StepHook
-from ipu_tf._estimators.model import Loop, Model
+from ipu_tf._estimators.configure_device import BATCH_SIZE, configure, local_batch_size
+from ipu_tf._estimators.hooks import FeedsHook, StepHook, free
+from ipu_tf._estimators.model import EstimatorLoop, EstimatorModel
 from ipu_tf.emulation import EmulationError
 from ipu_tf.ipu_compiler import compile as compile_program
 from ipu_tf.ipu_infeed_queue import IPUInfeedQueue
@@ -48,7 +46,7 @@ class IPUEstimatorBase(Estimator):
     """
 
     #: By mode, the loop that a program is made of.
-    loops: dict[str, Callable[[Model, IPUInfeedQueue], Loop]] = {}
+    loops: dict[str, Callable[[EstimatorModel, IPUInfeedQueue], EstimatorLoop]] = {}
     _config: RunConfig
 
     def __init__(
@@ -168,7 +166,7 @@ class IPUEstimatorBase(Estimator):
         run = self._config.ipu_run_config
         device = configure(run)
         infeed = IPUInfeedQueue(dataset, device_ordinal=run.ordinal, prefetch_depth=run.prefetch_depth)
-        model = Model(self._model_fn, mode, self._params_for(mode), self._config)
+        model = EstimatorModel(self._model_fn, mode, self._params_for(mode), self._config)
         loop = self.loops[mode](model, infeed)
         try:
             with ipu_scope(device):

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_tf import loops
-from ipu_tf._estimators.model import HOST, Loop, mean_over_loop
+from ipu_tf._estimators.model import HOST, EstimatorLoop, mean_over_loop
 from ipu_tf._estimators.model_calls import call_on_element, check_global_step_untouched, check_replicas_agree, needed
 from ipu_tf._tracing.element_arguments import body_arguments
 from ipu_tf.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
@@ -19,7 +19,7 @@ from ipu_tf.tf_estimator.spec_checks import require_tensor, require_tensor_or_op
 _NO_LOSS = 0.0
 
 
-class TrainingLoop(Loop):
+class TrainingLoop(EstimatorLoop):
     """Loop that sums the losses of its iterations, and calls the model's host call after each run."""
 
     _host_call: Callable[..., Any] | None = None
@@ -66,7 +66,7 @@ class TrainingLoop(Loop):
         return EstimatorSpec(ModeKeys.TRAIN, loss=loss, train_op=train_op, training_hooks=self.hooks)
 
 
-class EvaluationLoop(Loop):
+class EvaluationLoop(EstimatorLoop):
     """Loop that sums the losses of its iterations, and enqueues metrics, or their inputs, to the outfeed."""
 
     _metrics_fn: Callable[..., Any] | None = None
@@ -116,7 +116,7 @@ class EvaluationLoop(Loop):
             return {name: (tf.reduce_mean(row), tf.no_op()) for name, row in self.rows().items()}
 
 
-class PredictionLoop(Loop):
+class PredictionLoop(EstimatorLoop):
     """Loop that enqueues predictions to the outfeed."""
 
     def program(self) -> Any:
@@ -141,7 +141,7 @@ class PredictionLoop(Loop):
         return self.rows()
 
 
-def _outfeed(loop: Loop, mode: IPUOutfeedMode) -> IPUOutfeedQueue:
+def _outfeed(loop: EstimatorLoop, mode: IPUOutfeedMode) -> IPUOutfeedQueue:
     return IPUOutfeedQueue(outfeed_mode=mode, device_ordinal=loop.model.run.ordinal)
 
 

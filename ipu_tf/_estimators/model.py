@@ -18,7 +18,7 @@ HOST = "/device:CPU:0"
 
 
 @dataclasses.dataclass(frozen=True)
-class Model:
+class EstimatorModel:
     """A `model_fn` and the arguments it is called with.
 
     Attributes:
@@ -39,7 +39,7 @@ class Model:
         return self.config.ipu_run_config
 
 
-class Loop(abc.ABC):
+class EstimatorLoop(abc.ABC):
     """A loop on the device over the batches of an infeed, and the host's processing of its results.
 
     Args:
@@ -47,7 +47,7 @@ class Loop(abc.ABC):
         infeed: its data.
     """
 
-    def __init__(self, model: Model, infeed: IPUInfeedQueue) -> None:
+    def __init__(self, model: EstimatorModel, infeed: IPUInfeedQueue) -> None:
         self.model = model
         self.infeed = infeed
         self.outfeed: IPUOutfeedQueue | None = None
@@ -59,7 +59,7 @@ class Loop(abc.ABC):
 
     @abc.abstractmethod
     def finish(self, compiled: Any) -> EstimatorSpec:
-        """What an ordinary estimator runs, from what `compile` gave; in the graph, on the host."""
+        """Adds host ops for the results of `compile`; returns them as the spec of an ordinary estimator."""
 
     def leftovers(self) -> Any:
         """Dequeues predictions of earlier runs from the outfeed; None where there are none to save."""
@@ -81,7 +81,7 @@ class Loop(abc.ABC):
             return tf.nest.map_structure(lambda row: tf.compat.v1.placeholder_with_default(row, None), rows)
 
 
-def mean_over_loop(model: Model, total: tf.Tensor) -> tf.Tensor:
+def mean_over_loop(model: EstimatorModel, total: tf.Tensor) -> tf.Tensor:
     """The mean over iterations, and replicas, of a sum over a loop's iterations; inside the program."""
     mean = total / model.run.iterations_per_loop
     if model.run.num_replicas == 1:

@@ -6,9 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf._estimators.model import Model
+from ipu_tf._estimators.model import EstimatorModel
 from ipu_tf._estimators.spec import IPUEstimatorSpec
-from ipu_tf.lowering.tensorflow import tf_private
+from ipu_tf.lowering.tensorflow import tf_graphs
 from ipu_tf.tf_estimator.calls import call_model_fn
 from ipu_tf.tf_estimator.input_data import features_and_labels
 from ipu_tf.tf_estimator.model_fn import EstimatorSpec
@@ -18,7 +18,7 @@ _ADDITIONS = ("AssignAddVariableOp", "AssignVariableOp", "AssignSubVariableOp")
 _REDUCTIONS = (b"ipu.all_reduce", b"ipu.reduce_scatter")
 
 
-def call_on_element(model: Model, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+def call_on_element(model: EstimatorModel, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
     """Calls the `model_fn` on one element of the infeed, the arguments of a loop's body; returns its spec.
 
     Raises:
@@ -51,7 +51,7 @@ def check_global_step_untouched() -> None:
     """
     step = tf1.train.get_global_step()
     for operation in tf1.get_default_graph().get_operations():
-        if operation.type in _ADDITIONS and tf_private.captured_from(operation.inputs[0]) is step.handle:
+        if operation.type in _ADDITIONS and tf_graphs.captured_from(operation.inputs[0]) is step.handle:
             raise ValueError(
                 "Illegal increment of the `global_step` variable in the `model_fn`. This is usually caused by passing "
                 "it as an argument to the `Optimizer.minimize()` function. Please remove this argument as the "

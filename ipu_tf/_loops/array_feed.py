@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -9,14 +10,14 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_tf._loops.feature_names import feature_names
-from ipu_tf._loops.tensor_feed import Feed
+from ipu_tf._loops.tensor_feed import TensorFeed
 from ipu_tf.device.feeds.array_infeed import ArrayInfeed, SampleOrder, batch_of
 from ipu_tf.device.feeds.infeed import Infeed
 from ipu_tf.device.feeds.number_range import check_numbers
 from ipu_tf.lowering.tensorflow import tf_values
 
 
-class ArrayFeed(Feed):
+class ArrayFeed(TensorFeed):
     """Batches gathered from arrays by index, as an infeed or as a read-only iterator.
 
     Args:
@@ -25,7 +26,9 @@ class ArrayFeed(Feed):
             tune, or any other iterable. Nobody asks for its iterator, which takes TensorFlow milliseconds to make,
             before rows are read.
         batch: rows of a batch; at most `samples`.
-        on_cast: told of each 64-bit dtype, which becomes a 32-bit one.
+        on_cast: called with each 64-bit dtype, which becomes a 32-bit one.
+        sizes_vary: whether rows at the end that do not fill a batch, or a group, are given to `take_remainder`; else
+            they are left out.
 
     Raises:
         NumberOutOfRange: for a number of 64 bits that has no place in 32.
@@ -41,24 +44,42 @@ class ArrayFeed(Feed):
         indices: Iterable[Any],
         batch: int,
         on_cast: Callable[[str, str], None] = lambda was, becomes: None,
+        sizes_vary: bool = False,
     ) -> None:
-        super().__init__(iter(()), on_cast)
+        super().__init__(iter(()), on_cast, sizes_vary)
         self._indices = indices
+        self._batch = batch
         self._spec = tf.nest.map_structure(lambda array: self._batch_spec(array, batch), arrays)
         types, names = iter(self._types_of(self._spec)), iter(feature_names(self._spec))
         self._arrays = tf.nest.map_structure(
             lambda array: None if array is None else _narrowed(array, np.dtype(next(types).dtype), next(names)), arrays
         )
-        self._order = SampleOrder(self._blocks(), batch)
+
+    @functools.cached_property
+    def _order(self) -> SampleOrder:
+        return SampleOrder(self._blocks(), self._batch, self.group if self._sizes_vary else 1)
+
+    @property
+    def at_remainder(self) -> bool:
+        """Whether only rows that fill no group are left."""
+        return self._sizes_vary and self._order.at_rest
+
+    def take_remainder(self) -> list[Any]:
+        """Returns batches of the rows that fill no group; an empty list if there are none."""
+        return [self._rows(rows) for rows in self._order.take_rest()] if self._sizes_vary else []
 
     def __iter__(self) -> ArrayFeed:
         return self
 
     def __next__(self) -> Any:
-        rows = self._order.take(1)
-        if not len(rows):
-            raise StopIteration
-        return tf.nest.map_structure(lambda array: None if array is None else batch_of(array, rows[0]), self._arrays)
+        for rows in self._order.take(1):
+            return self._rows(rows)
+        for batch in self.take_remainder():
+            return batch
+        raise StopIteration
+
+    def _rows(self, rows: np.ndarray) -> Any:
+        return tf.nest.map_structure(lambda array: None if array is None else batch_of(array, rows), self._arrays)
 
     def _new_infeed(self, name: str) -> Infeed:
         arrays = [array for array in tf.nest.flatten(self._arrays) if array is not None]

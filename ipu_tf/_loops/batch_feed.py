@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import functools
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,7 +14,7 @@ from ipu_tf._loops.feature_names import feature_names
 from ipu_tf.device.errors import InfeedExhausted, InfeedTimeout
 from ipu_tf.device.feeds import synthetic
 from ipu_tf.device.feeds.infeed import Infeed
-from ipu_tf.device.feeds.timeout import Reading, waiting, watched
+from ipu_tf.device.feeds.timeout import TimedRead, waiting, watched
 from ipu_tf.device.program.program import Types
 from ipu_tf.lowering.programs.host_errors import to_tensorflow_error
 
@@ -23,19 +24,32 @@ Arrays = tuple[np.ndarray, ...]
 class BatchFeed(abc.ABC):
     """Feeds the elements of a Python iterator to a step loop; reads the first element for its shapes.
 
+    With `sizes_vary`, batches of another size than the first one's are left for `take_remainder`:
+
+        batches      8 8 8 5 8 8          group = 1: the infeed ends before the 5, and goes on after it
+                     8 8 | 8 5 | 8 8      group = 2: the remainder is a whole group, here of 8 and 5
+
     Args:
         iterator: gives elements, structures of arrays.
-        on_cast: told of each 64-bit dtype of the first element, which becomes a 32-bit one.
+        on_cast: called with each 64-bit dtype of the first element, which becomes a 32-bit one.
+        sizes_vary: whether elements may have other first dimensions than the first element; else they are an error.
 
     Attributes:
         check: called before an element is taken; may raise.
+        group: elements that a program takes together, all of one shape. Set before the first is taken.
     """
 
     def __init__(
-        self, iterator: Iterator[Any], on_cast: Callable[[str, str], None] = lambda was, becomes: None
+        self,
+        iterator: Iterator[Any],
+        on_cast: Callable[[str, str], None] = lambda was, becomes: None,
+        sizes_vary: bool = False,
     ) -> None:
         self._iterator = iterator
         self._on_cast = on_cast
+        self._sizes_vary = sizes_vary
+        self._remainder: list[Arrays] = []
+        self.group = 1
         self._first: list[Any] = []
         self._spec: Any = None
         self._infeed: Infeed | None = None
@@ -50,7 +64,7 @@ class BatchFeed(abc.ABC):
         """
         if self._spec is None:
             try:
-                self._first.append(Reading([], self._awaited).result())
+                self._first.append(TimedRead([], self._next_with_timeout).result())
             except InfeedTimeout as error:
                 raise to_tensorflow_error(error) from None
             self._spec = self._spec_of(self._first[0])
@@ -61,6 +75,11 @@ class BatchFeed(abc.ABC):
         """Returns a name that feeds with equal `spec` share, and no other; raises as `spec` does."""
         return str(self.spec())
 
+    @property
+    def types(self) -> Types:
+        """Shape and dtype of each array of an element that is not None, in order; raises as `spec` does."""
+        return self._types_of(self.spec())
+
     def as_infeed(self, name: str) -> Infeed:
         """The elements as an infeed of this name."""
         if self._infeed is None:
@@ -68,10 +87,22 @@ class BatchFeed(abc.ABC):
         self._infeed.name = name
         return self._infeed
 
+    @property
+    def at_remainder(self) -> bool:
+        """Whether the next elements are known to be a remainder."""
+        return bool(self._remainder)
+
+    def take_remainder(self) -> list[Any]:
+        """Returns the elements that the infeed ended before, at most a group; an empty list at the end of the data."""
+        taken, self._remainder = self._remainder, []
+        if taken:
+            self._infeed = None  # it has ended; the next one goes on behind the remainder
+        return [self._packed(arrays) for arrays in taken]
+
     def end(self) -> None:
         """Drops the infeed, which refers to the feed as well.
 
-        So the iterator ends, with its threads, when nobody uses it, not when Python next collects cycles.
+        So the iterator ends, with its threads, when it is not used any more, not when Python next collects cycles.
         """
         self._infeed = None
 
@@ -97,9 +128,38 @@ class BatchFeed(abc.ABC):
     def _arrays_of(self, element: Any) -> Arrays:
         """The arrays of an element."""
 
+    @abc.abstractmethod
+    def _packed(self, arrays: Arrays) -> Any:
+        """The element of these arrays."""
+
     def _new_infeed(self, name: str) -> Infeed:
         spec = self.spec()
-        return Infeed(name, self._types_of(spec), watched(self._name, self._elements), feature_names(spec))
+        source = watched(self._name, self._elements if self.group == 1 or not self._sizes_vary else self._groups)
+        return Infeed(name, self._types_of(spec), source, feature_names(spec), self._leave_for_remainder)
+
+    def _leave_for_remainder(self, element: Any) -> bool:
+        """Keeps an element of another size for `take_remainder`; returns False if its shape is an error."""
+        if not self._sizes_vary or not self._differs_in_size(element):
+            return False
+        self._remainder = [tuple(element)]
+        return True
+
+    def _differs_in_size(self, arrays: Arrays) -> bool:
+        """Returns whether nothing but the first dimensions of an element differ from those of the first element."""
+        pairs = zip(arrays, self._types_of(self._spec), strict=True)
+        return all(array.ndim == len(wanted.shape) and array.shape[1:] == wanted.shape[1:] for array, wanted in pairs)
+
+    def _groups(self) -> Iterator[Arrays]:
+        """Yields the elements of complete groups of one shape; the group that is none is the remainder."""
+        elements, shapes = self._elements(), [wanted.shape for wanted in self._types_of(self.spec())]
+        while group := list(itertools.islice(elements, self.group)):
+            odd = next((each for each in group if [array.shape for array in each] != shapes), None)
+            if odd is not None and not self._differs_in_size(odd):
+                yield odd  # the infeed raises its error
+            if odd is not None or len(group) < self.group:
+                self._remainder = group
+                return
+            yield from group
 
     def _next(self) -> Any:
         """The next element."""
@@ -112,13 +172,13 @@ class BatchFeed(abc.ABC):
     def _name(self) -> str:
         return "data of a step loop" if self._infeed is None else self._infeed.name
 
-    def _awaited(self) -> Any:
+    def _next_with_timeout(self) -> Any:
         with waiting(self._name(), 0):
             return self._next()
 
     def _elements(self) -> Iterator[Arrays]:
         read = self._reader()
-        while True:
+        while not self._remainder:
             self.check()
             try:
                 arrays = self._arrays_of(self._first.pop()) if self._first else read()

@@ -23,6 +23,9 @@ class JaxFeed(BatchFeed):
     def _arrays_of(self, element: Any) -> Arrays:
         return tuple(np.asarray(leaf) for leaf in jax.tree.leaves(element))
 
+    def _packed(self, arrays: Arrays) -> Any:
+        return jax.tree.unflatten(jax.tree.structure(self._spec), arrays)
+
     def _leaf_spec(self, leaf: Any) -> jax.ShapeDtypeStruct:
         array = np.asarray(leaf)
         with jax.enable_x64(False):

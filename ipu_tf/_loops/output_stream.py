@@ -29,7 +29,7 @@ class OutputStream:
         self._take = take
         self._blocks: queue.SimpleQueue[Arrays | None] = queue.SimpleQueue()
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._hand_on, name="ipu-rows", daemon=True)
+        self._thread = threading.Thread(target=self._deliver, name="ipu-rows", daemon=True)
 
     def __enter__(self) -> OutputStream:
         self._outfeed.told = self._blocks.put
@@ -48,16 +48,16 @@ class OutputStream:
         if self._error is not None:
             raise self._error
 
-    def put_rows(self, arrays: Sequence[np.ndarray]) -> None:
+    def put_outputs(self, arrays: Sequence[np.ndarray]) -> None:
         """Delivers outputs that did not come from the outfeed: `[n, *shape]` arrays."""
         self._blocks.put(tuple(arrays))
 
-    def _hand_on(self) -> None:
+    def _deliver(self) -> None:
         for block in iter(self._blocks.get, None):
             try:
                 # A row of no tensors is one too: stepwise loops give one row at a time.
                 for index in range(len(block[0]) if block else 1):
                     self._take(tuple(array[index] for array in block))
-            except BaseException as error:  # noqa: B036 - handed on to the thread that runs the program
+            except BaseException as error:  # noqa: B036 - raised in the thread that runs the program
                 self._error = error
                 return

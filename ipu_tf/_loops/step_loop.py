@@ -1,196 +1,240 @@
-"""`StepLoop`: runs a TensorFlow step function as a loop on the device, for Keras models.
+"""`StepLoop`: runs a training, evaluation or prediction step as a loop on the device, for Keras models.
 
-elements ──► StepLoop.run(steps) ──► step outputs
-              │  variables stay on the device between runs
+    state, batches ──► StepLoop.run(steps) ──► state, outputs of the steps
+                           │
+                       DeviceStep: the step, traced by TensorFlow (`TensorFlowStep`) or by JAX (`JaxStep`)
+
+Everything that does not depend on who traces the step is here: queues, Ctrl-C, errors, outputs while the loop runs.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
-import tensorflow as tf
 
+from ipu_tf._loops.batch_feed import BatchFeed
 from ipu_tf._loops.step_outputs import StepOutputs
-from ipu_tf._loops.tensor_feed import Feed
 from ipu_tf._training.replication import check_target, target
 from ipu_tf.device.errors import InfeedExhausted
-from ipu_tf.device.feeds import connection_type as connection
-from ipu_tf.device.feeds import queues
+from ipu_tf.device.feeds import connection_type
+from ipu_tf.device.feeds.execution_queues import ExecutionQueues
 from ipu_tf.device.feeds.outfeed import Outfeed
-from ipu_tf.device.memory.residency import RESIDENCY
-from ipu_tf.device.program.program import bytes_of
-from ipu_tf.device.run.executable import Executable
+from ipu_tf.device.memory.hidden_state import SEED
+from ipu_tf.device.memory.seed import is_seeded
+from ipu_tf.device.program.program import Program, Types, bytes_of
+from ipu_tf.device.run.executable import Executable, ExecutionResult
 from ipu_tf.device.run.interrupts import Interrupts
-from ipu_tf.lowering.programs.captures import Captures
 from ipu_tf.lowering.programs.host_errors import to_tensorflow_error
-from ipu_tf.lowering.programs.step_program import step_program
-from ipu_tf.lowering.tensorflow import tf_private, tf_values
-from ipu_tf.lowering.tensorflow.trace import lower
+from ipu_tf.lowering.programs.program_target import Target
 
-_numbers = itertools.count()
+INFEED, OUTFEED = "step_infeed", "step_outfeed"
+"""Names of a step loop's queues, which are passed to each execution."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Ran:
+class LoopOptions:
+    """Options of a step loop. Loops with equal ones can share a compiled program.
+
+    Attributes:
+        ordinal: the `/device:IPU:<ordinal>` it runs on.
+        shards: how many IPUs one replica uses.
+        all_outputs: whether to keep the outputs of all steps, not only those of the last.
+        stepwise: whether outputs reach the host after each step, not after each chunk of steps: `run` can be watched.
+        lengths_vary: whether runs of one step and of several come in turn: they share one compiled function.
+    """
+
+    ordinal: int = 0
+    shards: int = 1
+    all_outputs: bool = False
+    stepwise: bool = False
+    lengths_vary: bool = False
+
+    @property
+    def most_steps(self) -> int | None:
+        """The most steps that run before their outputs reach the host; None for no limit."""
+        return 1 if self.stepwise else None
+
+
+class DeviceStep(Protocol):
+    """A step function of TensorFlow or JAX, as `StepLoop` runs it: how it is traced, and where its state lives.
+
+    Attributes:
+        output_types: shape and dtype of each array that a step returns, on one replica; known once it is traced.
+    """
+
+    output_types: Types
+
+    def trace(self, target: Target, options: LoopOptions) -> Program:
+        """Traces the step into a program that runs it in a loop: dequeues a batch from `INFEED`, enqueues to `OUTFEED`.
+
+        Args:
+            target: device, replicas and floating-point settings.
+            options: of the loop.
+        """
+        ...
+
+    def acquire(self, state: Any, executable: Executable) -> Sequence[Any]:
+        """Returns the program's parameters after the number of steps. Arrays of the state are donated."""
+        ...
+
+    def commit(self, results: Sequence[Any]) -> Any:
+        """Takes the program's results; returns the new state."""
+        ...
+
+    def recover(self) -> None:
+        """Recovers the state after a failed execution, as far as it is kept here."""
+        ...
+
+    def pack(self, arrays: Sequence[Any]) -> Any:
+        """Returns arrays, one for each of `output_types`, in the structure that the step returns."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class StepLoopResult:
     """Result of a run of a step loop.
 
     Attributes:
-        steps: how many steps ran; fewer than asked for if the elements ran out.
-        rows: what the step returned: of the last step, or of every step with a leading dimension. None if no step ran.
+        steps: how many steps ran; fewer than asked for if the batches ran out, or an error ended them.
+        state: the new state, in the structure it was given in; with several replicas its arrays have a leading
+            dimension of replicas. `()` for steps that keep their state in variables.
+        outputs: what the step returned: of the last step, or of every step with a leading dimension. With several
+            replicas there is a dimension of replicas, after that of steps. None if no step ran.
+        error: what ended the run early, or None. The state is that of the last complete step.
     """
 
     steps: int
-    rows: Any
+    state: Any
+    outputs: Any
+    error: BaseException | None = None
+
+    def raise_for_error(self) -> StepLoopResult:
+        """Raises the error that ended the run, if there is one; else returns the result itself."""
+        if self.error is not None:
+            raise self.error
+        return self
 
 
 class StepLoop:
-    """A step function traced for elements of one structure and shape.
+    """A step traced for batches of one structure and shape, as a loop on the device.
 
     Args:
-        step: takes one element and returns a structure of tensors; may read and change variables.
-        element_spec: the structure of `tf.TensorSpec`s of an element, `None`s allowed; shapes fully defined.
-        ordinal: the `/device:IPU:<ordinal>` it runs on.
-        all_rows: keep the rows of all steps, not only the last.
-        shards: how many IPUs one replica of it uses.
-        stepwise: give out the row of each step when it has run, not those of a chunk of steps: `run` can be watched.
-        lengths_vary: runs of one step and of several come in turn: they share one compiled function.
+        step: the step, as TensorFlow or JAX will trace it.
+        options: of the loop.
 
     Attributes:
-        replicas: how many replicas run it, each on elements of its own: with several, element `replicas * i + r` is
-            that of step `i` on replica `r`, and rows have a dimension of replicas, after that of steps.
-        row_bytes: bytes of what one step returns, on one replica.
-        calls_host: whether the step calls Python on the host.
+        output_bytes: bytes of what one step returns, on one replica.
 
     Raises:
+        EmulationError: if the configuration wants floating-point settings that this kind of step does not model.
         LoweringError: if TensorFlow cannot lower the step.
         UnsupportedOpsError: if the device cannot run some of its ops.
-    """
-
-    def __init__(
-        self,
-        step: Callable[[Any], Any],
-        element_spec: Any,
-        ordinal: int = 0,
-        all_rows: bool = False,
-        shards: int = 1,
-        stepwise: bool = False,
-        lengths_vary: bool = False,
-    ) -> None:
-        self._target = target(ordinal, shards)
-        self._shards = shards
-        self.replicas = self._target.replicas
-        specs = [spec for spec in tf.nest.flatten(element_spec) if spec is not None]
-
-        def flat(*tensors: tf.Tensor) -> Any:
-            given = iter(tensors)
-            filled = [None if spec is None else next(given) for spec in tf.nest.flatten(element_spec)]
-            return step(tf.nest.pack_sequence_as(element_spec, filled))
-
-        # Gradients of loops, as of masked RNNs, lower only if TensorFlow knows while tracing that XLA will compile.
-        traced = tf.function(flat, autograph=False, jit_compile=True)
-        function = tf_private.concrete_function(traced, *specs)
-        self._function = function  # keeps the variables alive
-        self._structure = function.structured_outputs
-        self._leaves = tf.nest.flatten(self._structure)
-        self._lowered = lower(function)
-        tf_private.forget_custom_gradients(function.graph.as_graph_def())
-        number = next(_numbers)
-        self._infeed = f"step_infeed_{number}"
-        self._outfeed = Outfeed(f"step_outfeed_{number}", last_only=not all_rows)
-        feeds = (self._infeed, self._outfeed.name)
-        self._stepwise = stepwise
-        most = 1 if stepwise else None
-        program = step_program(self._lowered, *feeds, self.replicas, self._target.numerics, most, lengths_vary)
-        self._executable = Executable(program, ordinal)
-        self.calls_host = program.uses_callbacks
-        types = self._lowered.module.results[: self._lowered.outputs]
-        self.row_bytes = bytes_of(types)
-        self._rows = StepOutputs(self._outfeed, types, self._executable.replicas, all_rows)
-        self._captures = Captures(self._lowered)
-
-    def run(self, elements: Feed, steps: int, watch: Callable[[Any], None] | None = None) -> Ran:
-        """Runs up to `steps` steps.
-
-        Args:
-            elements: where elements come from; taken as far as they are needed.
-            steps: how many steps to run.
-            watch: called with what the step returned, of one step after the other, in a thread of its own while later
-                steps run; for a `stepwise` loop. The run ends after its last call. If it raises, the run ends early,
-                and raises that.
-
-        Raises:
-            tf.errors.FailedPreconditionError: if no device is configured, or it has other IPUs or settings than before.
-            Exception: what the source of the elements raised. The variables are those of the last complete step.
-            KeyboardInterrupt: on Ctrl-C, after the steps whose elements were taken already; the same holds then.
-        """
-        with Interrupts() as interrupts:
-            elements.check = interrupts.check
-            run = self._run(elements, steps) if watch is None else self._run_watched(elements, steps, watch)
-        interrupts.check()
-        ran, rows = run
-        return Ran(ran, None if rows is None else self._packed(rows))
-
-    def run_each(self, elements: Feed, steps: int) -> list[Any]:
-        """Runs up to `steps` steps of a loop with `all_rows`; returns the outputs of each.
-
-        Args:
-            elements: as for `run`, which says what is raised as well.
-            steps: how many steps to run.
-        """
-        with Interrupts() as interrupts:
-            elements.check = interrupts.check
-            ran, rows = self._run(elements, steps)
-        interrupts.check()
-        return [self._packed([array[step] for array in rows or ()]) for step in range(ran)]
-
-    def _run_watched(self, elements: Feed, steps: int, watch: Callable[[Any], None]) -> tuple[int, list[Any] | None]:
-        assert self._stepwise, "Rows of a loop that is not stepwise come in chunks."
-        with self._rows.watched(elements, lambda row: watch(self._packed(row))) as ended:
-            ran = self._run(elements, steps)
-            ended(ran[0])
-        return ran
-
-    def _run(self, elements: Feed, steps: int) -> tuple[int, list[Any] | None]:
-        """Runs steps; returns their number and the arrays of their outputs."""
-        check_target(self._target, self._shards)
-        self._rows.forget()
-        queues.add_infeed(elements.as_infeed(self._infeed))
-        queues.add_outfeed(self._outfeed)
-        try:
-            captured = self._captures.acquire(self._executable.replicas, self._executable.homes())
-            outcome = self._executable.run([np.int32(steps), *captured])
-        except BaseException as error:
-            self._captures.recover()
-            raise to_tensorflow_error(error) from error.__cause__
-        finally:
-            queues.remove(self._infeed)
-            queues.remove(self._outfeed.name)
-        self._captures.commit(dict(zip(self._lowered.module.aliases, outcome.results, strict=True)))
-        if outcome.error is not None and not isinstance(outcome.error, InfeedExhausted):
-            raise to_tensorflow_error(outcome.error)
-        ran = outcome.steps if connection.attached() else elements.skip_elements(steps, self.replicas)
-        return ran, self._rows.of_run(ran)
-
-    def _packed(self, arrays: Sequence[np.ndarray]) -> Any:
-        given = iter(arrays)
-        flat = [None if leaf is None else tf_values.host_tensor(next(given)) for leaf in self._leaves]
-        return tf.nest.pack_sequence_as(self._structure, flat)
-
-
-def flush_variables() -> None:
-    """Writes resident variables that changed on the device back to the host."""
-    RESIDENCY.flush()
-
-
-def replicas_on(ordinal: int, shards: int = 1) -> int:
-    """Returns the number of replicas of a step that uses so many IPUs, on `/device:IPU:<ordinal>`.
-
-    Raises:
         tf.errors.FailedPreconditionError: if no device is configured.
         tf.errors.InternalError: if the IPUs of a replica do not divide those of the device.
     """
-    return target(ordinal, shards).replicas
+
+    def __init__(self, step: DeviceStep, options: LoopOptions = LoopOptions()) -> None:  # noqa: B008
+        self._step = step
+        self._options = options
+        self._target = target(options.ordinal, options.shards)
+        self._outfeed = Outfeed(OUTFEED, last_only=not options.all_outputs)
+        program = step.trace(self._target, options)
+        self._executable = Executable(program, options.ordinal)
+        self._calls_host, self._draws = program.uses_callbacks, SEED in program.hidden
+        self.output_bytes = bytes_of(step.output_types)
+        replicas = self._executable.replicas
+        self._outputs = StepOutputs(self._outfeed, step.output_types, replicas, options.all_outputs)
+
+    @property
+    def may_run_ahead(self) -> bool:
+        """Whether several steps may run in place of one: they then draw other random numbers, and call Python later."""
+        return not self._calls_host and not (self._draws and is_seeded(self._options.ordinal))
+
+    def run(
+        self, state: Any, batches: BatchFeed, steps: int, watch: Callable[[Any], None] | None = None
+    ) -> StepLoopResult:
+        """Runs up to `steps` steps.
+
+        Args:
+            state: the state, of which the device takes over the JAX arrays. An array may be one replica's, which all
+                then start from, or have a leading axis of replicas. `()` for steps that keep theirs in variables.
+            batches: where batches come from; taken as far as they are needed. With R replicas batch `R * i + r` is that
+                of step `i` on replica `r`.
+            steps: how many steps to run.
+            watch: called with what the step returned, of one step after the other, in a thread of its own while later
+                steps run; for a `stepwise` loop. The run ends after its last call. If it raises, the run ends early,
+                and that is the `error` of the result.
+
+        Raises:
+            tf.errors.FailedPreconditionError: if no device is configured, or it has other IPUs or settings than before.
+            KeyboardInterrupt: on a second Ctrl-C. The first is the `error` of the result, after the steps whose
+                batches were taken already.
+        """
+        ran = self._run_interruptible(state, batches, steps, watch)
+        return ran if ran.outputs is None else dataclasses.replace(ran, outputs=self._step.pack(ran.outputs))
+
+    def run_steps(self, state: Any, batches: BatchFeed, steps: int) -> StepLoopResult:
+        """Runs up to `steps` steps of a loop with `all_outputs`; the result has a list of the outputs of each step.
+
+        Args:
+            state: as for `run`, which says what is raised as well.
+            batches: as for `run`.
+            steps: how many steps to run.
+        """
+        ran = self._run_interruptible(state, batches, steps)
+        outputs = [self._step.pack([array[step] for array in ran.outputs]) for step in range(ran.steps)]
+        return dataclasses.replace(ran, outputs=outputs)
+
+    def _run_interruptible(
+        self, state: Any, batches: BatchFeed, steps: int, watch: Callable[[Any], None] | None = None
+    ) -> StepLoopResult:
+        """Runs steps with Ctrl-C deferred; the outputs are the arrays as they came."""
+        with Interrupts() as interrupts:
+            batches.check = interrupts.check
+            given = (state, batches, steps)
+            ran = self._run(*given) if watch is None else self._run_watched(*given, watch)
+            try:
+                interrupts.check()
+            except KeyboardInterrupt as asked:
+                return _with_error(ran, asked)
+        return ran
+
+    def _run_watched(self, state: Any, batches: BatchFeed, steps: int, watch: Callable[[Any], None]) -> StepLoopResult:
+        assert self._options.stepwise, "Outputs of a loop that is not stepwise come in chunks."
+        ran: StepLoopResult | None = None
+        try:
+            with self._outputs.watched(batches, lambda arrays: watch(self._step.pack(arrays))) as ended:
+                ran = self._run(state, batches, steps)
+                ended(ran.steps)
+        except BaseException as error:
+            if ran is None:
+                raise
+            return _with_error(ran, error)
+        return ran
+
+    def _run(self, state: Any, batches: BatchFeed, steps: int) -> StepLoopResult:
+        outcome = self._execute(state, batches, steps)
+        state = self._step.commit(outcome.results)
+        error = outcome.error
+        told = None if error is None or isinstance(error, InfeedExhausted) else to_tensorflow_error(error)
+        replicas = self._executable.replicas.count
+        ran = outcome.steps if connection_type.attached() else batches.skip_elements(steps, replicas)
+        return StepLoopResult(ran, state, self._outputs.of_run(ran), told)
+
+    def _execute(self, state: Any, batches: BatchFeed, steps: int) -> ExecutionResult:
+        check_target(self._target, self._options.shards)
+        self._outputs.forget()
+        queues = ExecutionQueues({INFEED: batches.as_infeed(INFEED)}, {OUTFEED: self._outfeed})
+        try:
+            return self._executable.run([np.int32(steps), *self._step.acquire(state, self._executable)], queues)
+        except BaseException as error:
+            self._step.recover()
+            raise to_tensorflow_error(error) from error.__cause__
+
+
+def _with_error(ran: StepLoopResult, error: BaseException) -> StepLoopResult:
+    """Returns a result that ended with an error: the first one, if there was one already."""
+    return ran if ran.error is not None else dataclasses.replace(ran, error=error)

@@ -10,8 +10,7 @@ import numpy as np
 
 from ipu_tf._loops.batch_feed import BatchFeed
 from ipu_tf._loops.output_stream import Arrays, OutputStream
-from ipu_tf.device.feeds import connection_type as connection
-from ipu_tf.device.feeds import synthetic
+from ipu_tf.device.feeds import connection_type, synthetic
 from ipu_tf.device.feeds.outfeed import Outfeed
 from ipu_tf.device.feeds.synthetic import Category
 from ipu_tf.device.program.program import Types
@@ -43,7 +42,7 @@ class StepOutputs:
         rows = self._outfeed.drain()
         if steps == 0:
             return None
-        if not connection.attached() or synthetic.uses(Category.OUTFEED):
+        if not connection_type.attached() or synthetic.uses(Category.OUTFEED):
             rows = self._zeros(steps if self._all_rows else 1)
         return [array if self._all_rows else array[0] for array in rows or ()]
 
@@ -67,8 +66,8 @@ class StepOutputs:
             watch.check()
 
         def ran(steps: int) -> None:
-            if not connection.attached():
-                watch.put_rows(self._zeros(steps))
+            if not connection_type.attached():
+                watch.put_outputs(self._zeros(steps))
 
         with OutputStream(self._outfeed, lambda row: take(self._outputs_or_zeros(row))) as watch:
             elements.check = check

@@ -14,13 +14,16 @@ from ipu_tf.device.program.program import Types
 from ipu_tf.lowering.tensorflow import tf_values
 
 
-class Feed(BatchFeed):
+class TensorFeed(BatchFeed):
     """Elements for step loops: structures of tensors or arrays. Its `spec` is one of `tf.TensorSpec`s and `None`s."""
 
     def __init__(
-        self, iterator: Iterator[Any], on_cast: Callable[[str, str], None] = lambda was, becomes: None
+        self,
+        iterator: Iterator[Any],
+        on_cast: Callable[[str, str], None] = lambda was, becomes: None,
+        sizes_vary: bool = False,
     ) -> None:
-        super().__init__(iterator, on_cast)
+        super().__init__(iterator, on_cast, sizes_vary)
         tf_values.destroy_iterator_in_background(iterator)
 
     def _spec_of(self, element: Any) -> Any:
@@ -32,6 +35,11 @@ class Feed(BatchFeed):
 
     def _arrays_of(self, element: Any) -> Arrays:
         return tuple(_memory(leaf) for leaf in tf.nest.flatten(_without_optionals(element)) if leaf is not None)
+
+    def _packed(self, arrays: Arrays) -> Any:
+        given = iter(arrays)
+        leaves = [None if spec is None else next(given) for spec in tf.nest.flatten(self._spec)]
+        return tf.nest.pack_sequence_as(self._spec, leaves)
 
     def _next(self) -> Any:
         with tf_values.eager_mode():

@@ -86,7 +86,7 @@ def _independent(probabilities: tf.Tensor, count: int, seed: tf.Tensor) -> tf.Te
 
 
 def _distinct(probabilities: tf.Tensor, count: int, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Drawing until `count` distinct classes came, as a race: each class comes after an exponential time.
+    """Samples `count` distinct classes, by the smallest of exponentially distributed times, one for each class.
 
     The order of arrival is that of the drawing. A class that came has been drawn again, on average, once more for
     every further 1 / probability of time: hence how many draws it took.

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 @dataclasses.dataclass(frozen=True)
 class Groups:
-    """How the channels of a tensor fall into groups.
+    """Groups of channels of a tensor.
 
     Attributes:
         count: how many groups; divides the number of channels.
@@ -50,7 +50,7 @@ class Groups:
         return tf.cast(normalised * gamma + beta, inputs.dtype)
 
     def _group_axis(self) -> int:
-        """Where the groups lie once the channels are split in two dimensions."""
+        """Dimension of the groups once the channels are split in two dimensions."""
         return self.channels_axis + 1 if self.strided else self.channels_axis
 
     def _split(self, inputs: tf.Tensor) -> tf.Tensor:

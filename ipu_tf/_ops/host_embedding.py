@@ -25,7 +25,7 @@ from ipu_tf.lowering.tensorflow.host_op import host_op
 
 
 class HostEmbeddingOptimizerSpec:
-    """How a table on the host is trained: by plain gradient descent, at once.
+    """Optimizer of a table on the host: plain gradient descent, applied at once.
 
     Args:
         learning_rate: its learning rate; 0 for a table that is not trained.
@@ -51,7 +51,7 @@ class HostEmbeddingOptimizerSpec:
 
 
 class HostEmbeddingSGDGAOptimizerSpec(HostEmbeddingOptimizerSpec):
-    """How a table on the host is trained: by gradient descent that gathers the gradients of several mini-batches.
+    """Optimizer of a table on the host: gradient descent that accumulates the gradients of several mini-batches.
 
     Args:
         learning_rate: its learning rate; gradients are summed, not averaged.
@@ -192,7 +192,7 @@ class HostEmbedding:
         return rows(tf.convert_to_tensor(self._placeholder_variable()), indices)
 
     def _placeholder_variable(self) -> tf.Variable:
-        """The variable whose gradient stands for that of the table."""
+        """Returns the variable whose gradient is the table's."""
         if self._stand_in is None:
             with tf.init_scope(), tf.device("/device:CPU:0"):
                 self._stand_in = _variable(np.zeros((), self._dtype()), f"{self._name}_stand_in", trainable=True)

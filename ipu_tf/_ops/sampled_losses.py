@@ -62,7 +62,7 @@ def nce_loss(
     sampled_values: Any = None,
     name: str = "nce_loss",
 ) -> tf.Tensor:
-    """Noise-contrastive loss: tells the labels from sampled classes, each by a sigmoid; for training only.
+    """Noise-contrastive loss: a sigmoid for each label and sampled class; for training only.
 
     Args and Raises as for `sampled_softmax_loss`.
 

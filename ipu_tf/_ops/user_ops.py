@@ -11,10 +11,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_tf._state.registry import register_state
 from ipu_tf.emulation import EmulationError
 
 _lock = threading.Lock()
-_registered: dict[tuple[str, str], UserOp] = {}
+_registered: dict[tuple[str, str], UserOp] = register_state("user ops", {})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +38,7 @@ class UserOp:
 def register_user_op(
     library_basename: str, op_name: str, fn: Callable[..., Any], grad_fn: Callable[..., Any] | None = None
 ) -> None:
-    """Says what an op of a compiled IPU library computes, since the library itself is code for IPUs.
+    """Registers the Python implementation of an op of a compiled IPU library, which is code for IPUs.
 
     `custom_ops.precompiled_user_op` and `cpu_user_operation` look an op up by the last part of their `library_path`
     and by their `op_name`, and trace `fn` into the program.

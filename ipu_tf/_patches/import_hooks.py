@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 
 from ipu_tf._patches.installation import record, replace_in
+from ipu_tf._state.registry import register_state
 
 Callback = Callable[[ModuleType], None]
 
@@ -56,7 +57,7 @@ class _CallbackFinder(importlib.abc.MetaPathFinder):
         return spec
 
 
-_FINDER = _CallbackFinder()
+_FINDER = register_state("callbacks of imports", _CallbackFinder(), kept="patches stay")
 
 
 def find_spec_elsewhere(

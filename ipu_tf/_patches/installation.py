@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import threading
 from collections.abc import Callable, Hashable
 from typing import Any
 
 from ipu_tf._patches.patch import Patch
 from ipu_tf._patches.table import PATCHES
+from ipu_tf._state.registry import register_state
 
 _MISSING = object()
 _LOCK = threading.RLock()
 #: (target, key) -> what takes the change off again, in the order of installation.
-_INSTALLED: dict[tuple[str, Hashable], Callable[[], None]] = {}
+_INSTALLED: dict[tuple[str, Hashable], Callable[[], None]] = register_state(
+    "patches", {}, kept="`ipu_tf.patches.uninstall_all` takes them off"
+)
 
 
 def entry(target: str) -> Patch:
@@ -31,26 +33,8 @@ def entry(target: str) -> Patch:
     )
 
 
-def replace(target: str, make: Callable[[Any], Any], key: Hashable = "") -> None:
-    """Replaces an attribute of another package by `make(stock)`, unless that was done before.
-
-    Args:
-        target: the attribute, as `module:Class.attribute`. The module is imported.
-        make: from the attribute's present value to the replacement.
-        key: tells several changes of one attribute from each other.
-
-    Raises:
-        LookupError: if the target is not in the table.
-        AttributeError: if there is no such attribute.
-    """
-    module, _, path = target.partition(":")
-    *owners, name = path.split(".")
-    owner: Any = functools.reduce(getattr, owners, importlib.import_module(module))
-    replace_in(owner, name, make, target=target, key=key)
-
-
 def replace_in(
-    owner: Any, name: str, make: Callable[[Any], Any], *, target: str = "", key: Hashable = "", missing: Any = _MISSING
+    owner: Any, name: str, make: Callable[[Any], Any], *, key: Hashable = "", missing: Any = _MISSING
 ) -> None:
     """Replaces an attribute of an object of another package by `make(stock)`, unless that was done before.
 
@@ -58,7 +42,6 @@ def replace_in(
         owner: a module or a class.
         name: of its attribute.
         make: from the attribute's present value, as `getattr` gives it, to the replacement.
-        target: what the table calls it; by default it is found from the owner.
         key: tells several changes of one attribute from each other.
         missing: the value that `make` is given where there is no such attribute; without it, that is an error.
 
@@ -66,7 +49,7 @@ def replace_in(
         LookupError: if the target is not in the table.
         AttributeError: if there is no such attribute and no value for `missing`.
     """
-    target = target or target_of(owner, name)
+    target = target_of(owner, name)
     with _LOCK:
         if (target, key) in _INSTALLED:
             return
@@ -105,7 +88,7 @@ def uninstall(target: str) -> None:
     """Removes the patches of one attribute, the last one first.
 
     Raises:
-        RuntimeError: if somebody else has replaced the attribute since.
+        RuntimeError: if other code has replaced the attribute since.
     """
     with _LOCK:
         for name in [name for name in reversed(tuple(_INSTALLED)) if name[0] == target]:
@@ -117,7 +100,7 @@ def uninstall_all() -> None:
     """Removes every patch, the last one first.
 
     Raises:
-        RuntimeError: if somebody else has replaced an attribute since. What came after it is off, the rest is in force.
+        RuntimeError: if other code has replaced an attribute since. What came after it is off, the rest is in force.
     """
     with _LOCK:
         for name in reversed(tuple(_INSTALLED)):

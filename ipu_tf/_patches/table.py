@@ -54,6 +54,16 @@ TENSORFLOW = (
         When.USE,
         "programs take elements of iterators made outside of the scope",
     ),
+    Patch(
+        "tensorflow.python.framework.ops:_DefaultGraphStack.reset",
+        When.SCOPE,
+        "`keras.backend.clear_session()` within the scope does not leave it",
+    ),
+    Patch(
+        f"{_EAGER}.context:Context._set_global_seed",
+        When.IMPORT,
+        "`tf.random.set_seed` and `keras.utils.set_random_seed` set the seeds of the devices too",
+    ),
     Patch("tensorflow.python.framework.test_util:TensorFlowTestCase.*", When.TESTING, "Graphcore's assertions"),
     Patch("tensorflow.python.platform.test:TestCase.*", When.TESTING, "Graphcore's assertions"),
 )
@@ -65,7 +75,13 @@ KERAS = (
     Patch(
         "keras.src.optimizers.optimizer:Optimizer.apply",
         When.SCOPE,
-        "rows of embeddings that a batch names several times are added up before the update",
+        "rows of embeddings that a batch names several times are added up before the update; "
+        "weights can be updated eagerly within the scope",
+    ),
+    Patch(
+        "keras.src.optimizers.loss_scale_optimizer:LossScaleOptimizer.apply",
+        When.SCOPE,
+        "weights can be updated eagerly within the scope",
     ),
     Patch("keras.src.trainers.trainer:Trainer.*", When.SCOPE, "fit, evaluate and predict run on the device"),
     Patch("keras.src.models.model:Model.*", When.SCOPE, "options and pipeline stages of IPU models, and their saving"),

@@ -15,7 +15,7 @@ _NAME = "OptimizerFunctionOutput"
 
 
 def is_keras_optimizer(opt: Any) -> bool:
-    """Whether an optimizer is one of Keras's, of any generation."""
+    """Returns whether an optimizer is one of Keras's, of any generation."""
     modules = {base.__module__ for base in type(opt).__mro__ if "ptimizer" in base.__name__}
     return any(m.split(".")[0] in ("keras", "tf_keras") or m.startswith("tensorflow.python.keras") for m in modules)
 

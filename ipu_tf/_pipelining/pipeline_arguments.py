@@ -63,7 +63,7 @@ class PipelineArguments:
 
     @property
     def training(self) -> bool:
-        """Whether the pipeline trains."""
+        """Returns whether the pipeline trains."""
         return self.optimizer_function is not None
 
     @property
@@ -79,7 +79,7 @@ class PipelineArguments:
 
     @property
     def overlapped(self) -> bool:
-        """Whether input and output overlap with computation: then any number from two above the overlap on will do."""
+        """Returns whether input and output overlap with computation: any count from overlap + 2 on is allowed."""
         config = current_config()
         grouped = self.schedule is PipelineSchedule.Grouped
         return bool(config is not None and config.io_tiles.place_ops_on_io_tiles and grouped)
@@ -99,7 +99,7 @@ class PipelineArguments:
 
 
 def checked_micro_batches(count: Any) -> Any:
-    """The number of micro-batches: an int where it is constant, else an `int32[]` tensor.
+    """Checks the number of micro-batches; returns an int if it is constant, else an `int32[]` tensor.
 
     Raises:
         TypeError: for one that is no whole number.

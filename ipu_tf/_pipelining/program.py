@@ -22,13 +22,13 @@ from ipu_tf._pipelining.last_device_mapping import record_mapping
 from ipu_tf._pipelining.optimizer_output import OptimizerFunctionOutput
 from ipu_tf._pipelining.pipeline_arguments import PipelineArguments
 from ipu_tf._pipelining.recomputation import recomputation_of
-from ipu_tf._pipelining.stage_boundaries import Seams
+from ipu_tf._pipelining.stage_boundaries import StageBoundaries
 from ipu_tf._pipelining.stage_variables import StageVariables
 from ipu_tf._training.accumulation import accumulated, accumulation_scope, on_update
 from ipu_tf.eager.backprop import GradientCaptureTape
 from ipu_tf.gradient_accumulation import GradientAccumulationReductionMethod as Reduction
-from ipu_tf.lowering.tensorflow import tf_private, tf_values
-from ipu_tf.lowering.tensorflow.host_calls import checked_depth
+from ipu_tf.lowering.tensorflow import tf_graphs, tf_values
+from ipu_tf.lowering.tensorflow.host_calls import checked_micro_batch_count
 from ipu_tf.ops.op_util import get_accumulator_dtype
 from ipu_tf.pipeline.options import ALL_DEVICES
 from ipu_tf.sharding import shard_scope
@@ -38,7 +38,7 @@ def pipeline_loop(request: PipelineArguments) -> tf.Operation:
     """The operation that runs a pipeline inside of a program."""
     record_mapping(tuple(request.device_mapping))
     if isinstance(request.count, tf.Tensor) and not request.overlapped:
-        request = dataclasses.replace(request, count=checked_depth(request.count, request.overlap))
+        request = dataclasses.replace(request, count=checked_micro_batch_count(request.count, request.overlap))
     step = _Step(request)
     total = request.micro_batches * request.repeat_count
     with tf.name_scope(request.name):
@@ -49,7 +49,7 @@ class _Step:
     """One micro-batch, as the body of a loop."""
 
     def __init__(self, request: PipelineArguments) -> None:
-        self._request, self._seams = request, _seams(request)
+        self._request, self._stage_boundaries = request, _stage_boundaries(request)
 
     def __call__(self, *element: Any, **named: Any) -> list[tf.Operation]:
         request = self._request
@@ -61,13 +61,13 @@ class _Step:
 
     def _forward(self, element: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Returns the outputs of the last stage."""
-        request, seams, variables = self._request, self._seams, StageVariables()
+        request, boundaries, variables = self._request, self._stage_boundaries, StageVariables()
         outputs: Any = [*request.inputs, *element]
-        with seams.tracing():
+        with boundaries.tracing():
             for number, where in enumerate(request.device_mapping):
                 with variables.stage(number, where):
                     outputs = _run_stage(request, number, _as_list(outputs), {} if number else named)
-                outputs = seams.after(number, outputs)
+                outputs = boundaries.mark_outputs(number, outputs)
         return outputs
 
     def _infer(self, outputs: Any) -> list[tf.Operation]:
@@ -145,11 +145,11 @@ class _Step:
         return [on_update(request.micro_batches, lambda: queue.enqueue(row)).op]
 
 
-def _seams(request: PipelineArguments) -> Seams:
+def _stage_boundaries(request: PipelineArguments) -> StageBoundaries:
     mapping = tuple(tuple(where) if isinstance(where, (list, tuple)) else where for where in request.device_mapping)
     count = 0 if isinstance(request.count, tf.Tensor) else request.micro_batches
     recomputation = recomputation_of(request.recomputation, int(request.schedule), request.training)
-    return Seams(len(request.stages), mapping, int(request.schedule), request.training, count, recomputation)
+    return StageBoundaries(len(request.stages), mapping, int(request.schedule), request.training, count, recomputation)
 
 
 def _run_stage(request: PipelineArguments, number: int, args: list[Any], named: dict[str, Any]) -> Any:
@@ -195,7 +195,7 @@ def _with_zeros(pair: tuple[Any, Any]) -> tuple[Any, Any]:
     """
     gradient, variable = pair
     resource = variable if isinstance(variable, tf.Variable) else getattr(variable, "value", variable)
-    used = {id(tensor) for tensor in tf_private.captured_tensors(tf.compat.v1.get_default_graph())}
+    used = {id(tensor) for tensor in tf_graphs.captured_tensors(tf.compat.v1.get_default_graph())}
     if gradient is None and id(getattr(resource, "handle", None)) in used:
         gradient = tf.zeros(resource.shape, resource.dtype)
     return gradient, variable
@@ -220,11 +220,11 @@ def _accepts_captured_grads(opt: Any) -> bool:
 def _check_no_captures(given: Sequence[Any]) -> Iterator[None]:
     """Refuses tensors of outer graphs: a stage's data comes from the stage before, the infeed, or `inputs`."""
     graph = tf.compat.v1.get_default_graph()
-    before = tf_private.captured_tensors(graph)
+    before = tf_graphs.captured_tensors(graph)
     yield
     known = {id(tensor) for tensor in (*before, *given)}
-    for tensor in tf_private.captured_tensors(graph):
-        constant = isinstance(tensor, tf_private.EagerTensor) or tensor.op.type == "Const"
+    for tensor in tf_graphs.captured_tensors(graph):
+        constant = isinstance(tensor, tf_graphs.EagerTensor) or tensor.op.type == "Const"
         if id(tensor) not in known and tensor.dtype != tf.resource and not constant:
             raise ValueError(
                 f"Trying to capture the tensor {tensor} which is not a resource. This tensor needs to be passed as "

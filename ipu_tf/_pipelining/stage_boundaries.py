@@ -17,15 +17,16 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_tf._state.context import context_value
 from ipu_tf.device.schedule.timetable import Recomputation
-from ipu_tf.lowering.stablehlo.stage_markers import CHECKPOINT, STAGE_BOUNDARY, Mark
+from ipu_tf.lowering.stablehlo.stage_markers import CHECKPOINT, STAGE_BOUNDARY, StageMarker
 from ipu_tf.lowering.tensorflow.markers import marker
 
 _recomputing: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_stages_recompute", default=False)
 
 
 @dataclasses.dataclass(frozen=True)
-class Seams:
+class StageBoundaries:
     """Inserts markers at the stage boundaries of a pipeline.
 
     Attributes:
@@ -45,7 +46,7 @@ class Seams:
     count: int
     recomputation: Recomputation = Recomputation.NONE
 
-    def after(self, stage: int, values: Any) -> Any:
+    def mark_outputs(self, stage: int, values: Any) -> Any:
         """Marks the outputs of a stage; operations and None are passed through.
 
         Args:
@@ -57,11 +58,8 @@ class Seams:
     @contextlib.contextmanager
     def tracing(self) -> Iterator[None]:
         """Scope in which stages are traced: `checkpoint` marks tensors if the stages recompute activations."""
-        token = _recomputing.set(self.training and self.recomputation is not Recomputation.NONE)
-        try:
+        with context_value(_recomputing, self.training and self.recomputation is not Recomputation.NONE):
             yield
-        finally:
-            _recomputing.reset(token)
 
     def _marked(self, stage: int, value: Any) -> Any:
         if value is None or isinstance(value, tf.Operation):
@@ -69,7 +67,7 @@ class Seams:
         return _marked(value, lambda tensor, backward: self._marker(tensor, stage, backward))
 
     def _marker(self, tensor: tf.Tensor, stage: int, backward: bool) -> tf.Tensor:
-        mark = Mark(
+        mark = StageMarker(
             stages=self.stages,
             mapping=self.mapping,
             schedule=self.schedule,
@@ -96,10 +94,10 @@ def _marked(value: Any, mark: Callable[[tf.Tensor, bool], tf.Tensor]) -> tf.Tens
         return mark(tensor, False)
 
     @tf.custom_gradient
-    def seam(inside: tf.Tensor) -> Any:
+    def marked(inside: tf.Tensor) -> Any:
         return mark(inside, False), lambda upstream: mark(upstream, True)
 
-    return seam(tensor)
+    return marked(tensor)
 
 
 def _same(target: str, tensor: tf.Tensor, **attributes: Any) -> tf.Tensor:

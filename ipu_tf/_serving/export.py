@@ -26,7 +26,7 @@ from ipu_tf.ops.embedded_runtime import embedded_runtime_call, embedded_runtime_
 
 
 @dataclasses.dataclass(frozen=True)
-class Served:
+class ExportRequest:
     """Function, signature and variables to export.
 
     Attributes:
@@ -50,7 +50,7 @@ class Served:
     output_names: Any = None
 
 
-def export(served: Served, directory: str) -> Any:
+def export(served: ExportRequest, directory: str) -> Any:
     """Writes the SavedModel, and returns its function as one that runs on the device.
 
     Args:
@@ -96,7 +96,7 @@ def export(served: Served, directory: str) -> Any:
     return skip_device_compilation(around(on_device))
 
 
-def _compile(served: Served, file: str) -> None:
+def _compile(served: ExportRequest, file: str) -> None:
     zeros = tuple(tf.zeros(spec.shape, spec.dtype) for spec in served.step_signature)
     infeed = IPUInfeedQueue(tf.data.Dataset.from_tensors(zeros).repeat())
     outfeed = IPUOutfeedQueue()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 
+from ipu_tf._state.registry import register_state
 from ipu_tf.device.counters import COUNTERS
 from ipu_tf.poplar.driver.trace_pb2 import IpuTraceEvent
 
@@ -28,7 +29,7 @@ class DeviceTrace:
         with self._lock:
             if not self._started:
                 self._started = True
-                COUNTERS.listen(self._hear)
+                COUNTERS.listen(self._record_event)
 
     def take(self) -> list[IpuTraceEvent]:
         """The events since the last call, oldest first. The uploads before an execution make one event."""
@@ -36,7 +37,12 @@ class DeviceTrace:
             events, self._events = self._events, []
             return events
 
-    def _hear(self, what: str) -> None:
+    def clear(self) -> None:
+        """Drops the events so far."""
+        with self._lock:
+            self._events, self._uploads = [], 0
+
+    def _record_event(self, what: str) -> None:
         with self._lock:
             if what == "upload":
                 self._uploads += 1
@@ -53,4 +59,4 @@ class DeviceTrace:
                 self._events.append(IpuTraceEvent(IpuTraceEvent.EXECUTE, time.time()))
 
 
-TRACE = DeviceTrace()
+TRACE = register_state("events of the device", DeviceTrace())

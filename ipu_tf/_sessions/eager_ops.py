@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_tf.lowering.programs.program_target import Target
-from ipu_tf.lowering.tensorflow import tf_private
+from ipu_tf.lowering.tensorflow import tf_graphs, tf_private
 from ipu_tf.lowering.tensorflow.session_graph import MOVING, OF_THE_HOST
 
 #: What lives on the host: an op that takes or gives one is the host's, or is refused.
@@ -39,7 +39,7 @@ def run(device: str, op_type: str, inputs: Sequence[tf.Tensor], attributes: Sequ
             not.
         tf.errors.FailedPreconditionError: if no device is configured.
     """
-    definition = tf_private.op_definition(op_type)
+    definition = tf_graphs.op_definition(op_type)
     if definition is None:
         raise _refused(op_type, device, f"A function is not run by its ops. {_RUN_IT}")
     if op_type in MOVING or op_type in OF_THE_HOST or any(tensor.dtype == tf.string for tensor in inputs):
@@ -52,9 +52,9 @@ def run(device: str, op_type: str, inputs: Sequence[tf.Tensor], attributes: Sequ
     from ipu_tf._training.replication import target
     from ipu_tf.ipu_strategy import device_ordinal
 
-    fixed = _fixed(definition, inputs, dict(zip(attributes[::2], attributes[1::2], strict=True)))
+    fixed = _needs_constant(definition, inputs, dict(zip(attributes[::2], attributes[1::2], strict=True)))
     signature = tuple(
-        _Value(tensor.numpy().tobytes(), tuple(tensor.shape), tensor.dtype) if is_fixed else _spec(tensor)
+        _EagerInput(tensor.numpy().tobytes(), tuple(tensor.shape), tensor.dtype) if is_fixed else _spec(tensor)
         for tensor, is_fixed in zip(inputs, fixed, strict=True)
     )
     function = _device_function(op_type, tuple(map(_hashable, attributes)), signature, target(device_ordinal(device)))
@@ -62,7 +62,7 @@ def run(device: str, op_type: str, inputs: Sequence[tf.Tensor], attributes: Sequ
 
 
 @dataclasses.dataclass(frozen=True)
-class _Value:
+class _EagerInput:
     """An input that is part of a program."""
 
     memory: bytes
@@ -75,25 +75,25 @@ class _Value:
 
 @functools.lru_cache(maxsize=256)
 def _device_function(
-    op_type: str, attributes: tuple[Any, ...], signature: tuple[tf.TensorSpec | _Value, ...], target: Target
+    op_type: str, attributes: tuple[Any, ...], signature: tuple[tf.TensorSpec | _EagerInput, ...], target: Target
 ) -> Any:
     """Builds the program of an op for inputs of these shapes, the constant ones excluded."""
     from ipu_tf.lowering.programs.device_function import DeviceFunction
 
-    definition = tf_private.op_definition(op_type)
+    definition = tf_graphs.op_definition(op_type)
     values = dict(zip(attributes[::2], attributes[1::2], strict=True))
 
     def op(*given: tf.Tensor) -> Any:
         waiting = iter(given)
-        inputs = [known.constant() if isinstance(known, _Value) else next(waiting) for known in signature]
-        return tf_private.add_op(op_type, _arguments(definition, inputs, values))
+        inputs = [known.constant() if isinstance(known, _EagerInput) else next(waiting) for known in signature]
+        return tf_graphs.add_op(op_type, _arguments(definition, inputs, values))
 
     traced = tf.function(op, autograph=False, jit_compile=True)
-    specs = [known for known in signature if not isinstance(known, _Value)]
+    specs = [known for known in signature if not isinstance(known, _EagerInput)]
     return DeviceFunction(traced.get_concrete_function(*specs), target)
 
 
-def _fixed(definition: Any, inputs: Sequence[tf.Tensor], values: dict[str, Any]) -> list[bool]:
+def _needs_constant(definition: Any, inputs: Sequence[tf.Tensor], values: dict[str, Any]) -> list[bool]:
     """Returns which inputs are shapes, axes or indices, which XLA needs as constants."""
     attributes = {attribute.name: attribute for attribute in definition.attr}
     found: list[bool] = []

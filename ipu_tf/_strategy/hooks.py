@@ -12,6 +12,7 @@ import importlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ipu_tf._state.registry import register_state
 from ipu_tf.device import environment
 from ipu_tf.emulation import EmulationError
 
@@ -20,8 +21,8 @@ GraphHook = Callable[[], "contextlib.AbstractContextManager[Any]"]
 
 _LEGACY_KERAS = "{what} Keras 2, whose models cannot run on the emulated IPU, which runs those of Keras 3: {advice}."
 
-_hooks: list[ScopeHook] = []
-_graph_hooks: list[GraphHook] = []
+_hooks: list[ScopeHook] = register_state("hooks of scopes", [], kept="filled by importing keras_ipu")
+_graph_hooks: list[GraphHook] = register_state("hooks of graphs", [], kept="filled by importing keras_ipu")
 
 
 def add_scope_hook(hook: ScopeHook) -> None:

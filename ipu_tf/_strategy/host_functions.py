@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import re
 import weakref
@@ -15,18 +14,20 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf.lowering.tensorflow import tf_hooks
+from ipu_tf._state.once import first_time
+from ipu_tf._state.registry import register_state
+from ipu_tf.lowering.tensorflow import tf_patches
 from ipu_tf.lowering.tensorflow.session_graph import MOVING
 
 _log = logging.getLogger("ipu_tf")
 _PYTHON = ("EagerPyFunc", "PyFunc", "PyFuncStateless")
-_weights: dict[int, Any] = {}
-"""Handles of trainable variables that were made in a scope, by `id`."""
+_weights: dict[int, Any] = register_state("trainable variables of scopes", {}, kept="each goes with its variable")
+"""Weak references to their handles, by `id`."""
 
 
 def install() -> None:
     """Patches `tf.function` to check each function before its first call from eager code. Idempotent."""
-    tf_hooks.hook_eager_calls(_look)
+    tf_patches.patch_eager_calls(_look)
 
 
 def note_variable(variable: Any) -> None:
@@ -47,7 +48,9 @@ def _look(name: str, graph: tf.Graph) -> None:
     types = set(_types(graph.as_graph_def()))
     # Python in a function is how the device's programs are called there; what only moves weights computes nothing.
     if types.isdisjoint(_PYTHON) and any(_computes(each) for each in types):
-        _tell(re.sub(r"^__(inference|forward|backward)_|(_\d+)+$", "", name))
+        function = re.sub(r"^__(inference|forward|backward)_|(_\d+)+$", "", name)
+        if first_time("function on the host", function):
+            _warn(function)
 
 
 def _types(graph: Any) -> Iterator[str]:
@@ -61,8 +64,7 @@ def _computes(kind: str) -> bool:
     return kind not in MOVING and kind != "Placeholder" and not kind.startswith("Assign")
 
 
-@functools.cache
-def _tell(name: str) -> None:
+def _warn(name: str) -> None:
     _log.warning(
         "ipu_tf: the tf.function `%s` computes with weights of an IPUStrategy's scope on TensorFlow's CPU, not on the "
         "device: user code called it. To run it on the device, call `strategy.run(function, args)`; fit, evaluate and "

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ipu_tf._state.registry import register_state
 from ipu_tf._strategy.hooks import refuse_legacy_keras
 from ipu_tf._training.replication import target, target_of
 from ipu_tf.ipu_iterator import fed_by, iterators_in_programs
 from ipu_tf.lowering.programs.device_function import DeviceFunction
 from ipu_tf.lowering.programs.graph_op import embed
 from ipu_tf.lowering.programs.program_target import Target
-from ipu_tf.lowering.tensorflow import tf_private, tf_values
+from ipu_tf.lowering.tensorflow import tf_graphs, tf_private, tf_values
 from ipu_tf.lowering.tensorflow.op_lines import place_of_value
 
 _NOT_A_FUNCTION = (
@@ -40,7 +41,9 @@ class _Prepared:
     alive: tuple[Any, ...]
 
 
-_prepared: weakref.WeakKeyDictionary[Any, dict[Any, _Prepared]] = weakref.WeakKeyDictionary()
+_prepared: weakref.WeakKeyDictionary[Any, dict[Any, _Prepared]] = register_state(
+    "functions of strategy.run", weakref.WeakKeyDictionary()
+)
 
 
 def skip_device_compilation(function: Any) -> Any:
@@ -95,7 +98,7 @@ def _restored(prepared: _Prepared, tensors: list[tf.Tensor]) -> list[Any]:
 
 def _run_in_graph(strategy: Any, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Runs the program inside a graph, as an op of it; inside a device program, as a part of that."""
-    if tf_private.in_program(tf.compat.v1.get_default_graph()):
+    if tf_graphs.in_program(tf.compat.v1.get_default_graph()):
         with tf.distribute.ReplicaContext(strategy, replica_id_in_sync_group=0):
             return function(*args, **kwargs)
     leaves = tf.nest.flatten((args, kwargs))

@@ -17,7 +17,7 @@ _PLAIN = (bool, int, float, str, enum.Enum)
 
 
 class Status(enum.Enum):
-    """How a name is supported."""
+    """Status of a public name: supported, different, refused or missing."""
 
     WORKS = "works"
     DIFFERS = "works, with other parameters"

@@ -18,13 +18,13 @@ Test = Callable[..., Any]
 
 
 def get_ci_num_ipus() -> int:
-    """How many IPUs tests may use."""
+    """Returns how many IPUs tests may use."""
     wanted = environment.ci_ipu_count()
     return environment.ipu_count() if wanted is None else wanted
 
 
 def has_ci_ipus() -> bool:
-    """Whether tests may use IPUs at all."""
+    """Returns whether tests may use IPUs at all."""
     return get_ci_num_ipus() > 0
 
 
@@ -79,7 +79,7 @@ test_may_use_ipus_or_model.__test__ = False  # type: ignore[attr-defined]
 
 
 def skip_on_hw(func: Test) -> Test:
-    """A decorator for a test that is meant for the IPU model: it runs as if TF_POPLAR_FLAGS asked for that."""
+    """A decorator for a test that is meant for the IPU model: it runs with that flag of TF_POPLAR_FLAGS set."""
 
     @functools.wraps(func)
     def decorated(*args: Any, **kwargs: Any) -> Any:

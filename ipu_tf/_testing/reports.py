@@ -166,7 +166,7 @@ class ReportJSON:
         return types
 
     def get_ipu_events(self, session: tf.compat.v1.Session | None = None) -> tuple[dict[int, int], list[IpuTraceEvent]]:
-        """How many events of each type there were since the last time, and the events."""
+        """Returns how many events of each type there were since the last time, and the events."""
         return self.get_events_from_log(self.get_event_trace(session))
 
     def get_events_from_log(self, log: Iterable[Any]) -> tuple[dict[int, int], list[IpuTraceEvent]]:
@@ -231,7 +231,7 @@ _POPLAR_ONLY = frozenset(
 
 
 class TensorMap:
-    """Would say which tensor lies on which IPU tile.
+    """Mapping of tensors to IPU tiles, which an emulated IPU does not have.
 
     Raises:
         EmulationError: always, when one is made.

@@ -10,7 +10,6 @@ The accumulators live as long as the loop; each update starts them anew.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,11 +17,11 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_tf._arguments.counts import checked_count, checked_iterations
+from ipu_tf._state.numbers import next_number
 from ipu_tf.gradient_accumulation import GradientAccumulationReductionMethod as Reduction
 from ipu_tf.lowering.stablehlo.hidden_state import ACCUMULATE, UPDATE_DUE
 from ipu_tf.lowering.tensorflow.markers import marker
 
-_numbers = itertools.count()
 Count = Any
 """A number of iterations: an `int`, or an `int32[]` tensor."""
 
@@ -39,7 +38,7 @@ def accumulated(
         dtype: of the accumulator and the result; that of `value` by default.
     """
     tensor = tf.convert_to_tensor(value)
-    attributes: dict[str, Any] = {"key": f"accumulator {next(_numbers)}", "method": method.name}
+    attributes: dict[str, Any] = {"key": f"accumulator {next_number('accumulator')}", "method": method.name}
     inputs, number = _counted(count)
     spec = tf.TensorSpec(tensor.shape, dtype or tensor.dtype)
     [result] = marker(ACCUMULATE, [tensor, *inputs], [spec], **attributes, **number)
@@ -47,7 +46,7 @@ def accumulated(
 
 
 def update_due(count: Count) -> tf.Tensor:
-    """Whether this iteration of the innermost loop is the last before an update, `bool[]`."""
+    """Returns whether this iteration of the innermost loop is the last before an update, `bool[]`."""
     inputs, number = _counted(count)
     [due] = marker(UPDATE_DUE, inputs, [tf.TensorSpec([], tf.bool)], **number)
     return due

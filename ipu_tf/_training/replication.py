@@ -8,7 +8,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from ipu_tf._config.numerics import configured_numerics
-from ipu_tf._config.state import require_device
+from ipu_tf._config.state import use_device
 from ipu_tf.lowering.programs.program_target import Target
 from ipu_tf.lowering.tensorflow.shards import shard_count_of
 
@@ -26,8 +26,8 @@ def target_of(ordinal: int, graph: tf.Graph) -> Target:
 
 
 def target(ordinal: int, shards: int = 1) -> Target:
-    """Returns device and replicas of a program that uses so many shards; raises as `target_of` does."""
-    replicas = replica_count(require_device(ordinal).num_ipus, shards)
+    """Returns device and replicas for compiling or running a program of so many shards; raises as `target_of` does."""
+    replicas = replica_count(use_device(ordinal).num_ipus, shards)
     numerics = configured_numerics()
     _check_norm_groups(replicas, numerics.norm_group)
     return Target(ordinal, replicas, numerics)

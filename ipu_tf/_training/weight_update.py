@@ -2,20 +2,23 @@
 
 micro-batches    g0 + g1 + ...         on each replica, as the loop goes
 replicas                 └─► sum       once an update
-optimizer                     └─► clipping, decay, schedules: on the whole gradient, once an update
+optimizer                     └─► `clipnorm`, decay, schedules: on the complete gradient, once an update
 """
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from ipu_tf._state.context import context_value
 from ipu_tf._training.accumulation import accumulated, on_update
+from ipu_tf.device.run.interrupts import Interrupts
 from ipu_tf.gradient_accumulation import GradientAccumulationReductionMethod
-from ipu_tf.lowering.tensorflow import tf_private
+from ipu_tf.lowering.tensorflow import tf_graphs
 from ipu_tf.ops.cross_replica_ops import cross_replica_sum
 
 _already_summed: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_already_summed", default=False)
@@ -24,7 +27,7 @@ _already_summed: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_alre
 def accumulate_and_apply(
     gradients: Sequence[Any],
     apply: Callable[[list[Any]], Any],
-    micro_batches: int = 1,
+    accumulation_count: int = 1,
     replicas: int = 1,
     method: GradientAccumulationReductionMethod | str = GradientAccumulationReductionMethod.SUM,
     dtype: Callable[[int], tf.DType | None] | None = None,
@@ -34,7 +37,7 @@ def accumulate_and_apply(
     Args:
         gradients: of this micro-batch on this replica; a None stays one.
         apply: takes the complete gradients and changes variables; called while a step is traced.
-        micro_batches: how many iterations make an update.
+        accumulation_count: how many iterations make an update.
         replicas: how many replicas there are.
         method: how gradients of micro-batches are combined; those of replicas are summed.
         dtype: from a gradient's position to the dtype of its accumulator, or None for that of the gradient.
@@ -42,27 +45,24 @@ def accumulate_and_apply(
     reduction = GradientAccumulationReductionMethod.parse(method)
 
     def accumulate(position: int, gradient: Any) -> Any:
-        if gradient is None or micro_batches == 1:
+        if gradient is None or accumulation_count == 1:
             return gradient
-        return accumulated(gradient, micro_batches, reduction, dtype(position) if dtype else None)
+        return accumulated(gradient, accumulation_count, reduction, dtype(position) if dtype else None)
 
     def update() -> None:
-        token = _already_summed.set(True)
-        try:
+        with context_value(_already_summed, True):
             apply([_over_replicas(gradient, replicas) for gradient in ready])
-        finally:
-            _already_summed.reset(token)
 
     ready = [accumulate(position, gradient) for position, gradient in enumerate(gradients)]
-    if micro_batches == 1:
+    if accumulation_count == 1:
         update()
     else:
-        on_update(micro_batches, update)
+        on_update(accumulation_count, update)
 
 
 def traced_for_device() -> bool:
     """Returns whether the function that is being traced is part of a device program."""
-    return tf_private.in_program(tf.compat.v1.get_default_graph())
+    return tf_graphs.in_program(tf.compat.v1.get_default_graph())
 
 
 def gradients_are_reduced() -> bool:
@@ -71,6 +71,22 @@ def gradients_are_reduced() -> bool:
 
 
 def _over_replicas(gradient: Any, replicas: int) -> Any:
+    """Sums a gradient over the replicas."""
     if gradient is None or replicas == 1:
         return gradient
     return cross_replica_sum(tf.convert_to_tensor(gradient))
+
+
+@contextlib.contextmanager
+def slots_created_whole() -> Iterator[None]:
+    """Context in which an optimizer creates its slots: outside of the function that is traced, and not interrupted.
+
+    Ctrl-C in the middle would leave a Keras optimizer that says it is built, without its slots; and one while the step
+    is traced, slots without values, since TensorFlow initializes those when the traced function first runs.
+
+    Raises:
+        KeyboardInterrupt: at its end, if Ctrl-C was pressed in it.
+    """
+    with Interrupts() as interrupts, tf.init_scope():
+        yield
+    interrupts.check()

@@ -41,7 +41,7 @@ class PopDistStrategy(IPUStrategyV1):
         )
 
     def update_ipu_config(self, config: IPUConfig) -> None:
-        """Says in a configuration which of how many processes this one is: the only one.
+        """Sets the number of processes in a configuration: this one is the only one.
 
         Args:
             config: the configuration, which is changed.

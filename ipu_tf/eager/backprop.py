@@ -14,17 +14,19 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_tf._state.registry import register_state
+
 _NO_CONTEXT = (
     "tensorflow.python.ipu.ops.grad_util_ops.capture_upstream_gradients may only be used within the context of "
     "tensorflow.python.ipu.eager.GradientCaptureTape or GradientCaptureContext."
 )
 
 _lock = threading.Lock()
-_open: list[weakref.ref[GradientCaptureContext]] = []
+_open: list[weakref.ref[GradientCaptureContext]] = register_state("open captures of gradients", [])
 
 
 def num_gradient_collection_tapes() -> int:
-    """How many contexts and tapes wait for gradients: entered, in use, and not asked for what they have captured."""
+    """Counts the contexts and tapes that are entered, in use, and whose captured gradients were not read."""
     return len(_open_contexts())
 
 

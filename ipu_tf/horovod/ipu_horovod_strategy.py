@@ -20,7 +20,7 @@ class IPUHorovodStrategyV1(PopDistStrategy):
 
     def __init__(self, ipu_device: str = "/device:IPU:0", variables_on_host: bool = False, **options: bool) -> None:
         if variables_on_host:
-            record_ignored("IPUHorovodStrategyV1.variables_on_host", True, "one process has nobody to share with")
+            record_ignored("IPUHorovodStrategyV1.variables_on_host", True, "one process shares with no other")
         super().__init__(ipu_device, **options)
 
 

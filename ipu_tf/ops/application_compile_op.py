@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ipu_tf._tracing.unconverted import do_not_convert
 from ipu_tf._training.replication import target, target_of
 from ipu_tf.device.files.executable_file import SUFFIX, ExportError, write
 from ipu_tf.emulation import EmulationError
 from ipu_tf.lowering.programs.graph_op import GraphProgram
 from ipu_tf.lowering.programs.program_file import Parameter, program_contents
 from ipu_tf.lowering.programs.program_target import Target
-from ipu_tf.lowering.tensorflow import tf_private, tf_values
+from ipu_tf.lowering.tensorflow import tf_graphs, tf_private, tf_values
 from ipu_tf.lowering.tensorflow.host_op import host_op
 from ipu_tf.lowering.tensorflow.refusal import check_variables
 from ipu_tf.lowering.tensorflow.trace import lower
@@ -26,7 +27,7 @@ from ipu_tf.lowering.tensorflow.trace import lower
 _PREFIX = "XLA_Args/"
 
 
-@tf.autograph.experimental.do_not_convert
+@do_not_convert
 def experimental_application_compile_op(
     func: Callable[..., Any],
     inputs: Any = None,
@@ -81,7 +82,7 @@ def experimental_application_compile_op(
         return _compile_op(computation, tensors, path, freeze_variables, name)
 
 
-@tf.autograph.experimental.do_not_convert
+@do_not_convert
 def compile_one_replica(func: Callable[[], Any], output_path: str) -> None:
     """Compiles a function without inputs, in eager mode, as `experimental_application_compile_op` does.
 
@@ -93,7 +94,7 @@ def compile_one_replica(func: Callable[[], Any], output_path: str) -> None:
 
 
 class _Computation:
-    """A function as one that gives tensors, its operations hung onto them.
+    """Function that returns tensors, with its operations as control dependencies.
 
     Attributes:
         outputs: how many tensors the function gives; where it gives none, there is a dummy.
@@ -167,7 +168,7 @@ def _target(shards: int) -> Target:
 
 
 def _is_constant(tensor: tf.Tensor, freeze: bool) -> bool:
-    return isinstance(tensor, tf_private.EagerTensor) or tensor.op.type in (
+    return isinstance(tensor, tf_graphs.EagerTensor) or tensor.op.type in (
         ("Const", "ReadVariableOp") if freeze else ("Const",)
     )
 

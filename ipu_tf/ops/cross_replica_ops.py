@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from ipu_tf._arguments.counts import checked_integer
 from ipu_tf.lowering.stablehlo.replica_divergence import ASSUME_EQUAL
-from ipu_tf.lowering.tensorflow import tf_private
+from ipu_tf.lowering.tensorflow import tf_graphs
 from ipu_tf.lowering.tensorflow.markers import marker
 
 __all__ = ["assume_equal_across_replicas", "cross_replica_mean", "cross_replica_sum"]
@@ -65,7 +65,7 @@ def cross_replica_mean(x: Any, replica_group_size: int | None = None, name: str 
 
 
 def assume_equal_across_replicas(tensors: Any, inplace: bool = False) -> Any:
-    """Says that tensors are the same on every replica, and gives them back.
+    """Marks tensors as equal on all replicas; returns them.
 
     Where the configuration asks for rounding that is the same on all replicas, it is taken to be so; nothing else
     depends on it in emulation.
@@ -80,7 +80,7 @@ def assume_equal_across_replicas(tensors: Any, inplace: bool = False) -> Any:
 @tf.custom_gradient
 def _assumed_equal(value: tf.Tensor) -> Any:
     value = tf.convert_to_tensor(value)
-    if not tf_private.in_program(tf.compat.v1.get_default_graph()):
+    if not tf_graphs.in_program(tf.compat.v1.get_default_graph()):
         return tf.identity(value), tf.identity
     [marked] = marker(ASSUME_EQUAL, [value], [tf.TensorSpec(value.shape, value.dtype)])
     return marked, tf.identity

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ipu_tf._state.registry import register_state
 from ipu_tf.device.errors import DeviceError
 from ipu_tf.device.files.embedded_engine import EmbeddedEngine
 from ipu_tf.device.files.executable_about import Signature, Tensor
@@ -24,7 +25,7 @@ from ipu_tf.lowering.tensorflow import tf_values
 from ipu_tf.lowering.tensorflow.host_op import host_op
 
 _lock = threading.Lock()
-_engines: dict[str, tuple[str, bytes, EmbeddedEngine]] = {}
+_engines: dict[str, tuple[str, bytes, EmbeddedEngine]] = register_state("programs of the embedded runtime", {})
 
 
 class RuntimeContext:
@@ -50,11 +51,11 @@ class RuntimeContext:
         return self._name
 
     def signature(self) -> Signature:
-        """What the program takes and gives: `inputs`, `streamed_inputs`, `outputs` and `streamed_outputs`."""
+        """Signature of the program: `inputs`, `streamed_inputs`, `outputs` and `streamed_outputs`."""
         return self._signature
 
     def output_types(self) -> list[tf.DType]:
-        """The dtypes of what a call gives."""
+        """Dtypes of a call's outputs."""
         return [tf.as_dtype(tensor.dtype) for tensor in self._signature.streamed_outputs]
 
 
@@ -86,7 +87,7 @@ def embedded_runtime_start(executable_file: Any, inputs: Any, name: str, timeout
 
 
 def embedded_runtime_call(inputs: Sequence[Any], context: RuntimeContext) -> list[tf.Tensor]:
-    """Gives a program one element, and takes the row that it makes of it.
+    """Runs a program on one element and returns its output.
 
     Args:
         inputs: the tensors of the program's `streamed_inputs`.
@@ -109,7 +110,7 @@ def embedded_runtime_call(inputs: Sequence[Any], context: RuntimeContext) -> lis
 
 
 def embedded_runtime_stop(context: RuntimeContext) -> None:
-    """Not to be had: an instance lives as long as the process.
+    """Not supported: an instance lives as long as the process.
 
     Raises:
         NotImplementedError: always.
@@ -120,13 +121,13 @@ def embedded_runtime_stop(context: RuntimeContext) -> None:
 def embedded_runtime_start_and_call(
     executable_file: Any, startup_inputs: Any, call_inputs: Sequence[Any], name: str
 ) -> tuple[list[tf.Tensor], RuntimeContext]:
-    """Starts a program and gives it its first element; see `embedded_runtime_start` and `embedded_runtime_call`."""
+    """Starts a program and runs it on its first element; see `embedded_runtime_start` and `embedded_runtime_call`."""
     context = embedded_runtime_start(executable_file, startup_inputs, name)
     return embedded_runtime_call(call_inputs, context), context
 
 
 def start_op(inputs: Sequence[Any], path: str, name: str) -> tf.Tensor:
-    """Starts an instance, now or when the op that it gives runs; the result is for calls to depend on."""
+    """Starts an instance: eagerly, or by the op that it returns, on which calls depend."""
 
     def start(*values: np.ndarray) -> list[np.ndarray]:
         _start(path, values, name)
@@ -136,7 +137,7 @@ def start_op(inputs: Sequence[Any], path: str, name: str) -> tf.Tensor:
 
 
 def call_op(inputs: Sequence[Any], anchor: tf.Tensor, outputs: Sequence[tf.TensorSpec], name: str) -> list[tf.Tensor]:
-    """Calls an instance, now or when the ops that it gives run."""
+    """Calls an instance: eagerly, or by the ops that it returns."""
 
     def call(_: np.ndarray, *values: np.ndarray) -> list[np.ndarray]:
         try:
@@ -171,7 +172,7 @@ def _start(path: str, inputs: Sequence[np.ndarray], name: str) -> None:
 
 
 def _find_opaque_blob(filename_tensor: Any) -> bytes:
-    """What a file says about its program, as JSON: what tests for Graphcore's TensorFlow ask for by this name."""
+    """Returns a file's description of its program, as JSON; Graphcore's tests use this name."""
     return about_text(_path(filename_tensor))
 
 

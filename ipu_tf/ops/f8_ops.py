@@ -15,7 +15,7 @@ _RANK_OF_GROUPED_MATMUL = 3
 
 
 class Format(NamedIntEnum):
-    """What the 8 bits are.
+    """Format of the 8 bits.
 
     Attributes:
         F143: a sign, 4 bits of exponent and 3 of mantissa; up to 240.
@@ -61,7 +61,7 @@ class QuarterTensor:
         return [self.data.numpy(), self.metadata.numpy()]
 
     def assign(self, new_values: Sequence[Any], **kwargs: Any) -> None:
-        """Takes other data and metadata, in the order in which `numpy` gives them.
+        """Assigns data and metadata, in the order in which `numpy` returns them.
 
         Args:
             new_values: data and metadata.

@@ -4,11 +4,33 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec, TypeVar, overload
 
 import tensorflow as tf
 
 from ipu_tf._config.ignored_arguments import record_ignored
+from ipu_tf._tracing.unconverted import do_not_convert
+
+_Args = ParamSpec("_Args")
+_Result = TypeVar("_Result")
+
+
+@overload
+def outlined_function(
+    func: Callable[_Args, _Result],
+    unique_sharding: bool = False,
+    keep_input_layouts: bool | None = None,
+    name: str | None = None,
+) -> Callable[_Args, _Result]: ...
+
+
+@overload
+def outlined_function(
+    func: None = None,
+    unique_sharding: bool = False,
+    keep_input_layouts: bool | None = None,
+    name: str | None = None,
+) -> Callable[[Callable[_Args, _Result]], Callable[_Args, _Result]]: ...
 
 
 def outlined_function(
@@ -49,7 +71,7 @@ def outlined_function(
     record_ignored("outlined_function.keep_input_layouts", keep_input_layouts)
 
     @functools.wraps(func)
-    @tf.autograph.experimental.do_not_convert
+    @do_not_convert
     def outlined(*args: Any) -> Any:
         with tf.name_scope(name or "function"):
             results = func(*[tf.convert_to_tensor(argument) for argument in args])
@@ -59,7 +81,7 @@ def outlined_function(
 
 
 def _convert_to_list(values: Any) -> list[Any]:
-    """What a stage or function gave, as a list; Graphcore's own tests call this by its name."""
+    """Converts the outputs of a stage or function to a list; Graphcore's own tests call it."""
     if values is None:
         return []
     return list(values) if isinstance(values, (list, tuple)) else [values]

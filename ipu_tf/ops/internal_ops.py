@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 from typing import Any
 
@@ -10,13 +9,12 @@ import tensorflow as tf
 
 from ipu_tf._arguments.counts import checked_count
 from ipu_tf._config.ignored_arguments import record_ignored
+from ipu_tf._state.numbers import next_number
 from ipu_tf._training.accumulation import current_accumulation_count
 from ipu_tf.lowering.stablehlo.hidden_state import FIFO, ITERATION_COUNTER
 from ipu_tf.lowering.tensorflow import tf_values
 from ipu_tf.lowering.tensorflow.host_calls import print_marker
 from ipu_tf.lowering.tensorflow.markers import marker
-
-_numbers = itertools.count()
 
 
 def remap(x: Any, name: str | None = None) -> tf.Tensor:
@@ -42,7 +40,7 @@ def remap_deduce(x: Any, name: str | None = None) -> tf.Tensor:
 
 
 def fifo(x: Any, depth: int, offload: bool = False, name: str | None = None) -> tf.Tensor:
-    """What a loop gave to the line `depth` iterations before, inside a program: zeros in its first iterations.
+    """Delays a tensor by `depth` iterations of a loop, inside a program; zeros in the first iterations.
 
     Args:
         x: what goes into the line in this iteration, of static shape.
@@ -60,7 +58,9 @@ def fifo(x: Any, depth: int, offload: bool = False, name: str | None = None) -> 
     record_ignored("fifo.offload", offload or None, "the emulated device has one memory")
     x = tf.convert_to_tensor(x)
     with tf.name_scope(name or "fifo"):
-        [result] = marker(FIFO, [x], [tf.TensorSpec(x.shape, x.dtype)], key=f"fifo {next(_numbers)}", depth=int(depth))
+        [result] = marker(
+            FIFO, [x], [tf.TensorSpec(x.shape, x.dtype)], key=f"fifo {next_number('FIFO')}", depth=int(depth)
+        )
     return result
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ParamSpec, TypeVar, overload
 
 import tensorflow as tf
 
@@ -27,6 +27,9 @@ __all__ = [
     "softmax",
     "swish",
 ]
+
+_Args = ParamSpec("_Args")
+_Result = TypeVar("_Result")
 
 
 def gelu(x: Any, approximate: bool = True, name: str | None = None) -> tf.Tensor:
@@ -80,6 +83,18 @@ def softmax(x: Any, stable: bool = False, name: str | None = None) -> tf.Tensor:
         [0.5, 0.5]
     """
     return tf.nn.softmax(tf.convert_to_tensor(x), name=name)
+
+
+@overload
+def multi_conv(
+    func: Callable[_Args, _Result], options: Mapping[str, str] | None = None
+) -> Callable[_Args, _Result]: ...
+
+
+@overload
+def multi_conv(
+    func: None = None, options: Mapping[str, str] | None = None
+) -> Callable[[Callable[_Args, _Result]], Callable[_Args, _Result]]: ...
 
 
 def multi_conv(func: Callable[..., Any] | None = None, options: Mapping[str, str] | None = None) -> Callable[..., Any]:

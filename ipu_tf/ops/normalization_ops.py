@@ -15,7 +15,7 @@ _LOWEST_EPSILON = 1.53e-5
 
 @dataclasses.dataclass(frozen=True)
 class _Parameters:
-    """How gamma and beta are made; see `group_norm`."""
+    """Settings of gamma and beta; see `group_norm`."""
 
     center: bool
     scale: bool
@@ -26,7 +26,7 @@ class _Parameters:
     scope: Any
 
     def make(self, inputs: tf.Tensor, channels: int, name: str) -> tuple[tf.Tensor, tf.Tensor]:
-        """Gamma and beta, `[channels]` each, in a variable scope called `name` unless another is asked for."""
+        """Creates gamma and beta, `[channels]` each, in a variable scope `name` unless another is given."""
         with tf.compat.v1.variable_scope(self.scope, name, [inputs], reuse=self.reuse):
             beta = self._one("beta", self.center, 0.0, inputs, channels)
             return self._one("gamma", self.scale, 1.0, inputs, channels), beta
@@ -140,7 +140,7 @@ def instance_norm(
     _check_axis(inputs, channels_axis)
     _warn_of_epsilon(epsilon, "instance_norm")
     parameters = _Parameters(center, scale, param_initializers, reuse, variables_collections, trainable, scope)
-    # Unknown channels are told of below.
+    # Unknown channels are reported below.
     groups = inputs.shape.as_list()[channels_axis] or 1
     return _normalised(inputs, groups, channels_axis, epsilon, False, parameters, "InstanceNorm")
 

@@ -139,7 +139,7 @@ def create_resource_update(
 
 @contextlib.contextmanager
 def gradient_override_scope(training: bool) -> Iterator[None]:
-    """A scope without effect: on an IPU it tells the compiler which matrix products belong to which pass.
+    """A scope without effect: on an IPU it marks for the compiler which matrix products belong to which pass.
 
     Args:
         training: whether the graph within is a training graph.

@@ -14,6 +14,7 @@ from ipu_tf._pipelining.pipeline_arguments import PipelineArguments, Stage, chec
 from ipu_tf._pipelining.program import pipeline_loop
 from ipu_tf._pipelining.stage_boundaries import checkpoint
 from ipu_tf._tracing.deferred_errors import defer
+from ipu_tf._tracing.unconverted import do_not_convert
 from ipu_tf.emulation import record_ignored
 from ipu_tf.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu_tf.ipu_infeed_queue import IPUInfeedQueue
@@ -33,7 +34,7 @@ _ALL_DEVICES = ALL_DEVICES
 _log = logging.getLogger("ipu_tf")
 
 
-@tf.autograph.experimental.do_not_convert
+@do_not_convert
 def pipeline(
     computational_stages: Sequence[Stage],
     gradient_accumulation_count: Any = None,
@@ -188,7 +189,7 @@ def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
 
 
 def _run(request: PipelineArguments) -> tf.Operation:
-    """The loop of the pipeline. A number of micro-batches that it cannot run is told of when the program runs."""
+    """Builds the loop of the pipeline. A number of micro-batches that it cannot run raises when the program runs."""
     operation = pipeline_loop(request)
     try:
         request.check_count()

@@ -56,7 +56,7 @@ def dropout(
 def dropout_and_seed(
     x: tf.Tensor, keep_probability: float, scale: float, noise_shape: Sequence[int] | None = None, seed: Any = None
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The op behind `dropout`: also gives the `int32[2]` seed of the mask, the one given or the one drawn.
+    """As `dropout`, but also returns the `int32[2]` seed of the mask, given or drawn.
 
     Args:
         x: float16, float32 or int32.

@@ -243,5 +243,5 @@ class PopnnAUGRU(PopnnGRU):
 
 
 def _batch(inputs: tf.Tensor) -> Any:
-    """The size of the batch: a number where it is known."""
+    """Returns the batch size: an int if it is static."""
     return inputs.shape.as_list()[1] or tf.shape(inputs)[1]

@@ -97,7 +97,7 @@ def all_gather(input_shards: Sequence[tf.Tensor], axis: int = 0) -> tuple[tf.Ten
 
 
 def _shares(elements: int, count: int) -> list[int]:
-    """How many elements each shard keeps."""
+    """Returns how many elements each shard keeps."""
     return [elements // count + (shard < elements % count) for shard in range(count)]
 
 

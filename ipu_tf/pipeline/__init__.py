@@ -32,6 +32,7 @@ from ipu_tf.pipeline.balance import split_layers
 from ipu_tf.pipeline.balance_text import split_text
 from ipu_tf.pipeline.costs import StageCosts, StageTimes
 from ipu_tf.pipeline.memory import Moment, Peak, device_peaks, moments, peak_stash, stage_peaks, stash
+from ipu_tf.pipeline.picture import TimetablePicture
 from ipu_tf.pipeline.report import StageReport, schedule_table, stage_reports, stage_table
 from ipu_tf.pipeline.split import LayerCosts, Share, Split, SplitError
 from ipu_tf.pipeline.svg import timetable_svg
@@ -77,6 +78,7 @@ __all__ = [
     "TaskKind",
     "Timetable",
     "TimetableError",
+    "TimetablePicture",
     "bubble",
     "check",
     "check_micro_batches",
@@ -125,7 +127,14 @@ _ON_JAX = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name in _ON_JAX:
-        return getattr(importlib.import_module(_ON_JAX[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name in _ON_JAX:
+            return getattr(importlib.import_module(_ON_JAX[name]), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Lists the public names, those that are not imported yet included."""
+    return sorted({*(name for name in globals() if name.startswith("__")), *__all__})

@@ -54,7 +54,7 @@ def split_layers(
 
 
 class _Costs:
-    """What a run of layers costs as a stage, from sums up to each layer."""
+    """Costs of contiguous layers as a stage, by prefix sums."""
 
     def __init__(
         self, layers: tuple[LayerCosts, ...], stash: tuple[int, ...], weight: float, limit: int | None
@@ -81,13 +81,13 @@ class _Costs:
         return parameters + self.stash[stage] * (self._activations[end] - self._activations[start])
 
     def allowed(self, stage: int, start: int, end: int) -> bool:
-        """Whether those layers can be that stage: not empty, nothing pinned elsewhere, not too many bytes."""
+        """Returns whether layers can be a stage: not empty, none pinned elsewhere, within the memory limit."""
         if start >= end or (self.limit is not None and self.bytes(stage, start, end) > self.limit):
             return False
         return self._elsewhere[stage][start] == self._elsewhere[stage][end]
 
     def cost(self, stage: int, start: int, end: int) -> float:
-        """What the split balances, for those layers as that stage; infinite if they cannot be it."""
+        """Returns the cost of layers as a stage, which the partition balances; infinite if they are not allowed."""
         if not self.allowed(stage, start, end):
             return math.inf
         flops = self._flops[end] - self._flops[start]

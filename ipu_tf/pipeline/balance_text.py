@@ -83,5 +83,5 @@ def _measure(memory: float) -> str:
 
 
 def _moved(cost: float) -> str:
-    """What comes of moving a boundary, given the cost of the dearer of the two stages it separates."""
+    """Describes the effect of moving a stage boundary, given the cost of the dearer of both stages."""
     return "is impossible" if math.isinf(cost) else f"the dearer of the two would cost {cost:.2f}"

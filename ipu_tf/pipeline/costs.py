@@ -9,7 +9,7 @@ from ipu_tf.device.schedule.timetable import Task, TaskKind
 
 @dataclasses.dataclass(frozen=True)
 class StageTimes:
-    """How long a stage's passes of one micro-batch take, in any unit that is the same for all stages.
+    """Durations of a stage's passes of one micro-batch, in any unit that is the same for all stages.
 
     Attributes:
         forward: the forward pass. The default of 1 makes it the unit.

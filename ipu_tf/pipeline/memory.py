@@ -54,7 +54,7 @@ class Peak:
 
 
 def stash(timetable: Timetable) -> tuple[tuple[int, ...], ...]:
-    """How many micro-batches each stage has stashed at the end of each tick, `[ticks][stages]`; all 0 in inference.
+    """Counts the stashed micro-batches of each stage at the end of each tick, `[ticks][stages]`; all 0 in inference.
 
     Example:
         >>> from ipu_tf.pipeline import PipelineShape, interleaved
@@ -81,7 +81,7 @@ def peak_stash(timetable: Timetable) -> tuple[int, ...]:
 
 
 def moments(timetable: Timetable) -> Iterator[Moment]:
-    """What each device holds during each of its tasks, device by device, in time. The weight update is left out."""
+    """Yields the memory of each device during each of its tasks, without the weight update's."""
     for device in range(timetable.devices):
         held, whole = [0] * timetable.stages, [0] * timetable.stages
         for tick, row in enumerate(timetable.cells):
@@ -97,14 +97,14 @@ def moments(timetable: Timetable) -> Iterator[Moment]:
 
 
 def _completes(timetable: Timetable, task: Task) -> bool:
-    """Whether all the activations of a micro-batch are there from this task on."""
+    """Returns whether this task completes the activations of a micro-batch."""
     if task.kind is TaskKind.RECOMPUTE:
         return True
     return task.kind is TaskKind.FORWARD and timetable.training and not timetable.recomputes(task.stage)
 
 
 def _releases(timetable: Timetable, task: Task) -> bool:
-    """Whether nothing of a micro-batch is needed after this task."""
+    """Returns whether this task is the last that needs a micro-batch."""
     return task.kind is TaskKind.BACKWARD or (task.kind is TaskKind.FORWARD and not timetable.training)
 
 

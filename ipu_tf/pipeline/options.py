@@ -15,7 +15,7 @@ __all__ = ["ALL_DEVICES", "PipelineSchedule", "PipelineStageOptions", "Recomputa
 
 
 class PipelineSchedule(NamedIntEnum):
-    """How the stages of a pipeline share the time of the devices; see `ipu_tf.pipeline.Schedule`."""
+    """Schedule of a pipeline's stages on the devices; see `ipu_tf.pipeline.Schedule`."""
 
     Grouped = Schedule.GROUPED
     Interleaved = Schedule.INTERLEAVED
@@ -23,7 +23,7 @@ class PipelineSchedule(NamedIntEnum):
 
 
 class RecomputationMode(enum.Enum):
-    """How activations come to be there for backward passes, where recomputation is allowed.
+    """Recomputation of activations for backward passes, where it is allowed.
 
     It changes what the stages of a pipeline on several devices keep, and what its pictures and tables show; numbers are
     the same with each.
@@ -61,5 +61,5 @@ class PipelineStageOptions:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is asked for."""
+        """Returns whether no option is set."""
         return not (self.convolution_options or self.matmul_options or self.slice_options)

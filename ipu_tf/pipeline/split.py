@@ -6,7 +6,7 @@ import dataclasses
 
 
 class SplitError(ValueError):
-    """No split meets what was asked for: too few layers, pins that contradict each other, or too little memory."""
+    """Raised if no partition meets the constraints: too few layers, contradicting pins, or too little memory."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,59 +2,51 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from html import escape
-from itertools import accumulate
 
 from ipu_tf.device.schedule.timetable import Task, TaskKind, Timetable
 from ipu_tf.pipeline.costs import StageTimes
+from ipu_tf.pipeline.svg_layout import ABOVE, LANE, Layout, layout_of, text_width
 from ipu_tf.pipeline.text import lane_labels, lanes, title
-from ipu_tf.pipeline.timing import Planned, plan, tick_lengths
+from ipu_tf.pipeline.timing import Planned, bubble
 
-#: Fill and name of each kind of task; the colours stay apart for the colour-blind.
+#: Fill and name of each kind of task; the colours stay apart for the colour-blind, in light and dark.
 _KINDS = {
     TaskKind.FORWARD: ("#56b4e9", "forward"),
     TaskKind.RECOMPUTE: ("#f0e442", "recompute"),
     TaskKind.BACKWARD: ("#e69f00", "backward"),
     TaskKind.UPDATE: ("#cc79a7", "weight update"),
 }
-#: Sizes in pixels: the mean box's width, a lane's height, and the room around the lanes.
-_BOX, _LANE, _LEFT, _TOP, _BELOW = 36.0, 26.0, 100.0, 56.0, 44.0
-#: The least width of the weight update's box, of a mean box: it is shown even if it takes no time.
-_UPDATE_WIDTH = 0.6
+#: Text on boxes stays black; everything else follows the reader's colour scheme. Names begin with `ipu-`, since a
+#: picture in a notebook shares its page's styles.
+_STYLE = """\
+<style>
+.ipu-paper{fill:#fff}.ipu-text{fill:#222}.ipu-dim{fill:#555}.ipu-idle{fill:#e4e4e4}.ipu-line{stroke:#bbb}.ipu-edge{stroke:#555}
+@media (prefers-color-scheme:dark){
+.ipu-paper{fill:#0d1117}.ipu-text{fill:#e6edf3}.ipu-dim{fill:#9da7b1}.ipu-idle{fill:#2b313a}.ipu-line{stroke:#444c56}
+.ipu-edge{stroke:#9da7b1}}
+</style>"""
+_HEADING, _LEGEND, _MARGIN = 30.0, 34.0, 16.0
 
 
-@dataclasses.dataclass(frozen=True)
-class _Layout:
-    """Where things are.
-
-    Attributes:
-        timetable: the timetable.
-        scale: pixels for each unit of time.
-        edges: where ticks begin and end, in pixels from the left of the lanes.
-    """
-
-    timetable: Timetable
-    scale: float
-    edges: tuple[float, ...]
-
-    @property
-    def bottom(self) -> float:
-        """Below the last lane."""
-        return _TOP + len(list(lanes(self.timetable))) * _LANE
-
-
-def timetable_svg(timetable: Timetable, times: Sequence[StageTimes] | None = None, heading: str | None = None) -> str:
+def timetable_svg(
+    timetable: Timetable,
+    times: Sequence[StageTimes] | None = None,
+    heading: str | None = None,
+    width: float | None = 1000.0,
+) -> str:
     """A timetable as an SVG document: time to the right, a lane for each stage on each of its devices.
 
-    The box of a task is as wide as it takes time and bears the number of its micro-batch. Thin lines are the ends of
-    ticks, thick ones separate ramp-up, steady part, ramp-down and update. White is idle.
+    The box of a task is as wide as it takes time and bears the number of its micro-batch. Thick lines separate ramp-up,
+    steady part, ramp-down and update. Shaded is idle. A long timetable continues in further bands below. Colours follow
+    the reader's light or dark scheme.
 
     Args:
         timetable: the timetable.
         times: how long the passes of each stage take; by default 1 forward, 2 backward, 1 recomputed.
         heading: the picture's title; by default schedule, stages, devices and micro-batches.
+        width: pixels that the picture may be wide, if a tick fits; None for a single band, however wide.
 
     Returns:
         The text of the file.
@@ -62,75 +54,127 @@ def timetable_svg(timetable: Timetable, times: Sequence[StageTimes] | None = Non
     Raises:
         ValueError: another number of times than stages.
     """
-    layout = _layout(timetable, times)
+    layout = layout_of(timetable, times, width)
     heading = title(timetable) if heading is None else heading
+    legend = _legend_entries(timetable, bubble(timetable, times).time_share)
     # The heading and the legend need their room, however short the timetable is.
-    width = max(_LEFT + layout.edges[-1] + 16, 16 + 7.0 * len(heading), 500)
-    height = layout.bottom + _BELOW
+    room = max(
+        layout.left + max(layout.width, *(_labels_end(layout, band) for band in layout.bands)),
+        8 + text_width(heading, 13),
+        layout.left + sum(_legend_width(name) for _, name in legend),
+    )
+    height = _HEADING + len(layout.bands) * layout.band_height + _LEGEND
+    size = f'width="{room + _MARGIN:g}" height="{height:g}" viewBox="0 0 {room + _MARGIN:g} {height:g}"'
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
-        f'viewBox="0 0 {width:g} {height:g}" font-family="sans-serif" font-size="11">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="11">',
         f"<title>{escape(heading)}</title>",
-        '<rect width="100%" height="100%" fill="white"/>',
-        f'<text x="8" y="18" font-size="13">{escape(heading)}</text>',
-        *_grid(layout),
-        *_boxes(layout, plan(timetable, times)),
-        *_legend(layout),
+        _STYLE,
+        '<rect class="ipu-paper" width="100%" height="100%"/>',
+        f'<text class="ipu-text" x="8" y="19" font-size="13">{escape(heading)}</text>',
+        *(line for number, band in enumerate(layout.bands) for line in _band(layout, band, _top(layout, number))),
+        *_boxes(layout),
+        *_legend(legend, layout.left, height - _LEGEND + 10),
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
 
 
-def _layout(timetable: Timetable, times: Sequence[StageTimes] | None) -> _Layout:
-    lasting = [planned.end - planned.start for planned in plan(timetable, times) if planned.end > planned.start]
-    scale = _BOX * len(lasting) / sum(lasting) if lasting else 0.0
-    lengths = [scale * length for length in tick_lengths(timetable, times)]
-    for tick in timetable.phases.update:
-        lengths[tick] = max(lengths[tick], _UPDATE_WIDTH * _BOX)
-    return _Layout(timetable, scale, tuple(accumulate(lengths, initial=0.0)))
+def _top(layout: Layout, band: int) -> float:
+    """The upper edge of a band's lanes."""
+    return _HEADING + band * layout.band_height + ABOVE
 
 
-def _grid(layout: _Layout) -> Iterator[str]:
-    """The lanes' names, lines at the ends of ticks, and the phases' names."""
-    starts = {ticks.start: name for name, ticks in layout.timetable.phases.named()}
-    for lane, label in enumerate(lane_labels(layout.timetable)):
-        yield f'<text x="8" y="{_TOP + (lane + 0.65) * _LANE:g}">{label}</text>'
-    for tick, edge in enumerate(layout.edges):
-        x = _LEFT + edge
-        stroke = '"#666" stroke-width="1.5"' if tick in starts else '"#ccc" stroke-width="0.5"'
-        yield f'<line x1="{x:g}" y1="{_TOP - 4:g}" x2="{x:g}" y2="{layout.bottom + 4:g}" stroke={stroke}/>'
-        if tick in starts:
-            yield f'<text x="{x + 2:g}" y="{_TOP - 8:g}" fill="#444">{starts[tick]}</text>'
+def _band(layout: Layout, band: range, top: float) -> Iterator[str]:
+    """The lanes' names, idle time, lines at the ends of ticks, the phases' names and the time axis of a band."""
+    labels = lane_labels(layout.timetable)
+    bottom = top + len(labels) * LANE
+    for lane, label in enumerate(labels):
+        yield f'<text class="ipu-text" x="8" y="{top + (lane + 0.65) * LANE:g}">{label}</text>'
+    yield from _idle(layout, band, top)
+    starts = {ticks.start for _, ticks in layout.timetable.phases.named()}
+    for tick in (*band, band.stop):
+        x = layout.left + layout.edges[tick] - layout.edges[band.start]
+        kind = 'class="ipu-edge" stroke-width="1.5"' if tick in starts else 'class="ipu-line" stroke-width="0.5"'
+        yield f'<line x1="{x:g}" y1="{top - 4:g}" x2="{x:g}" y2="{bottom + 4:g}" {kind}/>'
+    for name in layout.phase_labels(band):
+        yield f'<text class="ipu-dim" x="{layout.left + name.x:g}" y="{top - 8:g}">{name.text}</text>'
+    yield f'<text class="ipu-dim" x="8" y="{bottom + 16:g}">time</text>'
+    for number in layout.time_labels(band):
+        x = layout.left + number.x
+        yield f'<line class="ipu-edge" x1="{x:g}" y1="{bottom:g}" x2="{x:g}" y2="{bottom + 5:g}"/>'
+        yield f'<text class="ipu-dim" x="{x:g}" y="{bottom + 16:g}" text-anchor="middle">{number.text}</text>'
 
 
-def _boxes(layout: _Layout, planned: Sequence[Planned]) -> Iterator[str]:
+def _idle(layout: Layout, band: range, top: float) -> Iterator[str]:
+    """Shades the time in which the device of a lane does nothing."""
+    rows = list(lanes(layout.timetable))
+    for tick in band:
+        lasts = {device: 0.0 for device, _ in rows}
+        for one in layout.planned[tick]:
+            lasts[one.device] = max(lasts[one.device], one.end)
+        end = layout.edges[tick + 1] - layout.edges[band.start]
+        for lane, (device, _) in enumerate(rows):
+            if tick in layout.timetable.phases.update and layout.timetable.cells[tick][device]:
+                continue
+            start = layout.x(band, tick, max(lasts[device], layout.times[tick]))
+            if end - start > 0.01:
+                place = f'x="{layout.left + start:g}" y="{top + lane * LANE + 2:g}"'
+                yield f'<rect class="ipu-idle" {place} width="{end - start:g}" height="{LANE - 4:g}"/>'
+
+
+def _boxes(layout: Layout) -> Iterator[str]:
     """A box for each task, in the lane of its stage and device; the weight update fills its whole tick."""
     numbers = {lane: number for number, lane in enumerate(lanes(layout.timetable))}
-    for one in planned:
-        lane = numbers[one.device, one.task.stage]
-        if one.task.kind is TaskKind.UPDATE:
-            start, end = layout.edges[one.tick : one.tick + 2]
-        else:
-            start, end = one.start * layout.scale, one.end * layout.scale
-        yield _box(one.task, one.tick, _LEFT + start, _TOP + lane * _LANE + 2, end - start)
+    for number, band in enumerate(layout.bands):
+        for tick in band:
+            for one in layout.planned[tick]:
+                y = _top(layout, number) + numbers[one.device, one.task.stage] * LANE + 2
+                start, end = _ends(layout, band, one)
+                yield _box(one.task, tick, layout.left + start, y, end - start)
+
+
+def _ends(layout: Layout, band: range, one: Planned) -> tuple[float, float]:
+    if one.task.kind is TaskKind.UPDATE:
+        start, end = (layout.edges[tick] - layout.edges[band.start] for tick in (one.tick, one.tick + 1))
+        return start, end
+    return layout.x(band, one.tick, one.start), layout.x(band, one.tick, one.end)
 
 
 def _box(task: Task, tick: int, x: float, y: float, width: float) -> str:
     colour, name = _KINDS[task.kind]
     number = "" if task.micro_batch is None else f", micro-batch {task.micro_batch}"
     label = "U" if task.micro_batch is None else str(task.micro_batch)
+    # A label is never wider than its box; the tooltip has what is too small to read.
+    size = min(11.0, 11.0 * width / text_width(label))
     return (
         f"<g><title>{name}, stage {task.stage}{number}, tick {tick}</title>"
-        f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{_LANE - 4:g}" fill="{colour}" stroke="white"/>'
-        f'<text x="{x + width / 2:g}" y="{y + 15:g}" text-anchor="middle">{label}</text></g>'
+        f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{LANE - 4:g}" fill="{colour}" stroke="#000" '
+        f'stroke-opacity="0.25"/>'
+        f'<text x="{x + width / 2:g}" y="{y + 15:g}" text-anchor="middle" font-size="{size:.3g}">{label}</text></g>'
     )
 
 
-def _legend(layout: _Layout) -> Iterator[str]:
-    """What each colour means, for the kinds of tasks that the timetable has."""
-    y = layout.bottom + 18
-    kinds = {task.kind for task in layout.timetable.order()}
-    for number, (colour, name) in enumerate(shown for kind, shown in _KINDS.items() if kind in kinds):
-        x = _LEFT + number * 98
-        yield f'<rect x="{x:g}" y="{y:g}" width="12" height="12" fill="{colour}"/>'
-        yield f'<text x="{x + 16:g}" y="{y + 10:g}">{name}</text>'
+def _legend_entries(timetable: Timetable, idle: float) -> list[tuple[str, str]]:
+    """(fill or style, name) for each kind of task that the timetable has, and for idle time."""
+    kinds = {task.kind for task in timetable.order()}
+    entries = [(f'fill="{colour}"', name) for kind, (colour, name) in _KINDS.items() if kind in kinds]
+    return [*entries, ('class="ipu-idle"', f"idle ({idle:.0%} of the time)")]
+
+
+def _legend_width(name: str) -> float:
+    return 16 + text_width(name) + 14
+
+
+def _legend(entries: Sequence[tuple[str, str]], left: float, y: float) -> Iterator[str]:
+    """What each colour means."""
+    x = left
+    for look, name in entries:
+        yield f'<rect {look} x="{x:g}" y="{y:g}" width="12" height="12"/>'
+        yield f'<text class="ipu-text" x="{x + 16:g}" y="{y + 10:g}">{name}</text>'
+        x += _legend_width(name)
+
+
+def _labels_end(layout: Layout, band: range) -> float:
+    """Where the last label of a band ends, from the left of its lanes."""
+    ends = [label.x + text_width(label.text) for label in layout.phase_labels(band)]
+    return max([*ends, *(label.x + text_width(label.text) / 2 for label in layout.time_labels(band))])

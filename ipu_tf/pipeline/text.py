@@ -81,7 +81,7 @@ def lanes(timetable: Timetable) -> Iterator[tuple[int, int]]:
 
 
 def lane_labels(timetable: Timetable) -> list[str]:
-    """What each of the `lanes` is called, such as `IPU 0  stage 2`."""
+    """Labels of the `lanes`, such as `IPU 0  stage 2`."""
     width = len(str(timetable.devices - 1))
     return [f"IPU {device:<{width}}  stage {stage}" for device, stage in lanes(timetable)]
 
@@ -103,7 +103,7 @@ def _columns(timetable: Timetable) -> list[_Column]:
 
 
 def _entry(cell: Cell, stage: int) -> str:
-    """What one stage does in a cell; a dot if the whole device is idle."""
+    """Text of one stage in a cell; a dot if the whole device is idle."""
     return " ".join(task.label for task in cell if task.stage == stage) or ("" if cell else IDLE)
 
 

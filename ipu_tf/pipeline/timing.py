@@ -74,7 +74,7 @@ def stage_times(timetable: Timetable, times: Sequence[StageTimes] | None) -> tup
 
 
 def tick_lengths(timetable: Timetable, times: Sequence[StageTimes] | None = None) -> tuple[float, ...]:
-    """How long each tick lasts: as long as the busiest device.
+    """Computes the length of each tick: that of the busiest device.
 
     Args:
         timetable: the timetable.

@@ -94,7 +94,7 @@ def _slice(process: int, task: Task, device: int, start: float, end: float, more
 
 
 def _stash_counters(timetable: Timetable, times: Sequence[StageTimes] | None, scale: float) -> Iterator[dict[str, Any]]:
-    """How many micro-batches each stage has stashed, at the end of each tick that changes it."""
+    """Yields counters of the stashed micro-batches of each stage, at each tick that changes them."""
     if not timetable.training:
         return
     now, before = 0.0, (0,) * timetable.stages

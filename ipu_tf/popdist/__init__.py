@@ -44,7 +44,7 @@ def finalizeBackend() -> None:  # noqa: N802 - PopDist's name
 
 
 def isPopdistEnvSet() -> bool:  # noqa: N802
-    """Whether PopRun started this process: never.
+    """Returns whether PopRun started this process: never.
 
     Raises:
         EmulationError: if the environment says that this process is one of several.
@@ -54,7 +54,7 @@ def isPopdistEnvSet() -> bool:  # noqa: N802
 
 
 def getNumInstances() -> int:  # noqa: N802
-    """How many processes run the program: 1.
+    """Returns how many processes run the program: 1.
 
     Raises:
         EmulationError: if the environment says that there are others.
@@ -64,7 +64,7 @@ def getNumInstances() -> int:  # noqa: N802
 
 
 def getInstanceIndex() -> int:  # noqa: N802
-    """Which of the processes this is: 0, the only one.
+    """Returns this process's index: 0, the only one.
 
     Raises:
         EmulationError: if the environment says that there are others.
@@ -74,7 +74,7 @@ def getInstanceIndex() -> int:  # noqa: N802
 
 
 def getNumTotalReplicas() -> int:  # noqa: N802
-    """How many replicas all processes run: 1, as without PopRun. A device may have more: see `target_of`.
+    """Returns how many replicas all processes run: 1, as without PopRun. A device may have more: see `target_of`.
 
     Raises:
         EmulationError: if the environment says that there are other processes.
@@ -84,19 +84,19 @@ def getNumTotalReplicas() -> int:  # noqa: N802
 
 
 def getNumLocalReplicas() -> int:  # noqa: N802
-    """How many replicas this process runs: those of all processes."""
+    """Returns how many replicas this process runs: those of all processes."""
     return getNumTotalReplicas()
 
 
 def getNumIpusPerReplica() -> int:  # noqa: N802
-    """How many IPUs a replica has: those of the first configured device; 1 if nothing is configured."""
+    """Returns how many IPUs a replica has: those of the first configured device; 1 if nothing is configured."""
     require_one_instance()
     devices = configured_devices()
     return devices[0].num_ipus if devices else 1
 
 
 def getReplicaIndexOffset() -> int:  # noqa: N802
-    """How many replicas the processes before this one run: none."""
+    """Returns how many replicas the processes before this one run: none."""
     require_one_instance()
     return 0
 

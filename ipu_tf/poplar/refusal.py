@@ -29,7 +29,7 @@ def refuse_others(module: str, why: str) -> Callable[[str], NoReturn]:
 
 
 def refused_modules(package: str, whys: Mapping[str, str]) -> Callable[[str], types.ModuleType]:
-    """A package's `__getattr__` that gives modules which can be imported and refuse every name.
+    """Makes a package's `__getattr__` that returns importable modules which refuse every name.
 
     Args:
         package: the package's `__name__`.

@@ -12,7 +12,7 @@ _KINDS = inspect.Parameter
 
 
 def argument_names(function: Callable[..., Any]) -> tuple[str, ...]:
-    """The names of the arguments that a function still wants; those a `functools.partial` has bound are left out.
+    """Returns the argument names of a function, without those bound by a `functools.partial`.
 
     Example:
         >>> argument_names(lambda features, mode: None)
@@ -34,7 +34,7 @@ def check_model_fn(model_fn: Callable[..., Any], params: Any) -> None:
     """Checks that a `model_fn` declares the arguments that an estimator passes.
 
     Raises:
-        ValueError: if it lacks `features`, lacks `params` where there are some, or wants arguments that nobody gives.
+        ValueError: if it lacks `features`, lacks `params` where there are some, or has further required arguments.
     """
     names = argument_names(model_fn)
     if "features" not in names:

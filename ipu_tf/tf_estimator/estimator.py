@@ -256,7 +256,7 @@ class Estimator:
 
     @contextlib.contextmanager
     def _graph(self) -> Iterator[None]:
-        """A graph of its own, with a global step, in which layers are named as in any other."""
+        """Context manager: a new graph with a global step, and layer names counted anew."""
         with tf.Graph().as_default(), standalone_graph_scope():
             tf1.set_random_seed(self._config.tf_random_seed)
             with tf.device("/device:CPU:0"):

@@ -17,7 +17,7 @@ tf1 = tf.compat.v1
 def predictions(
     built: BuiltModel, config: RunConfig, checkpoint: str | None, hooks: Sequence[Any], keys: Sequence[str] | None
 ) -> Iterator[Any]:
-    """What each run of the session predicts: an array, or a dictionary of arrays, until the data ends.
+    """Yields the predictions of each session run, an array or a dictionary of arrays, until the data ends.
 
     The session is made at once, in the current graph; it runs when the result is iterated over.
 

@@ -16,7 +16,7 @@ _WITHOUT_EFFECT = ("device_fn", "protocol", "experimental_max_worker_delay_secs"
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig:
-    """How an estimator runs. There is one process, the chief.
+    """Run configuration of an estimator. There is one process, the chief.
 
     Attributes:
         model_dir: the folder of checkpoints and summaries; by default a temporary one.
@@ -87,12 +87,12 @@ class RunConfig:
         return dataclasses.replace(self, **changes)
 
     def session_options(self) -> tf.compat.v1.ConfigProto:
-        """What sessions are made with."""
+        """Returns the configuration of sessions."""
         return self.session_config or tf.compat.v1.ConfigProto(allow_soft_placement=True)
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process saves: yes."""
+        """Returns whether this process saves: yes."""
         return True
 
     @property
@@ -107,7 +107,7 @@ class RunConfig:
 
     @property
     def task_type(self) -> str:
-        """What this process is among others: a worker."""
+        """Type of this process: a worker."""
         return "worker"
 
     @property
@@ -117,12 +117,12 @@ class RunConfig:
 
     @property
     def num_worker_replicas(self) -> int:
-        """How many processes train: one."""
+        """Returns how many processes train: one."""
         return 1
 
     @property
     def num_ps_replicas(self) -> int:
-        """How many processes hold variables for others: none."""
+        """Returns how many processes hold variables for others: none."""
         return 0
 
     def _set(self, name: str, value: Any) -> None:

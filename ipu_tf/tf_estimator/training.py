@@ -94,7 +94,7 @@ def _reports(spec: EstimatorSpec, config: RunConfig) -> list[Any]:
 
 
 def _savers(spec: EstimatorSpec, training: Training, scaffold: Any) -> list[Any]:
-    """The hook that saves, unless there is one already; the listeners are told either way."""
+    """Returns the hook that saves, unless there is one already; listeners are added either way."""
     config = training.config
     given = [*training.hooks, *spec.training_hooks, *spec.training_chief_hooks]
     theirs = [hook for hook in given if isinstance(hook, tf1.train.CheckpointSaverHook)]

@@ -32,7 +32,7 @@ class FirstImport:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None, /
     ) -> ModuleSpec | None:
-        """What the other finders find, once the names are prepared; None for names that are none of Graphcore's."""
+        """Prepares the names at the first import of one, and finds the module with the other finders; else None."""
         if fullname in _PACKAGES:
             make_importable()
         if fullname.partition(".")[0] not in ROOTS:

@@ -29,6 +29,6 @@ class PoplarExecutableProto:
         self.embedded_runtime_config = EmbeddedRuntimeConfig()
 
     def ParseFromString(self, serialized: bytes) -> int:  # noqa: N802 - the message's name for it
-        """Takes over a description, as `embedded_runtime` finds it in a file; gives its length."""
+        """Parses a description, as `embedded_runtime` reads it from a file; returns its length."""
         self.embedded_runtime_config = EmbeddedRuntimeConfig(signature_of(parsed(serialized)))
         return len(serialized)

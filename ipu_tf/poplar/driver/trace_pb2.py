@@ -11,7 +11,7 @@ from ipu_tf.emulation import EmulationError
 
 @dataclasses.dataclass(frozen=True)
 class _Part:
-    """What an event says about itself. Poplar's data is refused by name."""
+    """Data of an event. Poplar's own data is refused by name."""
 
     event: str
     module_name: bytes = b""

@@ -25,7 +25,7 @@ def ipu_event_trace(name: str | None = None) -> tf.Tensor:
 
 
 def ipu_get_configuration(name: str | None = None) -> tf.Tensor:
-    """What is configured, a rank 1 tensor with the bytes of an `IpuOptions` for each device.
+    """Returns the configuration: a rank 1 tensor with the bytes of an `IpuOptions` for each device.
 
     Args:
         name: for the op.

@@ -85,7 +85,7 @@ def ipu_dropout_with_seed_and_reference(
     noise_shape: Sequence[int] | None = None,
     name: str | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The gradient of `ipu_dropout`: the mask of the forward op, which its seed gives, on other values."""
+    """The gradient of `ipu_dropout`: applies the mask of the forward op, by its seed, to other values."""
     return _dropout(input, seed, rate, scale, noise_shape, name)[:2]
 
 

@@ -14,8 +14,8 @@ import keras_ipu
 from ipu_tf.ops.pipelining_ops import PipelineSchedule
 from ipu_tf.poplar.enumeration import ProtoEnum
 
-LEFT_OUT = ("__main__", "popef", "pva")
-"""Modules that run something, or refuse to be imported."""
+LEFT_OUT = ("__main__", "popef", "pva", "_kernels")
+"""Modules that run something, or refuse to be imported; the last is a C library, present where it was built."""
 
 
 def subclasses(kind: type[enum.IntEnum]) -> Iterator[type[enum.IntEnum]]:

@@ -194,7 +194,7 @@ def test_a_keras_optimizer_in_a_graph_of_tensorflow_1(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("module", sorted(FORMER))
 def test_the_former_names_are_gone_without_the_launcher(module: str) -> None:
-    """Once TensorFlow has such a name again, its bridge goes."""
+    """Once TensorFlow has such a name again, its patch is removed."""
     import importlib
 
     importlib.import_module("tensorflow")

@@ -9,13 +9,13 @@ import keras
 import pytest
 import tensorflow as tf
 
-from ipu_tf._compat.keras_in_graphs import bridge_names
+from ipu_tf._compat.keras_in_graphs import patch_layer_names
 from ipu_tf._patches.installation import uninstall
 
 
 @pytest.fixture(autouse=True)
-def bridged() -> Iterator[None]:
-    bridge_names(importlib.import_module("keras.src.utils.naming"))
+def patched_names() -> Iterator[None]:
+    patch_layer_names(importlib.import_module("keras.src.utils.naming"))
     yield
     uninstall("keras.src.utils.naming:uniquify")
 

@@ -87,12 +87,12 @@ def test_unknown_attributes_get_a_suggestion(wrong: str, right: str) -> None:
 
 def test_suggestions_in_a_category_have_full_names() -> None:
     with pytest.raises(ValueError, match="Did you mean 'io_tiles.num_io_tiles'?"):
-        _ = IPUConfig().io_tiles.num_io_tile
+        _ = IPUConfig().io_tiles.num_io_tile  # type: ignore[attr-defined]
 
 
 def test_nothing_is_suggested_where_nothing_is_similar() -> None:
     with pytest.raises(ValueError) as caught:
-        _ = IPUConfig().zzzzzz
+        _ = IPUConfig().zzzzzz  # type: ignore[attr-defined]
     assert str(caught.value) == "'zzzzzz' is not a valid attribute of this config."
 
 

@@ -84,6 +84,8 @@ CONTRACT: dict[str, tuple[str, object]] = {
     "scheduling.algorithm": ("SchedulingAlgorithm", SchedulingAlgorithm.CHOOSE_BEST),
     "scheduling.maximum_scheduler_lookahead_depth": ("int", 5),
     "scheduling.maximum_scheduler_search_space_size": ("int", 64),
+    # Of this project's own:
+    "graphcore_rules": ("bool", True),
 }
 VALUES: dict[str, Callable[[object], st.SearchStrategy[Any]]] = {
     "bool": lambda _: st.booleans(),

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from ipu_tf._config import ignored_options as config_ignored
 from ipu_tf._config.base import settings_of
-from ipu_tf._config.ignored_options import WarnedOptions, ignored_in
+from ipu_tf._config.ignored_options import ignored_in
 from ipu_tf._config.state import configured_devices
 from ipu_tf._config.treatment import Effect
 from ipu_tf.config import (
@@ -26,6 +25,7 @@ from ipu_tf.config import (
     ignored_options,
     reset_ipu_configuration,
 )
+from ipu_tf.emulation import clear_session
 
 pytestmark = pytest.mark.filterwarnings("error", "ignore:.*enable_fast_math:DeprecationWarning")
 
@@ -59,17 +59,17 @@ MODELLED: dict[str, Any] = {
     "floating_point_behaviour.esr": StochasticRoundingBehaviour.ON,
     "floating_point_behaviour.nanoo": True,
     "floating_point_behaviour.set_all": True,
+    "graphcore_rules": False,
 }
 HALF_PARTIALS = {"partialsType": "half"}
 
 
 @pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def fresh() -> Iterator[None]:
     """Nothing is configured and nothing was warned of."""
-    reset_ipu_configuration()
-    monkeypatch.setattr("ipu_tf._config.state.WARNED", WarnedOptions())
+    clear_session()
     yield
-    reset_ipu_configuration()
+    clear_session()
 
 
 def with_value(name: str, value: object) -> IPUConfig:
@@ -190,7 +190,3 @@ def test_an_ignored_option_is_a_frozen_record() -> None:
     option = IgnoredOption("a", 1, "because.")
     with pytest.raises(AttributeError):
         option.name = "b"  # type: ignore[misc]
-
-
-def test_the_process_has_one_record_of_warnings() -> None:
-    assert isinstance(config_ignored.WARNED, WarnedOptions)

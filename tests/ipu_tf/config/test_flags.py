@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +27,10 @@ from ipu_tf.config import (
     reset_ipu_configuration,
     running_on_ipu_model,
 )
-from ipu_tf.emulation import EmulationError, ignored_arguments
+from ipu_tf.device.cache import executable_cache
+from ipu_tf.device.feeds import synthetic
+from ipu_tf.device.feeds.synthetic import Category
+from ipu_tf.emulation import EmulationError, clear_session, ignored_arguments
 
 NAMES = [flag.name for flag in FLAGS]
 DEPENDENT = ("synthetic_data_categories", "synthetic_data_initializer", "show_progress_bar")
@@ -34,22 +38,11 @@ FREE = [flag for flag in FLAGS if flag.name not in DEPENDENT and not flag.refuse
 
 
 @pytest.fixture(autouse=True)
-def unconfigured(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def unconfigured() -> Iterator[None]:
     """Nothing is configured and nothing of the environment was spoken of, before and after."""
-    monkeypatch.setattr("ipu_tf._config.environment_report._SAID", ipu_report()._Said())
-    reset_ipu_configuration()
+    clear_session()
     yield
-    monkeypatch.undo()
-    parse.cache_clear()
-    ipu_flags().flags()
-    reset_ipu_configuration()
-
-
-def ipu_report() -> Any:
-    """The module that speaks of the environment."""
-    from ipu_tf._config import environment_report
-
-    return environment_report
+    clear_session()
 
 
 def ipu_flags() -> Any:
@@ -136,6 +129,17 @@ def test_flags_are_checked_wherever_they_are_read(use: Any, monkeypatch: pytest.
     monkeypatch.setenv("TF_POPLAR_FLAGS", "--unheard_of")
     with pytest.raises(FlagsError, match="--unheard_of"):
         use()
+
+
+def test_reading_flags_changes_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TF_POPLAR_FLAGS", f"--use_synthetic_data --executable_cache_path={tmp_path}")
+    assert ipu_flags().flags().synthetic_data.uses(Category.INFEED)
+    running_on_ipu_model()
+    assert (synthetic.uses(Category.INFEED), executable_cache.directory()) == (False, None)
+    IPUConfig().configure_ipu_system()
+    assert (synthetic.uses(Category.INFEED), executable_cache.directory()) == (True, tmp_path)
+    clear_session()
+    assert (synthetic.uses(Category.INFEED), executable_cache.directory()) == (False, None)
 
 
 def test_help_prints_the_list_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

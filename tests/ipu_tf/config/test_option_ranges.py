@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ipu_tf as ipu
-from ipu_tf._config import library_options
 from ipu_tf._config.base import settings_of
 from ipu_tf._config.library_options import KNOWN_OPTIONS, UnknownOptionWarning
 from ipu_tf._config.validation import validate
 from ipu_tf.config import IPUConfig
+from ipu_tf.emulation import clear_session
 from ipu_tf.ops.pipelining_ops import PipelineStageOptions
 
 NUMBERS = [item.metadata for item in settings_of(IPUConfig()) if item.metadata.actual_type in (int, float)]
@@ -72,7 +72,7 @@ def test_what_is_no_json_object_is_no_configuration(text: str, error: type[Excep
 
 @pytest.mark.parametrize("where", [name for name in KNOWN_OPTIONS if not name.startswith("Pipeline")])
 def test_an_unknown_option_of_a_library_is_warned_of_once(where: str) -> None:
-    library_options._warn.cache_clear()
+    clear_session()
     known = KNOWN_OPTIONS[where]
     config = IPUConfig()
     options = getattr(config, where.split(".")[0]).poplar_options
@@ -85,7 +85,7 @@ def test_an_unknown_option_of_a_library_is_warned_of_once(where: str) -> None:
 
 
 def test_an_unknown_option_of_a_stage_is_warned_of() -> None:
-    library_options._warn.cache_clear()
+    clear_session()
     with pytest.warns(UnknownOptionWarning, match="Options.matmul_options.*mean 'availableMemoryProportion'"):
         PipelineStageOptions(matmul_options={"availableMemoryPortion": "0.1"})
     PipelineStageOptions({"partialsType": "half"}, {"partialsType": "half"}, {"indicesAreSorted": "true"})

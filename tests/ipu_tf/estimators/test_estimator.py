@@ -385,7 +385,8 @@ def test_wrong_calls(text: str) -> None:
 
 WRONG_ESTIMATORS: dict[str, Callable[[], Any]] = {
     "`config` must be provided with type `ipu_run_config.RunConfig`": lambda: ipu.ipu_estimator.IPUEstimator(
-        programs.model_fn, config=tf_estimator.RunConfig()
+        programs.model_fn,
+        config=tf_estimator.RunConfig(),  # type: ignore[arg-type]
     ),
     "`params` is expected to be of type `dict`": lambda: programs.estimator(params=[1]),
     "are reserved keys but existed in params": lambda: programs.estimator(params={"input_fn": 1}),

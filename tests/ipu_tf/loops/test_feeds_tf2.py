@@ -197,7 +197,7 @@ def test_exhausted_infeed_keeps_complete_iterations(strategy: Strategy) -> None:
 
 def threads_but_endings() -> set[threading.Thread]:
     """All but those in which iterators of other tests may be ending, each in one of its own."""
-    return {thread for thread in threading.enumerate() if not thread.name.startswith("ipu-letting-go")}
+    return {thread for thread in threading.enumerate() if not thread.name.startswith("ipu-destroy-iterator")}
 
 
 def test_failing_dataset_reaches_the_user_and_leaves_no_thread(strategy: Strategy) -> None:  # noqa: F811

@@ -14,7 +14,8 @@ from jax import lax
 
 import ipu_tf as ipu
 from ipu_tf._loops.jax_feed import JaxFeed
-from ipu_tf._loops.jax_step_loop import AccumulationSettings, JaxStepLoop, Updates
+from ipu_tf._loops.jax_step import AccumulationSettings, GradientUpdates, JaxStep
+from ipu_tf._loops.step_loop import LoopOptions, StepLoop
 from ipu_tf.emulation import EmulationError
 from ipu_tf.lowering.jax.jaxpr_plans import planned
 from tests.helpers.device_counts import device_work
@@ -28,19 +29,23 @@ def elements() -> Iterator[np.ndarray]:
     return iter(X)
 
 
-def sum_step(carried: Any, constants: Any, x: Any, updates: Updates) -> tuple[Any, Any]:
-    """Takes the gradient `x` off the weights, and counts updates."""
+def sum_step(state: Any, x: Any, updates: GradientUpdates) -> tuple[Any, Any]:
+    """Takes the gradient `x` off the weights at the state's rate, and counts updates."""
 
     def update(gradients: list[Any]) -> Any:
-        return {"w": carried["w"] - constants * gradients[0], "updates": carried["updates"] + 1}
+        return {**state, "w": state["w"] - state["rate"] * gradients[0], "updates": state["updates"] + 1}
 
-    return {"x": x, "seen": carried["updates"]}, updates.apply([x], update, carried)
+    return {"x": x, "seen": state["updates"]}, updates.apply([x], update, state)
+
+
+def start(rate: float) -> dict[str, jax.Array]:
+    return {"w": jnp.zeros(3), "updates": jnp.int32(0), "rate": jnp.float32(rate)}
 
 
 def run(rule: AccumulationSettings, steps: int, **arguments: Any) -> Any:
-    state, rate, feed = {"w": jnp.zeros(3), "updates": jnp.int32(0)}, jnp.float32(0.5), JaxFeed(elements())
-    loop = JaxStepLoop(sum_step, state, rate, feed.spec(), rule, **arguments)
-    return loop.run(state, rate, feed, steps)
+    state, feed = start(rate=0.5), JaxFeed(elements())
+    loop = StepLoop(JaxStep(sum_step, state, feed.spec(), rule), LoopOptions(**arguments))
+    return loop.run(state, feed, steps)
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
@@ -50,33 +55,33 @@ def test_updates_see_every_micro_batch_and_replica(replicas: int, count: int, re
     rule = AccumulationSettings(count, reduction, (WEIGHTS,) if count > 1 else (), replicas)
     steps = len(X) // replicas
     with ipus(replicas), device_work() as work:
-        ran = run(rule, steps, all_rows=True)
+        ran = run(rule, steps, all_outputs=True)
     share = 1 if reduction == "SUM" else count
     assert (ran.steps, ran.error) == (steps, None)
     assert (work.counts.executions, work.counts.steps, work.counts.programs) == (1, steps, 1)
-    np.testing.assert_allclose(ran.carried["w"].reshape(replicas, 3)[-1], -0.5 * X.sum(0) / share, rtol=1e-5, atol=1e-6)
-    np.testing.assert_array_equal(ran.carried["updates"], np.full((replicas,) * (replicas > 1), steps // count))
-    np.testing.assert_array_equal(ran.rows["x"].reshape(-1, 3), X)
-    assert ran.rows["seen"].reshape(steps, -1)[-1, 0] == steps // count - 1
+    np.testing.assert_allclose(ran.state["w"].reshape(replicas, 3)[-1], -0.5 * X.sum(0) / share, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(ran.state["updates"], np.full((replicas,) * (replicas > 1), steps // count))
+    np.testing.assert_array_equal(ran.outputs["x"].reshape(-1, 3), X)
+    assert ran.outputs["seen"].reshape(steps, -1)[-1, 0] == steps // count - 1
 
 
 def test_accumulators_have_the_dtype_that_was_asked_for() -> None:
     with ipus(1):
-        exact = run(AccumulationSettings(8, "SUM", (WEIGHTS,)), 24).carried["w"]
-        rounded = run(AccumulationSettings(8, "SUM", (jax.ShapeDtypeStruct((3,), jnp.bfloat16),)), 24).carried["w"]
+        exact = run(AccumulationSettings(8, "SUM", (WEIGHTS,)), 24).state["w"]
+        rounded = run(AccumulationSettings(8, "SUM", (jax.ShapeDtypeStruct((3,), jnp.bfloat16),)), 24).state["w"]
     assert 0 < np.abs(exact - rounded).max() < 0.1
 
 
 def test_elements_that_run_out_and_the_state_that_was_given_up() -> None:
-    state, feed = {"w": jnp.zeros(3), "updates": jnp.int32(0)}, JaxFeed(elements())
+    state, feed = start(rate=1), JaxFeed(elements())
     with ipus(1):
-        loop = JaxStepLoop(sum_step, state, jnp.float32(1), feed.spec())
-        first = loop.run(state, jnp.float32(1), feed, 20)
+        loop = StepLoop(JaxStep(sum_step, state, feed.spec()))
+        first = loop.run(state, feed, 20)
         assert state["w"].is_deleted()
-        second = loop.run(first.carried, jnp.float32(1), feed, 20)
-        third = loop.run(second.carried, jnp.float32(1), feed, 20)
-    assert (first.steps, second.steps, third.steps, third.rows) == (20, 4, 0, None)
-    np.testing.assert_allclose(third.carried["w"], -X.sum(0), rtol=1e-5)
+        second = loop.run(first.state, feed, 20)
+        third = loop.run(second.state, feed, 20)
+    assert (first.steps, second.steps, third.steps, third.outputs) == (20, 4, 0, None)
+    np.testing.assert_allclose(third.state["w"], -X.sum(0), rtol=1e-5)
 
 
 def test_a_source_that_fails_leaves_the_last_complete_step() -> None:
@@ -84,21 +89,22 @@ def test_a_source_that_fails_leaves_the_last_complete_step() -> None:
         yield from X[:5]
         raise OSError("gone")
 
-    state, feed = {"w": jnp.zeros(3), "updates": jnp.int32(0)}, JaxFeed(failing())
+    state, feed = start(rate=1), JaxFeed(failing())
     with ipus(1):
-        ran = JaxStepLoop(sum_step, state, jnp.float32(1), feed.spec()).run(state, jnp.float32(1), feed, 8)
+        ran = StepLoop(JaxStep(sum_step, state, feed.spec())).run(state, feed, 8)
     assert isinstance(ran.error, OSError)
-    assert ran.carried["updates"] == 5
+    assert ran.state["updates"] == 5
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_a_watched_run_hands_on_each_step(replicas: int) -> None:
     seen: list[Any] = []
-    state, rate, feed = {"w": jnp.zeros(3), "updates": jnp.int32(0)}, jnp.float32(0.5), JaxFeed(elements())
+    state, feed = start(rate=0.5), JaxFeed(elements())
     with ipus(replicas):
-        loop = JaxStepLoop(sum_step, state, rate, feed.spec(), AccumulationSettings(replicas=replicas), stepwise=True)
-        ran = loop.run(state, rate, feed, 12, seen.append)
-        after = loop.run(ran.carried, rate, JaxFeed(elements()), 2)  # nobody watches now
+        step = JaxStep(sum_step, state, feed.spec(), AccumulationSettings(replicas=replicas))
+        loop = StepLoop(step, LoopOptions(stepwise=True))
+        ran = loop.run(state, feed, 12, seen.append)
+        after = loop.run(ran.state, JaxFeed(elements()), 2)  # nobody watches now
     assert (ran.steps, ran.error, after.steps) == (12, None, 2)
     np.testing.assert_array_equal(np.stack([row["x"] for row in seen]).reshape(-1, 3), X[: 12 * replicas])
     np.testing.assert_array_equal(np.stack([row["seen"] for row in seen]).reshape(12, -1)[:, 0], np.arange(12))
@@ -108,14 +114,14 @@ def test_who_watches_and_fails_ends_the_run() -> None:
     def fail(row: Any) -> None:
         raise ArithmeticError(f"at {row['seen']}")
 
-    state, rate, feed = {"w": jnp.zeros(3), "updates": jnp.int32(0)}, jnp.float32(0.5), JaxFeed(elements())
+    state, feed = start(rate=0.5), JaxFeed(elements())
     with ipus(1):
-        loop = JaxStepLoop(sum_step, state, rate, feed.spec(), stepwise=True)
-        ran = loop.run(state, rate, feed, 24, fail)
+        loop = StepLoop(JaxStep(sum_step, state, feed.spec()), LoopOptions(stepwise=True))
+        ran = loop.run(state, feed, 24, fail)
     assert isinstance(ran.error, ArithmeticError)
     assert str(ran.error) == "at 0"
-    assert 1 <= ran.carried["updates"] == ran.steps <= 24
-    np.testing.assert_allclose(ran.carried["w"], -0.5 * X[: ran.steps].sum(0), rtol=1e-5)
+    assert 1 <= ran.state["updates"] == ran.steps <= 24
+    np.testing.assert_allclose(ran.state["w"], -0.5 * X[: ran.steps].sum(0), rtol=1e-5)
 
 
 def test_wide_elements_are_fed_as_narrow_ones_and_told() -> None:
@@ -132,13 +138,13 @@ def test_wide_elements_are_fed_as_narrow_ones_and_told() -> None:
 def test_the_users_precision_holds_within_a_step() -> None:
     """The device computes with 64 bits where a program has them; a step of JAX has none unless JAX is told to."""
 
-    def step(carried: Any, constants: Any, x: Any, updates: Updates) -> tuple[Any, Any]:
-        return jnp.arange(3).sum() + jnp.argmax(x) + np.float64(0.5), carried
+    def step(state: Any, x: Any, updates: GradientUpdates) -> tuple[Any, Any]:
+        return jnp.arange(3).sum() + jnp.argmax(x) + np.float64(0.5), state
 
     feed = JaxFeed(elements())
     with ipus(1):
-        ran = JaxStepLoop(step, (), (), feed.spec()).run((), (), feed, 2)
-    assert ran.rows.dtype == np.float32
+        ran = StepLoop(JaxStep(step, (), feed.spec())).run((), feed, 2)
+    assert ran.outputs.dtype == np.float32
 
 
 @pytest.mark.parametrize(
@@ -151,15 +157,15 @@ def test_the_users_precision_holds_within_a_step() -> None:
 def test_a_state_of_another_structure_is_refused(after: Callable[[Any], Any], text: str) -> None:
     feed = JaxFeed(elements())
     with ipus(1), pytest.raises(ValueError, match=text):
-        JaxStepLoop(lambda w, constants, x, updates: ((), after(w)), jnp.zeros(3), (), feed.spec())
+        StepLoop(JaxStep(lambda w, x, updates: ((), after(w)), jnp.zeros(3), feed.spec()))
 
 
 def test_a_device_configured_anew_is_refused() -> None:
     feed = JaxFeed(elements())
     with ipus(1):
-        loop = JaxStepLoop(lambda w, constants, x, updates: ((), w), jnp.zeros(3), (), feed.spec())
+        loop = StepLoop(JaxStep(lambda w, x, updates: ((), w), jnp.zeros(3), feed.spec()))
     with ipus(2), pytest.raises(tf.errors.FailedPreconditionError, match="Make the loop again"):
-        loop.run(jnp.zeros(3), (), feed, 1)
+        loop.run(jnp.zeros(3), feed, 1)
 
 
 @pytest.mark.parametrize(("setting", "dtype"), [("oflo", np.float32), ("nanoo", np.float16), ("esr", np.float16)])
@@ -172,8 +178,8 @@ def test_floating_point_settings_that_nothing_models_are_refused(setting: str, d
     config.configure_ipu_system()
     feed = JaxFeed(elements())
 
-    def make(kind: Any) -> JaxStepLoop:
-        return JaxStepLoop(lambda w, constants, x, updates: ((), w * 2), jnp.zeros(3, kind), (), feed.spec())
+    def make(kind: Any) -> StepLoop:
+        return StepLoop(JaxStep(lambda w, x, updates: ((), w * 2), jnp.zeros(3, kind), feed.spec()))
 
     try:
         with pytest.raises(EmulationError, match=f"floating_point_behaviour.{setting}"):

@@ -18,7 +18,7 @@ from ipu_tf.device.errors import InfeedExhausted
 from ipu_tf.device.feeds.array_infeed import ArrayInfeed, SampleOrder
 from ipu_tf.device.feeds.staging import stage_buffers
 from ipu_tf.device.program.replicas import Replicas
-from keras_ipu.stock.arrays import rows_of
+from keras_ipu.stock.arrays import arrays_of
 from tests.helpers.device_counts import device_work
 from tests.helpers.one_ipu import strategy as strategy
 
@@ -60,7 +60,7 @@ def test_chunks_are_the_elements_in_order(
             assert staged.count == steps
             assert isinstance(staged.error, InfeedExhausted) == (steps < count)
             if call == "back":
-                infeed.give_back(staged, 0)
+                infeed.return_elements(staged, 0)
                 continue
             flat = [b.reshape(-1, *t.shape)[: steps * replicas] for b, t in zip(buffers, types, strict=True)]
             elements = list(zip(*flat, strict=True))
@@ -132,6 +132,6 @@ def test_fit_sees_the_samples_in_the_order_of_stock_keras(strategy: Any, shuffle
 def test_what_is_not_dense_numbers_is_left_to_keras() -> None:
     from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
-    assert rows_of(ArrayDataAdapter(X, Y, batch_size=4)) is not None
-    assert rows_of(ArrayDataAdapter(np.array(["a", "b"], object), batch_size=1)) is None
-    assert rows_of(object()) is None
+    assert arrays_of(ArrayDataAdapter(X, Y, batch_size=4)) is not None
+    assert arrays_of(ArrayDataAdapter(np.array(["a", "b"], object), batch_size=1)) is None
+    assert arrays_of(object()) is None

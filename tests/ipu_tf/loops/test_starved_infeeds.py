@@ -14,7 +14,8 @@ import tensorflow as tf
 
 import ipu_tf as ipu
 from ipu_tf._loops.jax_feed import JaxFeed
-from ipu_tf._loops.jax_step_loop import JaxStepLoop
+from ipu_tf._loops.jax_step import JaxStep
+from ipu_tf._loops.step_loop import StepLoop
 from ipu_tf.device.environment import feed_timeout
 from tests.helpers.one_ipu import strategy  # noqa: F401 - a fixture
 from tests.helpers.starved import SECONDS, STARVED, Source, stuck  # noqa: F401 - a fixture
@@ -85,10 +86,10 @@ def test_a_step_written_in_jax(strategy: Strategy, monkeypatch: pytest.MonkeyPat
             with pytest.raises(tf.errors.DeadlineExceededError, match="gave nothing for"):
                 feed.spec()
             return
-        loop = JaxStepLoop(lambda t, c, x, updates: (x, t + x), total, jnp.zeros(()), feed.spec())
-        ran = loop.run(total, jnp.zeros(()), feed, 4)
+        loop = StepLoop(JaxStep(lambda t, x, updates: (x, t + x), total, feed.spec()))
+        ran = loop.run(total, feed, 4)
         assert isinstance(ran.error, tf.errors.DeadlineExceededError)
-        assert (ran.steps, float(ran.carried[0])) == (2, 2.0)  # a first run begins with chunks of one step
+        assert (ran.steps, float(ran.state[0])) == (2, 2.0)  # a first run begins with chunks of one step
     finally:
         released.set()
 

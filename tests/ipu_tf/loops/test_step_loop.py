@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ipu_tf._loops.step_loop import StepLoop
-from ipu_tf._loops.tensor_feed import Feed
+from ipu_tf._loops.step_loop import LoopOptions, StepLoop
+from ipu_tf._loops.tensor_feed import TensorFeed
+from ipu_tf._loops.tensorflow_step import TensorFlowStep
 from tests.helpers.device_counts import device_work
 from tests.helpers.some_ipus import ipus
 
@@ -27,9 +28,10 @@ def elements(good: int) -> Iterator[tf.Tensor]:
 @pytest.mark.parametrize("good", [0, 1, 9])
 def test_rows_of_a_run_that_failed_are_not_the_next_ones(good: int, stepwise: bool) -> None:
     with ipus(1), device_work() as work:
-        loop = StepLoop(lambda x: 2 * x, tf.TensorSpec([], tf.float32), all_rows=True, stepwise=stepwise)
+        step = TensorFlowStep(lambda x: 2 * x, tf.TensorSpec([], tf.float32))
+        loop = StepLoop(step, LoopOptions(all_outputs=True, stepwise=stepwise))
         with pytest.raises(OSError, match="gone"):
-            loop.run(Feed(elements(good)), STEPS)
-        ran = loop.run(Feed(elements(STEPS)), STEPS)
+            loop.run((), TensorFeed(elements(good)), STEPS).raise_for_error()
+        ran = loop.run((), TensorFeed(elements(STEPS)), STEPS).raise_for_error()
     assert (ran.steps, work.counts.steps, work.counts.executions) == (STEPS, good + STEPS, 1 + (good > 0))
-    np.testing.assert_array_equal(ran.rows, 2 * np.arange(STEPS))
+    np.testing.assert_array_equal(ran.outputs, 2 * np.arange(STEPS))

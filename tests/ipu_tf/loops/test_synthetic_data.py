@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ipu_tf as ipu
-from ipu_tf._config.flags import flags, parse
+from ipu_tf._config.flags import parse
 from ipu_tf.device.feeds import synthetic
 from ipu_tf.device.feeds.synthetic import Category, SyntheticData
+from ipu_tf.emulation import clear_session
 from ipu_tf.ipu_infeed_queue import IPUInfeedQueue
 from ipu_tf.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
 from ipu_tf.utils import SyntheticDataCategory, use_synthetic_data_for
@@ -28,11 +29,10 @@ NAMES = ["seed", "infeed", "outfeed", "hostembedding", "parameters"]
 
 
 @pytest.fixture(autouse=True)
-def nothing_synthetic(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def nothing_synthetic() -> Iterator[None]:
     """No data is synthetic, before and after."""
     yield
-    monkeypatch.undo()
-    flags()
+    clear_session()
 
 
 def numbers() -> tf.data.Dataset:

@@ -105,18 +105,22 @@ def test_an_unregistered_op_of_a_library(tmp_path: Path) -> None:
 
 BAD_CALLS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "attributes": (
-        lambda: user_op([], "libx.so", attributes=3),
+        lambda: user_op([], "libx.so", attributes=3),  # type: ignore[arg-type]
         ValueError,
         "Expected attributes to be a 'str' type, but was <class 'int'>",
     ),
     "gradient attributes": (
-        lambda: user_op([], "libx.so", gradient_attributes=[1]),
+        lambda: user_op([], "libx.so", gradient_attributes=[1]),  # type: ignore[arg-type]
         ValueError,
         "Expected gradient_attributes to be a 'str' type, but was <class 'list'>",
     ),
-    "no function": (lambda: ipu.register_user_op("l.so", "Op", 3), TypeError, "needs a function as `fn`"),
+    "no function": (
+        lambda: ipu.register_user_op("l.so", "Op", 3),  # type: ignore[arg-type]
+        TypeError,
+        "needs a function as `fn`",
+    ),
     "no gradient function": (
-        lambda: ipu.register_user_op("l.so", "Op", abs, 3),
+        lambda: ipu.register_user_op("l.so", "Op", abs, 3),  # type: ignore[arg-type]
         TypeError,
         "needs a function as `grad_fn`",
     ),

@@ -59,7 +59,7 @@ def test_multi_conv_gives_what_the_function_gives(strategy: Strategy) -> None:  
 
 def test_multi_conv_options_have_to_be_a_dictionary() -> None:
     with pytest.raises(TypeError, match="Expected the multi_conv `options` to be a `dict`, but got 3 instead."):
-        nn_ops.multi_conv(lambda x: x, options=3)(1.0)  # type: ignore[arg-type]
+        nn_ops.multi_conv(lambda x: x, options=3)(1.0)  # type: ignore[call-overload]
 
 
 LABELS = np.array([[1, 2, 2, 3], [1, 1, 1, 1], [4, 0, 0, 0], [3, 4, 1, 2]], np.int32)

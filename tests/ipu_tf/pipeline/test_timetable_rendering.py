@@ -23,6 +23,7 @@ from ipu_tf.pipeline import (
     Task,
     TaskKind,
     Timetable,
+    TimetablePicture,
     bubble,
     chrome_trace,
     grouped,
@@ -138,6 +139,104 @@ def test_boxes_are_in_proportion_and_do_not_overlap(
     for lane in {box[3] for box in found}:
         ends = sorted((x, x + width) for _, _, x, y, width in found if y == lane)
         assert all(end <= start + 0.1 for (_, end), (start, _) in zip(ends, ends[1:], strict=False))
+
+
+def words_of(text: str) -> list[tuple[str, float, float, float, float]]:
+    """(text, left, right, y, height) of each text of an SVG document, with letters of two thirds of their height."""
+    found = []
+    for element in ElementTree.fromstring(text).iter(f"{SVG}text"):
+        size = float(element.attrib.get("font-size", 11))
+        x, wide = float(element.attrib["x"]), 0.64 * size * len(element.text or "")
+        left = x - wide / 2 if element.attrib.get("text-anchor") == "middle" else x
+        found.append((element.text or "", left, left + wide, float(element.attrib["y"]), size))
+    return found
+
+
+WIDE = {
+    "one stage": sequential(PipelineShape(1), 1),
+    "no update": grouped(PipelineShape(2, training=False), 2),
+    "64 micro-batches": grouped(PipelineShape(4), 64),
+    "12 stages": interleaved(PipelineShape(12), 24),
+    "recomputation": SMALL,
+}
+
+
+@pytest.mark.parametrize("name", WIDE)
+@pytest.mark.parametrize("width", [None, 1000, 640, 10])
+def test_labels_are_within_the_picture_and_apart(name: str, width: float | None) -> None:
+    text = timetable_svg(WIDE[name], width=width)
+    root = ElementTree.fromstring(text)
+    whole, height = (float(root.attrib[side]) for side in ("width", "height"))
+    words = words_of(text)
+    assert all(left >= 0 and right <= whole + 0.1 and y <= height for _, left, right, y, _ in words)
+    for y in {word[3] for word in words}:
+        line = sorted(word[1:3] for word in words if word[3] == y)
+        assert all(end <= start + 0.1 for (_, end), (start, _) in zip(line, line[1:], strict=False)), line
+    for group in root.iter(f"{SVG}g"):
+        box, label = group.find(f"{SVG}rect"), group.find(f"{SVG}text")
+        assert box is not None and label is not None and label.text is not None
+        assert 0.64 * float(label.attrib["font-size"]) * len(label.text) <= float(box.attrib["width"]) + 0.1
+
+
+@pytest.mark.parametrize("width", [640, 1000, 2000])
+def test_a_long_timetable_continues_in_bands_that_fit(width: float) -> None:
+    made = WIDE["64 micro-batches"]
+    text = timetable_svg(made, width=width)
+    assert float(ElementTree.fromstring(text).attrib["width"]) <= width
+    assert Counter(box[1] for box in boxes(text)) == Counter(box[1] for box in boxes(timetable_svg(made, width=None)))
+    lanes = {box[3] for box in boxes(text)}
+    assert len(lanes) > 4 and len(lanes) % 4 == 0
+    assert [word[0] for word in words_of(text)].count("time") == len(lanes) / 4
+
+
+def test_the_time_axis_has_round_times_to_the_end() -> None:
+    made = interleaved(PipelineShape(2), 4)
+    axis = {word[3]: [] for word in words_of(timetable_svg(made)) if word[0] == "time"}  # type: ignore[var-annotated]
+    for word in words_of(timetable_svg(made)):
+        if word[3] in axis and word[0] != "time":
+            axis[word[3]].append((float(word[0]), (word[1] + word[2]) / 2))
+    (numbers,) = axis.values()
+    assert numbers[0][0] == 0 and numbers[-1][0] == pytest.approx(bubble(made).time, abs=2)
+    steps = {round(second[0] - first[0], 6) for first, second in zip(numbers, numbers[1:], strict=False)}
+    assert len(steps) == 1
+    # The number is where a task that begins then begins: the first backward pass of the last stage.
+    (start,) = [
+        x for told, _, x, _, _ in boxes(timetable_svg(made)) if told == "backward, stage 1, micro-batch 0, tick 2"
+    ]
+    assert dict(numbers)[2] == pytest.approx(start, abs=0.1)
+
+
+@given(st.sampled_from(Schedule), st.integers(1, 4), st.booleans(), st.sampled_from([400.0, None]))
+def test_shaded_time_is_the_idle_time(schedule: Schedule, stages: int, training: bool, width: float | None) -> None:
+    made = timetable(schedule, PipelineShape(stages, training=training), 2 * stages)
+    text = timetable_svg(made, width=width)
+    rects = [e for e in ElementTree.fromstring(text).iter(f"{SVG}rect") if e.attrib.get("class") == "ipu-idle"]
+    shaded = sum(float(e.attrib["width"]) for e in rects if e.attrib["width"] != "12")
+    busy = sum(box[4] for box in boxes(text) if box[1] != "U")
+    assert shaded / (shaded + busy) == pytest.approx(bubble(made).time_share, abs=1e-3)
+
+
+def test_colours_follow_a_dark_scheme() -> None:
+    style = ElementTree.fromstring(timetable_svg(SMALL)).find(f"{SVG}style")
+    assert style is not None and style.text is not None
+    light, dark = style.text.split("@media (prefers-color-scheme:dark)")
+    classes = re.findall(r"\.(ipu-\w+)", light)
+    assert classes == re.findall(r"\.(ipu-\w+)", dark)
+    used = {
+        element.attrib["class"]
+        for element in ElementTree.fromstring(timetable_svg(SMALL)).iter()
+        if "class" in element.attrib
+    }
+    assert used == set(classes)
+
+
+def test_a_picture_is_what_notebooks_and_terminals_show(tmp_path: Path) -> None:
+    picture = TimetablePicture(SMALL, heading="Six micro-batches")
+    assert picture._repr_html_() == timetable_svg(SMALL, heading="Six micro-batches")
+    assert str(picture) == timetable_text(SMALL)
+    picture.save(tmp_path / "a.svg", width=None)
+    assert (tmp_path / "a.svg").read_text() == timetable_svg(SMALL, heading="Six micro-batches", width=None)
+    assert picture.bubble == bubble(SMALL)
 
 
 def test_a_heading_is_text_not_markup() -> None:

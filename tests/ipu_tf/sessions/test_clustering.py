@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipu_tf.lowering.tensorflow.clustering import Node, Plan, plan
+from ipu_tf.lowering.tensorflow.clustering import ClusterSchedule, Node, schedule_clusters
 
 
-def names(found: Plan) -> list[tuple[int, int, tuple[str, ...]]]:
+def names(found: ClusterSchedule) -> list[tuple[int, int, tuple[str, ...]]]:
     return [(cluster.phase, cluster.ordinal, cluster.names) for cluster in found.clusters]
 
 
@@ -63,7 +63,7 @@ TABLE: dict[str, tuple[dict[str, Node], list[tuple[int, int, tuple[str, ...]]]]]
 @pytest.mark.parametrize("name", TABLE)
 def test_clusters(name: str) -> None:
     nodes, wanted = TABLE[name]
-    assert names(plan(nodes)) == wanted
+    assert names(schedule_clusters(nodes)) == wanted
 
 
 def test_what_depends_on_a_program_comes_after_it_and_nothing_else_does() -> None:
@@ -75,12 +75,12 @@ def test_what_depends_on_a_program_comes_after_it_and_nothing_else_does() -> Non
         "d": Node(("c",)),
         "e": Node(("free",)),
     }
-    assert plan(nodes).dependents == {1: ("b",), 2: ("d",)}
+    assert schedule_clusters(nodes).dependents == {1: ("b",), 2: ("d",)}
 
 
 def test_a_host_loop_that_reads_a_result_is_copied_as_a_whole() -> None:
     nodes = {"a": Node((), 0), "b": Node((), group="loop"), "c": Node(("a", "b"), group="loop")}
-    assert plan(nodes).dependents == {1: ("b", "c")}
+    assert schedule_clusters(nodes).dependents == {1: ("b", "c")}
 
 
 def test_a_loop_in_two_places() -> None:
@@ -88,12 +88,12 @@ def test_a_loop_in_two_places() -> None:
     with pytest.raises(
         ValueError, match="`loop` are placed on different devices: /device:IPU:0 and, `b`, /device:IPU:1"
     ):
-        plan(nodes)
+        schedule_clusters(nodes)
 
 
 def test_ops_that_wait_for_each_other() -> None:
     with pytest.raises(ValueError, match="wait for each other, and no loop is around them: a, b"):
-        plan({"a": Node(("b",)), "b": Node(("a",), 0)})
+        schedule_clusters({"a": Node(("b",)), "b": Node(("a",), 0)})
 
 
 @st.composite
@@ -115,7 +115,7 @@ def graphs(draw: st.DrawFn) -> dict[str, Node]:
 
 @given(graphs())
 def test_every_op_finds_what_it_waits_for(nodes: dict[str, Node]) -> None:
-    found = plan(nodes)
+    found = schedule_clusters(nodes)
     inside = [name for cluster in found.clusters for name in cluster.names]
     dependents = [name for group in found.dependents.values() for name in group]
     assert len(set(inside) | set(dependents)) == len(inside) + len(dependents)
@@ -138,7 +138,7 @@ def test_what_computes_on_an_ipu_is_in_a_program_of_that_ipu(nodes: dict[str, No
     for name, node in reversed(nodes.items()):
         if node.initialises or name in initial:
             initial |= {name, *node.before}
-    homes = {name: cluster.ordinal for cluster in plan(nodes).clusters for name in cluster.names}
+    homes = {name: cluster.ordinal for cluster in schedule_clusters(nodes).clusters for name in cluster.names}
     for name, node in nodes.items():
         if node.ordinal is not None and node.computes and name not in initial:
             assert homes[name] == node.ordinal
@@ -151,4 +151,4 @@ def test_without_a_host_op_between_each_ipu_has_one_program(nodes: dict[str, Nod
     single = {
         n: Node(node.before, 0, node.free, node.computes) for n, node in nodes.items() if node.ordinal is not None
     }
-    assert len(plan(single).clusters) == int(any(node.computes for node in single.values()))
+    assert len(schedule_clusters(single).clusters) == int(any(node.computes for node in single.values()))

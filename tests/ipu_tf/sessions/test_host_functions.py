@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ipu_tf._strategy import host_functions
+from ipu_tf.emulation import clear_session
 from tests.helpers.some_ipus import ipus
 
 X, Y = np.ones((16, 8), np.float32), np.zeros(16, np.int32)
@@ -19,7 +19,7 @@ LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 @pytest.fixture(autouse=True)
 def nothing_told_yet() -> Iterator[None]:
-    host_functions._tell.cache_clear()
+    clear_session()
     yield
 
 

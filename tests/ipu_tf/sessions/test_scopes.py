@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import ipu_tf as ipu
 from ipu_tf import scopes
-from ipu_tf.lowering.tensorflow import tf_private
+from ipu_tf.lowering.tensorflow import tf_graphs
 from ipu_tf.lowering.tensorflow.trace import lower
 from tests.helpers.device_counts import device_work
 
@@ -36,7 +36,7 @@ def carried() -> dict[str, str]:
     operation = tf.constant(1.0).op
     if scopes.FRONTEND_ATTRIBUTES_NAME not in operation.node_def.attr:
         return {}
-    return tf_private.string_map(operation.get_attr(scopes.FRONTEND_ATTRIBUTES_NAME))
+    return tf_graphs.string_map(operation.get_attr(scopes.FRONTEND_ATTRIBUTES_NAME))
 
 
 def test_frontend_attributes_nest() -> None:

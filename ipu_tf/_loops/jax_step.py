@@ -1,0 +1,91 @@
+"""`JaxStep`: a step function written in JAX for `StepLoop`. Its state is passed in and out; its buffers are donated.
+
+The numbers are JAX's own; a float16 that overflows becomes infinite, as JAX has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from ipu_tf._loops.step_loop import INFEED, OUTFEED, LoopOptions
+from ipu_tf.device.program.program import Program
+from ipu_tf.device.run.executable import Executable
+from ipu_tf.emulation import EmulationError
+from ipu_tf.lowering.importer.numerics import Numerics, Rounding
+from ipu_tf.lowering.jax.jax_lines import refusals_at_lines
+from ipu_tf.lowering.jax.jax_step import Step, TracedStep, traced_step
+from ipu_tf.lowering.jax.jax_updates import AccumulationSettings, GradientUpdates
+from ipu_tf.lowering.programs.program_target import Target
+
+__all__ = ["JaxStep", "AccumulationSettings", "GradientUpdates", "refusals_at_lines"]
+
+_HALF = np.dtype(np.float16)
+
+
+class JaxStep:
+    """A step function, traced by JAX for one structure of state and of batches. See `DeviceStep`.
+
+    Args:
+        step: `(state, batch, updates) -> (outputs, state)`, traceable by JAX; gradients go through `updates.apply`.
+        state: a tree of arrays or `jax.ShapeDtypeStruct`s, of one replica.
+        batch_spec: `jax.ShapeDtypeStruct`s of a batch, as `JaxFeed.spec` gives them.
+        accumulation: how gradients make updates; it has the number of replicas too.
+    """
+
+    def __init__(
+        self,
+        step: Step,
+        state: Any,
+        batch_spec: Any,
+        accumulation: AccumulationSettings = AccumulationSettings(),  # noqa: B008
+    ) -> None:
+        self._step = step
+        # Shapes and dtypes alone: the arrays are donated to the first run.
+        self._state = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(tuple(leaf.shape), leaf.dtype), state)
+        self._batch_spec = batch_spec
+        self._accumulation = accumulation
+
+    def trace(self, target: Target, options: LoopOptions) -> Program:
+        """Traces the step; see `DeviceStep.trace`.
+
+        Raises:
+            EmulationError: for floating-point settings that would change results and are not emulated for JAX steps.
+        """
+        lengths = options.most_steps, options.lengths_vary
+        traced = traced_step(self._step, self._state, self._batch_spec, self._accumulation, INFEED, OUTFEED, *lengths)
+        _check_numerics(target.numerics, traced)
+        self._output_tree, self.output_types = traced.output_tree, traced.outputs
+        return traced.program
+
+    def acquire(self, state: Any, executable: Executable) -> Sequence[Any]:
+        """Returns the arrays of the state, which the device takes over."""
+        return jax.tree.leaves(state)
+
+    def commit(self, results: Sequence[Any]) -> Any:
+        """Returns the new state in the structure it was given in."""
+        return jax.tree.unflatten(jax.tree.structure(self._state), results)
+
+    def recover(self) -> None:
+        """Does nothing: whoever passes the state in keeps it."""
+
+    def pack(self, arrays: Sequence[Any]) -> Any:
+        """Returns NumPy arrays in the structure that the step returns."""
+        return jax.tree.unflatten(self._output_tree, arrays)
+
+
+def _check_numerics(numerics: Numerics, traced: TracedStep) -> None:
+    """Refuses floating-point settings that would change results and are not emulated for JAX steps."""
+    half = _HALF in traced.dtypes
+    wanted = [f"floating_point_behaviour.{kind}" for kind in sorted(numerics.exceptions)]
+    wanted += ["floating_point_behaviour.nanoo"] if half and numerics.nan_on_overflow else []
+    wanted += ["floating_point_behaviour.esr"] if half and numerics.rounding is not Rounding.NEAREST else []
+    if wanted:
+        raise EmulationError(
+            f"A step written in JAX computes with JAX's own floating-point numbers. Received: a configuration with "
+            f"{', '.join(wanted)}. Switch that off, or use Keras's TensorFlow backend."
+            + (f"\n{traced.dtypes[_HALF]}" if half else "")
+        )
