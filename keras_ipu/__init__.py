@@ -4,7 +4,7 @@ Nothing here has to be imported by a user: entering the scope does. Models made 
 """
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ipu_tf._strategy.hooks import add_graph_hook, add_scope_hook
 from keras_ipu.options.options import ReplicatedMetricReductionMethod
@@ -19,6 +19,15 @@ from keras_ipu.pipeline.stage_assignment import (
 from keras_ipu.scope.scope import keras_scope
 from keras_ipu.stock.models import reset_layer_names
 
+if TYPE_CHECKING:
+    from keras_ipu import addons as addons
+    from keras_ipu import debug as debug
+    from keras_ipu import layers as layers
+    from keras_ipu import optimizers as optimizers
+    from keras_ipu.addons import losses as losses
+    from keras_ipu.debug import check_parity
+    from keras_ipu.pipeline.stage import PipelineStage
+
 __ipu__built__ = "1"
 
 __all__ = [
@@ -30,6 +39,7 @@ __all__ = [
     "ReplicatedMetricReductionMethod",
     "SequentialLayerPipelineStageAssignment",
     "SequentialNestedModelPipelineStageAssignment",
+    "check_parity",
     "keras_scope",
 ]
 
@@ -48,17 +58,26 @@ _OLD_NAMES = {"CTCLoss": "keras_ipu.addons.losses"} | dict.fromkeys(
 _OLD_NAMES |= dict.fromkeys(("FunctionalExtension", "SequentialExtension"), "keras_ipu.extensions")
 
 
-def __getattr__(name: str) -> Any:
-    if name == "PipelineStage":
-        # Imported only now: `keras_ipu.pipeline.graph` asks whether it was imported, to know whether there are stages.
-        from keras_ipu.pipeline.stage import PipelineStage
+if not TYPE_CHECKING:  # else every misspelt name would be of type Any
 
-        return PipelineStage
-    if name in _HOMES:
-        return importlib.import_module(_HOMES[name])
-    if name in _OLD_NAMES:
-        return getattr(importlib.import_module(_OLD_NAMES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        if name == "PipelineStage":
+            # Imported only now: `keras_ipu.pipeline.graph` asks whether it was imported, to know if there are stages.
+            from keras_ipu.pipeline.stage import PipelineStage
+
+            return PipelineStage
+        if name == "check_parity":
+            return importlib.import_module("keras_ipu.debug").check_parity
+        if name in _HOMES:
+            return importlib.import_module(_HOMES[name])
+        if name in _OLD_NAMES:
+            return getattr(importlib.import_module(_OLD_NAMES[name]), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Lists the public names, those that are not imported yet included."""
+    return sorted({*(name for name in globals() if name.startswith("__")), *__all__, *_HOMES, *_OLD_NAMES})
 
 
 add_scope_hook(keras_scope)

@@ -12,10 +12,10 @@ import tensorflow as tf
 
 from ipu_tf.ipu_iterator import stock_iterators
 from keras_ipu.parity.report import Difference, ParityReport, difference, differences
-from keras_ipu.parity.runs import Run, Task, plain_run, split_run
-from keras_ipu.pipeline.run_checks import accumulation_steps
+from keras_ipu.parity.runs import TrainingRun, TrainingTask, plain_run, split_run
+from keras_ipu.pipeline.run_checks import accumulation_count
 from keras_ipu.stock.ownership import is_ipu_model
-from keras_ipu.training.common.step_split import Split, step_split
+from keras_ipu.training.common.step_split import StepSplit, step_split
 
 __all__ = ["Difference", "ParityReport", "check_parity"]
 
@@ -62,10 +62,9 @@ def check_parity(
             for data without a single batch; and as `fit` does for settings that do not go together.
     """
     _check_model(model)
-    micro_batches = accumulation_steps(model, 0)  # no number of steps is given, so it divides them
-    split = step_split(model, micro_batches)
-    batches = _batches(data, batch_size, updates * micro_batches * split.replicas)
-    task = Task(model, make, split, updates, batches)
+    split = step_split(model, accumulation_count(model, 0))  # no number of steps is given, so it divides them
+    batches = _batches(data, batch_size, updates * split.accumulation_count * split.replicas)
+    task = TrainingTask(model, make, split, updates, batches)
     found = split_run(task)
     # A thread of its own has no strategy's scope open, whatever this one has.
     with concurrent.futures.ThreadPoolExecutor(1, initializer=_same_policy()) as outside:
@@ -107,7 +106,7 @@ def _computes_in_half(model: Any) -> bool:
     return any(layer.compute_dtype in ("float16", "bfloat16") for layer in (model, *model.layers))
 
 
-def _report(task: Task, found: Run, wanted: Run, rtol: float, atol: float) -> ParityReport:
+def _report(task: TrainingTask, found: TrainingRun, wanted: TrainingRun, rtol: float, atol: float) -> ParityReport:
     # Automatic names differ between the runs, so weights are paired by position.
     weights = dict(zip(wanted.weights, found.weights.values(), strict=True))
     model = task.model
@@ -125,7 +124,7 @@ def _report(task: Task, found: Run, wanted: Run, rtol: float, atol: float) -> Pa
     )
 
 
-def _described(split: Split) -> str:
-    counts = ((split.replicas, "replica"), (split.micro_batches, "micro-batch"), (split.shards, "IPU"))
+def _described(split: StepSplit) -> str:
+    counts = ((split.replicas, "replica"), (split.accumulation_count, "micro-batch"), (split.shards, "IPU"))
     words = [f"{n} {word}{'' if n == 1 else 'es' if word.endswith('ch') else 's'}" for n, word in counts]
     return f"{words[0]} x {words[1]} an update x {words[2]} a replica"

@@ -57,6 +57,15 @@ def seeded() -> None:
         tensorflow.random.set_seed(0)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def cleared() -> Iterator[None]:
+    """Every file starts with a process that remembers nothing of the files before, if it has imported `ipu_tf`."""
+    emulation = sys.modules.get("ipu_tf.emulation")
+    if emulation is not None:
+        emulation.clear_session()
+    yield
+
+
 @pytest.fixture(autouse=True, scope="session")
 def no_network() -> Iterator[None]:
     """A test that reaches for the network fails at once."""

@@ -37,7 +37,7 @@ class _Adapter:
     _batch_size: int | None
 
     def should_recreate_iterator(self) -> bool:
-        """Whether each epoch begins at the first batch."""
+        """Returns whether each epoch begins at the first batch."""
         return self.recreate
 
 

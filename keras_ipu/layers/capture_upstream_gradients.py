@@ -128,7 +128,7 @@ class CaptureActivationGradients(_GradientCaptureLayer):
 
     @staticmethod
     def layer_is_supported(layer: Any) -> bool:
-        """Whether a layer has an activation in its configuration.
+        """Returns whether a layer has an activation in its configuration.
 
         Raises:
             ValueError: if `layer` is not a Keras layer.

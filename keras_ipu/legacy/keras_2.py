@@ -17,14 +17,17 @@ import keras
 import tensorflow as tf
 
 from ipu_tf._patches.installation import replace_in
+from ipu_tf._state.registry import register_state
 from keras_ipu.stock import graphs as keras_graphs
-from keras_ipu.stock import hooks as keras_hooks
-from keras_ipu.stock import models as keras_private
+from keras_ipu.stock import models as keras_models
+from keras_ipu.stock import patches as keras_patches
 from keras_ipu.stock.ownership import on_device
 
 _log = logging.getLogger("ipu_tf")
 #: Which model an optimizer was compiled into.
-_models: weakref.WeakKeyDictionary[Any, weakref.ref[Any]] = weakref.WeakKeyDictionary()
+_models: weakref.WeakKeyDictionary[Any, weakref.ref[Any]] = register_state(
+    "models of optimizers of Keras 2", weakref.WeakKeyDictionary(), kept="each goes with its optimizer"
+)
 
 
 class NotCompiled(RuntimeError, ValueError):
@@ -37,15 +40,15 @@ class NotALayer(TypeError, ValueError):
 
 def install_keras_2() -> None:
     """Patches Keras 3 to behave as Keras 2. Calling it again changes nothing."""
-    keras_hooks.hook_trainer("_assert_compile_called", _assert_compile_called)
-    keras_hooks.hook_trainer("compile", _compile)
-    keras_hooks.hook(keras.callbacks.History, "on_epoch_end", _always, _on_epoch_end)
-    keras_hooks.hook(keras.Sequential, "add", _always, _add)
-    keras_hooks.hook(keras.layers.Layer, "symbolic_call", _always, _symbolic_call)
+    keras_patches.patch_trainer_method("_assert_compile_called", _assert_compile_called)
+    keras_patches.patch_trainer_method("compile", _compile)
+    keras_patches.patch_method(keras.callbacks.History, "on_epoch_end", _always, _on_epoch_end)
+    keras_patches.patch_method(keras.Sequential, "add", _always, _add)
+    keras_patches.patch_method(keras.layers.Layer, "symbolic_call", _always, _symbolic_call)
     for owner, name, get in _ATTRIBUTES:
-        keras_hooks.add_attribute(owner, name, property(get))
+        keras_patches.add_attribute(owner, name, property(get))
     if not hasattr(keras.backend, "learning_phase"):
-        replace_in(keras.backend, "learning_phase", lambda absent: keras_private.is_training_call, missing=None)
+        replace_in(keras.backend, "learning_phase", lambda absent: keras_models.is_training_call, missing=None)
 
 
 def _always(_: Any) -> bool:
@@ -78,7 +81,7 @@ def _only_strings(metrics: Any) -> bool:
 def _own_optimizer(model: Any, optimizer: Any) -> Any:
     """Returns the optimizer, or a copy if another model uses it: Keras 3's optimizers train one model's variables."""
     if isinstance(optimizer, tf.compat.v1.train.GradientDescentOptimizer):
-        return _gradient_descent(optimizer, keras_private.strategy_of(model))
+        return _gradient_descent(optimizer, keras_models.strategy_of(model))
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         return optimizer
     before = _models.setdefault(optimizer, weakref.ref(model))()

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import functools
 import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
-_model_type = ["functional"]
-_run_eagerly = [False]
+from ipu_tf._state.context import context_value
+
+_model_type = contextvars.ContextVar("model_type", default="functional")
+_run_eagerly = contextvars.ContextVar("run_eagerly", default=False)
 
 
 def run_v2_only(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -28,34 +31,22 @@ def enable_v2_dtype_behavior(function: Callable[..., Any]) -> Callable[..., Any]
 
 def should_run_eagerly() -> bool:
     """Returns the `run_eagerly` that the current test passes to `compile`."""
-    return _run_eagerly[0]
+    return _run_eagerly.get()
 
 
-@contextlib.contextmanager
-def run_eagerly_scope(value: bool) -> Iterator[None]:
+def run_eagerly_scope(value: bool) -> contextlib.AbstractContextManager[None]:
     """Context that sets the value of `should_run_eagerly`."""
-    _run_eagerly.append(_run_eagerly[0])
-    _run_eagerly[0] = value
-    try:
-        yield
-    finally:
-        _run_eagerly[0] = _run_eagerly.pop()
+    return context_value(_run_eagerly, value)
 
 
 def get_model_type() -> str:
     """Returns the kind of model of the current test: "functional", "sequential" or "subclass"."""
-    return _model_type[0]
+    return _model_type.get()
 
 
-@contextlib.contextmanager
-def model_type_scope(value: str) -> Iterator[None]:
+def model_type_scope(value: str) -> contextlib.AbstractContextManager[None]:
     """Context that sets the value of `get_model_type`."""
-    _model_type.append(_model_type[0])
-    _model_type[0] = value
-    try:
-        yield
-    finally:
-        _model_type[0] = _model_type.pop()
+    return context_value(_model_type, value)
 
 
 def get_test_data(
@@ -126,7 +117,7 @@ def get_small_subclass_mlp(num_hidden: int, num_classes: int) -> keras.Model:
 
 
 def get_small_mlp(num_hidden: int, num_classes: int, input_dim: int) -> keras.Model:
-    """A model of two dense layers of the kind that `get_model_type` gives."""
+    """A model of two dense layers of the kind of `get_model_type`."""
     if get_model_type() == "subclass":
         return get_small_subclass_mlp(num_hidden, num_classes)
     if get_model_type() == "sequential":
@@ -159,7 +150,7 @@ class _Branches(keras.Model):
 def get_model_from_layers(
     model_layers: Sequence[Any], input_shape: Sequence[int] | None = None, input_dtype: Any = None, name: Any = None
 ) -> keras.Model:
-    """A model that runs layers one after another, of the kind that `get_model_type` gives."""
+    """A model that runs layers one after another, of the kind of `get_model_type`."""
     if get_model_type() == "subclass":
         return _Chain(model_layers)
     if get_model_type() == "sequential" and input_shape is None:

@@ -88,7 +88,7 @@ class ALSGradientAccumulationOptimizer(GradientAccumulationOptimizer):
         return self.als_optimizer.get_scaled_loss(loss)
 
     def get_gradients(self, loss: Any, params: Any) -> list[Any]:
-        """The gradients of the scaled loss, as `ALSOptimizer.get_gradients` gives them."""
+        """Returns the gradients of the scaled loss, as `ALSOptimizer.get_gradients` does."""
         return self.als_optimizer.get_gradients(loss, params)
 
     def __getattr__(self, name: str) -> Any:

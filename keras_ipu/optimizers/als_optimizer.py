@@ -11,7 +11,7 @@ from keras import ops
 
 from keras_ipu.optimizers.als_settings import ALSDefaults, ALSSettings, checked_settings, read_only
 from keras_ipu.optimizers.als_state import ALSState, advanced, observed, saturated
-from keras_ipu.optimizers.inner_optimizer_calls import as_written
+from keras_ipu.optimizers.inner_optimizer_calls import do_not_convert
 from keras_ipu.optimizers.ipu_optimizer import CapturedGrads, IpuOptimizer
 from keras_ipu.optimizers.parameter_unscaling import ParameterUnscalingOptimizer
 
@@ -91,7 +91,7 @@ class ALSOptimizer(ALSSettings, IpuOptimizer):
         if isinstance(self.inner_optimizer, ParameterUnscalingOptimizer):
             raise ValueError(_WRONG_WRAPPER)
 
-    @as_written
+    @do_not_convert
     def get_scaled_loss(self, loss: Any) -> Any:
         """A loss times the loss scaling factor, in the dtype of the loss."""
         loss = ops.convert_to_tensor(loss)
@@ -101,7 +101,7 @@ class ALSOptimizer(ALSSettings, IpuOptimizer):
         """Scales the loss; Keras's training step calls it."""
         return self.get_scaled_loss(self.inner_optimizer.scale_loss(loss))
 
-    @as_written
+    @do_not_convert
     def get_gradients(self, loss: Any, params: Sequence[Any]) -> list[Any]:
         """The gradients of the scaled loss, with Keras's TensorFlow backend and inside a `tf.function`.
 
@@ -117,7 +117,7 @@ class ALSOptimizer(ALSSettings, IpuOptimizer):
             tf.gradients(self.get_scaled_loss(loss), [getattr(variable, "value", variable) for variable in params])
         )
 
-    @as_written
+    @do_not_convert
     def minimize(self, loss: Any, var_list: Sequence[Any], tape: Any = None) -> Any:
         """Computes the gradients of the scaled loss and applies them, with Keras's TensorFlow backend.
 
@@ -164,7 +164,7 @@ class ALSOptimizer(ALSSettings, IpuOptimizer):
 
     @property
     def supports_captured_grads(self) -> bool:
-        """Whether `apply_gradients` makes use of captured gradients: yes."""
+        """Returns whether `apply_gradients` makes use of captured gradients: yes."""
         return True
 
     @property

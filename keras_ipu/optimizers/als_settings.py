@@ -52,7 +52,7 @@ def checked_settings(settings: ALSDefaults) -> ALSDefaults:
 
 
 def _is_power_of_two(value: float) -> bool:
-    """Whether a number is 1, 2, 4, ..."""
+    """Returns whether a number is 1, 2, 4, ..."""
     return value >= 1 and math.frexp(value)[0] == 0.5
 
 

@@ -32,7 +32,7 @@ class ALSState:
 
 
 def update_due(state: ALSState, settings: ALSDefaults) -> Any:
-    """Whether this application changes the factor: a boolean scalar.
+    """Returns whether this application changes the factor: a boolean scalar.
 
     The counter starts at zero, and zero is no multiple here: the period is `update_frequency` + 1 applications, but 1
     for a frequency of 1.

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
 
+from ipu_tf._state.context import context_value
 
-def as_written(method: Callable[..., Any]) -> Callable[..., Any]:
+
+def do_not_convert(method: Callable[..., Any]) -> Callable[..., Any]:
     """Decorator of methods that AutoGraph does not convert when a `tf.function` calls them."""
     if keras.backend.backend() != "tensorflow":
         return method
@@ -25,17 +27,12 @@ def as_written(method: Callable[..., Any]) -> Callable[..., Any]:
 _captured: contextvars.ContextVar[Mapping[str, Any] | None] = contextvars.ContextVar("captured_grads", default=None)
 
 
-@contextlib.contextmanager
-def carrying(captured_grads: Mapping[str, Any] | None) -> Iterator[None]:
-    """Context in which `carried` returns these captured gradients."""
-    token = _captured.set(captured_grads)
-    try:
-        yield
-    finally:
-        _captured.reset(token)
+def captured_gradients_scope(captured_grads: Mapping[str, Any] | None) -> contextlib.AbstractContextManager[None]:
+    """Context in which `current_captured_gradients` returns these captured gradients."""
+    return context_value(_captured, captured_grads)
 
 
-def carried() -> Mapping[str, Any] | None:
+def current_captured_gradients() -> Mapping[str, Any] | None:
     """Returns the captured gradients of the running `apply_gradients`."""
     return _captured.get()
 

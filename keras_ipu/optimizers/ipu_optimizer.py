@@ -15,9 +15,9 @@ import keras
 
 from keras_ipu.optimizers.inner_optimizer_calls import (
     apply_inner_gradients,
-    as_written,
-    carried,
-    carrying,
+    captured_gradients_scope,
+    current_captured_gradients,
+    do_not_convert,
     takes_captured_grads,
 )
 
@@ -72,7 +72,7 @@ class IpuOptimizer(keras.optimizers.Optimizer):
             self.inner_optimizer.build(variables)
         super().build(variables)
 
-    @as_written
+    @do_not_convert
     def apply_gradients(
         self, grads_and_vars: Iterable[tuple[Any, Any]], captured_grads: CapturedGrads = None, name: str | None = None
     ) -> Any:
@@ -87,11 +87,11 @@ class IpuOptimizer(keras.optimizers.Optimizer):
             The number of updates so far.
         """
         grads, variables = zip(*grads_and_vars, strict=True)
-        with carrying(captured_grads):
+        with captured_gradients_scope(captured_grads):
             self.apply(list(grads), list(variables))
         return self.iterations
 
-    @as_written
+    @do_not_convert
     def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> None:
         """Updates variables by their gradients.
 
@@ -113,7 +113,7 @@ class IpuOptimizer(keras.optimizers.Optimizer):
         if not self.built:
             self.build(variables)
         self._check_variables_are_known(variables)
-        self.update(self.transform_gradients(list(grads), variables), variables, carried())
+        self.update(self.transform_gradients(list(grads), variables), variables, current_captured_gradients())
 
     def transform_gradients(self, grads: list[Any], variables: list[Any]) -> list[Any]:
         """Transforms gradients by all wrappers, the innermost first."""
@@ -130,7 +130,7 @@ class IpuOptimizer(keras.optimizers.Optimizer):
 
     @property
     def supports_captured_grads(self) -> bool:
-        """Whether `apply_gradients` makes use of captured gradients: as the wrapped optimizer does."""
+        """Returns whether `apply_gradients` makes use of captured gradients: as the wrapped optimizer does."""
         return takes_captured_grads(self.inner_optimizer)
 
     def scale_loss(self, loss: Any) -> Any:

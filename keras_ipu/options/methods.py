@@ -8,7 +8,7 @@ from typing import Any
 from ipu_tf.emulation import record_ignored
 from ipu_tf.ipu_infeed_queue import IPUInfeedQueue
 from ipu_tf.ipu_outfeed_queue import IPUOutfeedQueue
-from keras_ipu.options import checks as option_rules
+from keras_ipu.options import checks as option_checks
 from keras_ipu.options.model_state import options_of, set_options
 from keras_ipu.options.options import ReplicatedMetricReductionMethod
 
@@ -76,12 +76,12 @@ class OptionMethods:
         Raises:
             ValueError: for a value that cannot be, or an argument that is set in another way.
         """
-        steps = option_rules.checked_steps(gradient_accumulation_steps_per_replica)
-        kwargs = option_rules.checked_accumulation_kwargs(gradient_accumulation_optimizer_kwargs)
+        steps = option_checks.checked_steps(gradient_accumulation_steps_per_replica)
+        kwargs = option_checks.checked_accumulation_kwargs(gradient_accumulation_optimizer_kwargs)
         _record("set_gradient_accumulation_options", _NO_EFFECT_ACCUMULATION, kwargs)
         set_options(
             self,
-            gradient_accumulation_reduction=option_rules.checked_reduction(gradient_accumulation_reduction_method),
+            gradient_accumulation_reduction=option_checks.checked_reduction(gradient_accumulation_reduction_method),
             gradient_accumulation_steps=options_of(self).gradient_accumulation_steps if steps is None else steps,
             gradient_accumulation_kwargs=types.MappingProxyType(dict(kwargs)),
             use_v2_gradient_accumulation_optimizer=bool(use_v2_gradient_accumulation_optimizer),
@@ -108,14 +108,14 @@ class OptionMethods:
         Raises:
             ValueError: for a value that cannot be, or an argument that is set in another way.
         """
-        steps = option_rules.checked_steps(gradient_accumulation_steps_per_replica)
-        mapping = option_rules.checked_device_mapping(device_mapping)
-        kwargs = option_rules.checked_pipelining_kwargs(pipelining_kwargs)
+        steps = option_checks.checked_steps(gradient_accumulation_steps_per_replica)
+        mapping = option_checks.checked_device_mapping(device_mapping)
+        kwargs = option_checks.checked_pipelining_kwargs(pipelining_kwargs)
         _record("set_pipelining_options", _NO_EFFECT_PIPELINING, kwargs)
         old = options_of(self)
         set_options(
             self,
-            gradient_accumulation_reduction=option_rules.checked_reduction(gradient_accumulation_reduction_method),
+            gradient_accumulation_reduction=option_checks.checked_reduction(gradient_accumulation_reduction_method),
             pipelining_gradient_accumulation_steps=(
                 old.pipelining_gradient_accumulation_steps if steps is None else steps
             ),
@@ -136,7 +136,7 @@ class OptionMethods:
             ValueError: for arguments that Keras sets itself.
             TypeError: for arguments that the queue does not have.
         """
-        checked = option_rules.checked_infeed_kwargs(kwargs, IPUInfeedQueue)
+        checked = option_checks.checked_infeed_kwargs(kwargs, IPUInfeedQueue)
         _record("set_infeed_queue_options", tuple(checked), checked)
         set_options(self, infeed_kwargs=types.MappingProxyType(dict(checked)))
 
@@ -150,7 +150,7 @@ class OptionMethods:
             ValueError: for arguments that make no sense with Keras.
             TypeError: for arguments that the queue does not have.
         """
-        checked = option_rules.checked_outfeed_kwargs(kwargs, IPUOutfeedQueue)
+        checked = option_checks.checked_outfeed_kwargs(kwargs, IPUOutfeedQueue)
         _record("set_outfeed_queue_options", tuple(checked), checked)
         set_options(self, outfeed_kwargs=types.MappingProxyType(dict(checked)))
 

@@ -35,7 +35,7 @@ class Difference:
         return self.absolute / self.largest if self.largest else float("inf")
 
     def within(self, rtol: float, atol: float) -> bool:
-        """Whether the difference is at most `atol + rtol * largest`."""
+        """Returns whether the difference is at most `atol + rtol * largest`."""
         return self.round_off or bool(self.absolute <= atol + rtol * self.largest)
 
 
@@ -75,7 +75,7 @@ class ParityReport:
 
     @property
     def passed(self) -> bool:
-        """Whether all differences are tolerable."""
+        """Returns whether all differences are tolerable."""
         return not self.failures
 
     @property

@@ -16,19 +16,19 @@ import tensorflow as tf
 
 from keras_ipu.options.model_state import set_options
 from keras_ipu.options.options import ReplicatedMetricReductionMethod
-from keras_ipu.parity.norms import noting, slots_of
-from keras_ipu.parity.steps import assign, steps_of, values_of
+from keras_ipu.parity.norms import recording_norms, slots_of
+from keras_ipu.parity.steps import assign, stock_training_steps, values_of
 from keras_ipu.pipeline.graph import ModelKind, kind_of
 from keras_ipu.saving.saving import copy_options
-from keras_ipu.stock import models as keras_private
-from keras_ipu.training.common.step_split import Split
+from keras_ipu.stock import models as keras_models
+from keras_ipu.training.common.step_split import StepSplit
 
 _ROUND_OFF = 1e-6
 """Gradients of a variable that are smaller, relative to the largest of all, are taken for zeros."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Task:
+class TrainingTask:
     """Training task of both runs.
 
     Attributes:
@@ -41,13 +41,13 @@ class Task:
 
     model: Any
     make: Callable[[], Any] | None
-    split: Split
+    split: StepSplit
     updates: int
     batches: tuple[Any, ...]
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class TrainingRun:
     """Result of a training run.
 
     Attributes:
@@ -72,10 +72,10 @@ class _LogRecorder(keras.callbacks.Callback):
         self.rows.append(dict(logs))
 
 
-def split_run(task: Task) -> Run:
+def split_run(task: TrainingTask) -> TrainingRun:
     """Trains a copy of the model on its device, split as it is."""
-    with keras_private.strategy_of(task.model).scope():
-        copy = _copy(task, steps_per_execution=task.split.micro_batches)
+    with keras_models.strategy_of(task.model).scope():
+        copy = _copy(task, steps_per_execution=task.split.accumulation_count)
         copy_options(task.model, copy)
         # Logs of every step and replica for themselves.
         alone = ReplicatedMetricReductionMethod.NONE
@@ -89,10 +89,10 @@ def split_run(task: Task) -> Run:
     return _run_of(copy, keeper.rows)
 
 
-def plain_run(task: Task) -> Run:
+def plain_run(task: TrainingTask) -> TrainingRun:
     """Trains a copy of the model on stock Keras. To be called where no strategy's scope is open."""
     copy = _copy(task, jit_compile=False)
-    steps = steps_of(copy, task.batches[0])
+    steps = stock_training_steps(copy, task.batches[0])
     trained = {id(variable) for variable in copy.trainable_variables}
     others = [v for v in (*copy.variables, *copy.metrics_variables) if id(v) not in trained]
     states = [values_of(others)] * task.split.replicas
@@ -100,7 +100,7 @@ def plain_run(task: Task) -> Run:
     largest = np.zeros(len(copy.trainable_variables))
     for _ in range(task.updates):
         total: list[Any] | None = None
-        for _ in range(task.split.micro_batches):
+        for _ in range(task.split.accumulation_count):
             for replica in range(task.split.replicas):
                 assign(others, states[replica])
                 row, gradients = steps.gradients(next(batches))
@@ -128,20 +128,20 @@ def _largest(gradient: Any) -> float:
     return float("nan") if gradient is None else float(keras.ops.max(keras.ops.absolute(gradient)))
 
 
-def _reduced(total: list[Any], split: Split) -> list[Any]:
-    parts = 1 if split.reduction == "SUM" else split.micro_batches
+def _reduced(total: list[Any], split: StepSplit) -> list[Any]:
+    parts = 1 if split.reduction == "SUM" else split.accumulation_count
     return [None if each is None else each / keras.ops.cast(parts, each.dtype) for each in total]
 
 
-def _copy(task: Task, **compiled: Any) -> Any:
+def _copy(task: TrainingTask, **compiled: Any) -> Any:
     """Returns a compiled copy of the model with its weights and optimizer's state, which records gradient norms."""
     model = task.model
     copy = task.make() if task.make is not None else _clone_by_config(model)
     if not copy.built:
         copy(keras.utils.unpack_x_y_sample_weight(task.batches[0])[0])
     assign(copy.variables, values_of(model.variables))
-    told = keras_private.compile_config(model)
-    optimizer = noting(model.optimizer, task.updates)
+    told = keras_models.compile_config(model)
+    optimizer = recording_norms(model.optimizer, task.updates)
     copy.compile(optimizer, told["loss"], loss_weights=told["loss_weights"], **compiled)
     optimizer.build(copy.trainable_variables)
     if model.optimizer.built:
@@ -167,9 +167,9 @@ def _clone_by_config(model: Any) -> Any:
         ) from error
 
 
-def _run_of(model: Any, rows: Sequence[dict[str, Any]]) -> Run:
+def _run_of(model: Any, rows: Sequence[dict[str, Any]]) -> TrainingRun:
     weights = {weight.path: weight.numpy() for weight in model.weights}
     if len(weights) < len(model.weights):  # layers of the same name
         weights = {f"{place} {weight.path}": weight.numpy() for place, weight in enumerate(model.weights)}
     logs = {name: np.array([row[name] for row in rows], np.float32) for name in rows[0]}
-    return Run(weights, logs, model.optimizer.noted_norms.numpy())
+    return TrainingRun(weights, logs, model.optimizer.recorded_norms.numpy())

@@ -13,12 +13,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_ipu.stock import models as keras_private
+from keras_ipu.stock import models as keras_models
 
-_STATE = keras_private.TRAINING_STATE
+_STATE = keras_models.TRAINING_STATE
 
 
-class Steps(Protocol):
+class StockTrainingSteps(Protocol):
     """Training steps of a model, as gradients and update."""
 
     def gradients(self, batch: Any) -> tuple[Any, list[Any]]:
@@ -34,20 +34,20 @@ class Steps(Protocol):
         ...
 
 
-def steps_of(model: Any, batch: Any) -> Steps:
-    """Returns the `Steps` of a compiled and built model, and creates all of its variables.
+def stock_training_steps(model: Any, batch: Any) -> StockTrainingSteps:
+    """Returns the `StockTrainingSteps` of a compiled and built model, and creates all of its variables.
 
     Args:
         model: the model.
         batch: one of those that it will be trained on.
     """
     kind = TensorFlowSteps if keras.backend.backend() == "tensorflow" else JaxSteps
-    steps: Steps = kind(model, batch)
+    steps: StockTrainingSteps = kind(model, batch)
     return steps
 
 
 class TensorFlowSteps:
-    """`Steps` of a model on the TensorFlow backend.
+    """`StockTrainingSteps` of a model on the TensorFlow backend.
 
     Args:
         model: the model.
@@ -60,12 +60,12 @@ class TensorFlowSteps:
         self._step.get_concrete_function(batch)  # makes the variables of metrics
 
     def gradients(self, batch: Any) -> tuple[Any, list[Any]]:
-        """Implements the method of `Steps`."""
+        """Implements the method of `StockTrainingSteps`."""
         logs, gradients = self._step(batch)
         return logs, gradients
 
     def update(self, gradients: Sequence[Any]) -> None:
-        """Implements the method of `Steps`."""
+        """Implements the method of `StockTrainingSteps`."""
         self._model.optimizer.apply(list(gradients), self._model.trainable_variables)
 
     def _taken_apart(self, batch: Any) -> tuple[Any, list[Any]]:
@@ -74,13 +74,13 @@ class TensorFlowSteps:
         def keep(stock: Any, gradients: list[Any], variables: Any) -> None:
             found.extend(None if each is None else tf.convert_to_tensor(each) for each in gradients)
 
-        with keras_private.applying(self._model.optimizer, keep):
+        with keras_models.applying(self._model.optimizer, keep):
             logs = self._model.train_step(batch)
         return logs, found
 
 
 class JaxSteps:
-    """`Steps` of a model on the JAX backend.
+    """`StockTrainingSteps` of a model on the JAX backend.
 
     Args:
         model: the model.
@@ -96,17 +96,17 @@ class JaxSteps:
         self._step = jax.jit(self._taken_apart)
 
     def gradients(self, batch: Any) -> tuple[Any, list[Any]]:
-        """Implements the method of `Steps`."""
-        state = keras_private.state_of(self._model, _STATE)
+        """Implements the method of `StockTrainingSteps`."""
+        state = keras_models.state_of(self._model, _STATE)
         logs, after, gradients = self._step(state, _arrays(batch))
-        keras_private.restore_state(self._model, dict(zip(_STATE, after, strict=True)))
+        keras_models.restore_state(self._model, dict(zip(_STATE, after, strict=True)))
         return logs, gradients
 
     def update(self, gradients: Sequence[Any]) -> None:
-        """Implements the method of `Steps`."""
-        weights, _, slots, _ = keras_private.state_of(self._model, _STATE)
+        """Implements the method of `StockTrainingSteps`."""
+        weights, _, slots, _ = keras_models.state_of(self._model, _STATE)
         weights, slots = self._model.optimizer.stateless_apply(slots, list(gradients), weights)
-        keras_private.restore_state(self._model, {_STATE[0]: weights, _STATE[2]: slots})
+        keras_models.restore_state(self._model, {_STATE[0]: weights, _STATE[2]: slots})
 
     def _taken_apart(self, state: Any, batch: Any) -> tuple[Any, Any, list[Any]]:
         found: list[Any] = []
@@ -115,7 +115,7 @@ class JaxSteps:
             found.extend(gradients)
             return weights, slots
 
-        with keras_private.patch_stateless_apply(self._model.optimizer, keep):
+        with keras_models.patch_stateless_apply(self._model.optimizer, keep):
             logs, after = self._model.train_step(state, batch)
         return logs, after, found
 

@@ -1,13 +1,15 @@
-"""Checks pipeline stage assignments of models."""
+"""Checks pipeline stage assignments: once where they enter (`check_given`), and against the graph that runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from keras_ipu.pipeline import stage_assignment
-from keras_ipu.pipeline.graph import ModelKind, kind_of, node_index, post_order
-from keras_ipu.stock.graphs import calls_of
+from keras_ipu.pipeline.graph import ModelKind, graph_of, kind_of, node_index, post_order
+from keras_ipu.pipeline.plan_builder import build_plan
+from keras_ipu.stock.graphs import calls_of, sequential_graph
+from keras_ipu.stock.ownership import is_ipu_model
 
 _LAYER: dict[ModelKind, type] = {
     ModelKind.FUNCTIONAL: stage_assignment.FunctionalLayerPipelineStageAssignment,
@@ -38,6 +40,52 @@ def make_assignment(model: Any, layer: Any, node: Any, stage: int | None, nested
     return _LAYER[kind](layer, *place, stage)
 
 
+def check_given(model: Any, assignments: Any) -> None:
+    """Checks assignments that a model is given. In those of a `Sequential`, integers are replaced by assignments.
+
+    Raises:
+        ValueError: if they do not fit the model's layers, or a call depends on a later stage.
+        RuntimeError: for a subclassed model that is not built.
+    """
+    if kind_of(model) is ModelKind.SEQUENTIAL:
+        _check_sequential(model, assignments)
+    elif graph_of(model) is None:
+        raise RuntimeError(
+            f"Cannot set pipeline stage assignments for model `{model.name}` which has not been built yet. "
+            "Please call `model.build()` first, or assign pipeline stages in your graph definition using "
+            "PipelineStage scopes."
+        )
+    else:
+        check_assignments(model, assignments)
+
+
+def check_assignments(model: Any, assignments: Any) -> None:
+    """Checks assignments of a model that has a graph.
+
+    Raises:
+        ValueError: if they do not fit the graph, or a call depends on a later stage.
+    """
+    _check_graph(model, assignments)
+    build_plan(model, assignments, contiguous=False)
+
+
+def _check_sequential(model: Any, assignments: Any) -> None:
+    check_length(assignments, len(model.layers))
+    for place, each in enumerate(assignments):
+        if isinstance(each, int):
+            assignments[place] = stage_assignment.SequentialLayerPipelineStageAssignment(model.layers[place], each)
+    if not all(isinstance(each, (_LAYER[ModelKind.SEQUENTIAL], _NESTED[ModelKind.SEQUENTIAL])) for each in assignments):
+        raise ValueError(
+            "All elements of `pipeline_stage_assignment` must be instances of "
+            "`SequentialLayerPipelineStageAssignment` for layers or `SequentialNestedModelPipelineStageAssignment` "
+            "for nested models."
+        )
+    if not any(is_ipu_model(layer) for layer in model.layers):
+        _check_sequential_layers(model, assignments)
+    elif sequential_graph(model) is not None:
+        check_assignments(model, assignments)
+
+
 def check_length(assignments: Any, wanted: int) -> None:
     """Checks the length of a list of assignments.
 
@@ -54,26 +102,26 @@ def check_length(assignments: Any, wanted: int) -> None:
         )
 
 
-def check_graph_assignment(model: Any, assignments: Any, is_nested: Callable[[Any], bool]) -> None:
+def _check_graph(model: Any, assignments: Any) -> None:
     """Checks assignments against a model's graph, those of inner models too.
 
     Raises:
         ValueError: if they do not fit it, or a layer has no stage.
     """
-    nodes = post_order(model)
+    kind, nodes = kind_of(model), post_order(model)
     check_length(assignments, len(nodes))
     for assignment, node in zip(assignments, nodes, strict=True):
-        if is_nested(node.operation):
-            _check_class(model, assignment, node.operation, _NESTED, "nested model")
+        if is_ipu_model(node.operation):
+            _check_class(model, assignment, node.operation, _NESTED[kind], "nested model")
             _check_same(assignment.nested_model, node.operation)
-            check_graph_assignment(node.operation, assignment.pipeline_stage_assignments, is_nested)
+            _check_graph(node.operation, assignment.pipeline_stage_assignments)
         else:
-            _check_class(model, assignment, node.operation, _LAYER, "layer")
+            _check_class(model, assignment, node.operation, _LAYER[kind], "layer")
             _check_same(assignment.layer, node.operation)
             _check_call(assignment, node)
 
 
-def check_sequential_layers(model: Any, assignments: Any) -> None:
+def _check_sequential_layers(model: Any, assignments: Any) -> None:
     """Checks assignments of a `Sequential` without inner models, which may not be built.
 
     Raises:
@@ -103,8 +151,7 @@ def check_sequential_layers(model: Any, assignments: Any) -> None:
         previous = stage
 
 
-def _check_class(model: Any, assignment: Any, layer: Any, classes: dict[ModelKind, type], what: str) -> None:
-    wanted = classes[kind_of(model)]
+def _check_class(model: Any, assignment: Any, layer: Any, wanted: type, what: str) -> None:
     if not isinstance(assignment, wanted):
         raise ValueError(
             f"The pipeline stage assignment for {what} {layer.name} in {model.name} must be an instance of "
@@ -121,7 +168,7 @@ def _check_same(given: Any, wanted: Any) -> None:
 
 
 def _check_call(assignment: Any, node: Any) -> None:
-    layer = assignment.layer
+    layer = node.operation
     index = getattr(assignment, "node_index", None)
     if assignment.pipeline_stage is None:
         which = "" if index is None else f" with node_index {index}"

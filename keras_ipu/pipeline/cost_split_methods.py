@@ -1,4 +1,4 @@
-"""Methods of IPU models: `split_into_pipeline_stages` and `print_pipeline_stage_report`."""
+"""Methods of IPU models: `split_into_pipeline_stages`, `print_pipeline_stage_report` and `pipeline_timetable`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from ipu_tf._arguments.counts import checked_count
-from ipu_tf.pipeline import split_text
-from keras_ipu.pipeline import assignment_checks as assignment_rules
+from ipu_tf.pipeline import StageTimes, Timetable, TimetablePicture, split_text
+from keras_ipu.pipeline import assignment_checks
+from keras_ipu.pipeline.assigned_stages import assign, assigned, default_assignments, model_name, nested_assignments
 from keras_ipu.pipeline.plan_builder import build_plan
 from keras_ipu.pipeline.split_by_cost import one_stage_plan, split_model, timetable_of
-from keras_ipu.pipeline.stage_methods import StageMethods, assigned, default_assignments, model_name, nested_assignments
-from keras_ipu.pipeline.stage_report import model_reports, report_text
+from keras_ipu.pipeline.stage_plan import StagePlan
+from keras_ipu.pipeline.stage_report import model_reports, report_text, stage_costs
 
 
 class SplitMethods:
@@ -57,7 +58,7 @@ class SplitMethods:
         split, stages = split_model(self, known, num_stages, micro_batch_size, memory_weight)
         for each, stage in zip(leaves, stages, strict=True):
             each.pipeline_stage = stage
-        StageMethods.set_pipeline_stage_assignment(self, assignments)  # type: ignore[arg-type]
+        assign(self, assignments)
         if print_fn is not None:
             print_fn(split_text(split))
 
@@ -82,12 +83,43 @@ class SplitMethods:
             ValueError: for a model that is not pipelined or not built, or a number of micro-batches that its schedule
                 cannot run.
         """
-        if not assigned(self):
-            raise ValueError(f"Model {model_name(self)} is not pipelined: none of its layers has a pipeline stage.")
-        plan = build_plan(self, assigned(self))
-        timetable = timetable_of(self, plan.stages, gradient_accumulation_steps_per_replica)
+        plan, timetable = _planned(self, gradient_accumulation_steps_per_replica)
         reports = model_reports(plan, timetable, micro_batch_size)
         (print_fn or print)(report_text(reports, timetable))
+
+    def pipeline_timetable(
+        self, micro_batch_size: int = 32, gradient_accumulation_steps_per_replica: int | None = None
+    ) -> TimetablePicture:
+        """The timetable by which the model trains, with the stages' estimated times.
+
+        A notebook shows it as a picture, `print` as text, `save("timetable.svg")` writes the picture. The forward pass
+        of a stage lasts in proportion to its operations, 1 for the mean stage; a backward pass twice as long.
+
+        Args:
+            micro_batch_size: samples in a micro-batch.
+            gradient_accumulation_steps_per_replica: micro-batches to an update; by default as the model's options say.
+
+        Raises:
+            ValueError: for a model that is not pipelined or not built, or a number of micro-batches that its schedule
+                cannot run.
+
+        Example:
+            model.set_pipeline_stage_assignment([0, 1, 1])
+            model.pipeline_timetable().save("timetable.svg")
+        """
+        plan, timetable = _planned(self, gradient_accumulation_steps_per_replica)
+        flops = [stage.flops for stage in stage_costs(plan, micro_batch_size)]
+        mean = sum(flops) / len(flops)
+        times = (StageTimes(each / mean, 2 * each / mean, each / mean) for each in flops)
+        return TimetablePicture(timetable, tuple(times) if mean else None)
+
+
+def _planned(model: Any, micro_batches: int | None) -> tuple[StagePlan, Timetable]:
+    """Returns the stages of a pipelined model and the timetable by which it trains."""
+    if not assigned(model):
+        raise ValueError(f"Model {model_name(model)} is not pipelined: none of its layers has a pipeline stage.")
+    plan = build_plan(model, assigned(model))
+    return plan, timetable_of(model, plan.stages, micro_batches)
 
 
 def _wanted(model: Any, given: Any) -> list[Any]:
@@ -95,7 +127,7 @@ def _wanted(model: Any, given: Any) -> list[Any]:
     made = default_assignments(model)
     if given is None:
         return made
-    assignment_rules.check_length(given, len(made))
+    assignment_checks.check_length(given, len(made))
     for place, each in enumerate(given):
         if each is not None and not isinstance(each, int):
             made[place] = each

@@ -16,7 +16,7 @@ import keras
 from keras_ipu.options.model_state import state_of, update_state
 from keras_ipu.pipeline.stage_scopes import recorded_stage, stages_entered
 from keras_ipu.stock import graphs as keras_graphs
-from keras_ipu.stock import models as keras_private
+from keras_ipu.stock import models as keras_models
 
 
 class ModelKind(enum.Enum):
@@ -87,14 +87,16 @@ def build_graph(model: Any, inputs: Any) -> None:
 
 
 def has_stages(model: Any, inputs: Any) -> bool:
-    """Whether a subclassed model has layers, or a `call`, with `PipelineStage` scopes. It may build the layers.
+    """Returns whether a subclassed model has layers, or a `call`, with `PipelineStage` scopes. It may build the layers.
 
     Args:
         model: the model.
         inputs: a structure of tensors or of `tf.TensorSpec`s: what the model takes, batch dimension included.
     """
     # Nothing here imports that module before the program does: without it there is no `PipelineStage`.
-    return "keras_ipu.pipeline.stage" in sys.modules and build_layers(model, _inputs_for(model, inputs))
+    if "keras_ipu.pipeline.stage" not in sys.modules:
+        return False
+    return build_layers(model, _inputs_for(model, inputs)) if _is_called(model) else _has_staged_layers(model)
 
 
 def build_layers(model: Any, inputs: Any) -> bool:
@@ -108,9 +110,18 @@ def build_layers(model: Any, inputs: Any) -> bool:
         Whether any layers or calls were within `PipelineStage` scopes.
     """
     before = stages_entered()
-    with keras_private.strategy_of(model).scope(), keras_graphs.name_scope_of(model):
+    with keras_models.strategy_of(model).scope(), keras_graphs.name_scope_of(model):
         model.compute_output_spec(inputs)
-    return stages_entered() > before or any(recorded_stage(layer) is not None for layer in model.layers)
+    return stages_entered() > before or _has_staged_layers(model)
+
+
+def _is_called(model: Any) -> bool:
+    """Returns whether a model has a `call` of its own, which its steps use: others have a `train_step` alone."""
+    return type(model).call is not keras.Model.call
+
+
+def _has_staged_layers(model: Any) -> bool:
+    return any(recorded_stage(layer) is not None for layer in getattr(model, "layers", ()))
 
 
 def trace(model: Any, inputs: Any) -> None:
@@ -123,7 +134,7 @@ def trace(model: Any, inputs: Any) -> None:
         inputs: a structure of `keras.Input`s.
     """
     keras_graphs.clear_calls(state_of(model).graph_nodes)
-    with keras_private.strategy_of(model).scope(), keras_graphs.model_call(model, training=None, first=True):
+    with keras_models.strategy_of(model).scope(), keras_graphs.model_call(model, training=None, first=True):
         outputs = model.call(inputs)
     graph = keras.Function(inputs, outputs, name=f"{model.name}_graph")
     update_state(model, graph=graph, graph_nodes=tuple(keras_graphs.graph_nodes(graph)), scopes_read=False)

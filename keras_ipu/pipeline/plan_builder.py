@@ -116,7 +116,7 @@ def _fits(model: Any, argument: Any) -> bool:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Entry:
+class _InputPreprocessing:
     """Preprocessing of inputs that a model's call does before its layers."""
 
     model: Any
@@ -132,13 +132,13 @@ class _Entry:
 
 def is_layer_call(call: LayerCall) -> bool:
     """Returns whether a call is that of a layer, not an inner model's preprocessing of its inputs."""
-    return not isinstance(call.layer, _Entry)
+    return not isinstance(call.layer, _InputPreprocessing)
 
 
 def _entry_call(model: Any, argument: Any, taken: Sequence[int], given: Sequence[int], stage: int) -> LayerCall:
     tensors = map(id, keras.tree.flatten(argument))
     named = dict(zip(tensors, taken, strict=True))
-    return LayerCall(_Entry(model), symbolic_arguments(argument), stage, named, tuple(given), None, None)
+    return LayerCall(_InputPreprocessing(model), symbolic_arguments(argument), stage, named, tuple(given), None, None)
 
 
 def _training_of(kind: ModelKind) -> Callable[[Any, bool | None, bool | None], tuple[bool | None, bool | None]]:

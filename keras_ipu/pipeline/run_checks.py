@@ -7,14 +7,15 @@ from typing import Any
 import keras
 
 from keras_ipu.options.model_state import options_of, state_of
+from keras_ipu.pipeline.assigned_stages import assigned, nested_assignments
+from keras_ipu.pipeline.assignment_checks import check_assignments
 from keras_ipu.pipeline.graph import ModelKind, build_graph, graph_of, has_stages, kind_of
 from keras_ipu.pipeline.plan_builder import build_plan
-from keras_ipu.pipeline.stage_methods import assigned, check_assignments, nested_assignments
 from keras_ipu.pipeline.stage_plan import StagePlan
 from keras_ipu.stock import graphs as keras_graphs
-from keras_ipu.stock import hooks as keras_hooks
+from keras_ipu.stock import patches as keras_patches
 
-_OVERRIDDEN = (
+OVERRIDDEN = (
     "The function `{function}` for the model {name} has been overridden. This is not supported when using Keras "
     "within an IPUStrategy. Either remove the override from your model definition or set "
     "`enable_keras_extensions=False` when creating the IPUStrategy."
@@ -31,7 +32,7 @@ _FUNCTIONS = {
 
 
 def is_pipelined(model: Any, inputs: Any = None) -> bool:
-    """Whether an IPU model runs as a pipeline.
+    """Returns whether an IPU model runs as a pipeline.
 
     Args:
         model: the model.
@@ -91,7 +92,7 @@ def accumulates_outfeed(model: Any) -> bool:
     return bool(options_of(model).pipelining_accumulate_outfeed) and is_pipelined(model)
 
 
-def accumulation_steps(model: Any, steps_per_execution: int) -> int:
+def accumulation_count(model: Any, steps_per_execution: int) -> int:
     """Returns the gradient accumulation count of `fit`.
 
     Args:
@@ -138,18 +139,19 @@ def check_before(model: Any, doing: str) -> None:
         RuntimeError: for an overridden function that the device cannot run, or a pipeline stage without layers.
         ValueError: for an optimizer with a `minimize` of its own where gradients are accumulated, or a layer with
             weights in stages of different IPUs.
-        NotImplementedError: for a subclassed model without a `call`.
+        NotImplementedError: for a subclassed model with neither a `call` nor a step of its own.
     """
     make, step = _FUNCTIONS[doing]
-    if keras_hooks.overridden(model, make):
-        raise RuntimeError(_OVERRIDDEN.format(function=make, name=model.name))
+    if keras_patches.overridden(model, make):
+        raise RuntimeError(OVERRIDDEN.format(function=make, name=model.name))
     kind, pipelined = kind_of(model), bool(assigned(model))
-    if kind is ModelKind.SUBCLASSED and type(model).call is keras.Model.call:
+    own_step = keras_patches.overridden(model, step)
+    if kind is ModelKind.SUBCLASSED and type(model).call is keras.Model.call and not own_step:
         raise NotImplementedError(
             f"The function `call` for the model {model.name} has not been implemented. When subclassing the `Model` "
             "class you must implement the `call` function."
         )
-    if keras_hooks.overridden(model, step):
+    if own_step:
         _check_step(model, step, pipelined)
     if pipelined and kind is not ModelKind.SUBCLASSED and _has_custom_call(model, kind):
         models = f"{kind.value} models"
@@ -165,7 +167,7 @@ def check_before(model: Any, doing: str) -> None:
 def _check_step(model: Any, step: str, pipelined: bool) -> None:
     accumulates = step == "train_step" and (options_of(model).gradient_accumulation_steps or 1) > 1
     if step == "train_step" and (pipelined or accumulates):
-        raise RuntimeError(_OVERRIDDEN.format(function=step, name=model.name))
+        raise RuntimeError(OVERRIDDEN.format(function=step, name=model.name))
     if pipelined:
         raise RuntimeError(_OVERRIDDEN_PIPELINED.format(function=step, name=model.name, models="models"))
 

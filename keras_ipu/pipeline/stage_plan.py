@@ -72,7 +72,7 @@ class StagePlan:
         return entry_tensors(self.model, x)
 
     def finish(self, values: Sequence[Any]) -> Any:
-        """The model's outputs from the flat tensors that the last stage gives."""
+        """Packs the flat outputs of the last stage to the model's outputs."""
         _, structure = keras_graphs.graph_structures(graph_of(self.model))
         outputs = keras.tree.pack_sequence_as(structure, list(values))
         if isinstance(outputs, (list, tuple)) and len(outputs) == 1 and kind_of(self.model) is not ModelKind.SUBCLASSED:

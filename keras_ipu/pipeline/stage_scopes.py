@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextvars
 from typing import Any
 
+from ipu_tf._state.registry import ProcessValue, register_state
+
 _ATTRIBUTE = "_ipu_pipeline_stage"
 _current: contextvars.ContextVar[int | None] = contextvars.ContextVar("ipu_pipeline_stage", default=None)
-_seen: list[int] = [0]
+_entered = register_state("number of stages entered", ProcessValue(0), kept="only differences are used")
 
 
 def stages_entered() -> int:
     """Counts the `PipelineStage`s entered in this process."""
-    return _seen[0]
+    return _entered.value
 
 
 def current_stage() -> int | None:
@@ -22,7 +24,7 @@ def current_stage() -> int | None:
 
 def enter_stage(stage: int) -> contextvars.Token[int | None]:
     """Makes `stage` the current one; returns the token for `leave_stage`."""
-    _seen[0] += 1
+    _entered.value += 1
     return _current.set(stage)
 
 

@@ -9,24 +9,24 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from ipu_tf._pipelining.stage_boundaries import Seams
+from ipu_tf._pipelining.stage_boundaries import StageBoundaries
 from ipu_tf.pipeline import recomputation_of, require_one_device
 from keras_ipu.options.model_state import options_of
+from keras_ipu.pipeline.assigned_stages import assigned
 from keras_ipu.pipeline.graph import ModelKind, kind_of
 from keras_ipu.pipeline.run_checks import stage_plan
-from keras_ipu.pipeline.stage_methods import assigned
 from keras_ipu.pipeline.stage_plan import StagePlan, run_stage
 from keras_ipu.stock import graphs as keras_graphs
-from keras_ipu.stock import models as keras_private
+from keras_ipu.stock import models as keras_models
 
 
 @contextlib.contextmanager
-def staged_call(model: Any, micro_batches: int, training: bool) -> Iterator[None]:
+def staged_call(model: Any, accumulation_count: int, training: bool) -> Iterator[None]:
     """Context in which calls of a pipelined model mark the boundaries of its stages; other models are unchanged.
 
     Args:
         model: the model.
-        micro_batches: steps to a weight update.
+        accumulation_count: steps to a weight update.
         training: whether the step trains.
 
     Raises:
@@ -41,34 +41,34 @@ def staged_call(model: Any, micro_batches: int, training: bool) -> Iterator[None
         yield
         return
     plan = stage_plan(model)
-    seams = _seams(model, plan, micro_batches, training)
+    boundaries = _stage_boundaries(model, plan, accumulation_count, training)
     stock = model.call
 
     def call(inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
         if mask is not None:
             return stock(inputs, training=training, mask=mask)
         values = plan.start(inputs)
-        with seams.tracing():
+        with boundaries.tracing():
             for stage in range(plan.stages):
-                values = [_after(seams, stage, value) for value in run_stage(plan, stage, values, training)]
+                values = [_mark_outputs(boundaries, stage, value) for value in run_stage(plan, stage, values, training)]
         return plan.finish(values)
 
-    with keras_private.calling(model, call):
+    with keras_models.calling(model, call):
         yield
 
 
-def _seams(model: Any, plan: StagePlan, micro_batches: int, training: bool) -> Seams:
+def _stage_boundaries(model: Any, plan: StagePlan, accumulation_count: int, training: bool) -> StageBoundaries:
     options = options_of(model)
     mapping = options.pipelining_device_mapping or tuple(range(plan.stages))
     schedule = int(options.pipelining_kwargs.get("pipeline_schedule") or 0)
     recomputation = recomputation_of(options.pipelining_kwargs.get("recomputation_mode"), schedule, training)
-    count = micro_batches if training else 0
-    return Seams(plan.stages, tuple(mapping), schedule, training, count, recomputation)
+    count = accumulation_count if training else 0
+    return StageBoundaries(plan.stages, tuple(mapping), schedule, training, count, recomputation)
 
 
-def _after(seams: Seams, stage: int, value: Any) -> Any:
-    marked = seams.after(stage, value)
+def _mark_outputs(boundaries: StageBoundaries, stage: int, value: Any) -> Any:
+    marked = boundaries.mark_outputs(stage, value)
     mask = keras_graphs.get_mask(value)
     if mask is not None:
-        keras_graphs.set_mask(marked, seams.after(stage, mask))
+        keras_graphs.set_mask(marked, boundaries.mark_outputs(stage, mask))
     return marked

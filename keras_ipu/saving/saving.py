@@ -19,9 +19,9 @@ from typing import Any
 from keras_ipu.options.checks import checked_accumulation_kwargs, checked_pipelining_kwargs
 from keras_ipu.options.model_state import ModelState, reset_functions, state_of, update_state
 from keras_ipu.options.options import IPUOptions, ReplicatedMetricReductionMethod
+from keras_ipu.pipeline.assigned_stages import assigned
 from keras_ipu.pipeline.graph import ModelKind, kind_of
 from keras_ipu.pipeline.saved_stages import stages_to_save
-from keras_ipu.pipeline.stage_methods import assigned
 from keras_ipu.saving.saved_options import STAGES, STAGES_VALID, checked_options
 from keras_ipu.stock import graphs as keras_graphs
 from keras_ipu.stock.ownership import is_ipu_model

@@ -6,11 +6,14 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import keras
+import numpy as np
 import tensorflow as tf
 
 from ipu_tf._serving.checks import Step, check_signatures, checked_directory, input_signature
-from ipu_tf._serving.export import Served, export
+from ipu_tf._serving.export import ExportRequest, export
+from ipu_tf._serving.jax_serving import tensorflow_function
 from ipu_tf.serving import step_loop
 from keras_ipu.pipeline.graph import ModelKind, graph_of, kind_of
 from keras_ipu.stock import graphs as keras_graphs
@@ -69,7 +72,7 @@ class ServingMethods:
         )
         before, after = preprocessing_step, postprocessing_step
         return export(
-            Served(
+            ExportRequest(
                 predict_step,
                 signature,
                 step_loop(predict_step, int(self.steps_per_execution)),  # type: ignore[attr-defined]
@@ -86,9 +89,7 @@ class ServingMethods:
 def _predict_step(model: Any, structure: Any, signature: list[tf.TensorSpec]) -> Step:
     """Returns a function from the flat tensors of a model's inputs to those of its outputs."""
     if keras.backend.backend() == "jax":
-        from keras_ipu.saving import jax_serving
-
-        return jax_serving.predict_step(model, structure, signature)
+        return _jax_predict_step(model, structure, signature)
 
     def predict_step(*tensors: tf.Tensor) -> Any:
         inputs = keras.tree.pack_sequence_as(structure, list(tensors))
@@ -118,3 +119,33 @@ def _inputs(model: Any, batch_size: int | None) -> tuple[Any, list[tf.TensorSpec
             )
         specs.append(tf.TensorSpec(shape, tensor.dtype, tensor.name if named else f"input_{index + 1}"))
     return keras_graphs.graph_structures(graph)[0], specs
+
+
+def _jax_predict_step(model: Any, structure: Any, signature: Sequence[tf.TensorSpec]) -> Callable[..., list[tf.Tensor]]:
+    """Wraps the `call` of a built Keras-on-JAX model, with `training=False`, as a function of TensorFlow tensors.
+
+    The model's weights are variables of TensorFlow's in it, with the values that they have now.
+
+    Args:
+        model: the model.
+        structure: of its inputs.
+        signature: its inputs' tensors, in order.
+
+    Returns:
+        A function from the tensors of the inputs to those of the outputs.
+    """
+    variables = [*model.trainable_variables, *model.non_trainable_variables]
+    weights = [tf.Variable(np.asarray(variable.value), trainable=False) for variable in variables]
+
+    def outputs(*arrays: Any) -> list[Any]:
+        values, inputs = arrays[: len(variables)], arrays[len(variables) :]
+        with keras.StatelessScope(list(zip(variables, values, strict=True))):
+            return list(keras.tree.flatten(model(keras.tree.pack_sequence_as(structure, inputs), training=False)))
+
+    elements = [jax.ShapeDtypeStruct(tuple(spec.shape), spec.dtype.as_numpy_dtype) for spec in signature]
+    converted = tensorflow_function(outputs, [*(variable.value for variable in variables), *elements])
+
+    def step(*tensors: tf.Tensor) -> list[tf.Tensor]:
+        return converted(*weights, *tensors)
+
+    return step

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ipu.stock import hooks as keras_hooks
+from keras_ipu.stock import patches as keras_patches
 from keras_ipu.stock.ownership import on_device
 
 
@@ -17,7 +17,7 @@ def install_input_shapes() -> None:
     It applies within an `IPUStrategy`'s scope, and anywhere in programs that import Keras 2's modules. Calling it again
     changes nothing.
     """
-    keras_hooks.hook_input_shapes(_shape, _made)
+    keras_patches.patch_input_shapes(_shape, _made)
 
 
 def _shape(shape: Any) -> Any:

@@ -8,8 +8,8 @@ from typing import Any
 
 import keras
 
-from keras_ipu.scope.model_hooks import install_extensions
-from keras_ipu.stock import hooks as keras_hooks
+from keras_ipu.scope.model_patches import install_extensions
+from keras_ipu.stock import patches as keras_patches
 
 
 @contextlib.contextmanager
@@ -20,12 +20,12 @@ def keras_scope(strategy: Any) -> Iterator[None]:
         NotImplementedError: if Keras runs on another backend than TensorFlow or JAX.
     """
     if strategy.keras_extensions_enabled:
-        keras_hooks.install(_trainer())
+        keras_patches.install_trainer(_trainer())
         install_extensions()
     yield
 
 
-def _trainer() -> keras_hooks.Replacement:
+def _trainer() -> keras_patches.TrainerPatch:
     """Returns the replacement of the trainer for the current Keras backend."""
     backend = keras.backend.backend()
     if backend == "tensorflow":
@@ -33,7 +33,7 @@ def _trainer() -> keras_hooks.Replacement:
 
         return TRAINER
     if backend == "jax":
-        from keras_ipu.training.jax.trainer import JAX_TRAINER
+        from keras_ipu.training.jax.trainer import TRAINER as JAX_TRAINER
 
         return JAX_TRAINER
     raise NotImplementedError(

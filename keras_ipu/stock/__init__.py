@@ -1,1 +1,1 @@
-"""Keras's private API, in one file for each subject: arrays, graphs of layers, hooks, models and optimizers."""
+"""Keras's private API, in one file for each subject: arrays, graphs of layers, patches, models and optimizers."""

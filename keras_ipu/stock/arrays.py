@@ -25,7 +25,7 @@ class ArrayBatches:
 
     Attributes:
         arrays: the structure of a batch, of arrays `[samples, ...]` and `None`s.
-        batch: samples of a batch.
+        batch: samples of a batch; all of them if there are fewer.
         samples: how many there are.
         order: Keras's dataset of the indices of the samples of an epoch; None if they come as they are.
     """
@@ -51,7 +51,7 @@ def _no_dataset() -> tf.data.Dataset:
         return tf.data.Dataset.from_tensors(0)
 
 
-def rows_of(adapter: Any) -> ArrayBatches | None:
+def arrays_of(adapter: Any) -> ArrayBatches | None:
     """Returns the dense numeric arrays of a Keras data adapter; None for other data.
 
     The order is that of the adapter's own dataset: the same random operations with the same seeds make it, on the
@@ -66,11 +66,11 @@ def rows_of(adapter: Any) -> ArrayBatches | None:
         return None
     arrays = tf.nest.map_structure(lambda leaf: None if leaf is None else np.asarray(leaf), arrays)
     order = _shuffled_indices(adapter) if adapter._shuffle else None
-    return ArrayBatches(arrays, adapter._batch_size, adapter._num_samples, order)
+    return ArrayBatches(arrays, min(adapter._batch_size, adapter._num_samples), adapter._num_samples, order)
 
 
 def can_prefetch(adapter: Any) -> bool:
-    """Whether batches may be read before Keras asks for them: those of arrays and of TensorFlow's datasets."""
+    """Returns whether batches may be read before Keras asks for them: those of arrays and of TensorFlow's datasets."""
     return type(adapter) in (_ArrayDataAdapter, _TFDatasetAdapter)
 
 

@@ -85,7 +85,7 @@ def symbolic_arguments(*args: Any) -> Any:
 
 
 def takes_training(operation: Any) -> bool:
-    """Whether Keras passes an operation the model's `training` argument."""
+    """Returns whether Keras passes an operation the model's `training` argument."""
     return "training" in getattr(operation, "_call_context_args", {})
 
 
@@ -119,5 +119,5 @@ def name_scope_of(layer: Any) -> contextlib.AbstractContextManager[Any]:
 
 
 def in_call() -> bool:
-    """Whether a layer is being called."""
+    """Returns whether a layer is being called."""
     return global_state.get_global_attribute("current_call_ctx") is not None

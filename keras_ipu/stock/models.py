@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import keras
 from keras.src import backend as _backend
 from keras.src.backend.common import global_state
 from keras.src.backend.common.stateless_scope import StatelessScope
@@ -38,6 +39,12 @@ def adopt(optimizer: Any, strategy: Any) -> None:
 def scope_of_optimizer(optimizer: Any) -> Any:
     """The name scope in which Keras builds an optimizer."""
     return _backend.name_scope(optimizer.name, caller=optimizer)
+
+
+def computes_slots(optimizer: Any) -> bool:
+    """Returns whether `build` computes slots from weights, which stock Keras does as part of its first traced step."""
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    return isinstance(inner, keras.optimizers.ScheduleFreeAdamW)
 
 
 @contextlib.contextmanager

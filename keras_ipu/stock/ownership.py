@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras
-
 from ipu_tf.ipu_strategy import IPUStrategyV1
-from keras_ipu.stock import models as keras_private
+from keras_ipu.stock import models as keras_models
+from keras_ipu.stock import patches as keras_patches
 
 
 def on_device(strategy: Any) -> bool:
@@ -16,5 +15,8 @@ def on_device(strategy: Any) -> bool:
 
 
 def is_ipu_model(layer: Any) -> bool:
-    """Returns whether an object is a model that was made in the scope of an `IPUStrategy`."""
-    return isinstance(layer, keras.Model) and on_device(keras_private.strategy_of(layer))
+    """Returns whether an object is a model that was made in the scope of an `IPUStrategy`.
+
+    A class of Keras's `Trainer` and any layer is a model too, without being a `keras.Model`.
+    """
+    return isinstance(layer, keras_patches.Trainer) and on_device(keras_models.strategy_of(layer))

@@ -2,5 +2,10 @@
 
     Keras's own fit --> epoch iterator: batches of one execution --> step function in a device loop --> logs
 
-`common/` is shared; `tensorflow/` and `jax/` hold what differs. Start with `tensorflow/trainer.py`.
+    common/       trainer.IPUTrainer     step_function.StepFunction                  written once, for both back ends
+    tensorflow/   TensorFlowTrainer      TensorFlowStepFunction, state in variables
+    jax/          JaxTrainer             JaxStepFunction, state passed in and out
+
+Below them is one `ipu_tf._loops.step_loop.StepLoop` with a `TensorFlowStep` or `JaxStep`. What does not depend on a
+back end belongs into `common/`. Start with `common/trainer.py`, then `common/step_function.py`.
 """

@@ -128,8 +128,8 @@ def test_no_context() -> None:
         jax.grad(lambda x: capture(x, tag="x"))(1.0)
 
 
-def test_what_the_tensorflow_front_end_gives() -> None:
-    """Leaves for the parent process, which runs Keras on TensorFlow, what was trained here."""
+def test_saves_results_for_tensorflow() -> None:
+    """Saves results for the parent process, which runs Keras on TensorFlow and compares."""
     arrays: dict[str, Any] = {f"{run}/{name}": array for run in CAPTURED for name, array in captured_run(run).items()}
     path = SAVED.get()
     np.savez(path.with_name("captured.npz"), **arrays)

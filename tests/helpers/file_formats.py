@@ -111,20 +111,19 @@ def _executable_result(data: bytes, path: Path) -> Any:
     return [np.asarray(row).tolist() for row in engine.call([np.arange(3, dtype=np.float32)])]
 
 
-def _resealed(data: bytes, other: bytes, generator: np.random.Generator) -> bytes:
-    """A file whose members are damaged, in a seal that fits."""
+def _resealed(data: bytes, other: bytes, generator: np.random.Generator, functions: bool = False) -> bytes:
+    """A file whose members are damaged, or its functions, in a seal that fits."""
     start = data.index(b"\n") + 1
-    payload = _rezipped(data[start:], other[other.index(b"\n") + 1 :], generator)
+    payload = _rezipped(data[start:], other[other.index(b"\n") + 1 :], generator, functions)
     with tempfile.TemporaryDirectory() as folder:
         write_sealed(Path(folder) / "sealed", "executable", payload)
         return (Path(folder) / "sealed").read_bytes()
 
 
-def _rezipped(data: bytes, other: bytes, generator: np.random.Generator) -> bytes:
+def _rezipped(data: bytes, other: bytes, generator: np.random.Generator, functions: bool = False) -> bytes:
     """An archive one of whose members is damaged, or under another's name, with checksums that fit."""
     members, others = _members(data), _members(other)
-    # Functions are a format of their own: jaxlib's parser of StableHLO bytecode does not survive all that is forged.
-    names = [name for name in members if not name.endswith(".run")]
+    names = [name for name in members if name.endswith(".run") == functions]
     name = names[int(generator.integers(len(names)))]
     members[name] = mutated(members[name], others[name], generator)
     stream = io.BytesIO()
@@ -180,6 +179,9 @@ FORMATS: dict[str, Format] = {
     "cache": Format(_cache_files, _cache_result, keyed=True),
     "executable": Format(_executable_files, _executable_result),
     "executable.forged": Format(_executable_files, _executable_result, _resealed, exact=False),
+    "executable.functions": Format(
+        _executable_files, _executable_result, functools.partial(_resealed, functions=True), exact=False
+    ),
     "arrays": Format(_array_files, _array_result),
     "arrays.forged": Format(_array_files, _array_result, _rezipped),
     "about": Format(_about_files, _about_result, exact=False),

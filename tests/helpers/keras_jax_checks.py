@@ -53,7 +53,7 @@ def no_tensorflow_functions() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ipu_tf.lowering.tensorflow.tf_private.concrete_function", refuse)
-        patch.setattr("ipu_tf._loops.step_loop.StepLoop.__init__", refuse)
+        patch.setattr("ipu_tf._loops.tensorflow_step.TensorFlowStep.__init__", refuse)
         yield
 
 
@@ -440,7 +440,7 @@ def test_a_dropped_model_leaves_no_arrays() -> None:
     assert len(jax.live_arrays()) <= before
 
 
-def test_what_the_tensorflow_front_end_gives() -> None:
-    """Leaves for the parent process, which runs Keras on TensorFlow, what was trained here."""
+def test_saves_results_for_tensorflow() -> None:
+    """Saves results for the parent process, which runs Keras on TensorFlow and compares."""
     arrays: dict[str, Any] = {f"{run}/{name}": array for run in RUNS for name, array in trained(run).items()}
     np.savez(SAVED.get(), **arrays)

@@ -122,7 +122,7 @@ class Update:
         """What training on the device gives."""
         replicas, count, stages, steps = SPLITS[self.split]
         with ipus(replicas * stages) as strategy, strategy.scope(), device_work() as work:
-            model = _built(self.model)
+            model = seeded(self.model)
             if stages > 1:
                 _pipeline(model, count)
             elif count > 1:
@@ -155,10 +155,11 @@ def _pipeline(model: Any, count: int) -> None:
 @functools.cache
 def _stock(optimizer: str, clipping: str, model: str, parts: int) -> dict[str, Any]:
     made = with_dense_gradients(OPTIMIZERS[optimizer](**CLIPPING[clipping]))
-    return _trained(_built(model), made, parts, BATCH * parts, 1)
+    return _trained(seeded(model), made, parts, BATCH * parts, 1)
 
 
-def _built(kind: str) -> Any:
+def seeded(kind: str) -> Any:
+    """A model of `MODELS`, always with the same first weights."""
     keras.utils.set_random_seed(3)
     return MODELS[kind]()
 

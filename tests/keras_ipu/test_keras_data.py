@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
-from keras_ipu.training.common import data_checks as data_rules
+from ipu_tf.emulation import clear_session
 from tests.helpers.keras_parity import (
     TIGHT,
     assert_same_numbers,
@@ -138,7 +138,7 @@ def test_methods_on_single_batches() -> None:
 
 
 def test_64_bit_data_is_cast_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    data_rules.warn_cast.cache_clear()
+    clear_session()
     caplog.set_level(logging.WARNING, "ipu_tf")
     loss = "sparse_categorical_crossentropy"
     wide = tf.data.Dataset.from_tensor_slices((X.astype(np.float64), LABELS.astype(np.int64))).batch(4, True)

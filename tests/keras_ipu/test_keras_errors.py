@@ -18,7 +18,7 @@ import tensorflow as tf
 from keras import layers
 
 from ipu_tf.config import reset_ipu_configuration
-from keras_ipu.training.common import data_checks as data_rules
+from ipu_tf.emulation import clear_session
 from tests.helpers.keras_parity import configure, counted, ipu_scope, numbers, weights_of
 
 X = numbers(40, 5)
@@ -41,7 +41,7 @@ def _started_since(before: set[threading.Thread]) -> list[threading.Thread]:
 
     Those in which TensorFlow's iterators end may take up to a minute, which is why they have threads of their own.
     """
-    expected = ("Dummy", "ipu-letting-go")
+    expected = ("Dummy", "ipu-destroy-iterator")
     return [t for t in threading.enumerate() if t not in before and not t.name.startswith(expected)]
 
 
@@ -108,7 +108,7 @@ def test_steps_per_execution_that_does_not_divide() -> None:
 
 
 def test_steps_per_execution_beyond_the_data(caplog: pytest.LogCaptureFixture) -> None:
-    data_rules._warn_shorter_execution.cache_clear()
+    clear_session()
     caplog.set_level(logging.WARNING, "ipu_tf")
     model = compiled(steps_per_execution=64)
     with counted() as device:

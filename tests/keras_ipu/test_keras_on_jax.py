@@ -1,9 +1,7 @@
-"""Keras on JAX: runs the tests in processes with KERAS_BACKEND=jax, as the backend is chosen at import."""
+"""Keras on JAX: runs tests in a process with KERAS_BACKEND=jax, as the backend is chosen at import."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +9,10 @@ import pytest
 
 from tests.helpers.captures_two_backends import CAPTURED, captured_run
 from tests.helpers.keras_two_backends import RUNS, SAVED, trained
+from tests.helpers.subprocess_cases import Results, parametrize_cases, run_cases
 
-ROOT = Path(__file__).resolve().parents[2]
+ON_JAX = tuple(f"tests/helpers/{name}_jax_checks.py" for name in ("keras", "captures", "user_lines"))
+"""Tests of what is particular to JAX."""
 ON_BOTH = (
     "tests/keras_ipu/addons/test_addons_layers.py",
     "tests/keras_ipu/optimizers/test_capture_layers.py",
@@ -21,28 +21,48 @@ ON_BOTH = (
     "tests/keras_ipu/test_keras_debug.py",
     "tests/keras_ipu/test_keras_hub.py",
     "tests/keras_ipu/training/test_keras_embeddings.py",
+    "tests/keras_ipu/training/test_keras_own_steps.py",
     "tests/keras_ipu/training/test_keras_predict_ahead.py",
     "tests/keras_ipu/training/test_keras_run_ahead.py",
     "tests/keras_ipu/test_keras_serving.py",
+    "tests/keras_ipu/test_keras_sparse_data.py",
     "tests/keras_ipu/pipeline/test_keras_stage_split.py",
 )
 """Tests that ask the same of both backends."""
+SAVES = tuple(
+    f"tests/helpers/{name}_jax_checks.py::test_saves_results_for_tensorflow" for name in ("keras", "captures")
+)
+"""They save the arrays that are compared here."""
 #: Keras makes arrays of its variables in a way that NumPy 2 no longer likes.
 JAX_WARNS = "ignore:__array__ implementation:DeprecationWarning"
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    parametrize_cases(metafunc, (*ON_JAX, *ON_BOTH))
+
+
 @pytest.fixture(scope="module")
-def on_jax(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
-    """What Keras on JAX trained; fails with the output of its process if any check there failed."""
-    path = tmp_path_factory.mktemp("jax") / "trained.npz"
-    helpers = ("keras_jax_checks", "captures_jax_checks", "user_lines_jax_checks")
-    checks = [*(f"tests/helpers/{name}.py" for name in helpers), *ON_BOTH]
-    command = [sys.executable, "-m", "pytest", "-q", "-W", JAX_WARNS, *checks]
-    ran = subprocess.run(
-        command, cwd=ROOT, env=SAVED.named(path), capture_output=True, text=True, check=False, timeout=1200
-    )
-    assert ran.returncode == 0, ran.stdout[-8000:]
-    return dict(np.load(path)) | dict(np.load(path.with_name("captured.npz")))
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Path of the arrays that Keras on JAX trained."""
+    return tmp_path_factory.mktemp("jax") / "trained.npz"
+
+
+@pytest.fixture(scope="module")
+def results(request: pytest.FixtureRequest, saved: Path) -> Results:
+    """Results of the process with Keras on JAX."""
+    return run_cases(request, SAVED.named(saved), options=("-W", JAX_WARNS), always=SAVES)
+
+
+@pytest.fixture(scope="module")
+def on_jax(results: Results, saved: Path) -> dict[str, np.ndarray]:
+    """Arrays that Keras on JAX trained, by run and name."""
+    for case in SAVES:
+        results.check(case)
+    return dict(np.load(saved)) | dict(np.load(saved.with_name("captured.npz")))
+
+
+def test_on_jax(case: str, results: Results) -> None:
+    results.check(case)
 
 
 def of_run(run: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

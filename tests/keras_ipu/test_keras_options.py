@@ -17,7 +17,7 @@ from keras_ipu.extensions import FunctionalExtension, ModelExtension, Sequential
 from keras_ipu.legacy.engine import KerasExtension, extension_delegate
 from keras_ipu.options.model_state import options_of
 from keras_ipu.options.options import IPUOptions, ReplicatedMetricReductionMethod
-from keras_ipu.pipeline.run_checks import accumulation_steps, shard_count
+from keras_ipu.pipeline.run_checks import accumulation_count, shard_count
 from tests.helpers.device_counts import device_work
 from tests.helpers.one_ipu import strategy
 
@@ -350,20 +350,20 @@ def test_a_subclassed_model_needs_a_call(strategy: IPUStrategyV1) -> None:
 def test_steps_of_gradient_accumulation(strategy: IPUStrategyV1) -> None:
     with strategy.scope():
         model = sequential()
-    assert accumulation_steps(model, 3) == 1
+    assert accumulation_count(model, 3) == 1
     model.set_gradient_accumulation_options(2)
-    assert accumulation_steps(model, 4) == 2
+    assert accumulation_count(model, 4) == 2
     with pytest.raises(
         RuntimeError, match=r"The model has been configured .* \(set to 3\) is not divisible by .*\(2\)"
     ):
-        accumulation_steps(model, 3)
+        accumulation_count(model, 3)
     model.set_pipeline_stage_assignment([0])
     with pytest.raises(ValueError, match="has not been set through `set_pipelining_options\\(\\)`"):
-        accumulation_steps(model, 4)
+        accumulation_count(model, 4)
     model.set_pipelining_options(4)
-    assert accumulation_steps(model, 4) == 4
+    assert accumulation_count(model, 4) == 4
     with pytest.raises(RuntimeError, match="The pipelined model has been configured"):
-        accumulation_steps(model, 2)
+        accumulation_count(model, 2)
 
 
 def test_ipus_of_a_replica(strategy: IPUStrategyV1) -> None:

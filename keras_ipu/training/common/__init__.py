@@ -1,1 +1,1 @@
-"""Shared by both back ends: epoch iterator, callbacks, checks before a run."""
+"""Shared by both back ends: trainer, step function, epoch iterator, step split, callbacks, checks before a run."""

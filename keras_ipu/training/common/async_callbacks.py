@@ -13,17 +13,18 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-from collections.abc import Callable, Iterator
+import operator
+from collections.abc import Callable
 from typing import Any
 
 import keras
-import tensorflow as tf
 
+from ipu_tf._state.context import context_value
 from keras_ipu.options.model_state import options_of
 from keras_ipu.options.options import ReplicatedMetricReductionMethod as Method
 from keras_ipu.pipeline.run_checks import accumulates_outfeed
-from keras_ipu.stock import hooks as keras_hooks
-from keras_ipu.training.common.replicated_logs import reduce_replica_logs
+from keras_ipu.stock import patches as keras_patches
+from keras_ipu.training.common.step_outputs import ArrayFunctions, reduce_replica_logs
 from keras_ipu.training.common.variable_sync import suspend_variable_sync, sync_variables
 
 _KINDS = {"fit": "train", "evaluate": "test", "predict": "predict"}
@@ -39,16 +40,16 @@ class AsynchronousRun:
         model: the model.
         doing: "fit", "evaluate" or "predict".
         replicas: how many there are: a step has a call for each.
-        reduce: combines the logs of replicas, as `reduce_replica_logs` does.
+        arrays: functions on the arrays that steps return.
 
     Attributes:
         looked_at: whether callbacks of the execution at hand may look at the model's variables.
     """
 
-    def __init__(self, model: Any, doing: str, replicas: int, reduce: Callable[..., Any]) -> None:
+    def __init__(self, model: Any, doing: str, replicas: int, arrays: ArrayFunctions) -> None:
         self.model = model
         self.looked_at = False
-        self._reduce = reduce
+        self._arrays = arrays
         self._kind = _KINDS[doing]
         self._replicas = replicas
         self._method = options_of(model).replicated_metric_reduction
@@ -71,7 +72,7 @@ class AsynchronousRun:
         if self._method is Method.NONE or self._replicas == 1:
             self._call(row)
             return
-        reduced = self._reduce(row, self._replicas, self._method)
+        reduced = reduce_replica_logs(row, self._replicas, self._method, self._arrays)
         for _ in range(self._replicas):
             self._call_once(reduced)
 
@@ -81,8 +82,8 @@ class AsynchronousRun:
 
     def _call(self, row: Any) -> None:
         for replica in range(self._replicas):
-            own = row if self._replicas == 1 else tf.nest.map_structure(lambda array, r=replica: array[r], row)
-            self._call_once(own)
+            own = operator.itemgetter(replica)
+            self._call_once(row if self._replicas == 1 else self._arrays.map_structure(own, row))
 
     def _call_once(self, logs: Any) -> None:
         # The execution may be over by now, for the thread may be late: what callbacks see shall not depend on that.
@@ -92,28 +93,23 @@ class AsynchronousRun:
         self._next += 1
 
 
-@contextlib.contextmanager
 def asynchronous(
-    model: Any, doing: str, replicas: int, reduce: Callable[..., Any] = reduce_replica_logs
-) -> Iterator[None]:
+    model: Any, doing: str, replicas: int, arrays: ArrayFunctions
+) -> contextlib.AbstractContextManager[None]:
     """Context in which `current_run()` is the run with asynchronous callbacks, if they are set.
 
     Args:
         model: the model that runs.
         doing: "fit", "evaluate", "predict", or the name of another method, whose callbacks never are.
         replicas: how many replicas it runs as.
-        reduce: combines the logs of replicas, as `reduce_replica_logs` does.
+        arrays: functions on the arrays that its steps return.
     """
     wanted = doing in _KINDS and options_of(model).asynchronous_callbacks
     if doing != "predict" and accumulates_outfeed(model):
         wanted = False  # there are no logs of single steps
     if wanted:
         _install()
-    token = _current.set(AsynchronousRun(model, doing, replicas, reduce) if wanted else None)
-    try:
-        yield
-    finally:
-        _current.reset(token)
+    return context_value(_current, AsynchronousRun(model, doing, replicas, arrays) if wanted else None)
 
 
 def current_run() -> AsynchronousRun | None:
@@ -124,7 +120,7 @@ def current_run() -> AsynchronousRun | None:
 def _install() -> None:
     for kind in _KINDS.values():
         for edge, ours in (("begin", _begin), ("end", _end)):
-            keras_hooks.hook(keras.callbacks.CallbackList, f"on_{kind}_batch_{edge}", _is_current, ours)
+            keras_patches.patch_method(keras.callbacks.CallbackList, f"on_{kind}_batch_{edge}", _is_current, ours)
 
 
 def _is_current(callbacks: Any) -> bool:

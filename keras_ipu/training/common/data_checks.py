@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 from typing import Any
 
@@ -10,19 +9,22 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_tf._loops.feature_names import check_whole_numbers
+from ipu_tf._state.once import first_time
 
 _log = logging.getLogger("ipu_tf")
 
 
-def checked_data(x: Any, steps_per_epoch: int | None) -> None:
+def checked_data(x: Any, steps_per_epoch: int | None, full: bool = True) -> None:
     """Checks a `tf.data.Dataset`; other data is checked when its batches are known.
 
     Args:
         x: the data.
         steps_per_epoch: batches that the user asked for, or None for all of the data.
+        full: whether shapes have to be fully defined.
 
     Raises:
-        ValueError: for an element whose shape is not fully defined, or an infinite dataset without a number of steps.
+        ValueError: for an infinite dataset without a number of steps, or elements that are no dense tensors; for an
+            element whose shape is not fully defined where it has to be.
     """
     if not isinstance(x, tf.data.Dataset):
         return
@@ -34,7 +36,7 @@ def checked_data(x: Any, steps_per_epoch: int | None) -> None:
     for spec in tf.nest.flatten(x.element_spec):
         if not isinstance(spec, tf.TensorSpec):
             raise ValueError(f"The device is fed dense tensors. Received: a dataset with elements of {spec}.")
-        if not spec.shape.is_fully_defined():
+        if full and not spec.shape.is_fully_defined():
             raise ValueError(
                 f"The provided set of data contains a shape {spec.shape} which is not fully defined. Executing on IPU "
                 "requires all dataset elements to have fully defined shapes. If using batch() make sure to set "
@@ -43,7 +45,7 @@ def checked_data(x: Any, steps_per_epoch: int | None) -> None:
 
 
 def checked_steps(adapter: Any, steps_per_epoch: int | None, replicas: int = 1) -> int | None:
-    """Returns the steps of each replica in an epoch; None if unknown before the data ends.
+    """Returns the steps of each replica in an epoch by Graphcore's rules; None if unknown before the data ends.
 
     Args:
         adapter: Keras's view of the data: `num_batches` is None if unknown; `has_partial_batch`.
@@ -80,7 +82,7 @@ def checked_steps(adapter: Any, steps_per_epoch: int | None, replicas: int = 1) 
 
 
 def checked_steps_per_execution(steps: int | None, steps_per_execution: int, replicas: int = 1) -> int:
-    """Returns the steps of an execution.
+    """Returns the steps of an execution by Graphcore's rules.
 
     Args:
         steps: steps of an epoch on each replica; None if unknown.
@@ -140,16 +142,16 @@ def check_batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     check_whole_numbers((given.get("x"), given.get("y"), given.get("sample_weight")))
 
 
-@functools.cache
 def warn_cast(was: str, becomes: str) -> None:
     """Warns once in a process that data of one dtype is fed as another."""
-    _log.warning("ipu_tf: the device has no %s: such data is fed as %s.", was, becomes)
+    if first_time("cast", was, becomes):
+        _log.warning("ipu_tf: the device has no %s: such data is fed as %s.", was, becomes)
 
 
-@functools.cache
 def _warn_shorter_execution(wanted: int, steps: int) -> None:
     """Warns once for each pair of numbers that executions are shorter than `steps_per_execution`."""
-    _log.warning("ipu_tf: `steps_per_execution` (%d) is cut to the %d steps that there are.", wanted, steps)
+    if first_time("shorter execution", wanted, steps):
+        _log.warning("ipu_tf: `steps_per_execution` (%d) is cut to the %d steps that there are.", wanted, steps)
 
 
 def _batch_size(adapter: Any) -> Any:

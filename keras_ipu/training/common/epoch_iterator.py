@@ -9,17 +9,20 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import itertools
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from ipu_tf._arguments.counts import checked_count
+from ipu_tf._config.state import graphcore_rules
 from ipu_tf._loops.array_feed import ArrayFeed
 from ipu_tf._loops.batch_feed import BatchFeed
-from ipu_tf._loops.tensor_feed import Feed
-from keras_ipu.stock import hooks as keras_hooks
-from keras_ipu.stock.arrays import ArrayBatches, can_prefetch, rows_of
+from ipu_tf._loops.tensor_feed import TensorFeed
+from keras_ipu.stock import patches as keras_patches
+from keras_ipu.stock.arrays import ArrayBatches, arrays_of, can_prefetch
 from keras_ipu.training.common.data_checks import checked_data, checked_steps, checked_steps_per_execution, warn_cast
+from keras_ipu.training.common.partial_batches import sizes_vary
 
 
 class ReplicaBatches(tuple):  # noqa: SLOT001 - a tuple in all but name
@@ -117,8 +120,13 @@ class ElementIterator:
         if self._unread:
             return BatchPlaceholder(self)
         with self._not_empty():
-            step = [next(self._batches) for _ in range(self._replicas)]
-        return step[0] if self._replicas == 1 else ReplicaBatches(step)
+            step = [next(self._batches)]
+        if self._replicas == 1:
+            return step[0]
+        step += itertools.islice(self._batches, self._replicas - 1)
+        if len(step) < self._replicas and graphcore_rules():
+            raise StopIteration
+        return ReplicaBatches(step)
 
     @contextlib.contextmanager
     def _not_empty(self) -> Iterator[None]:
@@ -131,7 +139,7 @@ class ElementIterator:
         self._first = False
 
 
-class IPUEpochIterator(keras_hooks.StockEpochIterator):
+class IPUEpochIterator(keras_patches.StockEpochIterator):
     """Keras's epoch iterator for the device, which checks the data first.
 
     Args:
@@ -144,27 +152,36 @@ class IPUEpochIterator(keras_hooks.StockEpochIterator):
         ValueError: as `data_rules` says.
     """
 
-    rows_of: Callable[[Any], ArrayBatches | None] = staticmethod(rows_of)
+    arrays_of: Callable[[Any], ArrayBatches | None] = staticmethod(arrays_of)
     """Finds the arrays behind Keras's data, if its batches are rows of arrays."""
 
+    _graphcore_rules: bool
     steps_per_execution: int
     steps_per_epoch: int | None
     _num_batches: int | None
     _steps_seen: int
 
     def __init__(self, *args: Any, replicas: int = 1, predicts: bool = False, **kwargs: Any) -> None:
-        checked_data(kwargs.get("x"), kwargs.get("steps_per_epoch"))
+        self._graphcore_rules = graphcore_rules()
+        checked_data(kwargs.get("x"), kwargs.get("steps_per_epoch"), self._graphcore_rules)
         super().__init__(*args, **kwargs)
         self._replicas = replicas
         self._predicts = predicts
         self._begun = False
         adapter = self.data_adapter
-        steps = checked_steps(adapter, self.steps_per_epoch, replicas)
+        if self._graphcore_rules:
+            steps = checked_steps(adapter, self.steps_per_epoch, replicas)
+        else:
+            steps = self._per_replica(adapter.num_batches)
+            if self.steps_per_epoch is not None:
+                steps = self._wanted_per_replica(self.steps_per_epoch, adapter.num_batches)
         if self.steps_per_epoch is not None:
             self.steps_per_epoch = steps
         self._num_batches = self._per_replica(self._num_batches)
         self._wanted = checked_count("steps_per_execution", self.steps_per_execution)
-        self.steps_per_execution = checked_steps_per_execution(steps, self._wanted, replicas)
+        self.steps_per_execution = self._wanted
+        if self._graphcore_rules:
+            self.steps_per_execution = checked_steps_per_execution(steps, self._wanted, replicas)
 
     @property
     def data_adapter(self) -> Any:
@@ -173,7 +190,7 @@ class IPUEpochIterator(keras_hooks.StockEpochIterator):
 
     @data_adapter.setter
     def data_adapter(self, adapter: Any) -> None:
-        rows = self.rows_of(adapter)
+        rows = self.arrays_of(adapter)
         if rows is not None:
             adapter.get_tf_dataset = rows.dataset
         self._adapter, self._rows = adapter, rows
@@ -195,10 +212,17 @@ class IPUEpochIterator(keras_hooks.StockEpochIterator):
         ends = [] if self.steps_per_epoch is None else [self.steps_per_epoch - begin]
         if self._num_batches is not None:
             ends.append(self._num_batches - self._steps_seen + self.steps_per_execution)
-        return min(ends) // self.steps_per_execution if ends else None
+        return -(-min(ends) // self.steps_per_execution) if ends else None
 
     def _per_replica(self, batches: int | None) -> int | None:
-        return batches if batches is None or self._replicas == 1 else batches // self._replicas
+        if batches is None or self._replicas == 1:
+            return batches
+        return batches // self._replicas if self._graphcore_rules else -(-batches // self._replicas)
+
+    def _wanted_per_replica(self, wanted: int, batches: int | None) -> int:
+        """Returns the steps of an epoch for each replica; of batches that go on, no step takes fewer than replicas."""
+        ends = batches is not None and batches <= wanted
+        return -(-wanted // self._replicas) if ends else max(1, wanted // self._replicas)
 
     def _get_iterator(self) -> Any:
         counts = (self.steps_per_execution, self._replicas, self._wanted)
@@ -222,6 +246,6 @@ class _Epoch:
     def __iter__(self) -> ElementIterator:
         if self._rows is None:
             iterator = iter(self._dataset)
-            return ElementIterator(iterator, Feed(iterator, on_cast=warn_cast), *self._counts)
-        feed = ArrayFeed(self._rows.arrays, self._rows.indices(), self._rows.batch, on_cast=warn_cast)
+            return ElementIterator(iterator, TensorFeed(iterator, warn_cast, sizes_vary()), *self._counts)
+        feed = ArrayFeed(self._rows.arrays, self._rows.indices(), self._rows.batch, warn_cast, sizes_vary())
         return ElementIterator(feed, feed, *self._counts)

@@ -1,17 +1,16 @@
-"""Checks a model before `fit`, `evaluate` and `predict`, on every backend of Keras."""
+"""Checks a model, and counts such as `epochs`, before `fit`, `evaluate` and `predict`, on every backend of Keras."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 from ipu_tf._arguments.counts import checked_count
-from keras_ipu.stock import hooks as keras_hooks
+from keras_ipu.pipeline.run_checks import OVERRIDDEN
+from keras_ipu.stock import patches as keras_patches
+from keras_ipu.training.common.sparse_data import dense_data
 
-_OVERRIDDEN = (
-    "The function `{function}` for the model {name} has been overridden. This is not supported when using Keras "
-    "within an IPUStrategy. Either remove the override from your model definition or set "
-    "`enable_keras_extensions=False` when creating the IPUStrategy."
-)
 _EAGER = "Keras models cannot run eagerly when using `IPUStrategy`. Set `run_eagerly=False` when calling `compile`."
 
 
@@ -22,8 +21,8 @@ def check_runnable(model: Any) -> None:
         RuntimeError: if it was compiled to run eagerly, or makes its functions itself.
     """
     for function in ("make_train_function", "make_test_function", "make_predict_function"):
-        if keras_hooks.overridden(model, function):
-            raise RuntimeError(_OVERRIDDEN.format(function=function, name=model.name))
+        if keras_patches.overridden(model, function):
+            raise RuntimeError(OVERRIDDEN.format(function=function, name=model.name))
     if model.compiled and model.run_eagerly:
         raise RuntimeError(_EAGER)
 
@@ -40,3 +39,45 @@ def compile_arguments(kwargs: dict[str, Any]) -> dict[str, Any]:
     if "steps_per_execution" not in kwargs:
         return kwargs
     return {**kwargs, "steps_per_execution": checked_count("steps_per_execution", kwargs["steps_per_execution"])}
+
+
+_LEAST = {
+    "batch_size": 1,
+    "epochs": 0,
+    "initial_epoch": 0,
+    "steps": 1,
+    "steps_per_epoch": 1,
+    "validation_batch_size": 1,
+    "validation_steps": 1,
+}
+
+
+def checked_arguments(
+    method: Callable[..., Any], model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Returns the arguments of fit, evaluate or predict, with counts checked and as Python's ints, and dense data.
+
+    Numbers of epochs may be 0, as in stock Keras; what is left at None stays so. `validation_freq` may also be a list
+    of epochs, which is passed on unchanged.
+
+    Args:
+        method: `Model.fit`, `evaluate` or `predict`.
+        model: whose method it is.
+        args: the positional arguments after the model.
+        kwargs: the others.
+
+    Raises:
+        TypeError: for a count that is no whole number, or arguments that the method does not take.
+        ValueError: for a count out of range, or data of rows of different lengths.
+    """
+    bound = inspect.signature(method).bind(model, *args, **kwargs)
+    given = bound.arguments
+    for name, least in _LEAST.items():
+        if given.get(name) is not None:
+            given[name] = checked_count(name, given[name], least)
+    if isinstance(given.get("validation_freq"), (int, float, str)):
+        given["validation_freq"] = checked_count("validation_freq", given["validation_freq"])
+    for name in ("x", "validation_data"):
+        if given.get(name) is not None:
+            given[name] = dense_data(given[name])
+    return bound.args[1:], bound.kwargs

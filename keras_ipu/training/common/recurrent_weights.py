@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from keras_ipu.stock import hooks as keras_hooks
-from keras_ipu.stock import models as keras_private
+from ipu_tf._state.context import context_value
+from keras_ipu.stock import models as keras_models
+from keras_ipu.stock import patches as keras_patches
 
 #: Cells that change none of their weights while they run.
 _STOCK_CELLS = (keras.layers.LSTMCell, keras.layers.GRUCell, keras.layers.SimpleRNNCell, keras.layers.StackedRNNCells)
@@ -26,19 +27,14 @@ _STOCK_CELLS = (keras.layers.LSTMCell, keras.layers.GRUCell, keras.layers.Simple
 _tracing: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_tracing_a_step", default=False)
 
 
-@contextlib.contextmanager
-def hoist_weight_reads() -> Iterator[None]:
+def hoist_weight_reads() -> contextlib.AbstractContextManager[None]:
     """Context of tracing in which recurrent layers read their weights before the time loop."""
-    token = _tracing.set(True)
-    try:
-        yield
-    finally:
-        _tracing.reset(token)
+    return context_value(_tracing, True)
 
 
 def patch_weight_reads() -> None:
     """Patches Keras's recurrent layers, once. It has an effect within `hoist_weight_reads` only."""
-    keras_hooks.hook(keras.layers.RNN, "inner_loop", _applies, _backend_rnn)
+    keras_patches.patch_method(keras.layers.RNN, "inner_loop", _applies, _backend_rnn)
 
 
 def _applies(layer: Any) -> bool:
@@ -53,5 +49,5 @@ def _is_stock(cell: Any) -> bool:
 
 def _backend_rnn(stock: Callable[..., Any], layer: Any, *args: Any, **kwargs: Any) -> Any:
     weights = [(weight, tf.convert_to_tensor(weight.value)) for weight in layer.cell.trainable_variables]
-    with keras_private.VariableOverrideScope(weights):
+    with keras_models.VariableOverrideScope(weights):
         return stock(layer, *args, **kwargs)

@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from ipu_tf._state.context import context_value
 from keras_ipu.training.common.epoch_iterator import ElementIterator
 
 #: Seconds that a run ahead may take: a progress bar shows its news as often, and Ctrl-C waits as long.
@@ -56,14 +57,9 @@ class StepsAhead:
         self._steps = max(1, min(within, max(2 * steps, self._steps), _STEPS))
 
 
-@contextlib.contextmanager
-def unwatched(nobody: bool) -> Iterator[None]:
+def without_batch_callbacks(none: bool) -> contextlib.AbstractContextManager[None]:
     """Context in which no callback of this thread's run is called for batches, except Keras's own."""
-    token = _unwatched.set(nobody)
-    try:
-        yield
-    finally:
-        _unwatched.reset(token)
+    return context_value(_unwatched, none)
 
 
 def steps_left(iterator: Any) -> int:

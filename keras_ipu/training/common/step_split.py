@@ -7,34 +7,34 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf._loops.step_loop import replicas_on
+from ipu_tf._training.replication import target
 from keras_ipu.options.model_state import options_of
 from keras_ipu.pipeline.run_checks import shard_count
-from keras_ipu.stock import models as keras_private
+from keras_ipu.stock import models as keras_models
 
 
 @dataclasses.dataclass(frozen=True)
-class Split:
+class StepSplit:
     """Step split: accumulation count, replicas and shards; models keep one traced step for each.
 
     Attributes:
-        micro_batches: steps whose gradients make one weight update.
+        accumulation_count: steps whose gradients make one weight update.
         reduction: how these gradients are combined: "SUM", "MEAN" or "RUNNING_MEAN".
         dtype: of the accumulators: None for that of each variable, a dtype, or a function from a variable to a dtype.
         replicas: copies of the model that run side by side, on batches of their own.
         shards: IPUs that one replica takes.
     """
 
-    micro_batches: int = 1
+    accumulation_count: int = 1
     reduction: str = "SUM"
     dtype: Any = None
     replicas: int = 1
     shards: int = 1
 
     @property
-    def whole(self) -> bool:
-        """Whether steps are not split at all."""
-        return self.micro_batches == 1 and self.replicas == 1
+    def is_trivial(self) -> bool:
+        """Returns whether steps are not split at all."""
+        return self.accumulation_count == 1 and self.replicas == 1
 
     def accumulator_dtype(self, variables: Any, position: int) -> tf.DType | None:
         """The dtype of the accumulator of the gradient at a position; None for that of the gradient."""
@@ -42,12 +42,12 @@ class Split:
         return None if dtype is None or callable(dtype) else tf.as_dtype(dtype)
 
 
-def step_split(model: Any, micro_batches: int = 1) -> Split:
+def step_split(model: Any, accumulation_count: int = 1) -> StepSplit:
     """Returns the step split of a model on its device as it is configured now.
 
     Args:
         model: the model.
-        micro_batches: steps to a weight update; 1 for what does not train.
+        accumulation_count: steps to a weight update; 1 for what does not train.
 
     Raises:
         ValueError: if the device has not as many IPUs as a replica takes, or not a multiple of them.
@@ -55,10 +55,10 @@ def step_split(model: Any, micro_batches: int = 1) -> Split:
     options = options_of(model)
     kwargs = {**options.gradient_accumulation_kwargs, **options.pipelining_kwargs}
     dtype = kwargs.get("dtype", kwargs.get("gradient_accumulation_dtype"))
-    return Split(
-        micro_batches=micro_batches,
+    return StepSplit(
+        accumulation_count=accumulation_count,
         reduction=options.gradient_accumulation_reduction,
-        dtype=dtype if micro_batches > 1 else None,
+        dtype=dtype if accumulation_count > 1 else None,
         replicas=replica_count(model),
         shards=shard_count(model),
     )
@@ -72,10 +72,10 @@ def replica_count(model: Any) -> int:
     """
     shards = shard_count(model)
     try:
-        return replicas_on(keras_private.strategy_of(model).device_ordinal, shards)
+        return target(keras_models.strategy_of(model).device_ordinal, shards).replicas
     except tf.errors.InternalError as error:
         needed = 1 << (shards - 1).bit_length()
         raise ValueError(
-            f"Current device has {keras_private.strategy_of(model).num_ipus} IPUs attached, however the current model "
+            f"Current device has {keras_models.strategy_of(model).num_ipus} IPUs attached, however the current model "
             f"requires a multiple of {needed} IPUs."
         ) from error

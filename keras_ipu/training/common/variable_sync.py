@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
 
-from ipu_tf._loops.step_loop import flush_variables
+from ipu_tf._loops.tensorflow_step import flush_variables
+from ipu_tf._state.context import context_value
 
 _LOGS_ONLY = (
     keras.callbacks.History,
@@ -123,14 +124,9 @@ def with_variable_sync(
     return bound.args[1:], bound.kwargs, watched
 
 
-@contextlib.contextmanager
-def suspend_variable_sync() -> Iterator[None]:
+def suspend_variable_sync() -> contextlib.AbstractContextManager[None]:
     """Context in which batch callbacks see the host's copies of variables, without write-back."""
-    token = _held.set(True)
-    try:
-        yield
-    finally:
-        _held.reset(token)
+    return context_value(_held, True)
 
 
 def sync_variables(callbacks: list[Any]) -> bool:

@@ -17,7 +17,7 @@ from jax.extend.core import get_opaque_trace_state
 from ipu_tf.eager import backprop
 from ipu_tf.emulation import EmulationError
 from keras_ipu.optimizers.inner_optimizer_calls import takes_captured_grads
-from keras_ipu.stock import models as keras_private
+from keras_ipu.stock import models as keras_models
 
 #: What JAX traces while a training step is traced; None where none is.
 _tracing: contextvars.ContextVar[Any] = contextvars.ContextVar("ipu_jax_step_trace", default=None)
@@ -86,9 +86,7 @@ def step_capture(optimizer: Any) -> Iterator[Handed]:
         def handed(apply: Callable[[], Any]) -> Any:
             if not takes_captured_grads(optimizer):
                 return apply()
-            with keras_private.route_apply_through_apply_gradients(
-                optimizer, captured_grads=context.captured_gradients
-            ):
+            with keras_models.route_apply_through_apply_gradients(optimizer, captured_grads=context.captured_gradients):
                 return apply()
 
         try:

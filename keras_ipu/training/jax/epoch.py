@@ -8,6 +8,7 @@ from typing import Any
 from ipu_tf._loops.jax_feed import JaxFeed
 from keras_ipu.training.common.data_checks import warn_cast
 from keras_ipu.training.common.epoch_iterator import ElementIterator, IPUEpochIterator
+from keras_ipu.training.common.partial_batches import sizes_vary
 
 
 class JaxElementIterator(ElementIterator):
@@ -20,13 +21,15 @@ class JaxElementIterator(ElementIterator):
     """
 
     def __init__(self, iterator: Iterator[Any], steps: int, first: bool = False) -> None:
-        super().__init__(iterator, JaxFeed(iterator, on_cast=warn_cast), steps, replicas=1, wanted=steps, first=first)
+        super().__init__(
+            iterator, JaxFeed(iterator, warn_cast, sizes_vary()), steps, replicas=1, wanted=steps, first=first
+        )
 
 
 class JaxEpochIterator(IPUEpochIterator):
     """`IPUEpochIterator` for the JAX backend: executions take their batches from `JaxElementIterator`."""
 
-    rows_of = staticmethod(lambda adapter: None)
+    arrays_of = staticmethod(lambda adapter: None)
 
     def _get_iterator(self) -> Any:
         # Bypasses Keras's own iterator, which would copy batches to JAX's device one by one.

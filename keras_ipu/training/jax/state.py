@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from keras_ipu.stock import models as keras_private
+from keras_ipu.stock import models as keras_models
 
 
 def separate(model: Any) -> None:
@@ -23,7 +23,8 @@ def separate(model: Any) -> None:
     Keras has such variables where, at the end of `fit`, weights are given their averages.
     """
     held: set[int] = set()
-    for variable in (*model.variables, *(model.optimizer.variables if model.optimizer else ())):
+    optimizer = getattr(model, "optimizer", None)  # a model that is not compiled has none, and can predict
+    for variable in (*model.variables, *(optimizer.variables if optimizer else ())):
         array = variable.value
         if id(array) in held:
             variable.assign(jnp.copy(array))
@@ -88,13 +89,13 @@ class StateCopy:
     def __init__(self, model: Any, names: tuple[str, ...], state: tuple[list[Any], ...]) -> None:
         self._model = model
         self._names = names
-        keras_private.restore_state(model, dict(zip(names, state, strict=True)))
-        self._held = keras_private.state_of(model, names)
+        keras_models.restore_state(model, dict(zip(names, state, strict=True)))
+        self._held = keras_models.state_of(model, names)
 
     def merge_callback_writes(self, after: tuple[list[Any], ...]) -> tuple[list[Any], ...]:
         """Returns the state after a run, with values that callbacks wrote in the meantime."""
-        keras_private.mark_out_of_date(self._model)
-        now = keras_private.state_of(self._model, self._names)
+        keras_models.mark_out_of_date(self._model)
+        now = keras_models.state_of(self._model, self._names)
         return tuple(
             [new if held is found else found for new, held, found in zip(*parts, strict=True)]
             for parts in zip(after, self._held, now, strict=True)

@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -17,8 +16,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ipu_tf._state.once import first_time
 from ipu_tf._training.weight_update import traced_for_device
-from keras_ipu.stock import hooks
+from keras_ipu.stock import patches
 
 _log = logging.getLogger("ipu_tf")
 _CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
@@ -26,7 +26,7 @@ _LINEAR = (keras.optimizers.SGD, keras.optimizers.Lion)
 """Optimizers whose update, as long as nothing is clipped, does not depend on which rows are added up first."""
 
 
-def rows_summed(optimizer: Any, gradients: Iterable[Any], variables: Iterable[Any] | None) -> list[Any]:
+def sum_repeated_rows(optimizer: Any, gradients: Iterable[Any], variables: Iterable[Any] | None) -> list[Any]:
     """Converts sparse gradients to dense tensors if the optimizer's update depends on it. Logs it once.
 
     Args:
@@ -42,12 +42,13 @@ def rows_summed(optimizer: Any, gradients: Iterable[Any], variables: Iterable[An
         return gradients
     known = list(getattr(optimizer, "_trainable_variables", ()) if variables is None else variables)
     table = known[sparse[0]].path if sparse[0] < len(known) else "an embedding"
-    _tell(table, " and ".join([type(optimizer).__name__, *clipping]))
+    update = " and ".join([type(optimizer).__name__, *clipping])
+    if first_time("summed rows", table, update):
+        _log_message(table, update)
     return [tf.convert_to_tensor(each) if place in sparse else each for place, each in enumerate(gradients)]
 
 
-@functools.cache
-def _tell(table: str, update: str) -> None:
+def _log_message(table: str, update: str) -> None:
     _log.info(
         "ipu_tf: the gradients of a row of `%s` that a batch names several times are added up before %s: numbers do "
         "not depend on how training is split, and are those of Keras on JAX. Stock Keras on TensorFlow does not add "
@@ -57,11 +58,11 @@ def _tell(table: str, update: str) -> None:
     )
 
 
-def install_row_sums() -> None:
+def patch_row_sums() -> None:
     """Patches Keras optimizers to sum repeated rows when applied in a program of the device, once."""
-    hooks.hook(keras.optimizers.Optimizer, "apply", lambda optimizer: traced_for_device(), _apply)
+    patches.patch_method(keras.optimizers.Optimizer, "apply", lambda optimizer: traced_for_device(), _apply)
 
 
 def _apply(stock: Callable[..., Any], optimizer: Any, grads: Any, trainable_variables: Any = None) -> Any:
     variables = None if trainable_variables is None else list(trainable_variables)
-    return stock(optimizer, rows_summed(optimizer, grads, variables), variables)
+    return stock(optimizer, sum_repeated_rows(optimizer, grads, variables), variables)

@@ -225,3 +225,19 @@ def test_options_of_a_pipeline_are_checked_before_it_runs(
     with device_work() as work, pytest.raises(error, match=text):
         model.fit(np.zeros((24, 32), np.float32), np.zeros((24, 4), np.float32), batch_size=4, verbose=0)
     assert work.counts.executions == 0
+
+
+def test_the_timetable_s_stages_last_as_long_as_their_operations(strategy: Any) -> None:
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((8,)), layers.Dense(30, use_bias=False), layers.Dense(4, use_bias=False)])
+        with pytest.raises(ValueError, match="is not pipelined"):
+            model.pipeline_timetable()
+        model.set_pipeline_stage_assignment([0, 1])
+        model.set_pipelining_options(gradient_accumulation_steps_per_replica=4)
+    picture = model.pipeline_timetable()
+    assert picture.timetable.micro_batches == 4
+    assert picture.times is not None
+    assert [stage.forward for stage in picture.times] == pytest.approx([4 / 3, 2 / 3])
+    assert [stage.backward for stage in picture.times] == pytest.approx([8 / 3, 4 / 3])
+    assert model.pipeline_timetable(gradient_accumulation_steps_per_replica=8).timetable.micro_batches == 8
+    assert "stage 1" in picture._repr_html_()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_ipu.training.tensorflow import summed_rows
+from ipu_tf.emulation import clear_session
 from tests.helpers.keras_updates import BATCH, data, embedding, tied, with_dense_gradients
 from tests.helpers.some_ipus import ipus
 
@@ -28,7 +28,7 @@ LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 def test_it_is_said_once_where_stock_keras_differs(
     make: Any, build: Any, told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    summed_rows._tell.cache_clear()
+    clear_session()
     with ipus(1) as strategy, strategy.scope(), caplog.at_level("INFO", logger="ipu_tf"):
         model = build()
         model.compile(make(), LOSS)

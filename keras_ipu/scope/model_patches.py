@@ -3,48 +3,48 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import keras
 
+from ipu_tf.gradient_accumulation import GradientAccumulationReductionMethod
 from keras_ipu.extensions import IPUModelAttribute, extension_attributes
+from keras_ipu.options.model_state import options_of, state_of
 from keras_ipu.pipeline import graph
+from keras_ipu.pipeline.assigned_stages import assign_from_scopes, assigned, invalidate
 from keras_ipu.pipeline.graph import ModelKind, kind_of
-from keras_ipu.pipeline.run_checks import check_before
-from keras_ipu.pipeline.stage_methods import assign_from_scopes, assigned, invalidate
 from keras_ipu.pipeline.stage_scopes import record_stage
 from keras_ipu.saving import saving
-from keras_ipu.scope.graphcore_names import READ_ONLY
 from keras_ipu.scope.input_shapes import install_input_shapes
 from keras_ipu.stock import graphs as keras_graphs
-from keras_ipu.stock import hooks as keras_hooks
+from keras_ipu.stock import patches as keras_patches
 from keras_ipu.stock.ownership import is_ipu_model
 from keras_ipu.training.common.recurrent_weights import patch_weight_reads
-from keras_ipu.training.common.run_arguments import checked_arguments
-from keras_ipu.training.tensorflow.summed_rows import install_row_sums
+from keras_ipu.training.tensorflow.eager_updates import install_eager_updates
+from keras_ipu.training.tensorflow.summed_rows import patch_row_sums
 
 
 def install_extensions() -> None:
     """Patches Keras so that models of an `IPUStrategy`'s scope are IPU models. Calling it again changes nothing."""
     _add_attributes()
-    keras_hooks.hook_creation(record_stage, _assign_functional)
+    keras_patches.patch_construction(record_stage, _assign_functional)
     install_input_shapes()
     if keras.backend.backend() == "tensorflow":
-        install_row_sums()
+        patch_row_sums()
+        install_eager_updates()
         patch_weight_reads()
-    hook, sequential = keras_hooks.hook, keras.Sequential
-    for doing, ours in {"fit": _before_fit, "evaluate": _before_evaluate, "predict": _before_predict}.items():
-        hook(keras_hooks.Trainer, doing, is_ipu_model, ours)
-    hook(sequential, "add", is_ipu_model, _add)
-    hook(sequential, "pop", is_ipu_model, _pop)
-    hook(sequential, "build", is_ipu_model, _build_sequential)
-    hook(keras.Model, "build", _is_subclassed, _build)
-    hook(keras.Model, "save", is_ipu_model, saving.save)
+    patch_method, sequential = keras_patches.patch_method, keras.Sequential
+    patch_method(sequential, "add", is_ipu_model, _add)
+    patch_method(sequential, "pop", is_ipu_model, _pop)
+    patch_method(sequential, "build", is_ipu_model, _build_sequential)
+    patch_method(keras.Model, "build", _is_subclassed, _build)
+    patch_method(keras.Model, "save", is_ipu_model, saving.save)
     for owner in (sequential, keras_graphs.Functional):
-        hook(owner, "get_config", is_ipu_model, saving.get_config)
+        patch_method(owner, "get_config", is_ipu_model, saving.get_config)
     for owner in (sequential, keras.Model):
-        keras_hooks.hook_from_config(owner, saving.from_config)
-    keras_hooks.hook_clones(saving.copy_options)
+        keras_patches.patch_from_config(owner, saving.from_config)
+    keras_patches.patch_clone_model(saving.copy_options)
 
 
 def _add_attributes() -> None:
@@ -53,7 +53,7 @@ def _add_attributes() -> None:
     for name, ours in {"save_assets": saving.save_assets, "load_assets": saving.load_assets}.items():
         attributes[name] = IPUModelAttribute(name, functools.partial(functools.partial, ours))
     for name, attribute in attributes.items():
-        keras_hooks.add_attribute(keras.Model, name, attribute)
+        keras_patches.add_attribute(keras.Model, name, attribute)
 
 
 def _is_subclassed(model: Any) -> bool:
@@ -88,24 +88,6 @@ def _fits(known: Any, shape: Any) -> bool:
     return all(size is None or size == given for size, given in zip(known, shape, strict=True))
 
 
-def _before_fit(stock: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
-    args, kwargs = checked_arguments(stock, model, args, kwargs)
-    check_before(model, "fit")
-    return stock(model, *args, **kwargs)
-
-
-def _before_evaluate(stock: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
-    args, kwargs = checked_arguments(stock, model, args, kwargs)
-    check_before(model, "evaluate")
-    return stock(model, *args, **kwargs)
-
-
-def _before_predict(stock: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
-    args, kwargs = checked_arguments(stock, model, args, kwargs)
-    check_before(model, "predict")
-    return stock(model, *args, **kwargs)
-
-
 def _add(stock: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
     invalidate(model, "Adding a layer to")
     return stock(model, *args, **kwargs)
@@ -114,3 +96,31 @@ def _add(stock: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
 def _pop(stock: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
     invalidate(model, "Removing a layer from")
     return stock(model, *args, **kwargs)
+
+
+def _mapping(model: Any) -> list[int] | None:
+    mapping = options_of(model).pipelining_device_mapping
+    return None if mapping is None else list(mapping)
+
+
+READ_ONLY: dict[str, Callable[[Any], Any]] = {
+    "_is_pipelined": lambda model: lambda: bool(assigned(model)),
+    "_pipeline_stage_assignment": lambda model: list(assigned(model)),
+    "_pipeline_stage_assignment_valid": lambda model: bool(assigned(model)) and state_of(model).assignment_valid,
+    "_asynchronous_callbacks": lambda model: options_of(model).asynchronous_callbacks,
+    "_replicated_metric_reduction_method": lambda model: options_of(model).replicated_metric_reduction,
+    "_gradient_accumulation_steps_per_replica": lambda model: options_of(model).gradient_accumulation_steps,
+    "_gradient_accumulation_optimizer_kwargs": lambda model: dict(options_of(model).gradient_accumulation_kwargs),
+    "_gradient_accumulation_reduction_method": lambda model: GradientAccumulationReductionMethod.parse(
+        options_of(model).gradient_accumulation_reduction
+    ),
+    "_pipelining_gradient_accumulation_steps_per_replica": lambda model: (
+        options_of(model).pipelining_gradient_accumulation_steps
+    ),
+    "_pipelining_device_mapping": _mapping,
+    "_pipelining_accumulate_outfeed": lambda model: options_of(model).pipelining_accumulate_outfeed,
+    "_pipelining_kwargs": lambda model: dict(options_of(model).pipelining_kwargs),
+    "_infeed_kwargs": lambda model: dict(options_of(model).infeed_kwargs),
+    "_outfeed_kwargs": lambda model: dict(options_of(model).outfeed_kwargs),
+}
+"""By name, what gives the value for a model."""

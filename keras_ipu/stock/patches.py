@@ -20,6 +20,7 @@ from keras.src.ops.node import Node
 from keras.src.ops.operation import Operation
 
 from ipu_tf._patches.installation import replace_in
+from ipu_tf._state.context import context_value
 
 if _backend.backend() == "jax":
     from keras.src.backend.jax import trainer as _trainers
@@ -41,25 +42,21 @@ Trainer: Any = getattr(_trainers, _TRAINER)
 """The class of the fit, evaluate and predict of Keras's backend."""
 
 
-class Replacement(Protocol):
-    """Replacement of Keras's trainer for the models that it owns."""
+class TrainerPatch(Protocol):
+    """Replacement of Keras's trainer."""
 
     methods: dict[str, Callable[..., Any]]
-    """By name of the method: `ours(stock, model, *args, **kwargs)`."""
-
-    def owns(self, model: Any) -> bool:
-        """Returns whether the replacement applies to a model."""
-        ...
+    """By name of the method: `ours(stock, model, *args, **kwargs)`, which calls `stock` for other models."""
 
     def epoch_iterator(self, *args: Any, **kwargs: Any) -> Any:
-        """Returns this package's or the stock epoch iterator, by its `distribute_strategy`."""
+        """Returns this package's epoch iterator, or the stock one for other models."""
         ...
 
 
-def install(replacement: Replacement) -> None:
+def install_trainer(replacement: TrainerPatch) -> None:
     """Patches the trainer of Keras's backend with a replacement, once. Other models keep the stock behaviour."""
     for name, ours in replacement.methods.items():
-        hook(_owner(name), name, replacement.owns, ours)
+        patch_trainer_method(name, ours)
     replace_in(_trainers, _ITERATOR, lambda stock: replacement.epoch_iterator)
 
 
@@ -73,7 +70,7 @@ def overridden(model: Any, name: str) -> bool:
     return getattr(type(model), name) is not getattr(Trainer, name)
 
 
-def hook(owner: type, name: str, applies: Callable[[Any], bool], ours: Callable[..., Any]) -> None:
+def patch_method(owner: type, name: str, applies: Callable[[Any], bool], ours: Callable[..., Any]) -> None:
     """Replaces a method of a class by `ours(stock, self, *args, **kwargs)`, once, for objects it applies to.
 
     Args:
@@ -83,25 +80,25 @@ def hook(owner: type, name: str, applies: Callable[[Any], bool], ours: Callable[
         ours: what runs in its place.
     """
 
-    def hooked(stock: Callable[..., Any]) -> Callable[..., Any]:
+    def patched(stock: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(stock)
         def method(self: Any, *args: Any, **kwargs: Any) -> Any:
             return ours(stock, self, *args, **kwargs) if applies(self) else stock(self, *args, **kwargs)
 
         return method
 
-    replace_in(owner, name, hooked, key=ours)
+    replace_in(owner, name, patched, key=ours)
 
 
-def hook_trainer(name: str, ours: Callable[..., Any]) -> None:
+def patch_trainer_method(name: str, ours: Callable[..., Any]) -> None:
     """Replaces a method of Keras's trainer by `ours(stock, model, *args, **kwargs)` for all models, once."""
-    hook(_owner(name), name, lambda model: True, ours)
+    patch_method(_owner(name), name, lambda model: True, ours)
 
 
-def hook_from_config(owner: type, ours: Callable[..., Any]) -> None:
+def patch_from_config(owner: type, ours: Callable[..., Any]) -> None:
     """Replaces a class's `from_config` by `ours(stock, cls, config, custom_objects)`, once."""
 
-    def hooked(bound: Any) -> Any:
+    def patched(bound: Any) -> Any:
         stock = bound.__func__
 
         @functools.wraps(stock)
@@ -110,10 +107,10 @@ def hook_from_config(owner: type, ours: Callable[..., Any]) -> None:
 
         return classmethod(from_config)
 
-    replace_in(owner, "from_config", hooked)
+    replace_in(owner, "from_config", patched)
 
 
-def hook_clones(ours: Callable[[Any, Any], None]) -> None:
+def patch_clone_model(ours: Callable[[Any, Any], None]) -> None:
     """Patches `clone_model` to call `ours(model, clone)` for clones of functional and sequential models, once."""
     for name in ("_clone_functional_model", "_clone_sequential_model"):
         replace_in(_cloning, name, lambda stock: _cloned(stock, ours))
@@ -129,7 +126,7 @@ def _cloned(stock: Callable[..., Any], ours: Callable[[Any, Any], None]) -> Call
     return clone
 
 
-def hook_creation(made: Callable[[Any], None], functional: Callable[[Any], None]) -> None:
+def patch_construction(made: Callable[[Any], None], functional: Callable[[Any], None]) -> None:
     """Patches Keras to call functions for each new operation, node and functional model, once.
 
     Args:
@@ -169,24 +166,21 @@ def hook_creation(made: Callable[[Any], None], functional: Callable[[Any], None]
     replace_in(Operation, "__new__", creating)
     replace_in(Node, "__init__", linking)
     replace_in(Functional, "__init__", initialising)
-    hook(Sequential, "build", lambda model: True, _build_sequential)
+    patch_method(Sequential, "build", lambda model: True, _build_sequential)
 
 
 def _build_sequential(stock: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
-    token = _within_sequential.set(True)
-    try:
+    with context_value(_within_sequential, True):
         return stock(model, *args, **kwargs)
-    finally:
-        _within_sequential.reset(token)
 
 
-def hook_input_shapes(ours: Callable[[Any], Any], made: Callable[[Any], None]) -> None:
+def patch_input_shapes(ours: Callable[[Any], Any], made: Callable[[Any], None]) -> None:
     """Patches `keras.Input` so that `ours` maps the `shape` argument of each new one, once.
 
     `made` is called with its layer when that is there.
     """
 
-    def hooked(stock: Callable[..., Any]) -> Callable[..., Any]:
+    def patched(stock: Callable[..., Any]) -> Callable[..., Any]:
         # Not a wrapper by name: Keras looks at the names of the arguments both behind it and in front of it.
         def init(self: Any, shape: Any = None, *args: Any, **kwargs: Any) -> None:
             stock(self, ours(shape), *args, **kwargs)
@@ -194,7 +188,7 @@ def hook_input_shapes(ours: Callable[[Any], Any], made: Callable[[Any], None]) -
 
         return init
 
-    replace_in(InputLayer, "__init__", hooked)
+    replace_in(InputLayer, "__init__", patched)
 
 
 def add_attribute(owner: type, name: str, descriptor: Any) -> None:

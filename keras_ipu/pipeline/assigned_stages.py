@@ -1,0 +1,126 @@
+"""Assigns a model's layers to pipeline stages (`assign`), and reads the assignment (`assigned`)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+
+from keras_ipu.options.model_state import reset_functions, state_of, update_state
+from keras_ipu.pipeline.assignment_checks import check_given, make_assignment
+from keras_ipu.pipeline.graph import ModelKind, graph_of, kind_of, post_order
+from keras_ipu.pipeline.saved_stages import fill_in_stages
+from keras_ipu.pipeline.stage_scopes import stage_of_node
+from keras_ipu.stock.ownership import is_ipu_model
+
+_log = logging.getLogger("ipu_tf")
+
+
+def assign(model: Any, assignments: list[Any]) -> None:
+    """Checks stage assignments of a model's layers and makes them the model's.
+
+    Args:
+        model: the model.
+        assignments: one for each call of a layer; for a `Sequential` also stages, whose integers become assignments.
+
+    Raises:
+        ValueError: if they do not fit the model's layers, or a call depends on a later stage.
+        RuntimeError: for a subclassed model that is not built.
+    """
+    check_given(model, assignments)
+    update_state(model, assignment=tuple(assignments), assignment_valid=True, saved_stages=None)
+    reset_functions(model)
+
+
+def default_assignments(model: Any) -> list[Any]:
+    """Returns assignments of a model's layer calls, without stages except those set on inner models.
+
+    Raises:
+        RuntimeError: if the model is not built.
+    """
+    if kind_of(model) is ModelKind.SEQUENTIAL:
+        return [_assignment(model, layer, None, None) for layer in model.layers]
+    if graph_of(model) is None:
+        raise RuntimeError(
+            f"Cannot get pipeline stage assignments for model `{model.name}` which has not been built yet. Please "
+            "call `model.build()` first."
+        )
+    return [_assignment(model, node.operation, node, None) for node in post_order(model)]
+
+
+def assigned(model: Any) -> tuple[Any, ...]:
+    """Returns the assignments of a model; empty if it is not pipelined.
+
+    Stages of a saved model and of `PipelineStage` scopes wait for the model's graph, which a subclassed model gets
+    late: they are assigned when they are first asked for.
+    """
+    state = state_of(model)
+    if state.saved_stages is not None and (kind_of(model) is ModelKind.SEQUENTIAL or graph_of(model) is not None):
+        filled = fill_in_stages(default_assignments(model), state.saved_stages)
+        update_state(model, assignment=tuple(filled), assignment_valid=state.assignment_valid, saved_stages=None)
+    if state.graph is not None and not state.scopes_read:
+        assign_from_scopes(model)
+    return state_of(model).assignment
+
+
+def assign_from_scopes(model: Any) -> None:
+    """Assigns a model's layers to the stages of their `PipelineStage` scopes, if there are any.
+
+    What was set before stays.
+
+    Raises:
+        ValueError: if only some of the layers have a stage.
+    """
+    update_state(model, scopes_read=True)
+    if state_of(model).assignment or state_of(model).saved_stages:
+        return
+    nodes = post_order(model)
+    if all(stage_of_node(node) is None for node in nodes):
+        return
+    assign(model, [_assignment(model, node.operation, node, _scope_stage(node)) for node in nodes])
+
+
+def _assignment(model: Any, layer: Any, node: Any, stage: int | None) -> Any:
+    nested = layer.get_pipeline_stage_assignment() if is_ipu_model(layer) else None
+    return make_assignment(model, layer, node, stage, nested)
+
+
+def _scope_stage(node: Any) -> int | None:
+    stage = stage_of_node(node)
+    if stage is None and not is_ipu_model(node.operation):
+        raise ValueError(
+            f"All layers of a pipelined model must have an associated pipeline stage. However, {node.operation.name} "
+            "has not been assigned to one. Pipeline stages can be assigned when a layer is constructed, or each time "
+            "a layer is called. Different pipeline stages can assigned to each call."
+        )
+    return stage
+
+
+def invalidate(model: Any, change: str) -> None:
+    """Marks the assignment of a `Sequential` as outdated after its layers changed."""
+    if state_of(model).assignment or state_of(model).saved_stages:
+        update_state(model, assignment_valid=False)
+        _log.info(
+            "%s a pipelined Sequential model has invalidated the pipeline stage assignment. You need to call "
+            "`set_pipeline_stage_assignment()` before executing again.",
+            change,
+        )
+
+
+def model_name(model: Any) -> str:
+    """Returns the name of a model, for messages."""
+    assert isinstance(model, keras.Model)
+    return str(model.name)
+
+
+def nested_assignments(assignments: Sequence[Any]) -> list[Any]:
+    """All assignments of layers, those within inner models too, in order."""
+    return [
+        each
+        for assignment in assignments
+        for each in (
+            nested_assignments(assignment.pipeline_stage_assignments) if assignment.is_nested_model else [assignment]
+        )
+    ]

@@ -1,0 +1,281 @@
+"""`StepFunction`: train, test or predict function of an IPU model, which runs executions in loops on the device.
+
+    Keras's loop ──► StepFunction: batches of one execution ──► StepLoop on the device ──► logs or predictions
+
+Both back ends share what is here. `TensorFlowStepFunction` and `JaxStepFunction` add Keras's calling convention, and
+make the model's step a `DeviceStep`.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ipu_tf._loops.batch_feed import BatchFeed
+from ipu_tf._loops.step_loop import DeviceStep, LoopOptions, StepLoop, StepLoopResult
+from ipu_tf._training.replication import target
+from ipu_tf.emulation import EmulationError
+from keras_ipu.options.effective_batch_size import log_effective_batch_size
+from keras_ipu.options.model_state import options_of
+from keras_ipu.pipeline.run_checks import accumulates_outfeed, accumulation_count
+from keras_ipu.pipeline.schedule_check import check_micro_batch_count
+from keras_ipu.stock import models as keras_models
+from keras_ipu.training.common.async_callbacks import current_run
+from keras_ipu.training.common.epoch_iterator import ElementIterator
+from keras_ipu.training.common.partial_batches import StepOutputs, batch_size, log_remainder, run_execution
+from keras_ipu.training.common.run_ahead import StepsAhead, steps_left
+from keras_ipu.training.common.step_outputs import ArrayFunctions, join_predictions, reduce_replica_logs
+from keras_ipu.training.common.step_split import StepSplit, step_split
+
+
+@dataclasses.dataclass(frozen=True)
+class StepKind:
+    """Kind of a model's step.
+
+    Attributes:
+        name: "train", "test" or "predict".
+        training: whether it changes weights.
+        predicts: whether it returns predictions, not logs.
+    """
+
+    name: str
+    training: bool = False
+    predicts: bool = False
+
+
+TRAIN, TEST, PREDICT = StepKind("train", training=True), StepKind("test"), StepKind("predict", predicts=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class ExecutionBatches:
+    """Batches of one execution.
+
+    Attributes:
+        steps: how many steps take them, on each replica.
+        feed: where the device reads them.
+        epoch: the epoch's iterator, whose further batches may be read ahead of Keras's loop; None for other batches.
+        for_replicas: whether there is a batch for each replica.
+        ahead: whether the steps of one execution may run by the loop that runs several ahead.
+    """
+
+    steps: int
+    feed: BatchFeed
+    epoch: ElementIterator | None = None
+    for_replicas: bool = True
+    ahead: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Execution:
+    """Result of an execution.
+
+    Attributes:
+        ran: how many steps ran, the new state, and the error that ended it.
+        outputs: logs or predictions as Keras takes them: of the execution, then of those that ran ahead.
+        replicas: how many replicas ran.
+    """
+
+    ran: StepLoopResult
+    outputs: list[Any]
+    replicas: int
+
+
+class StepFunction(abc.ABC):
+    """Runs a model's train, test or predict step in loops on the device, one for each shape of batches and step split.
+
+    Args:
+        model: the model.
+        kind: which of its steps.
+        arrays: functions on the arrays that steps return.
+    """
+
+    def __init__(self, model: Any, kind: StepKind, arrays: ArrayFunctions) -> None:
+        self._model = model
+        self._kind = kind
+        self._arrays = arrays
+        self._loops: dict[Any, StepLoop] = {}
+        self._ahead = StepsAhead()
+
+    @abc.abstractmethod
+    def _device_step(self, batch_spec: Any, state: Any, split: StepSplit) -> DeviceStep:
+        """Returns the model's step for batches of a structure and shape, with updates as the step split wants them."""
+
+    @abc.abstractmethod
+    def _remainder_step(self, batches_spec: Any, state: Any, split: StepSplit) -> DeviceStep:
+        """Returns a step for a tuple of batches, which makes one weight update; it returns the outputs of each."""
+
+    @abc.abstractmethod
+    def _feed(self, batches: Iterator[Any]) -> BatchFeed:
+        """Returns a feed of batches that are not an epoch's."""
+
+    def _device_state(self, state: Any, replicas: int) -> Any:
+        """Returns the state that the device runs on."""
+        return state
+
+    def _batches(self, iterator: Any) -> ExecutionBatches:
+        """Returns the batches of the next execution.
+
+        Args:
+            iterator: an epoch's `ElementIterator`, or any iterator over batches, of which all are used up to
+                `steps_per_execution`.
+        """
+        if isinstance(iterator, ElementIterator):
+            return ExecutionBatches(iterator.steps, iterator.feed, iterator)
+        return ExecutionBatches(self._model.steps_per_execution, self._feed(iterator), for_replicas=False)
+
+    def _execute(self, batches: ExecutionBatches, state: Any = ()) -> Execution:
+        """Runs one execution; or several of one step, ahead of Keras's loop.
+
+        Raises:
+            RuntimeError: if gradient accumulation does not divide the steps of the execution.
+            EmulationError: if there is not a batch for each replica.
+        """
+        split = self._split(batches)
+        batches.feed.group = split.accumulation_count * split.replicas
+        run, steps = current_run(), batches.steps
+        ahead = steps == 1 and run is None and batches.ahead
+        averaged = split.accumulation_count if self._kind.training and accumulates_outfeed(self._model) else 1
+        loop = self._loop(
+            batches.feed,
+            state,
+            split,
+            all_outputs=ahead or self._kind.predicts or averaged > 1,
+            stepwise=run is not None,
+            lengths_vary=ahead,
+        )
+        given = self._device_state(state, split.replicas)
+        watch = None if run is None else run.on_step_outputs if self._kind.predicts else run.on_step_logs
+
+        def run_remainder(now: Any, remainder: list[Any]) -> StepLoopResult:
+            return self._run_remainder(remainder, state, now, split, watch)
+
+        if ahead:
+            return self._run_ahead(loop, batches, given, split, run_remainder)
+        ran, parts = run_execution(
+            batches.feed,
+            steps,
+            split.replicas,
+            given,
+            lambda now, left: loop.run(now, batches.feed, left, watch),
+            run_remainder,
+        )
+        return Execution(ran, [self._parts_to_keras(parts, split, averaged)] if parts else [], split.replicas)
+
+    def _run_ahead(
+        self, loop: StepLoop, batches: ExecutionBatches, state: Any, split: StepSplit, run_remainder: Any
+    ) -> Execution:
+        """Runs an execution of one step, and further ones as long as no callback is called between them."""
+        left = steps_left(batches.epoch) if loop.may_run_ahead else 1
+        with self._ahead.timed(left, loop.output_bytes) as steps:
+            ran, parts = run_execution(
+                batches.feed,
+                steps,
+                split.replicas,
+                state,
+                lambda now, left: loop.run_steps(now, batches.feed, left),
+                run_remainder,
+            )
+        outputs: list[Any] = []
+        for part in parts:
+            if part.remainder:
+                outputs.append(self._parts_to_keras([part], split))
+            else:
+                outputs += [self._to_keras(each, split) for each in part.outputs]
+        return Execution(ran, outputs, split.replicas)
+
+    def _run_remainder(
+        self, batches: list[Any], state: Any, now: Any, split: StepSplit, watch: Callable[[Any], None] | None
+    ) -> StepLoopResult:
+        """Runs one step, or weight update, on batches that do not fill one; the outputs are those of each batch.
+
+        Args:
+            batches: at most as many as an update takes. With several replicas each replica computes them all.
+            state: as Keras has it.
+            now: what the device begins with.
+            split: of full steps.
+            watch: called with the outputs of each batch.
+        """
+        log_remainder(self._model.name, tuple(map(batch_size, batches)))
+        feed = self._feed(iter([tuple(batches)] * split.replicas))
+        ordinal = keras_models.strategy_of(self._model).device_ordinal
+        chosen = LoopOptions(ordinal, split.shards)
+        key = ("remainder", feed.spec_name, tuple(map(len, state)), split, chosen, target(ordinal, split.shards))
+        if key not in self._loops:
+            self._loops[key] = StepLoop(self._remainder_step(feed.spec(), state, split), chosen)
+        ran = self._loops[key].run(now, feed, 1)
+        if watch is not None and ran.steps:
+            for outputs in ran.outputs:
+                watch(outputs)
+        return ran
+
+    def _finish(self, done: Execution, batches: ExecutionBatches) -> Any:
+        """Returns the outputs of an execution, and leaves those of steps that ran ahead for the next calls.
+
+        Raises:
+            StopIteration: if there was no batch left.
+            BaseException: what ended the execution early.
+        """
+        done.ran.raise_for_error()
+        if done.ran.steps == 0:
+            raise StopIteration
+        first, *others = done.outputs
+        if batches.epoch is not None:
+            batches.epoch.waiting.extend(others)
+        return first
+
+    def _split(self, batches: ExecutionBatches) -> StepSplit:
+        """Returns the step split of an execution."""
+        training = self._kind.training
+        count = accumulation_count(self._model, batches.steps) if training else 1
+        check_micro_batch_count(self._model, count if training else batches.steps, training)
+        split = step_split(self._model, count)
+        if split.replicas > 1 and not batches.for_replicas:
+            raise EmulationError(
+                f"A model that runs as {split.replicas} replicas takes {split.replicas} batches a step, one for each. "
+                "Received: one batch. Use `fit`, `evaluate` or `predict`, or a device with fewer IPUs."
+            )
+        return split
+
+    def _loop(self, feed: BatchFeed, state: Any, split: StepSplit, **options: bool) -> StepLoop:
+        """Returns the loop for a feed's batches, traced on first use; `options` are further `LoopOptions`."""
+        ordinal = keras_models.strategy_of(self._model).device_ordinal
+        chosen = LoopOptions(ordinal, split.shards, **options)
+        # Freezing a layer moves its weights from one part of the state to another.
+        key = (feed.spec_name, tuple(map(len, state)), split, chosen, target(ordinal, split.shards))
+        if key not in self._loops:
+            if self._kind.training:
+                shapes = (each.shape for each in feed.types)
+                log_effective_batch_size(self._model.name, shapes, split.accumulation_count, split.replicas)
+            self._loops[key] = StepLoop(self._device_step(feed.spec(), state, split), chosen)
+        return self._loops[key]
+
+    def _parts_to_keras(self, parts: list[StepOutputs], split: StepSplit, averaged: int = 1) -> Any:
+        """Returns the outputs of an execution as Keras takes them: the last logs, or all predictions joined."""
+        if self._kind.predicts:
+            joined = [each for part in parts for each in self._predictions(part, split)]
+            return joined[0] if len(joined) == 1 else self._arrays.map_structure(self._arrays.concatenate, *joined)
+        last = parts[-1]
+        if not last.remainder:
+            return self._to_keras(last.outputs, split, averaged, several_steps=True)
+        if averaged == 1:
+            return self._to_keras(last.outputs[-1], split)
+        stacked = self._arrays.map_structure(self._arrays.stack, *last.outputs)
+        return self._to_keras(stacked, split, len(last.outputs))
+
+    def _predictions(self, part: StepOutputs, split: StepSplit) -> list[Any]:
+        """Returns the predictions of a part of an execution; of a remainder, those of each batch."""
+        if not part.remainder:
+            return [self._to_keras(part.outputs, split, several_steps=True)]
+        one = part.outputs  # which every replica has computed
+        if split.replicas > 1:
+            one = self._arrays.map_structure(lambda values: values[0], one)
+        return [join_predictions(each, 0, self._arrays) for each in one]
+
+    def _to_keras(self, outputs: Any, split: StepSplit, averaged: int = 1, several_steps: bool = False) -> Any:
+        """Returns a step's outputs, or those of several, as Keras takes them: logs, or joined predictions."""
+        if self._kind.predicts:
+            return join_predictions(outputs, int(several_steps) + int(split.replicas > 1), self._arrays)
+        method = options_of(self._model).replicated_metric_reduction
+        return reduce_replica_logs(outputs, split.replicas, method, self._arrays, averaged)

@@ -1,0 +1,162 @@
+"""`IPUTrainer`: replaces `fit`, `evaluate` and `predict` of Keras's trainer for IPU models.
+
+Keras's own loops over epochs, callbacks and metrics stay; what changes is how one execution runs:
+
+    Keras's fit ── for each execution ──► train_function ──► steps_per_execution steps on the device
+
+`tensorflow/trainer.py` and `jax/trainer.py` add what differs between the back ends.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import contextvars
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ipu_tf._config.synthetic_data import SyntheticDataCategory, use_synthetic_data_for
+from ipu_tf._state.context import context_value
+from ipu_tf.ipu_iterator import stock_iterators
+from keras_ipu.pipeline.run_checks import check_before
+from keras_ipu.pipeline.stage_discovery import discover_stages
+from keras_ipu.stock import patches as keras_patches
+from keras_ipu.stock.ownership import is_ipu_model
+from keras_ipu.training.common.async_callbacks import asynchronous
+from keras_ipu.training.common.model_checks import check_runnable, checked_arguments, compile_arguments
+from keras_ipu.training.common.run_ahead import without_batch_callbacks
+from keras_ipu.training.common.step_function import PREDICT, TEST, TRAIN, StepFunction, StepKind
+from keras_ipu.training.common.step_outputs import ArrayFunctions
+from keras_ipu.training.common.step_split import replica_count
+from keras_ipu.training.common.variable_sync import SyncVariablesEachBatch, with_variable_sync
+
+Stock = Callable[..., Any]
+"""A method of Keras's trainer, unbound."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelRun:
+    """Run of an IPU model: of `fit`, `evaluate`, `predict`, or a method for one batch.
+
+    Attributes:
+        replicas: how many replicas the model has.
+        reads_ahead: whether the device may read batches before Keras's loop asks for them, in `predict`.
+    """
+
+    replicas: int
+    reads_ahead: bool = False
+
+
+_run: contextvars.ContextVar[ModelRun | None] = contextvars.ContextVar("ipu_model_run", default=None)
+"""The run of this thread; None where no model runs, or one that is none of an `IPUStrategy`.
+
+Keras makes its epoch iterator without telling for which model.
+"""
+
+
+class IPUTrainer(abc.ABC):
+    """Replacement of Keras's trainer: each method is `ours(stock, model, ...)`, for IPU models only.
+
+    Args:
+        arrays: functions on the arrays that the back end's steps return.
+        variable_sync: callback that writes variables back before callbacks of batches read them.
+
+    Attributes:
+        methods: the replaced methods by name.
+    """
+
+    def __init__(self, arrays: ArrayFunctions, variable_sync: type[SyncVariablesEachBatch]) -> None:
+        self._arrays = arrays
+        self._variable_sync = variable_sync
+        self.methods: dict[str, Callable[..., Any]] = {
+            **dict.fromkeys(("fit", "evaluate", "predict"), self._run_epochs),
+            **dict.fromkeys(("train_on_batch", "test_on_batch", "predict_on_batch"), self._run_batch),
+            "compile": self._compile,
+            "make_train_function": self._making("train_function", TRAIN),
+            "make_test_function": self._making("test_function", TEST),
+            "make_predict_function": self._making("predict_function", PREDICT),
+            "_get_metrics_result_or_logs": self._metrics_from_host,
+        }
+
+    @abc.abstractmethod
+    def new_function(self, model: Any, kind: StepKind) -> StepFunction:
+        """Returns a new train, test or predict function of a model."""
+
+    @abc.abstractmethod
+    def new_epoch_iterator(self, run: ModelRun, *args: Any, **kwargs: Any) -> Any:
+        """Returns an iterator over the executions of an epoch of a run; further arguments are those of Keras's."""
+
+    @abc.abstractmethod
+    def running(self, model: Any) -> contextlib.AbstractContextManager[None]:
+        """Context of a run of a model."""
+
+    def epoch_iterator(self, *args: Any, **kwargs: Any) -> Any:
+        """Returns the iterator over an epoch's executions: Keras's own where no IPU model runs."""
+        run = _run.get()
+        if run is None:
+            return keras_patches.StockEpochIterator(*args, **kwargs)
+        return self.new_epoch_iterator(run, *args, **kwargs)
+
+    def _run_epochs(self, stock: Stock, model: Any, *args: Any, **kwargs: Any) -> Any:
+        """Replaces `fit`, `evaluate` and `predict`: checks, then Keras's own loop with variables synced."""
+        if not is_ipu_model(model):
+            return _run_stock(stock, model, *args, **kwargs)
+        args, kwargs = checked_arguments(stock, model, args, kwargs)
+        check_before(model, stock.__name__)
+        discover_stages(stock, model, args, kwargs)
+        with self._running(model, stock.__name__):
+            args, kwargs, watched = with_variable_sync(stock, model, args, kwargs, self._variable_sync)
+            with without_batch_callbacks(not watched):
+                return stock(model, *args, **kwargs)
+
+    def _run_batch(self, stock: Stock, model: Any, *args: Any, **kwargs: Any) -> Any:
+        """Replaces `train_on_batch`, `test_on_batch` and `predict_on_batch`."""
+        if not is_ipu_model(model):
+            return _run_stock(stock, model, *args, **kwargs)
+        with self._running(model, stock.__name__):
+            return stock(model, *args, **kwargs)
+
+    @contextlib.contextmanager
+    def _running(self, model: Any, doing: str) -> Iterator[None]:
+        check_runnable(model)
+        replicas = replica_count(model)
+        own_function = isinstance(model.predict_function, StepFunction | None)
+        run = ModelRun(replicas, reads_ahead=doing == "predict" and own_function)
+        with (
+            self.running(model),
+            context_value(_run, run),
+            stock_iterators(),
+            asynchronous(model, doing, replicas, self._arrays),
+        ):
+            yield
+
+    def _compile(self, stock: Stock, model: Any, *args: Any, **kwargs: Any) -> None:
+        stock(model, *args, **(compile_arguments(kwargs) if is_ipu_model(model) else kwargs))
+
+    def _making(self, attribute: str, kind: StepKind) -> Callable[..., Any]:
+        """Returns the method that makes one of a model's functions and stores it in an attribute."""
+
+        def make(stock: Stock, model: Any, force: bool = False) -> Any:
+            if not is_ipu_model(model):
+                return stock(model, force)
+            if force or getattr(model, attribute) is None:
+                setattr(model, attribute, self.new_function(model, kind))
+            return getattr(model, attribute)
+
+        return make
+
+    def _metrics_from_host(self, stock: Stock, model: Any, logs: Any) -> Any:
+        if not is_ipu_model(model):
+            return stock(model, logs)
+        run = _run.get()
+        if run is not None and run.replicas > 1:
+            return logs  # the metrics' variables on the host are those of replica 0
+        # With synthetic outfeeds nothing comes from the device: what the step returned are zeros.
+        return logs if use_synthetic_data_for(SyntheticDataCategory.Outfeed) else stock(model, logs)
+
+
+def _run_stock(stock: Stock, model: Any, *args: Any, **kwargs: Any) -> Any:
+    """Runs a model that is none of an `IPUStrategy`, maybe from a callback of one that is."""
+    with context_value(_run, None):
+        return stock(model, *args, **kwargs)

@@ -1,0 +1,159 @@
+"""Data whose batches do not divide: the numbers are those of stock Keras, whatever the split. On both backends."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers
+
+from ipu_tf.gradient_accumulation import GradientAccumulationReductionMethod as Reduction
+from tests.helpers.device_counts import device_work
+from tests.helpers.random_fits import assert_close
+from tests.helpers.some_ipus import ipus
+
+X = np.random.default_rng(0).normal(size=(50, 5)).astype(np.float32)
+Y = np.random.default_rng(1).normal(size=(50, 2)).astype(np.float32)
+RATE = 0.05
+
+
+def trained(fit: Callable[[keras.Model], Any], batch_norm: bool = False, rate: float = RATE, **compiled: Any) -> Any:
+    """Makes a model, fits it, evaluates and predicts in batches of 16; returns all that it showed."""
+    keras.utils.set_random_seed(1)
+    norm = [layers.BatchNormalization(momentum=0.8)] if batch_norm else []
+    head = layers.Dense(2, kernel_regularizer="l2" if batch_norm else None)
+    model = keras.Sequential([keras.Input((5,)), layers.Dense(4, "tanh"), *norm, head])
+    model.compile(
+        keras.optimizers.SGD(rate, momentum=0.5), "mse", metrics=["mae"], weighted_metrics=["mse"], **compiled
+    )
+    history = fit(model).history
+    evaluated = model.evaluate(X, Y, 16, verbose=0)
+    return history, evaluated, model.predict(X, 16, verbose=0), model.get_weights(), int(model.optimizer.iterations)
+
+
+def unknown_sizes() -> tf.data.Dataset:
+    """Batches whose specs do not say any dimension."""
+    dataset = tf.data.Dataset.from_tensor_slices((X, Y)).batch(16)
+    return dataset.map(lambda x, y: (tf.ensure_shape(tf.py_function(lambda v: v, [x], tf.float32), [None, None]), y))
+
+
+def odd_batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Batches of several sizes, without an end."""
+    while True:
+        for first, end in ((0, 16), (16, 21), (21, 37), (37, 50)):
+            yield X[first:end], Y[first:end]
+
+
+FITS: dict[str, Callable[[keras.Model], Any]] = {
+    "arrays": lambda model: model.fit(X, Y, 16, epochs=2, verbose=0, validation_split=0.2),
+    "weights": lambda model: model.fit(X, Y, 16, epochs=2, verbose=0, sample_weight=np.abs(Y[:, 0]), shuffle="batch"),
+    "unknown sizes": lambda model: model.fit(unknown_sizes(), epochs=2, verbose=0, shuffle=False),
+    "odd batches": lambda model: model.fit(odd_batches(), epochs=2, steps_per_epoch=3, verbose=0, shuffle=False),
+    "less than a batch": lambda model: model.fit(X[:3], Y[:3], 16, epochs=2, verbose=0),
+}
+
+
+@pytest.mark.filterwarnings("ignore:`shuffle=True` was passed:UserWarning")
+@pytest.mark.parametrize("name", FITS)
+@pytest.mark.parametrize("steps_per_execution", [1, 3])
+def test_partial_batches_as_in_stock_keras(name: str, steps_per_execution: int) -> None:
+    if name == "odd batches" and steps_per_execution > 1:
+        pytest.skip("a source without an end gives whole executions, in stock Keras too")
+    with device_work() as stock:
+        wanted = trained(FITS[name], batch_norm=True)
+    with ipus(1, graphcore_rules=False) as strategy, strategy.scope(), device_work() as work:
+        found = trained(FITS[name], batch_norm=True, steps_per_execution=steps_per_execution)
+    assert (stock.counts.executions, work.counts.steps >= found[-1] > 0) == (0, True)
+    assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("samples", [50, 7])
+@pytest.mark.parametrize(
+    ("replicas", "micro_batches", "steps", "reduction"),
+    [(1, 4, 4, Reduction.MEAN), (1, 2, 100, Reduction.SUM), (2, 1, 3, Reduction.SUM), (2, 2, 4, Reduction.MEAN)],
+)
+def test_a_smaller_effective_batch_is_one_update_however_it_is_split(
+    samples: int, replicas: int, micro_batches: int, steps: int, reduction: Any
+) -> None:
+    def fit(model: keras.Model, batch: int = 16) -> Any:
+        return model.fit(X[:samples], Y[:samples], batch, epochs=2, shuffle=False, verbose=0)
+
+    def split_fit(model: keras.Model) -> Any:
+        if micro_batches > 1:
+            model.set_gradient_accumulation_options(
+                gradient_accumulation_steps_per_replica=micro_batches,
+                gradient_accumulation_reduction_method=reduction,
+            )
+        return fit(model, 16 // (replicas * micro_batches))
+
+    wanted = trained(fit)
+    scale = replicas * (micro_batches if reduction is Reduction.SUM else 1)  # gradients are added up, not averaged
+    with ipus(replicas, graphcore_rules=False) as strategy, strategy.scope(), device_work() as work:
+        found = trained(split_fit, rate=RATE / scale, steps_per_execution=steps)
+    assert work.counts.steps > 0
+    assert_close(found[2:], wanted[2:])
+
+
+def test_a_pipeline_takes_its_last_micro_batches_too() -> None:
+    def fit(model: keras.Model) -> Any:
+        return model.fit(X, Y, 16, epochs=2, shuffle=False, verbose=0)
+
+    def piped_fit(model: keras.Model) -> Any:
+        model.set_pipeline_stage_assignment([0, 1])
+        model.set_pipelining_options(
+            gradient_accumulation_steps_per_replica=4, gradient_accumulation_reduction_method=Reduction.MEAN
+        )
+        return model.fit(X, Y, 4, epochs=2, shuffle=False, verbose=0)
+
+    wanted = trained(fit)
+    with ipus(2, graphcore_rules=False) as strategy, strategy.scope(), device_work() as work:
+        found = trained(piped_fit, steps_per_execution=4)
+    assert work.counts.steps > 0
+    assert_close((found[0]["loss"], *found[1:]), (wanted[0]["loss"], *wanted[1:]))
+
+
+def test_predicting_one_sample_compiles_one_program_of_its_size() -> None:
+    with ipus(1, graphcore_rules=False) as strategy, strategy.scope(), device_work() as work:
+        model = keras.Sequential([keras.Input((5,)), layers.Dense(2)])
+        found = model.predict(X[:1], verbose=0)
+    np.testing.assert_allclose(found, X[:1] @ model.get_weights()[0], rtol=1e-5, atol=1e-6)
+    assert (work.counts.programs, work.counts.steps) == (1, 1)
+
+
+def test_full_batches_compile_nothing_more_and_a_partial_one_one_program(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "ipu_tf")
+    with ipus(1, graphcore_rules=False) as strategy, strategy.scope(), device_work() as full:
+        model = keras.Sequential([keras.Input((5,)), layers.Dense(2)])
+        model.compile("sgd", "mse")
+        model.fit(X[:48], Y[:48], 16, epochs=2, verbose=0)
+    assert (full.counts.programs, full.counts.steps) == (1, 6)
+    with ipus(1, graphcore_rules=False) as strategy, strategy.scope(), device_work() as partial:
+        model = keras.Sequential([keras.Input((5,)), layers.Dense(2)], name="partial")
+        model.compile("sgd", "mse")
+        model.fit(X, Y, 16, epochs=2, verbose=0)
+    assert (partial.counts.programs, partial.counts.steps) == (2, 8)
+    assert caplog.text.count("partial: a batch of 2 samples is computed by a program of its own") == 1
+
+
+def test_shapes_that_change_in_another_dimension_are_refused_with_both() -> None:
+    batches = [(X[:8], Y[:8]), (X[:8, :4], Y[:8])]
+    with ipus(1, graphcore_rules=False) as strategy, strategy.scope():
+        model = keras.Sequential([layers.Dense(2)])
+        model.compile("sgd", "mse")
+        with pytest.raises(ValueError, match=r"must have the shape \(8, 5\).* Received: shape \(8, 4\)\. Pad the data"):
+            model.fit((batch for batch in batches), shuffle=False, verbose=0)
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_the_switch_decides_whose_rules_hold(wanted: bool) -> None:
+    with ipus(1, graphcore_rules=wanted) as strategy, strategy.scope():
+        model = keras.Sequential([keras.Input((5,)), layers.Dense(2)])
+        refused = pytest.raises(ValueError, match="has a partial batch") if wanted else contextlib.nullcontext()
+        with refused:
+            assert len(model.predict(X, 16, verbose=0)) == 50
