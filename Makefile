@@ -2,6 +2,7 @@
 # make test    runs the tests
 # make bench   measures
 # make lint    runs the linter and the type checker
+# make docs    builds the documents into a site: build/site/index.html
 #
 # Each makes what it needs in a virtual environment: Python 3.11 or newer is all that has to be there.
 # Variables: VENV=folder of the environment, PYTHON=interpreter to make it with, JOBS=processes that test (2).
@@ -11,10 +12,10 @@ JOBS ?= 2
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
-METADATA := setup.cfg pyproject.toml
-FOLDERS := ipu_tf keras_ipu examples benchmarks tests
+METADATA := setup.cfg pyproject.toml setup.py $(wildcard ipu_tf/device/convolution/native/*.[ch])
+FOLDERS := ipu_tf keras_ipu pytest_ipu examples benchmarks tests
 
-.PHONY: demo test bench lint clean
+.PHONY: demo test bench lint docs clean
 
 demo: $(VENV)/.installed-examples
 	$(BIN)/python examples/digits_cnn.py
@@ -29,6 +30,10 @@ lint: $(VENV)/.installed-test
 	$(BIN)/python -m ruff check $(FOLDERS)
 	$(BIN)/python -m ruff format --check $(FOLDERS)
 	$(BIN)/python -m mypy $(FOLDERS)
+
+docs: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	@echo "open build/site/index.html"
 
 clean:
 	rm -rf $(VENV) *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

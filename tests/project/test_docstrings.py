@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-FILES = sorted(path for package in ("ipu_tf", "keras_ipu") for path in (ROOT / package).rglob("*.py"))
+FILES = sorted(path for package in ("ipu_tf", "keras_ipu", "pytest_ipu") for path in (ROOT / package).rglob("*.py"))
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 

@@ -37,7 +37,7 @@ def pipeline_without_variables() -> None:
         def trains(loss: tf.Tensor) -> OptimizerFunctionOutput:
             return OptimizerFunctionOutput(keras.optimizers.SGD(), loss)
 
-        stages = [lambda: tf.constant(1.0), lambda x: x * 2.0]
+        stages: list[Callable[..., tf.Tensor]] = [lambda: tf.constant(1.0), lambda x: x * 2.0]
         program = lambda: pipeline(stages, 4, optimizer_function=trains, outfeed_queue=queue) and None  # noqa: E731
         strategy.run(tf.function(program, autograph=False))
 

@@ -10,15 +10,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("ipu_tf", "keras_ipu", "examples", "benchmarks")
+PACKAGES = ("ipu_tf", "keras_ipu", "pytest_ipu", "examples", "benchmarks")
 
 #: Layer -> the layers it may import from, itself included.
 MAY_IMPORT = {
-    "patches": {"patches"},
-    "device": {"device"},
-    "lowering": {"lowering", "device", "patches"},
-    "surface": {"surface", "lowering", "device", "patches"},
-    "keras_ipu": {"keras_ipu", "surface", "patches"},
+    "state": {"state"},
+    "patches": {"patches", "state"},
+    "device": {"device", "state"},
+    "lowering": {"lowering", "device", "patches", "state"},
+    "surface": {"surface", "lowering", "device", "patches", "state"},
+    "keras_ipu": {"keras_ipu", "surface", "patches", "state"},
+    "pytest_ipu": {"pytest_ipu", "surface"},
     "examples": {"examples", "keras_ipu", "surface"},
     "benchmarks": {"benchmarks", "examples", "keras_ipu", "surface", "lowering", "device"},
 }
@@ -36,11 +38,12 @@ PRIVATE_ENTRY_POINTS = frozenset(
         "ipu_tf._arguments.known_names",
         "ipu_tf._loops.feature_names",
         "ipu_tf._loops.jax_feed",
-        "ipu_tf._loops.jax_step_loop",
+        "ipu_tf._loops.jax_step",
         "ipu_tf._loops.batch_feed",
         "ipu_tf._loops.array_feed",
         "ipu_tf._loops.step_loop",
         "ipu_tf._loops.tensor_feed",
+        "ipu_tf._loops.tensorflow_step",
         "ipu_tf._pipelining.stage_boundaries",
         "ipu_tf._serving.export",
         "ipu_tf._serving.jax_serving",
@@ -63,15 +66,17 @@ PRIVATE_API = (
 )
 PRIVATE_API_FILES = {
     "ipu_tf/lowering/tensorflow/tf1_private.py": ("tensorflow",),
-    "ipu_tf/lowering/tensorflow/tf_hooks.py": ("tensorflow",),
+    "ipu_tf/lowering/tensorflow/tf_patches.py": ("tensorflow",),
     "ipu_tf/lowering/tensorflow/tf_private.py": ("tensorflow",),
+    "ipu_tf/lowering/tensorflow/tf_graphs.py": ("tensorflow",),
     "ipu_tf/lowering/tensorflow/tf_values.py": ("tensorflow",),
     "ipu_tf/lowering/jax/jax_private.py": ("jax", "jaxlib"),
     "ipu_tf/device/feeds/jax_effects.py": ("jax",),
     "ipu_tf/device/files/exported_module.py": ("jax", "jaxlib"),
+    "ipu_tf/device/cache/jax_compilation.py": ("jax",),
     "keras_ipu/stock/arrays.py": ("keras",),
     "keras_ipu/stock/graphs.py": ("keras",),
-    "keras_ipu/stock/hooks.py": ("keras",),
+    "keras_ipu/stock/patches.py": ("keras",),
     "keras_ipu/stock/models.py": ("keras",),
 }
 
@@ -81,7 +86,7 @@ def layer_of(module: str) -> str | None:
     parts = module.split(".")
     if parts[0] != "ipu_tf":
         return parts[0] if parts[0] in MAY_IMPORT or parts[0] == "tests" else None
-    tiers = {"device": "device", "lowering": "lowering", "_patches": "patches"}
+    tiers = {"device": "device", "lowering": "lowering", "_patches": "patches", "_state": "state"}
     return tiers.get(parts[1], "surface") if parts[1:] else "surface"
 
 
@@ -126,7 +131,7 @@ def complaint(importer: str, file: str, source: str, name: str) -> str | None:
         return f"keras_ipu imports {wanted}, which is neither public nor one of PRIVATE_ENTRY_POINTS"
     top = wanted.split(".")[0]
     private = set(PRIVATE_API_FILES.get(file, ()))
-    libraries = {"device": DEVICE_LIBRARIES | private, "patches": private}
+    libraries = {"device": DEVICE_LIBRARIES | private, "patches": private, "state": private}
     if layer in libraries and other is None and top not in libraries[layer] | sys.stdlib_module_names:
         return f"{layer} imports {top}"
     return None

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("ipu_tf", "keras_ipu", "examples", "benchmarks", "tests")
+FOLDERS = ("ipu_tf", "keras_ipu", "pytest_ipu", "examples", "benchmarks", "tests")
 CHECKERS = {
     "ruff": ["ruff", "check", "--quiet", "--output-format=concise"],
     "ruff format": ["ruff", "format", "--check", "--quiet"],

@@ -104,7 +104,7 @@ def test_what_the_three_lines_do_not_need_is_not_installed() -> None:
 
 def test_a_patch_that_is_not_in_the_table_is_refused() -> None:
     with pytest.raises(LookupError, match=r"json:dumps would be changed and is not in"):
-        installation.replace("json:dumps", lambda stock: stock)
+        installation.replace_in(json, "dumps", lambda stock: stock)
     assert json.dumps is importlib.import_module("json").dumps
 
 
@@ -113,7 +113,7 @@ def test_somebody_elses_replacement_is_not_overwritten(monkeypatch: pytest.Monke
     monkeypatch.setattr(installation, "_INSTALLED", {})
     module: Any = importlib.import_module("colorsys")
     stock = module.rgb_to_hsv
-    installation.replace("colorsys:rgb_to_hsv", lambda stock: lambda *rgb: stock(*rgb))
+    installation.replace_in(module, "rgb_to_hsv", lambda stock: lambda *rgb: stock(*rgb))
     ours, theirs = module.rgb_to_hsv, lambda *rgb: None
     module.rgb_to_hsv = theirs
     with pytest.raises(RuntimeError, match="colorsys:rgb_to_hsv cannot be put back"):

@@ -17,15 +17,17 @@ import tensorflow as tf
 ROOT = Path(__file__).resolve().parents[2]
 FILES = (
     "ipu_tf/lowering/tensorflow/tf1_private.py",
-    "ipu_tf/lowering/tensorflow/tf_hooks.py",
+    "ipu_tf/lowering/tensorflow/tf_patches.py",
     "ipu_tf/lowering/tensorflow/tf_private.py",
+    "ipu_tf/lowering/tensorflow/tf_graphs.py",
     "ipu_tf/lowering/tensorflow/tf_values.py",
     "ipu_tf/lowering/jax/jax_private.py",
     "ipu_tf/device/feeds/jax_effects.py",
     "ipu_tf/device/files/exported_module.py",
+    "ipu_tf/device/cache/jax_compilation.py",
     "keras_ipu/stock/arrays.py",
     "keras_ipu/stock/graphs.py",
-    "keras_ipu/stock/hooks.py",
+    "keras_ipu/stock/patches.py",
     "keras_ipu/stock/models.py",
 )
 

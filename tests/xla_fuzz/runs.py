@@ -11,7 +11,8 @@ import tensorflow as tf
 
 import ipu_tf as ipu
 from ipu_tf._loops.jax_feed import JaxFeed
-from ipu_tf._loops.jax_step_loop import JaxStepLoop, Updates
+from ipu_tf._loops.jax_step import GradientUpdates, JaxStep
+from ipu_tf._loops.step_loop import StepLoop
 from tests.helpers.some_ipus import ipus
 from tests.xla_fuzz.cases import Case
 from tests.xla_fuzz.jax_ops import JaxOps
@@ -52,16 +53,14 @@ def tensorflow_loop(cases: Sequence[Case]) -> list[np.ndarray]:
 def jax_loop(cases: Sequence[Case]) -> list[np.ndarray]:
     """The same, as Keras on JAX runs its steps."""
 
-    def step(carried: Any, constants: Any, element: Any, updates: Updates) -> tuple[Any, Any]:
-        return _all(JaxOps(), cases, element), carried
+    def step(state: Any, element: Any, updates: GradientUpdates) -> tuple[Any, Any]:
+        return _all(JaxOps(), cases, element), state
 
     inputs = [list(case.inputs) for case in cases]
     with ipus(1):
         feed = JaxFeed(iter([inputs] * _STEPS))
-        ran = JaxStepLoop(step, (), (), feed.spec()).run((), (), feed, _STEPS)
-    if ran.error is not None:
-        raise ran.error
-    return [np.asarray(row) for row in ran.rows]
+        ran = StepLoop(JaxStep(step, (), feed.spec())).run((), feed, _STEPS).raise_for_error()
+    return [np.asarray(array) for array in ran.outputs]
 
 
 _RUNS = dict(zip(WAYS, (tensorflow_straight, tensorflow_loop, jax_loop), strict=True))
