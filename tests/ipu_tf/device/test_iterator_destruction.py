@@ -24,14 +24,14 @@ class Owner:
 
 
 class Slow:
-    """A thing whose end takes a while; says where it ended."""
+    """A thing that ends once it may; says where it ended."""
 
-    def __init__(self, ended: list[str], seconds: float = 0.5) -> None:
+    def __init__(self, ended: list[str], may_end: threading.Event) -> None:
         self._ended = ended
-        self._seconds = seconds
+        self._may_end = may_end
 
     def __del__(self) -> None:
-        time.sleep(self._seconds)
+        self._may_end.wait(PATIENCE)
         self._ended.append(threading.current_thread().name)
 
 
@@ -45,15 +45,14 @@ def eventually(condition: Callable[[], Any]) -> bool:
 
 def test_a_thing_ends_in_another_thread_after_its_owner() -> None:
     ended: list[str] = []
+    may_end = threading.Event()
     owners = [Owner() for _ in range(3)]
     for owner in owners:
-        destroy_in_background(owner, Slow(ended))
-    time.sleep(0.1)
-    assert not ended
-    begun = time.monotonic()
+        destroy_in_background(owner, Slow(ended, may_end))
     del owner
-    owners.clear()
-    assert time.monotonic() - begun < 0.4
+    owners.clear()  # would wait, were they destroyed here
+    assert not ended
+    may_end.set()
     assert eventually(lambda: len(ended) == 3)
     assert set(ended) == {"ipu-destroy-iterator"}
 
@@ -61,13 +60,16 @@ def test_a_thing_ends_in_another_thread_after_its_owner() -> None:
 def test_a_thing_that_takes_long_does_not_hold_up_the_next() -> None:
     slow: list[str] = []
     quick: list[str] = []
+    may_end, already = threading.Event(), threading.Event()
+    already.set()
     owners = [Owner(), Owner()]
-    destroy_in_background(owners[0], Slow(slow, seconds=10))
-    destroy_in_background(owners[1], Slow(quick, seconds=0))
+    destroy_in_background(owners[0], Slow(slow, may_end))
+    destroy_in_background(owners[1], Slow(quick, already))
     owners.pop(0)
     owners.clear()
     assert eventually(lambda: quick)
     assert not slow
+    may_end.set()
     assert eventually(lambda: slow)
 
 

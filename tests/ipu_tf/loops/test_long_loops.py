@@ -18,8 +18,8 @@ from ipu_tf.device.run.loop_run import LoopRun, Pace
 from tests.helpers.device_counts import device_work
 from tests.helpers.some_ipus import ipus
 
-PATIENCE = 2.0
-"""Seconds within which a run has to end after Ctrl-C."""
+CHUNKS_AFTER = 2
+"""Chunks that may still end after Ctrl-C: the one that runs, and one that starts before Python sees the signal."""
 
 
 @pytest.fixture(autouse=True)
@@ -30,23 +30,22 @@ def interruptible() -> Iterator[None]:
     signal.signal(signal.SIGINT, handler)
 
 
-def interrupted(run: Callable[[], Any], after: Callable[[], bool]) -> float:
-    """Seconds until a call ends after Ctrl-C, which is pressed as soon as `after` says so."""
-    pressed: list[float] = []
+def interrupted(run: Callable[[], Any], chunks: list[tuple[int, float]], after: int) -> int:
+    """Chunks that end after Ctrl-C, which is pressed once more than `after` have ended."""
+    ended: list[int] = []
 
     def press() -> None:
-        while not after():
+        while len(chunks) <= after:
             time.sleep(0.01)
-        pressed.append(time.monotonic())
         os.kill(os.getpid(), signal.SIGINT)
+        ended.append(len(chunks))
 
     thread = threading.Thread(target=press)
     thread.start()
     with pytest.raises(KeyboardInterrupt):
         run()
-    ended = time.monotonic()
     thread.join()
-    return ended - pressed[0]
+    return len(chunks) - ended[0]
 
 
 @pytest.fixture
@@ -76,12 +75,12 @@ def test_an_endless_loop_is_interrupted_and_keeps_complete_iterations(chunks: li
 
     with ipus(1) as strategy:
         run = lambda: strategy.run(endless, [tf.ones((16,))])  # noqa: E731
-        assert interrupted(run, lambda: len(chunks) > 3) < PATIENCE
+        assert interrupted(run, chunks, after=3) <= CHUNKS_AFTER
         assert int(count) == sum(iterations for iterations, _ in chunks) > 3
         # float32 counts by twos up to 2**25, where the next number is 4 away.
         assert float(total) == min(2.0 * int(count), 2.0**25)
         so_far = len(chunks)
-        assert interrupted(run, lambda: len(chunks) > so_far) < PATIENCE
+        assert interrupted(run, chunks, after=so_far) <= CHUNKS_AFTER
         doubled = tf.function(lambda x: 2 * x)
         np.testing.assert_array_equal(strategy.run(doubled, [tf.ones((2,))]), [2.0, 2.0])
 
@@ -97,7 +96,7 @@ def test_a_streamed_loop_of_a_strategy_keeps_complete_iterations(chunks: list[tu
     with ipus(1) as strategy:
         with strategy.scope():
             iterator = iter(tf.data.Dataset.from_tensors(1.0).repeat())
-        assert interrupted(lambda: strategy.run(endless, [iterator]), lambda: len(chunks) > 3) < PATIENCE
+        assert interrupted(lambda: strategy.run(endless, [iterator]), chunks, after=3) <= CHUNKS_AFTER
         assert float(total) == sum(iterations for iterations, _ in chunks) > 3
 
 
