@@ -29,9 +29,15 @@ def assign(model: Any, assignments: list[Any]) -> None:
         ValueError: if they do not fit the model's layers, or a call depends on a later stage.
         RuntimeError: for a subclassed model that is not built.
     """
-    check_given(model, assignments)
-    update_state(model, assignment=tuple(assignments), assignment_valid=True, saved_stages=None)
+    _check_and_store(model, assignments)
     reset_functions(model)
+
+
+def _check_and_store(model: Any, assignments: list[Any], valid: bool = True) -> None:
+    """Makes assignments the model's; checks them unless they were invalid already when the model was saved."""
+    if valid:
+        check_given(model, assignments)
+    update_state(model, assignment=tuple(assignments), assignment_valid=valid, saved_stages=None)
 
 
 def default_assignments(model: Any) -> list[Any]:
@@ -59,7 +65,7 @@ def assigned(model: Any) -> tuple[Any, ...]:
     state = state_of(model)
     if state.saved_stages is not None and (kind_of(model) is ModelKind.SEQUENTIAL or graph_of(model) is not None):
         filled = fill_in_stages(default_assignments(model), state.saved_stages)
-        update_state(model, assignment=tuple(filled), assignment_valid=state.assignment_valid, saved_stages=None)
+        _check_and_store(model, filled, state.assignment_valid)
     if state.graph is not None and not state.scopes_read:
         assign_from_scopes(model)
     return state_of(model).assignment

@@ -209,6 +209,17 @@ def test_stages_of_other_layers_are_refused(strategy: IPUStrategyV1) -> None:
         fill_in_stages(model.get_pipeline_stage_assignment(), [0, 1])
 
 
+def test_saved_stages_are_checked_as_assigned_ones_are(strategy: IPUStrategyV1) -> None:
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((4,)), layers.Dense(3), layers.Dense(2)])
+        assign(model, itertools.count())
+        config = model.get_config()
+        config[KEY]["pipeline_stages"] = [1, 0]
+        loaded = keras.Sequential.from_config(config)
+    with pytest.raises(ValueError, match="needs to be assigned to the 0th pipeline stage"):
+        loaded.get_pipeline_stage_assignment()
+
+
 def test_a_file_without_an_extension_is_still_refused_by_stock_keras(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="Invalid filepath extension"):
         sequential().save(tmp_path / "folder")
