@@ -14,12 +14,13 @@ from typing import Any
 import jax
 from jax.extend.core import get_opaque_trace_state
 
+from ipu_tf._state.context import context_value
 from ipu_tf.eager import backprop
 from ipu_tf.emulation import EmulationError
 from keras_ipu.optimizers.inner_optimizer_calls import takes_captured_grads
 from keras_ipu.stock import models as keras_models
 
-#: What JAX traces while a training step is traced; None where none is.
+#: JAX's state of tracing while a training step is traced; None where none is.
 _tracing: contextvars.ContextVar[Any] = contextvars.ContextVar("ipu_jax_step_trace", default=None)
 
 
@@ -54,7 +55,7 @@ def capture(tensors: Any, tag: str) -> Any:
 def _check_reaches_step(tag: str) -> None:
     """Checks that a captured gradient is not a tracer of an inner JAX function."""
     step = _tracing.get()
-    if step is not None and step != _what_jax_traces():
+    if step is not None and step != _trace_state():
         raise EmulationError(
             f"The gradient captured as {tag!r} arises in a function that JAX traces for itself, a `scan`, `while`, "
             "`cond`, `jit`, `vmap` or `checkpoint`, and cannot leave it for the optimizer. Capture the gradient of a "
@@ -62,16 +63,17 @@ def _check_reaches_step(tag: str) -> None:
         )
 
 
-def _what_jax_traces() -> Any:
+def _trace_state() -> Any:
+    """Returns JAX's state of tracing: another one within each function that JAX traces."""
     return get_opaque_trace_state(convention="nnx")
 
 
-Handed = Callable[[Callable[[], Any]], Any]
-"""Calls a function that applies the optimizer, so that the optimizer is handed captured gradients."""
+ApplyWithCaptured = Callable[[Callable[[], Any]], Any]
+"""Calls a function that applies the optimizer; the optimizer gets the captured gradients."""
 
 
 @contextlib.contextmanager
-def step_capture(optimizer: Any) -> Iterator[Handed]:
+def step_capture(optimizer: Any) -> Iterator[ApplyWithCaptured]:
     """Context that captures gradients; yields a function that passes them to the optimizer, if that takes them.
 
     Captured are those of this step on this replica: where gradients are accumulated, those of the last micro-batch
@@ -81,17 +83,16 @@ def step_capture(optimizer: Any) -> Iterator[Handed]:
         optimizer: the optimizer of the model whose training step is traced.
     """
     with backprop.GradientCaptureContext() as context:
-        token = _tracing.set(_what_jax_traces())
 
-        def handed(apply: Callable[[], Any]) -> Any:
+        def apply_with_captured(apply: Callable[[], Any]) -> Any:
             if not takes_captured_grads(optimizer):
                 return apply()
             with keras_models.route_apply_through_apply_gradients(optimizer, captured_grads=context.captured_gradients):
                 return apply()
 
         try:
-            yield handed
+            with context_value(_tracing, _trace_state()):
+                yield apply_with_captured
         finally:
-            _tracing.reset(token)
             # A context is open until its gradients are asked for.
             _ = context.captured_gradients

@@ -6,16 +6,13 @@ model's variables before an epoch, and gives it back after.
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 
 from ipu_tf._loops.jax_feed import JaxFeed
-from ipu_tf._loops.jax_step import AccumulationSettings, GradientUpdates, JaxStep
+from ipu_tf._loops.jax_step import AccumulationSettings, JaxStep
 from ipu_tf.emulation import record_ignored
 from ipu_tf.pipeline import require_one_device
 from keras_ipu.options.model_state import options_of
@@ -24,15 +21,12 @@ from keras_ipu.stock import models as keras_models
 from keras_ipu.training.common.async_callbacks import current_run
 from keras_ipu.training.common.data_checks import warn_cast
 from keras_ipu.training.common.epoch_iterator import ElementIterator
-from keras_ipu.training.common.partial_batches import gradient_weights, sizes_vary
+from keras_ipu.training.common.partial_batches import sizes_vary
 from keras_ipu.training.common.step_function import StepFunction, StepKind
 from keras_ipu.training.common.step_outputs import ARRAYS
 from keras_ipu.training.common.step_split import StepSplit
-from keras_ipu.training.jax.captured_gradients import step_capture
+from keras_ipu.training.jax.model_steps import State, model_step, remainder_step
 from keras_ipu.training.jax.state import ReplicaState, StateCopy
-
-State = tuple[list[Any], ...]
-Step = Callable[[State, Any], tuple[Any, State]]
 
 _ONE_LOOP = "with Keras on JAX the pipeline is one loop on one device, which keeps one micro-batch"
 _STATE_NAMES = {
@@ -112,14 +106,11 @@ class JaxStepFunction(StepFunction):
         accumulation = AccumulationSettings(
             split.accumulation_count, split.reduction, self._accumulators(split), split.replicas
         )
-        step = _train_step(model) if self._kind.training else _plain_step(model, self._kind)
-        return JaxStep(step, state, batch_spec, accumulation)
+        return JaxStep(model_step(model, self._kind), state, batch_spec, accumulation)
 
     def _remainder_step(self, batches_spec: Any, state: State, split: StepSplit) -> JaxStep:
         accumulation = AccumulationSettings(reduction=split.reduction, replicas=split.replicas)
-        model = self._model
-        steps = _train_steps(model, split) if self._kind.training else _plain_steps(model, self._kind)
-        return JaxStep(steps, state, batches_spec, accumulation)
+        return JaxStep(remainder_step(self._model, self._kind, split), state, batches_spec, accumulation)
 
     def _accumulators(self, split: StepSplit) -> tuple[jax.ShapeDtypeStruct, ...]:
         if split.accumulation_count == 1:
@@ -136,85 +127,3 @@ def _callbacks_read_variables() -> bool:
     """Returns whether callbacks may read the model's variables while the execution runs."""
     run = current_run()
     return run is not None and run.looked_at
-
-
-def _plain_step(model: Any, kind: StepKind) -> Any:
-    """Returns a model's test or predict step."""
-
-    def step(state: State, batch: Any, updates: GradientUpdates) -> tuple[Any, State]:
-        if not kind.predicts:
-            return _listed(model.test_step(state, batch))
-        outputs, non_trainable = model.predict_step(state, batch)
-        return _listed((outputs, (state[0], non_trainable)))
-
-    return step
-
-
-def _train_step(model: Any) -> Any:
-    """Returns a model's train step, whose optimizer gets the gradients of all micro-batches and replicas at once."""
-
-    def step(state: State, batch: Any, updates: GradientUpdates) -> tuple[Any, State]:
-        def apply(stock: Any, slots: list[Any], gradients: list[Any], weights: list[Any]) -> Any:
-            def update(complete: list[Any]) -> Any:
-                return handed(lambda: stock(slots, complete, weights))
-
-            return updates.apply(gradients, update, (weights, slots))
-
-        with step_capture(model.optimizer) as handed, _applying(model.optimizer, apply):
-            return _listed(model.train_step(state, batch))
-
-    return step
-
-
-def _plain_steps(model: Any, kind: StepKind) -> Any:
-    """Returns a test or predict step for a tuple of batches."""
-    step = _plain_step(model, kind)
-
-    def steps(state: State, batches: Any, updates: GradientUpdates) -> tuple[Any, State]:
-        return _on_each(lambda now, batch: step(now, batch, updates), state, batches)
-
-    return steps
-
-
-def _train_steps(model: Any, split: StepSplit) -> Any:
-    """Returns a train step for a tuple of batches: the gradients of all make one weight update."""
-
-    def steps(state: State, batches: Any, updates: GradientUpdates) -> tuple[Any, State]:
-        weights = gradient_weights(batches, split)
-        scaled: list[list[Any]] = []
-
-        def apply(stock: Any, slots: list[Any], gradients: list[Any], variables: list[Any]) -> Any:
-            weight = weights[len(scaled)]
-            scaled.append(gradients if weight == 1 else [each * weight for each in gradients])
-            if len(scaled) < len(weights):
-                return variables, slots
-
-            def update(complete: list[Any]) -> Any:
-                return handed(lambda: stock(slots, complete, variables))
-
-            return updates.apply(
-                [functools.reduce(operator.add, each) for each in zip(*scaled, strict=True)], update, (variables, slots)
-            )
-
-        with step_capture(model.optimizer) as handed, _applying(model.optimizer, apply):
-            return _on_each(model.train_step, state, batches)
-
-    return steps
-
-
-def _on_each(step: Step, state: State, batches: Any) -> tuple[tuple[Any, ...], State]:
-    """Runs a step on one batch after the other; returns the outputs of each, and the state."""
-    outputs = []
-    for batch in batches:
-        row, state = _listed(step(state, batch))
-        outputs.append(row)
-    return tuple(outputs), state
-
-
-def _applying(optimizer: Any, ours: Any) -> contextlib.AbstractContextManager[None]:
-    return contextlib.nullcontext() if optimizer is None else keras_models.patch_stateless_apply(optimizer, ours)
-
-
-def _listed(result: tuple[Any, Any]) -> tuple[Any, State]:
-    row, state = result
-    return row, tuple(list(part) for part in state)
