@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,7 +19,6 @@ from ipu_tf._loops.step_loop import DeviceStep, LoopOptions, StepLoop, StepLoopR
 from ipu_tf._training.replication import target
 from ipu_tf.emulation import EmulationError
 from keras_ipu.options.effective_batch_size import log_effective_batch_size
-from keras_ipu.options.model_state import options_of
 from keras_ipu.pipeline.run_checks import accumulates_outfeed, accumulation_count
 from keras_ipu.pipeline.schedule_check import check_micro_batch_count
 from keras_ipu.stock import models as keras_models
@@ -26,7 +26,7 @@ from keras_ipu.training.common.async_callbacks import current_run
 from keras_ipu.training.common.epoch_iterator import ElementIterator
 from keras_ipu.training.common.partial_batches import StepOutputs, batch_size, log_remainder, run_execution
 from keras_ipu.training.common.run_ahead import StepsAhead, steps_left
-from keras_ipu.training.common.step_outputs import ArrayFunctions, join_predictions, reduce_replica_logs
+from keras_ipu.training.common.step_outputs import ArrayFunctions, OutputsForKeras
 from keras_ipu.training.common.step_split import StepSplit, step_split
 
 
@@ -44,6 +44,9 @@ class StepKind:
     training: bool = False
     predicts: bool = False
 
+
+RunSteps = Callable[..., tuple[StepLoopResult, list[StepOutputs]]]
+"""`run_execution` for the batches of an execution; takes `steps` and `run_loop`."""
 
 TRAIN, TEST, PREDICT = StepKind("train", training=True), StepKind("test"), StepKind("predict", predicts=True)
 
@@ -94,7 +97,7 @@ class StepFunction(abc.ABC):
     def __init__(self, model: Any, kind: StepKind, arrays: ArrayFunctions) -> None:
         self._model = model
         self._kind = kind
-        self._arrays = arrays
+        self._outputs = OutputsForKeras(model, kind.predicts, arrays)
         self._loops: dict[Any, StepLoop] = {}
         self._ahead = StepsAhead()
 
@@ -145,45 +148,26 @@ class StepFunction(abc.ABC):
             stepwise=run is not None,
             lengths_vary=ahead,
         )
-        given = self._device_state(state, split.replicas)
         watch = None if run is None else run.on_step_outputs if self._kind.predicts else run.on_step_logs
-
-        def run_remainder(now: Any, remainder: list[Any]) -> StepLoopResult:
-            return self._run_remainder(remainder, state, now, split, watch)
-
-        if ahead:
-            return self._run_ahead(loop, batches, given, split, run_remainder)
-        ran, parts = run_execution(
+        run_steps: RunSteps = functools.partial(
+            run_execution,
             batches.feed,
-            steps,
-            split.replicas,
-            given,
-            lambda now, left: loop.run(now, batches.feed, left, watch),
-            run_remainder,
+            replicas=split.replicas,
+            state=self._device_state(state, split.replicas),
+            run_remainder=lambda now, remainder: self._run_remainder(remainder, state, now, split, watch),
         )
-        return Execution(ran, [self._parts_to_keras(parts, split, averaged)] if parts else [], split.replicas)
+        if ahead:
+            return self._run_ahead(loop, batches, split, run_steps)
+        ran, parts = run_steps(steps=steps, run_loop=lambda now, left: loop.run(now, batches.feed, left, watch))
+        outputs = [self._outputs.of_execution(parts, split.replicas, averaged)] if parts else []
+        return Execution(ran, outputs, split.replicas)
 
-    def _run_ahead(
-        self, loop: StepLoop, batches: ExecutionBatches, state: Any, split: StepSplit, run_remainder: Any
-    ) -> Execution:
+    def _run_ahead(self, loop: StepLoop, batches: ExecutionBatches, split: StepSplit, run_steps: RunSteps) -> Execution:
         """Runs an execution of one step, and further ones as long as no callback is called between them."""
         left = steps_left(batches.epoch) if loop.may_run_ahead else 1
         with self._ahead.timed(left, loop.output_bytes) as steps:
-            ran, parts = run_execution(
-                batches.feed,
-                steps,
-                split.replicas,
-                state,
-                lambda now, left: loop.run_steps(now, batches.feed, left),
-                run_remainder,
-            )
-        outputs: list[Any] = []
-        for part in parts:
-            if part.remainder:
-                outputs.append(self._parts_to_keras([part], split))
-            else:
-                outputs += [self._to_keras(each, split) for each in part.outputs]
-        return Execution(ran, outputs, split.replicas)
+            ran, parts = run_steps(steps=steps, run_loop=lambda now, left: loop.run_steps(now, batches.feed, left))
+        return Execution(ran, self._outputs.of_each_step(parts, split.replicas), split.replicas)
 
     def _run_remainder(
         self, batches: list[Any], state: Any, now: Any, split: StepSplit, watch: Callable[[Any], None] | None
@@ -250,32 +234,3 @@ class StepFunction(abc.ABC):
                 log_effective_batch_size(self._model.name, shapes, split.accumulation_count, split.replicas)
             self._loops[key] = StepLoop(self._device_step(feed.spec(), state, split), chosen)
         return self._loops[key]
-
-    def _parts_to_keras(self, parts: list[StepOutputs], split: StepSplit, averaged: int = 1) -> Any:
-        """Returns the outputs of an execution as Keras takes them: the last logs, or all predictions joined."""
-        if self._kind.predicts:
-            joined = [each for part in parts for each in self._predictions(part, split)]
-            return joined[0] if len(joined) == 1 else self._arrays.map_structure(self._arrays.concatenate, *joined)
-        last = parts[-1]
-        if not last.remainder:
-            return self._to_keras(last.outputs, split, averaged, several_steps=True)
-        if averaged == 1:
-            return self._to_keras(last.outputs[-1], split)
-        stacked = self._arrays.map_structure(self._arrays.stack, *last.outputs)
-        return self._to_keras(stacked, split, len(last.outputs))
-
-    def _predictions(self, part: StepOutputs, split: StepSplit) -> list[Any]:
-        """Returns the predictions of a part of an execution; of a remainder, those of each batch."""
-        if not part.remainder:
-            return [self._to_keras(part.outputs, split, several_steps=True)]
-        one = part.outputs  # which every replica has computed
-        if split.replicas > 1:
-            one = self._arrays.map_structure(lambda values: values[0], one)
-        return [join_predictions(each, 0, self._arrays) for each in one]
-
-    def _to_keras(self, outputs: Any, split: StepSplit, averaged: int = 1, several_steps: bool = False) -> Any:
-        """Returns a step's outputs, or those of several, as Keras takes them: logs, or joined predictions."""
-        if self._kind.predicts:
-            return join_predictions(outputs, int(several_steps) + int(split.replicas > 1), self._arrays)
-        method = options_of(self._model).replicated_metric_reduction
-        return reduce_replica_logs(outputs, split.replicas, method, self._arrays, averaged)

@@ -10,7 +10,9 @@ import jax
 import numpy as np
 import tensorflow as tf
 
+from keras_ipu.options.model_state import options_of
 from keras_ipu.options.options import ReplicatedMetricReductionMethod as Method
+from keras_ipu.training.common.partial_batches import StepOutputs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +67,68 @@ ARRAYS = ArrayFunctions(
     lambda *arrays: np.stack(arrays),
 )
 """On NumPy's arrays."""
+
+
+class OutputsForKeras:
+    """Makes the outputs of a model's executions what its train, test or predict function returns to Keras.
+
+    Args:
+        model: the model.
+        predicts: whether its steps return predictions, not logs.
+        arrays: functions on the arrays that steps return.
+    """
+
+    def __init__(self, model: Any, predicts: bool, arrays: ArrayFunctions) -> None:
+        self._model = model
+        self._predicts = predicts
+        self._arrays = arrays
+
+    def of_execution(self, parts: Sequence[StepOutputs], replicas: int, averaged: int = 1) -> Any:
+        """Returns the last logs of an execution, or all its predictions joined.
+
+        Args:
+            parts: outputs of the steps, in order.
+            replicas: how many replicas ran.
+            averaged: over how many of the last steps logs are averaged.
+        """
+        if self._predicts:
+            joined = [each for part in parts for each in self._predictions(part, replicas)]
+            return joined[0] if len(joined) == 1 else self._arrays.map_structure(self._arrays.concatenate, *joined)
+        last = parts[-1]
+        if not last.remainder:
+            return self._logs(last.outputs, replicas, averaged)
+        if averaged == 1:
+            return self._logs(last.outputs[-1], replicas)
+        stacked = self._arrays.map_structure(self._arrays.stack, *last.outputs)
+        return self._logs(stacked, replicas, len(last.outputs))
+
+    def of_each_step(self, parts: Sequence[StepOutputs], replicas: int) -> list[Any]:
+        """Returns the logs or predictions of each step; a remainder counts as one step."""
+        outputs: list[Any] = []
+        for part in parts:
+            if part.remainder:
+                outputs.append(self.of_execution([part], replicas))
+            else:
+                outputs += [self._of_step(each, replicas) for each in part.outputs]
+        return outputs
+
+    def _of_step(self, outputs: Any, replicas: int) -> Any:
+        if self._predicts:
+            return join_predictions(outputs, int(replicas > 1), self._arrays)
+        return self._logs(outputs, replicas)
+
+    def _predictions(self, part: StepOutputs, replicas: int) -> list[Any]:
+        """Returns the predictions of consecutive steps, joined; of a remainder, those of each batch."""
+        if not part.remainder:
+            return [join_predictions(part.outputs, 1 + int(replicas > 1), self._arrays)]
+        one = part.outputs  # which every replica has computed
+        if replicas > 1:
+            one = self._arrays.map_structure(lambda values: values[0], one)
+        return [join_predictions(each, 0, self._arrays) for each in one]
+
+    def _logs(self, outputs: Any, replicas: int, averaged: int = 1) -> Any:
+        method = options_of(self._model).replicated_metric_reduction
+        return reduce_replica_logs(outputs, replicas, method, self._arrays, averaged)
 
 
 def reduce_replica_logs(outputs: Any, replicas: int, method: Method, arrays: ArrayFunctions, averaged: int = 1) -> Any:
