@@ -57,6 +57,12 @@ def seeded() -> None:
         tensorflow.random.set_seed(0)
 
 
+@pytest.fixture
+def graphcore_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Configurations that are made in the test have `graphcore_rules = True`, as under the launcher."""
+    monkeypatch.setattr("ipu_tf._config.default_rules.RULES_BY_DEFAULT.value", True)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def cleared() -> Iterator[None]:
     """Every file starts with a process that remembers nothing of the files before, if it has imported `ipu_tf`."""

@@ -172,6 +172,7 @@ _FINDER = register_state("finder of aliases", AliasFinder(ALIASES, YIELDING, FOL
 def install_aliases() -> None:
     """Makes Graphcore's module names importable. Calling it again changes nothing.
 
+    Keras data then has to be as Graphcore's Keras wants it, unless the program sets `IPUConfig.graphcore_rules`.
     TensorFlow and Keras are not imported by this call. Modules that are already imported get their new
     attributes (`keras.ipu`, `tensorflow.estimator`, ...) at once, others when they are imported.
     Importing a Graphcore module that is not provided raises an ImportError that names it.
@@ -180,6 +181,7 @@ def install_aliases() -> None:
         return
     # First, for an alias's parent has a __path__, where the ordinary finder would load the file once more.
     install_finder(_FINDER)
+    after_import("ipu_tf._config.default_rules", lambda module: module.use_rules_by_default())
     for alias in _FINDER.aliases:
         owner = alias.rpartition(".")[0]
         if owner:

@@ -30,6 +30,7 @@ class Option(Generic[Value]):
         *,
         value_type: ValueType | None = None,
         exceptions: Sequence[tuple[Callable[[Value], bool], Treatment]] = (),
+        of_process: Callable[[], Value] | None = None,
         least: float | None = None,
         most: float | None = None,
     ) -> None:
@@ -42,6 +43,7 @@ class Option(Generic[Value]):
             value_type: what it accepts; by default exactly the type of `default`.
             exceptions: pairs of a test of values and the treatment of those that pass; the first match
                 counts.
+            of_process: returns its first value where that depends on the process; `default` is that of most.
             least: the least number it may be; None for any.
             most: the greatest.
         """
@@ -50,6 +52,7 @@ class Option(Generic[Value]):
         self._treatment = treatment
         self._value_type = dataclasses.replace(value_type or ValueType.of(type(default)), least=least, most=most)
         self._exceptions = tuple(exceptions)
+        self._of_process = of_process
 
     def __set_name__(self, owner: type[ConfigBase], name: str) -> None:
         """Stores the name under which the class declares the attribute."""
@@ -77,7 +80,7 @@ class Option(Generic[Value]):
 
     def initial(self, prefix: str, deprecated_msg: str | None) -> Value:
         """A fresh default value."""
-        return copy.deepcopy(self._default)
+        return copy.deepcopy(self._default) if self._of_process is None else self._of_process()
 
     def describe(self, name: str, deprecated_msg: str | None) -> AttributeMetadata:
         """The metadata of the attribute under its full `name`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ipu_tf._config.base import ConfigBase
+from ipu_tf._config.default_rules import rules_hold_by_default
 from ipu_tf._config.enums import SelectionOrder
 from ipu_tf._config.option import Group, Option
 from ipu_tf._config.schema_compiler import Optimizations, Scheduling
@@ -85,11 +86,13 @@ class ConfigRoot(ConfigBase):
     pooling = Group(Pooling, "Options of pooling.")
     scheduling = Group(Scheduling, "How the compiler orders the instructions of a program.")
     graphcore_rules = Option(
-        True,
+        False,
         """Whether Keras data has to be as Graphcore's Keras wants it: shapes that are known before the first batch, no
         batch smaller than the others, a number of batches that `steps_per_execution` and the replicas divide. Other
         data then raises Graphcore's errors; with False it is computed as stock Keras does.
 
+        The default is True under the launcher (`python -m ipu_tf SCRIPT`) and after `ipu_tf.install_aliases()`.
         Graphcore's configuration has no such attribute.""",
         modelled("Graphcore's checks of data are on or off."),
+        of_process=rules_hold_by_default,
     )

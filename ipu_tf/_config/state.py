@@ -10,6 +10,7 @@ from contextlib import ExitStack
 
 import jax
 
+from ipu_tf._config.default_rules import rules_hold_by_default
 from ipu_tf._config.devices import IPUDevice, auto_selected_devices, selected_devices
 from ipu_tf._config.enums import DeviceConnectionType
 from ipu_tf._config.environment_report import warn_about_environment
@@ -202,7 +203,7 @@ def current_config() -> ConfigRoot | None:
 def graphcore_rules() -> bool:
     """Returns whether Keras data has to be as Graphcore's Keras wants it: the option `graphcore_rules`."""
     system = _STATE.system
-    return system is None or system.config.graphcore_rules
+    return rules_hold_by_default() if system is None else system.config.graphcore_rules
 
 
 def require_device(ordinal: int) -> IPUDevice:

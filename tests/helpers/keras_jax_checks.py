@@ -375,6 +375,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
 }
 
 
+@pytest.mark.usefixtures("graphcore_rules")
 @pytest.mark.parametrize("what", sorted(REFUSED))
 def test_what_cannot_be_is_refused_before_anything_trains(what: str) -> None:
     run, error, text = REFUSED[what]

@@ -119,7 +119,7 @@ class Fit:
         """Fails unless both sides agree, and the device ran the steps of its side."""
         with device_work() as stock:
             wanted = self.run(False)
-        with ipus(1, graphcore_rules=False), device_work() as work:
+        with ipus(1), device_work() as work:
             found = self.run(True)
         assert stock.counts.executions == 0
         assert work.counts.steps >= found[-1] > 0

@@ -11,17 +11,20 @@ from ipu_tf.config import EmulationWarning
 
 
 @contextlib.contextmanager
-def ipus(count: int, norm_group: int = 1, graphcore_rules: bool = True) -> Iterator[ipu.ipu_strategy.IPUStrategyV1]:
+def ipus(
+    count: int, norm_group: int = 1, graphcore_rules: bool | None = None
+) -> Iterator[ipu.ipu_strategy.IPUStrategyV1]:
     """A strategy for `/device:IPU:0` with `count` IPUs; the configuration is dropped afterwards.
 
     Args:
         count: of IPUs.
         norm_group: how many replicas normalise a batch together.
-        graphcore_rules: whether data that Graphcore's Keras refuses is refused.
+        graphcore_rules: whether data that Graphcore's Keras refuses is refused; None for the default.
     """
     config = ipu.config.IPUConfig()
     config.auto_select_ipus = count
-    config.graphcore_rules = graphcore_rules
+    if graphcore_rules is not None:
+        config.graphcore_rules = graphcore_rules
     config.norms.experimental.distributed_batch_norm_replica_group_size = norm_group
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "norms.experimental.distributed_batch_norm", EmulationWarning)

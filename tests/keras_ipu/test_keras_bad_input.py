@@ -99,7 +99,7 @@ class Row:
     steps: int = 1
 
 
-ROWS = [
+BY_GRAPHCORES_RULES = [
     Row("steps of an execution", fit(), ValueError, r"\(5\) must be a divisor of the number of batches \(12\)", 1, 5),
     Row(
         "steps of an execution on each of two replicas",
@@ -122,6 +122,10 @@ ROWS = [
         ValueError,
         r"does not have enough data.* at least 13 batches \(currently it can only generate 12 batches\)",
     ),
+    Row("a partial batch", fit(X[:-1], Y[:-1]), ValueError, r"has a partial batch.*\(currently set to 4\)"),
+    Row("batches of unknown size", fit_to(dataset().batch(BATCH)), ValueError, "which is not fully defined"),
+]
+ROWS = [
     Row(
         "accumulation",
         accumulate(3),
@@ -139,9 +143,7 @@ ROWS = [
         4,
     ),
     Row("eagerly", eagerly, RuntimeError, "cannot run eagerly.* Set `run_eagerly=False`"),
-    Row("a partial batch", fit(X[:-1], Y[:-1]), ValueError, r"has a partial batch.*\(currently set to 4\)"),
     Row("no batch", fit_to(dataset().batch(BATCH, True).filter(lambda x, y: False)), ValueError, "a non-empty array"),
-    Row("batches of unknown size", fit_to(dataset().batch(BATCH)), ValueError, "which is not fully defined"),
     Row(
         "data without an end",
         fit_to(dataset().batch(BATCH, drop_remainder=True).repeat()),
@@ -195,8 +197,18 @@ def values(model: keras.Model) -> Iterator[np.ndarray]:
     return (variable.numpy() for variable in (*model.variables, *model.optimizer.variables))
 
 
+@pytest.mark.usefixtures("graphcore_rules")
+@pytest.mark.parametrize("row", BY_GRAPHCORES_RULES, ids=lambda row: row.name)
+def test_nothing_trains_by_graphcores_rules(row: Row) -> None:
+    check_nothing_trains(row)
+
+
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_nothing_trains(row: Row) -> None:
+    check_nothing_trains(row)
+
+
+def check_nothing_trains(row: Row) -> None:
     with ipus(row.ipus) as strategy, strategy.scope(), device_work() as work:
         hidden = keras.layers.Dense(6, "tanh")
         model = keras.Sequential([keras.Input((WIDTH,)), hidden, keras.layers.Dense(5)])

@@ -78,6 +78,7 @@ def test_run_eagerly() -> None:
         model.fit(X, Y, batch_size=4, verbose=0)
 
 
+@pytest.mark.usefixtures("graphcore_rules")
 def test_batches_without_drop_remainder() -> None:
     data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(4)
     with pytest.raises(ValueError, match="not fully defined.*make sure to set `drop_remainder=True`"):
@@ -95,6 +96,7 @@ def test_an_infinite_dataset_without_a_number_of_steps(method: str) -> None:
         getattr(compiled(), method)(data, verbose=0)
 
 
+@pytest.mark.usefixtures("graphcore_rules")
 @pytest.mark.parametrize("method", ["fit", "evaluate", "predict"])
 def test_partial_batch_of_arrays(method: str) -> None:
     arguments = (X,) if method == "predict" else (X, Y)
@@ -102,11 +104,13 @@ def test_partial_batch_of_arrays(method: str) -> None:
         getattr(compiled(), method)(*arguments, batch_size=16, verbose=0)
 
 
+@pytest.mark.usefixtures("graphcore_rules")
 def test_steps_per_execution_that_does_not_divide() -> None:
     with pytest.raises(ValueError, match=r"`steps_per_execution` \(4\) must be a divisor of .* batches \(10\)"):
         compiled(steps_per_execution=4).fit(X, Y, batch_size=4, verbose=0)
 
 
+@pytest.mark.usefixtures("graphcore_rules")
 def test_steps_per_execution_beyond_the_data(caplog: pytest.LogCaptureFixture) -> None:
     clear_session()
     caplog.set_level(logging.WARNING, "ipu_tf")
@@ -118,6 +122,7 @@ def test_steps_per_execution_beyond_the_data(caplog: pytest.LogCaptureFixture) -
     assert caplog.text.count("`steps_per_execution` (64) is cut to the 10 steps that there are") == 1
 
 
+@pytest.mark.usefixtures("graphcore_rules")
 def test_too_little_data() -> None:
     data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(4, drop_remainder=True)
     with pytest.raises(ValueError, match=r"at least 12 batches \(currently it can only generate 10 batches\)"):
@@ -241,6 +246,7 @@ def test_ctrl_c_loses_nothing(steps_per_execution: int) -> None:
     np.testing.assert_equal(list(weights_of(model).values()), _after(device().steps))
 
 
+@pytest.mark.usefixtures("graphcore_rules")
 @pytest.mark.parametrize("steps_per_execution", [1, 5])
 def test_a_shape_that_changes_in_mid_epoch(steps_per_execution: int) -> None:
     def generator() -> Iterator[Any]:

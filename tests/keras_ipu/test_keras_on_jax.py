@@ -24,6 +24,7 @@ ON_BOTH = (
     "tests/keras_ipu/training/test_keras_own_steps.py",
     "tests/keras_ipu/training/test_keras_predict_ahead.py",
     "tests/keras_ipu/training/test_keras_run_ahead.py",
+    "tests/keras_ipu/training/test_partial_batches.py",
     "tests/keras_ipu/test_keras_serving.py",
     "tests/keras_ipu/test_keras_sparse_data.py",
     "tests/keras_ipu/pipeline/test_keras_stage_split.py",

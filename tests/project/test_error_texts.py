@@ -97,6 +97,7 @@ TABLE: dict[str, tuple[Callable[[], Any], type[Exception]]] = {
 }
 
 
+@pytest.mark.usefixtures("graphcore_rules")
 @pytest.mark.parametrize("text", TABLE)
 def test_texts(text: str) -> None:
     program, error = TABLE[text]

@@ -72,8 +72,9 @@ for program, check in json.loads(sys.argv[1]):
         outcome[program] = check and eval(check, names)
     except Exception as error:
         outcome[program] = [type(error).__name__, isinstance(error, ImportError), str(error)]
+rules = ipu_tf.config.IPUConfig().graphcore_rules
 own = [module.__spec__.name for name, module in sys.modules.items() if ".python.ipu" in name]
-print(json.dumps({"quick": quick, "outcome": outcome, "own": own}))
+print(json.dumps({"quick": quick, "outcome": outcome, "own": own, "rules": rules}))
 """
 
 
@@ -83,6 +84,7 @@ class Driven(TypedDict):
     quick: bool
     outcome: dict[str, object]
     own: list[str]
+    rules: bool
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +115,10 @@ def test_a_missing_module_is_named(driven: Driven, program: str) -> None:
 
 def test_installing_imports_no_tensorflow(driven: Driven) -> None:
     assert driven["quick"]
+
+
+def test_graphcores_rules_hold_by_default(driven: Driven) -> None:
+    assert driven["rules"] is True
 
 
 def test_a_module_keeps_its_own_spec(driven: Driven) -> None:

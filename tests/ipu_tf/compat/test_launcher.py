@@ -261,21 +261,23 @@ def test_the_former_names_are_former() -> None:
     assert GRAPH_MODE_NAMES < FORMER_NAMES
 
 
-def test_a_program_that_configures_nothing_has_one_ipu_under_the_launcher(tmp_path: Path) -> None:
+def test_a_program_that_configures_nothing_has_one_ipu_and_graphcores_rules_under_the_launcher(tmp_path: Path) -> None:
     """As on Graphcore's IPU model, and with a line that says so; without the launcher it is an error."""
     script = tmp_path / "program.py"
     script.write_text(
         "import tensorflow as tf\nimport ipu_tf as ipu\n"
+        "print('rules', ipu.config.IPUConfig().graphcore_rules, flush=True)\n"
         "with ipu.scopes.ipu_scope('/device:IPU:0'):\n"
         "    [product] = ipu.ipu_compiler.compile(lambda a, b: a * b, [2.0, 3.0])\n"
         "print('product', float(product))\n"
     )
     ran = python("-m", "ipu_tf", "--stats", str(script), cwd=tmp_path)
-    assert "product 6.0" in ran.stdout
+    assert "rules True\nproduct 6.0" in ran.stdout
     assert "1 program compiled, 1 execution" in ran.stdout
     assert "nothing is configured: /device:IPU:0 has 1 emulated IPU" in ran.stderr
     alone = python(str(script), cwd=tmp_path)
     assert alone.returncode != 0
+    assert "rules False" in alone.stdout
     assert "No device target has been configured" in alone.stderr
 
 

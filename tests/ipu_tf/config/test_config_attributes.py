@@ -85,7 +85,7 @@ CONTRACT: dict[str, tuple[str, object]] = {
     "scheduling.maximum_scheduler_lookahead_depth": ("int", 5),
     "scheduling.maximum_scheduler_search_space_size": ("int", 64),
     # Of this project's own:
-    "graphcore_rules": ("bool", True),
+    "graphcore_rules": ("bool", False),
 }
 VALUES: dict[str, Callable[[object], st.SearchStrategy[Any]]] = {
     "bool": lambda _: st.booleans(),

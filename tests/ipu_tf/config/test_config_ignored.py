@@ -59,7 +59,7 @@ MODELLED: dict[str, Any] = {
     "floating_point_behaviour.esr": StochasticRoundingBehaviour.ON,
     "floating_point_behaviour.nanoo": True,
     "floating_point_behaviour.set_all": True,
-    "graphcore_rules": False,
+    "graphcore_rules": True,
 }
 HALF_PARTIALS = {"partialsType": "half"}
 

@@ -143,7 +143,7 @@ FIELDS: list[tuple[str, str, Any, Any, Any]] = [
     ),
     ("scheduling.maximum_scheduler_lookahead_depth", "max_scheduler_lookahead_depth", 100, 100, 5),
     ("scheduling.maximum_scheduler_search_space_size", "max_scheduler_search_space_size", 100, 100, 64),
-    ("graphcore_rules", "graphcore_rules", False, False, True),
+    ("graphcore_rules", "graphcore_rules", True, True, False),
 ]
 ELSEWHERE = {
     "auto_select_ipus",

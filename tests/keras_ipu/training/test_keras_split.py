@@ -263,6 +263,7 @@ def test_what_is_shown_of_every_replicas_metric(method: str, wanted: Any) -> Non
     np.testing.assert_allclose(np.array(shown, dtype=np.float32), wanted)
 
 
+@pytest.mark.usefixtures("graphcore_rules")
 def test_batches_that_do_not_go_round_are_dropped_and_told(caplog: pytest.LogCaptureFixture) -> None:
     x, y = data()
     with ipus(4) as strategy, strategy.scope(), device_work() as work:
@@ -294,6 +295,7 @@ def test_an_optimizer_with_its_own_apply_gradients_sees_whole_updates() -> None:
     assert_same(on_device(1, 4, 1, 8, "sequential", lambda: Signs(0.01)), plain(4, "sequential", lambda: Signs(0.01)))
 
 
+@pytest.mark.usefixtures("graphcore_rules")
 @pytest.mark.parametrize(("replicas", "steps"), [(1, 2), (2, 2), (2, 8)])
 def test_predict_takes_no_more_batches_than_it_was_told(replicas: int, steps: int) -> None:
     """Eight batches, and executions of up to four steps on each replica."""
@@ -306,6 +308,7 @@ def test_predict_takes_no_more_batches_than_it_was_told(replicas: int, steps: in
     assert work.counts.steps == steps // replicas
 
 
+@pytest.mark.usefixtures("graphcore_rules")
 def test_too_few_batches_for_the_replicas_are_refused() -> None:
     x, y = data()
     with ipus(4) as strategy, strategy.scope():

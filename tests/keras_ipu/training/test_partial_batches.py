@@ -67,7 +67,7 @@ def test_partial_batches_as_in_stock_keras(name: str, steps_per_execution: int) 
         pytest.skip("a source without an end gives whole executions, in stock Keras too")
     with device_work() as stock:
         wanted = trained(FITS[name], batch_norm=True)
-    with ipus(1, graphcore_rules=False) as strategy, strategy.scope(), device_work() as work:
+    with ipus(1) as strategy, strategy.scope(), device_work() as work:
         found = trained(FITS[name], batch_norm=True, steps_per_execution=steps_per_execution)
     assert (stock.counts.executions, work.counts.steps >= found[-1] > 0) == (0, True)
     assert_close(found, wanted)
@@ -94,7 +94,7 @@ def test_a_smaller_effective_batch_is_one_update_however_it_is_split(
 
     wanted = trained(fit)
     scale = replicas * (micro_batches if reduction is Reduction.SUM else 1)  # gradients are added up, not averaged
-    with ipus(replicas, graphcore_rules=False) as strategy, strategy.scope(), device_work() as work:
+    with ipus(replicas) as strategy, strategy.scope(), device_work() as work:
         found = trained(split_fit, rate=RATE / scale, steps_per_execution=steps)
     assert work.counts.steps > 0
     assert_close(found[2:], wanted[2:])
@@ -112,14 +112,14 @@ def test_a_pipeline_takes_its_last_micro_batches_too() -> None:
         return model.fit(X, Y, 4, epochs=2, shuffle=False, verbose=0)
 
     wanted = trained(fit)
-    with ipus(2, graphcore_rules=False) as strategy, strategy.scope(), device_work() as work:
+    with ipus(2) as strategy, strategy.scope(), device_work() as work:
         found = trained(piped_fit, steps_per_execution=4)
     assert work.counts.steps > 0
     assert_close((found[0]["loss"], *found[1:]), (wanted[0]["loss"], *wanted[1:]))
 
 
 def test_predicting_one_sample_compiles_one_program_of_its_size() -> None:
-    with ipus(1, graphcore_rules=False) as strategy, strategy.scope(), device_work() as work:
+    with ipus(1) as strategy, strategy.scope(), device_work() as work:
         model = keras.Sequential([keras.Input((5,)), layers.Dense(2)])
         found = model.predict(X[:1], verbose=0)
     np.testing.assert_allclose(found, X[:1] @ model.get_weights()[0], rtol=1e-5, atol=1e-6)
@@ -128,12 +128,12 @@ def test_predicting_one_sample_compiles_one_program_of_its_size() -> None:
 
 def test_full_batches_compile_nothing_more_and_a_partial_one_one_program(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "ipu_tf")
-    with ipus(1, graphcore_rules=False) as strategy, strategy.scope(), device_work() as full:
+    with ipus(1) as strategy, strategy.scope(), device_work() as full:
         model = keras.Sequential([keras.Input((5,)), layers.Dense(2)])
         model.compile("sgd", "mse")
         model.fit(X[:48], Y[:48], 16, epochs=2, verbose=0)
     assert (full.counts.programs, full.counts.steps) == (1, 6)
-    with ipus(1, graphcore_rules=False) as strategy, strategy.scope(), device_work() as partial:
+    with ipus(1) as strategy, strategy.scope(), device_work() as partial:
         model = keras.Sequential([keras.Input((5,)), layers.Dense(2)], name="partial")
         model.compile("sgd", "mse")
         model.fit(X, Y, 16, epochs=2, verbose=0)
@@ -143,7 +143,7 @@ def test_full_batches_compile_nothing_more_and_a_partial_one_one_program(caplog:
 
 def test_shapes_that_change_in_another_dimension_are_refused_with_both() -> None:
     batches = [(X[:8], Y[:8]), (X[:8, :4], Y[:8])]
-    with ipus(1, graphcore_rules=False) as strategy, strategy.scope():
+    with ipus(1) as strategy, strategy.scope():
         model = keras.Sequential([layers.Dense(2)])
         model.compile("sgd", "mse")
         with pytest.raises(ValueError, match=r"must have the shape \(8, 5\).* Received: shape \(8, 4\)\. Pad the data"):
