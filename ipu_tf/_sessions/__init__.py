@@ -5,3 +5,5 @@
 Enters: ops placed on an IPU. Leaves: their results; ops that cannot run on the device are refused.
 Start with `session_devices`.
 """
+
+import tensorflow  # noqa: F401 - first: its import installs `session_devices`, which must be whole then
