@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_tf._config.state import graphcore_rules
 from ipu_tf._tracing.unconverted import do_not_convert
 from ipu_tf.ipu_infeed_queue import IPUInfeedQueue
 from ipu_tf.lowering.tensorflow import tf_patches, tf_values
@@ -88,7 +89,11 @@ IPUOwnedIterator = IPUIterator
 
 @contextlib.contextmanager
 def ipu_iterators(ordinal: int) -> Iterator[None]:
-    """Context manager: `iter(dataset)` returns an `IPUIterator` for `/device:IPU:<ordinal>`."""
+    """Context manager: elements that `iter(dataset)` gives are read by programs on `/device:IPU:<ordinal>`.
+
+    By Graphcore's rules, and in graphs, it is an `IPUIterator`, which programs alone read. Else it is TensorFlow's own:
+    Python loops over it on the host, `strategy.run` feeds programs from it.
+    """
 
     def make(dataset: tf.data.Dataset) -> IPUIterator:
         if tf.inside_function():
@@ -96,6 +101,8 @@ def ipu_iterators(ordinal: int) -> Iterator[None]:
                 "An iterator is made once, and its position persists over the runs of a program. Received: "
                 "iter(dataset) within the function that the device runs. Make it before, in the strategy's scope."
             )
+        if tf_values.executing_eagerly() and not graphcore_rules():
+            return tf_values.stock_iterator(dataset)
         return IPUIterator(dataset, device_ordinal=ordinal)
 
     with tf_patches.dataset_iterators(make):

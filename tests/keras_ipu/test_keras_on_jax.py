@@ -17,6 +17,7 @@ ON_BOTH = (
     "tests/keras_ipu/addons/test_addons_layers.py",
     "tests/keras_ipu/optimizers/test_capture_layers.py",
     "tests/keras_ipu/training/test_keras_async_callbacks.py",
+    "tests/keras_ipu/test_keras_adapt.py",
     "tests/keras_ipu/test_keras_bad_input.py",
     "tests/keras_ipu/test_keras_debug.py",
     "tests/keras_ipu/test_keras_hub.py",

@@ -309,6 +309,7 @@ def test_a_scoped_outfeed_is_freed_with_its_object(strategy: Strategy) -> None: 
     assert not queues.remove(name)
 
 
+@pytest.mark.usefixtures("graphcore_rules")
 def test_the_iterators_are_where_graphcore_has_them(strategy: Strategy) -> None:  # noqa: F811
     assert ipu_infeed_queue.IPUIterator is ipu_infeed_queue.IPUOwnedIterator
     with strategy.scope():

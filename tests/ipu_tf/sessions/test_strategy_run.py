@@ -151,6 +151,7 @@ def test_nothing_configured_and_no_such_device() -> None:
     ipu.config.reset_ipu_configuration()
 
 
+@pytest.mark.usefixtures("graphcore_rules")
 def test_dataset_iterators(strategy: Strategy) -> None:  # noqa: F811
     dataset = tf.data.Dataset.from_tensors(1.0)
     with strategy.scope(), pytest.raises(RuntimeError, match="can not be accessed in eager mode"):
