@@ -103,6 +103,27 @@ def selected_devices(ids: Sequence[int]) -> tuple[IPUDevice, ...]:
     return tuple(IPUDevice(ordinal, sizes[index]) for ordinal, index in enumerate(ids))
 
 
+def device_id(ipus: int, selected: Sequence[int] = ()) -> int:
+    """Returns the first id of `select_ipus` that has so many IPUs; the first selected one, if that has them.
+
+    Raises:
+        tf.errors.FailedPreconditionError: if none has so many.
+
+    Example:
+        >>> device_id(1), device_id(1, selected=[0])
+        (0, 0)
+    """
+    sizes = multi_ipu_sizes(ipu_count())
+    if selected and sizes[selected[0]] == ipus:
+        return selected[0]
+    if ipus not in sizes:
+        raise failed_precondition(
+            f"No id has {ipus} IPUs: the emulated machine has groups of {', '.join(map(str, sorted(set(sizes))))}. "
+            "Ask for one of these numbers, or set TF_IPU_COUNT for another number of IPUs."
+        )
+    return sizes.index(ipus)
+
+
 def check_cpu_device(device: str) -> None:
     """Check the name of the host CPU that configures the IPUs. Every CPU of this host is the same here.
 

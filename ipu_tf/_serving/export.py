@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import tensorflow as tf
 
 from ipu_tf._serving.checks import Specs, Step, check_compatible, checked_names
@@ -20,6 +21,7 @@ from ipu_tf._strategy.run import skip_device_compilation
 from ipu_tf.device.files.executable_file import SUFFIX
 from ipu_tf.ipu_infeed_queue import IPUInfeedQueue
 from ipu_tf.ipu_outfeed_queue import IPUOutfeedQueue
+from ipu_tf.lowering.programs.exported_function import exported_function
 from ipu_tf.lowering.programs.served_step import served_step
 from ipu_tf.ops.application_compile_op import compile_one_replica
 from ipu_tf.ops.embedded_runtime import embedded_runtime_call, embedded_runtime_start
@@ -94,6 +96,28 @@ def export(served: ExportRequest, directory: str) -> Any:
         return embedded_runtime_call(elements, embedded_runtime_start(saved, [], name))
 
     return skip_device_compilation(around(on_device))
+
+
+def tensorflow_function(
+    function: Callable[..., Sequence[Any]], parameters: Sequence[Any]
+) -> Callable[..., list[tf.Tensor]]:
+    """A JAX function as one op of TensorFlow, which stock TensorFlow runs and the device does.
+
+    It is traced in JAX's own precision, 32 bits, whatever the device's.
+
+    Args:
+        function: takes arrays and gives a list of arrays; traceable by JAX.
+        parameters: what it takes, in order: anything with a `shape` and a `dtype`.
+
+    Example:
+        >>> import jax
+        >>> import jax.numpy as jnp
+        >>> doubled = tensorflow_function(lambda x: [2 * x], [jax.ShapeDtypeStruct((2,), jnp.float32)])
+        >>> print(doubled(tf.constant([1.0, 2.0]))[0].numpy())
+        [2. 4.]
+    """
+    with jax.enable_x64(False):
+        return exported_function(function, [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in parameters])
 
 
 def _compile(served: ExportRequest, file: str) -> None:

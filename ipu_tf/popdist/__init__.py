@@ -112,9 +112,12 @@ def getDeviceId(ipus_per_replica: int | None = None) -> int:  # noqa: N802
         tf.errors.FailedPreconditionError: if no id has so many IPUs.
     """
     require_one_instance()
-    from ipu_tf.popdist.device_ids import device_id
+    from ipu_tf._config.devices import device_id
+    from ipu_tf._config.validation import as_numbers
 
-    return device_id(current_config(), ipus_per_replica or getNumIpusPerReplica())
+    config = current_config()
+    selected = () if config is None else as_numbers(config.select_ipus)
+    return device_id(ipus_per_replica or getNumIpusPerReplica(), selected)
 
 
 def synchronize() -> None:

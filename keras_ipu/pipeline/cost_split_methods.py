@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ipu_tf._arguments.counts import checked_count
-from ipu_tf.pipeline import StageTimes, Timetable, TimetablePicture, split_text
+from ipu_tf.pipeline import (
+    StageCosts,
+    StageReport,
+    StageTimes,
+    Timetable,
+    TimetablePicture,
+    schedule_table,
+    split_text,
+    stage_reports,
+    stage_table,
+)
+from keras_ipu.addons.layers.recomputation import RecomputationCheckpoint
 from keras_ipu.pipeline import assignment_checks
 from keras_ipu.pipeline.assigned_stages import assign, assigned, default_assignments, model_name, nested_assignments
-from keras_ipu.pipeline.plan_builder import build_plan
+from keras_ipu.pipeline.call_costs import CallCost, call_costs
+from keras_ipu.pipeline.plan_builder import build_plan, is_layer_call
 from keras_ipu.pipeline.split_by_cost import one_stage_plan, split_model, timetable_of
 from keras_ipu.pipeline.stage_plan import StagePlan
-from keras_ipu.pipeline.stage_report import model_reports, report_text, stage_costs
 
 
 class SplitMethods:
@@ -84,8 +96,8 @@ class SplitMethods:
                 cannot run.
         """
         plan, timetable = _planned(self, gradient_accumulation_steps_per_replica)
-        reports = model_reports(plan, timetable, micro_batch_size)
-        (print_fn or print)(report_text(reports, timetable))
+        reports = _model_reports(plan, timetable, micro_batch_size)
+        (print_fn or print)(_report_text(reports, timetable))
 
     def pipeline_timetable(
         self, micro_batch_size: int = 32, gradient_accumulation_steps_per_replica: int | None = None
@@ -108,7 +120,7 @@ class SplitMethods:
             model.pipeline_timetable().save("timetable.svg")
         """
         plan, timetable = _planned(self, gradient_accumulation_steps_per_replica)
-        flops = [stage.flops for stage in stage_costs(plan, micro_batch_size)]
+        flops = [stage.flops for stage in _stage_costs(plan, micro_batch_size)]
         mean = sum(flops) / len(flops)
         times = (StageTimes(each / mean, 2 * each / mean, each / mean) for each in flops)
         return TimetablePicture(timetable, tuple(times) if mean else None)
@@ -139,3 +151,42 @@ def _wanted(model: Any, given: Any) -> list[Any]:
         else:
             made[place].pipeline_stage = each
     return made
+
+
+def _model_reports(plan: StagePlan, timetable: Timetable, micro_batch_size: int) -> tuple[StageReport, ...]:
+    """Estimates parameters, FLOPs and memory of each stage of a model that trains by a timetable."""
+    return stage_reports(timetable, _stage_costs(plan, micro_batch_size))
+
+
+def _stage_costs(plan: StagePlan, micro_batch_size: int) -> tuple[StageCosts, ...]:
+    """Returns the cost of each stage of a model; its activations are its inputs and its layers' outputs."""
+    costs, sizes = call_costs(plan, micro_batch_size)
+    return tuple(
+        _stage(list(of_stage), sum(sizes[number] for number in plan.carried[stage]), sizes)
+        for stage, of_stage in itertools.groupby(costs, lambda cost: cost.call.stage)
+    )
+
+
+def _report_text(reports: tuple[StageReport, ...], timetable: Timetable) -> str:
+    """Returns the text of a model's stage reports, with the bubble of its schedule."""
+    return f"{stage_table(reports)}\n\n{schedule_table([timetable])}"
+
+
+def _stage(costs: list[CallCost], input_bytes: int, sizes: Mapping[int, int]) -> StageCosts:
+    kept = sum(cost.output_bytes for cost in costs if isinstance(cost.call.layer, RecomputationCheckpoint))
+    return StageCosts(
+        flops=sum(cost.flops for cost in costs),
+        parameters=sum(cost.parameters for cost in costs),
+        parameter_bytes=sum(cost.parameter_bytes for cost in costs),
+        input_bytes=input_bytes,
+        activation_bytes=sum(cost.output_bytes for cost in costs),
+        checkpoint_bytes=kept,
+        training_bytes=sum(cost.training_bytes for cost in costs),
+        layers=tuple(_names(costs)),
+    )
+
+
+def _names(costs: list[CallCost]) -> Iterator[str]:
+    for cost in costs:
+        if is_layer_call(cost.call):
+            yield str(cost.call.layer.name)

@@ -12,8 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_tf._serving.checks import Step, check_signatures, checked_directory, input_signature
-from ipu_tf._serving.export import ExportRequest, export
-from ipu_tf._serving.jax_serving import tensorflow_function
+from ipu_tf._serving.export import ExportRequest, export, tensorflow_function
 from ipu_tf.serving import step_loop
 from keras_ipu.pipeline.graph import ModelKind, graph_of, kind_of
 from keras_ipu.stock import graphs as keras_graphs

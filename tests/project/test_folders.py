@@ -147,3 +147,32 @@ def test_the_root_holds_public_names_alone() -> None:
     public = {*ipu_tf._MODULES, *PUBLIC_BESIDES}
     assert {name for name in names if not name.startswith("_")} - public == set()
     assert public - names == set()
+
+
+#: How many small private files may have a single importer. Where one comes to it: does its noun need a file?
+MOST_SMALL_FILES = 16
+#: Lines below which a file is small.
+SMALL = 60
+
+
+def test_few_small_private_files_have_a_single_importer() -> None:
+    files = modules()
+    packages = {module for module, path in files.items() if path.name == "__init__.py"}
+    sources = {module: path.read_text() for module, path in files.items()}
+    importers: dict[str, list[str]] = defaultdict(list)
+    for module, wanted in module_imports(sources, packages).items():
+        for each in wanted:
+            importers[each].append(module)
+    small = {
+        module
+        for module, found in importers.items()
+        if len(found) == 1
+        and is_private(module)
+        and module not in packages
+        # Not counted: modules with Graphcore's names, and those that their own package imports, such as rules.
+        and "_compat" not in module
+        and module.rpartition(".")[0] != found[0]
+        and "ipu_tf._compat.alias_names" not in found
+        and len(sources[module].splitlines()) < SMALL
+    }
+    assert len(small) <= MOST_SMALL_FILES, sorted(small)

@@ -46,7 +46,6 @@ PRIVATE_ENTRY_POINTS = frozenset(
         "ipu_tf._loops.tensorflow_step",
         "ipu_tf._pipelining.stage_boundaries",
         "ipu_tf._serving.export",
-        "ipu_tf._serving.jax_serving",
         "ipu_tf._serving.checks",
         "ipu_tf._strategy.hooks",
         "ipu_tf._tracing.queue_arguments",

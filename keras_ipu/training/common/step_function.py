@@ -18,7 +18,6 @@ from ipu_tf._loops.batch_feed import BatchFeed
 from ipu_tf._loops.step_loop import DeviceStep, LoopOptions, StepLoop, StepLoopResult
 from ipu_tf._training.replication import target
 from ipu_tf.emulation import EmulationError
-from keras_ipu.options.effective_batch_size import log_effective_batch_size
 from keras_ipu.pipeline.run_checks import accumulates_outfeed, accumulation_count
 from keras_ipu.pipeline.schedule_check import check_micro_batch_count
 from keras_ipu.stock import models as keras_models
@@ -27,7 +26,7 @@ from keras_ipu.training.common.epoch_iterator import ElementIterator
 from keras_ipu.training.common.partial_batches import StepOutputs, batch_size, log_remainder, run_execution
 from keras_ipu.training.common.run_ahead import StepsAhead, steps_left
 from keras_ipu.training.common.step_outputs import ArrayFunctions, OutputsForKeras
-from keras_ipu.training.common.step_split import StepSplit, step_split
+from keras_ipu.training.common.step_split import StepSplit, log_effective_batch_size, step_split
 
 
 @dataclasses.dataclass(frozen=True)

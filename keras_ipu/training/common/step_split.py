@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from ipu_tf._state.once import first_time
 from ipu_tf._training.replication import target
 from keras_ipu.options.model_state import options_of
 from keras_ipu.pipeline.run_checks import shard_count
 from keras_ipu.stock import models as keras_models
+
+_log = logging.getLogger("ipu_tf")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,3 +84,30 @@ def replica_count(model: Any) -> int:
             f"Current device has {keras_models.strategy_of(model).num_ipus} IPUs attached, however the current model "
             f"requires a multiple of {needed} IPUs."
         ) from error
+
+
+def log_effective_batch_size(
+    model: str, shapes: Iterable[Sequence[int]], accumulation_count: int, replicas: int
+) -> None:
+    """Logs the effective batch size once for each model and step split; nothing if steps are not split.
+
+    Args:
+        model: the model's name.
+        shapes: of the arrays of a batch.
+        accumulation_count: batches of a replica to a weight update.
+        replicas: how many there are.
+    """
+    if accumulation_count * replicas > 1:
+        batch = next((shape[0] for shape in shapes if shape), 1)
+        if first_time("effective batch size", model, batch, accumulation_count, replicas):
+            _log_message(model, batch, accumulation_count, replicas)
+
+
+def _log_message(model: str, batch: int, count: int, replicas: int) -> None:
+    split = [f"{count} batches an update"] * (count > 1) + [f"{replicas} replicas"] * (replicas > 1)
+    _log.info(
+        "ipu_tf: %s: Training is split into %s, your effective batch size is %d.",
+        model,
+        " on each of ".join(split),
+        batch * count * replicas,
+    )

@@ -8,18 +8,45 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_tf._loops.jax_feed import JaxFeed
 from ipu_tf._loops.jax_step import refusals_at_lines
 from keras_ipu.stock.ownership import is_ipu_model, on_device
-from keras_ipu.training.common.data_checks import check_batch
+from keras_ipu.training.common.data_checks import check_batch, warn_cast
+from keras_ipu.training.common.epoch_iterator import ElementIterator, IPUEpochIterator
+from keras_ipu.training.common.partial_batches import sizes_vary
 from keras_ipu.training.common.step_function import StepKind
 from keras_ipu.training.common.step_outputs import ARRAYS
 from keras_ipu.training.common.trainer import IPUTrainer, ModelRun, Stock
 from keras_ipu.training.common.variable_sync import SyncVariablesEachBatch
-from keras_ipu.training.jax.epoch import JaxEpochIterator
 from keras_ipu.training.jax.state import ReplicaState, separate
 from keras_ipu.training.jax.step_function import JaxStepFunction
 
 _STATE = "_ipu_replica_state"
+
+
+class JaxElementIterator(ElementIterator):
+    """The batches of an epoch, one at a time also for several replicas, and how many steps an execution runs.
+
+    Args:
+        iterator: Keras's iterator over the batches.
+        steps: steps of one execution, of each replica.
+        first: see `ElementIterator`.
+    """
+
+    def __init__(self, iterator: Iterator[Any], steps: int, first: bool = False) -> None:
+        super().__init__(
+            iterator, JaxFeed(iterator, warn_cast, sizes_vary()), steps, replicas=1, wanted=steps, first=first
+        )
+
+
+class JaxEpochIterator(IPUEpochIterator):
+    """`IPUEpochIterator` for the JAX backend: executions take their batches from `JaxElementIterator`."""
+
+    arrays_of = staticmethod(lambda adapter: None)
+
+    def _get_iterator(self) -> Any:
+        # Bypasses Keras's own iterator, which would copy batches to JAX's device one by one.
+        return JaxElementIterator(iter(self.data_adapter.get_jax_iterator()), self.steps_per_execution, self.is_first())
 
 
 class _SyncJaxVariables(SyncVariablesEachBatch):

@@ -5,8 +5,7 @@ Keras calls the train and test function with an epoch's iterator, the predict fu
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -14,20 +13,18 @@ import tensorflow as tf
 
 from ipu_tf._loops.tensor_feed import TensorFeed
 from ipu_tf._loops.tensorflow_step import TensorFlowStep
-from ipu_tf._training.weight_update import accumulate_and_apply, slots_created_whole
 from keras_ipu.pipeline.graph import build_graph
 from keras_ipu.pipeline.run_checks import is_pipelined
 from keras_ipu.pipeline.staged_call import staged_call
 from keras_ipu.stock import models as keras_models
 from keras_ipu.training.common.data_checks import warn_cast
 from keras_ipu.training.common.epoch_iterator import BatchPlaceholder, ElementIterator, ReplicaBatches
-from keras_ipu.training.common.partial_batches import gradient_weights, sizes_vary
+from keras_ipu.training.common.partial_batches import sizes_vary
 from keras_ipu.training.common.recurrent_weights import hoist_weight_reads
-from keras_ipu.training.common.step_function import PREDICT, TRAIN, ExecutionBatches, StepFunction, StepKind
+from keras_ipu.training.common.step_function import PREDICT, ExecutionBatches, StepFunction, StepKind
 from keras_ipu.training.common.step_outputs import TENSORS
 from keras_ipu.training.common.step_split import StepSplit
-from keras_ipu.training.tensorflow.captured_gradients import capturing_step
-from keras_ipu.training.tensorflow.summed_rows import sum_repeated_rows
+from keras_ipu.training.tensorflow.model_steps import model_step, remainder_step
 
 
 class TensorFlowStepFunction(StepFunction):
@@ -69,44 +66,25 @@ class TensorFlowStepFunction(StepFunction):
         if is_pipelined(model):
             build_graph(model, _inputs_of(batch_spec))
 
+        step = model_step(model, self._kind, split)
+
         def traced(batch: Any) -> Any:
             staged = staged_call(model, split.accumulation_count, self._kind.training)
             with strategy.replica_context(), staged, hoist_weight_reads():
-                return self._keras_step(batch, split)
+                return step(batch)
 
         return TensorFlowStep(traced, batch_spec)
 
     def _remainder_step(self, batches_spec: Any, state: Any, split: StepSplit) -> TensorFlowStep:
         strategy = keras_models.strategy_of(self._model)
 
+        steps = remainder_step(self._model, self._kind, split)
+
         def traced(batches: Any) -> Any:
             with strategy.replica_context(), hoist_weight_reads():
-                return self._keras_steps(batches, split)
+                return steps(batches)
 
         return TensorFlowStep(traced, batches_spec)
-
-    def _keras_steps(self, batches: Any, split: StepSplit) -> Any:
-        """Calls the model's step on one batch after the other; together they make one weight update."""
-        model = self._model
-        if self._kind is not TRAIN:
-            return tuple(map(getattr(model, f"{self._kind.name}_step"), batches))
-        step, optimizer = capturing_step(model), model.optimizer
-        if optimizer is None:
-            return tuple(map(step, batches))
-        combined = _CombinedGradients(optimizer, split, gradient_weights(batches, split))
-        with keras_models.applying(optimizer, combined.apply):
-            return tuple(map(step, batches))
-
-    def _keras_step(self, batch: Any, split: StepSplit) -> Any:
-        """Calls the model's step; its optimizer gets the gradients of all micro-batches and replicas at once."""
-        model = self._model
-        if self._kind is not TRAIN:
-            return getattr(model, f"{self._kind.name}_step")(batch)
-        step, optimizer = capturing_step(model), model.optimizer
-        if optimizer is None:
-            return step(batch)
-        with keras_models.applying(optimizer, lambda *call: _accumulate_and_apply(optimizer, split, *call)):
-            return step(batch)
 
 
 class TensorFlowPredictFunction(TensorFlowStepFunction):
@@ -148,59 +126,3 @@ def _inputs_of(batch: Any) -> Any:
     """Returns the input specs of a model for a batch, with any batch size."""
     inputs, *_ = keras.utils.unpack_x_y_sample_weight(batch)
     return tf.nest.map_structure(lambda spec: tf.TensorSpec([None, *spec.shape[1:]], spec.dtype), inputs)
-
-
-class _CombinedGradients:
-    """Applies the weighted sum of the gradients of several train steps in the last of them.
-
-    Args:
-        optimizer: of the model.
-        split: of full steps.
-        weights: the factor of each step's gradients.
-    """
-
-    def __init__(self, optimizer: Any, split: StepSplit, weights: list[float]) -> None:
-        self._optimizer = optimizer
-        self._split = dataclasses.replace(split, accumulation_count=1)
-        self._weights = weights
-        self._sums: list[Any] = []
-        self._steps = 0
-
-    def apply(self, stock: Callable[..., Any], gradients: list[Any], variables: Any) -> None:
-        """Adds the gradients of a step; after the last, updates weights."""
-        if self._weights != [1.0]:
-            weight = self._weights[self._steps]
-            gradients = [
-                None if each is None else tf.convert_to_tensor(each) * tf.cast(weight, each.dtype) for each in gradients
-            ]
-            pairs = zip(self._sums or [None] * len(gradients), gradients, strict=True)
-            gradients = [new if old is None else old if new is None else old + new for old, new in pairs]
-        self._sums = gradients
-        self._steps += 1
-        if self._steps >= len(self._weights):
-            _accumulate_and_apply(self._optimizer, self._split, stock, gradients, variables)
-
-
-def _accumulate_and_apply(
-    optimizer: Any, split: StepSplit, stock: Callable[..., Any], gradients: list[Any], variables: Any
-) -> None:
-    variables = None if variables is None else list(variables)
-    gradients = sum_repeated_rows(optimizer, gradients, variables)
-    if (
-        variables is not None
-        and not optimizer.built
-        and not (split.is_trivial and keras_models.computes_slots(optimizer))
-    ):
-        with slots_created_whole(), keras_models.scope_of_optimizer(optimizer):
-            optimizer.build(variables)
-    if split.is_trivial:
-        stock(gradients, variables)
-        return
-    accumulate_and_apply(
-        gradients,
-        lambda complete: stock(complete, variables),
-        split.accumulation_count,
-        split.replicas,
-        split.reduction,
-        lambda position: split.accumulator_dtype(variables, position),
-    )

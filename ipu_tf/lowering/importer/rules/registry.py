@@ -12,6 +12,9 @@ from typing import Any, Protocol
 
 import jax
 
+from ipu_tf.lowering.stablehlo.module import custom_call_target
+from ipu_tf.lowering.stablehlo.op import Op
+
 
 class Importer(Protocol):
     """Interface of the importer that rules use.
@@ -79,3 +82,12 @@ def _registration(table: dict[str, Rule], names: Sequence[str]) -> Callable[[Rul
         return function
 
     return register
+
+
+@rule("stablehlo.custom_call")
+def _custom_call(importer: Any, op: Op, *operands: Any) -> Any:
+    """Applies the rule of the call's target."""
+    results = CUSTOM_CALLS[custom_call_target(op.operation)](importer, op, *operands)
+    if isinstance(results, (list, tuple)) and len(results) != len(op.operation.results):
+        return [tuple(results)]  # several results come as one tuple
+    return results

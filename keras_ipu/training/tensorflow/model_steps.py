@@ -1,0 +1,159 @@
+"""A Keras model's train, test or predict step on TensorFlow, whose optimizer gets the gradients of a weight update.
+
+    model_step       train_step of a batch ──► gradients ──► accumulate, sum of replicas ──► Keras's apply
+    remainder_step   ... of several batches, whose weighted gradients make one weight update
+
+Gradients that layers capture in the step are passed to optimizers that take `captured_grads`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_tf._training.weight_update import accumulate_and_apply, slots_created_whole
+from keras_ipu.optimizers.inner_optimizer_calls import takes_captured_grads
+from keras_ipu.stock import models as keras_models
+from keras_ipu.training.common.partial_batches import gradient_weights
+from keras_ipu.training.common.step_function import StepKind
+from keras_ipu.training.common.step_split import StepSplit
+from keras_ipu.training.tensorflow.summed_rows import sum_repeated_rows
+
+Step = Callable[[Any], Any]
+
+
+def model_step(model: Any, kind: StepKind, split: StepSplit) -> Step:
+    """Returns a model's step for one batch; its optimizer gets the gradients of all micro-batches and replicas."""
+    if not kind.training:
+        return _plain_step(model, kind)
+
+    def step(batch: Any) -> Any:
+        optimizer = model.optimizer
+        with _weight_update(optimizer, lambda *call: _accumulate_and_apply(optimizer, split, *call)):
+            return _captured_step(model, batch)
+
+    return step
+
+
+def remainder_step(model: Any, kind: StepKind, split: StepSplit) -> Step:
+    """Returns a model's step for a tuple of batches, whose gradients make one weight update.
+
+    Args:
+        model: the model.
+        kind: which of its steps.
+        split: of full steps.
+    """
+    plain = None if kind.training else _plain_step(model, kind)
+
+    def steps(batches: Any) -> Any:
+        if plain is not None:
+            return tuple(map(plain, batches))
+        combined = _CombinedGradients(model.optimizer, split, gradient_weights(batches, split))
+        with _weight_update(model.optimizer, combined.apply):
+            return tuple(_captured_step(model, batch) for batch in batches)
+
+    return steps
+
+
+def _plain_step(model: Any, kind: StepKind) -> Step:
+    """Returns a model's test or predict step; the method is looked up when the step is traced."""
+    return lambda batch: getattr(model, f"{kind.name}_step")(batch)
+
+
+def _captured_step(model: Any, batch: Any) -> Any:
+    """Calls `train_step`, with the gradients that its layers capture passed to an optimizer that takes them."""
+    with _captured_for(model.optimizer):
+        return model.train_step(batch)
+
+
+def _weight_update(optimizer: Any, apply: Callable[..., None]) -> contextlib.AbstractContextManager[None]:
+    """Context in which `apply` replaces the optimizer's update; it gets that, gradients and variables."""
+    return contextlib.nullcontext() if optimizer is None else keras_models.applying(optimizer, apply)
+
+
+@contextlib.contextmanager
+def _captured_for(optimizer: Any) -> Iterator[None]:
+    """Context in which `optimizer.apply_gradients` gets `captured_grads`, if it takes them."""
+    from ipu_tf.eager import backprop
+
+    with backprop.GradientCaptureContext() as context:
+        if optimizer is None or not takes_captured_grads(optimizer):
+            yield
+            # A context is open until its gradients are asked for.
+            _ = context.captured_gradients
+            return
+        stock, others = optimizer.apply_gradients, vars(optimizer).get("apply_gradients")
+
+        def apply_gradients(*args: Any, **kwargs: Any) -> Any:
+            return stock(*args, **{"captured_grads": context.captured_gradients, **kwargs})
+
+        # Keras's training step does not pass captured gradients: it calls the method found on the object, which may
+        # already be replaced to split the weight update.
+        optimizer.apply_gradients = apply_gradients
+        try:
+            yield
+        finally:
+            if others is None:
+                del optimizer.apply_gradients
+            else:
+                optimizer.apply_gradients = others
+
+
+class _CombinedGradients:
+    """Applies the weighted sum of the gradients of several train steps in the last of them.
+
+    Args:
+        optimizer: of the model.
+        split: of full steps.
+        weights: the factor of each step's gradients.
+    """
+
+    def __init__(self, optimizer: Any, split: StepSplit, weights: list[float]) -> None:
+        self._optimizer = optimizer
+        self._split = dataclasses.replace(split, accumulation_count=1)
+        self._weights = weights
+        self._sums: list[Any] = []
+        self._steps = 0
+
+    def apply(self, stock: Callable[..., Any], gradients: list[Any], variables: Any) -> None:
+        """Adds the gradients of a step; after the last, updates weights."""
+        if self._weights != [1.0]:
+            weight = self._weights[self._steps]
+            gradients = [
+                None if each is None else tf.convert_to_tensor(each) * tf.cast(weight, each.dtype) for each in gradients
+            ]
+            pairs = zip(self._sums or [None] * len(gradients), gradients, strict=True)
+            gradients = [new if old is None else old if new is None else old + new for old, new in pairs]
+        self._sums = gradients
+        self._steps += 1
+        if self._steps >= len(self._weights):
+            _accumulate_and_apply(self._optimizer, self._split, stock, gradients, variables)
+
+
+def _accumulate_and_apply(
+    optimizer: Any, split: StepSplit, stock: Callable[..., Any], gradients: list[Any], variables: Any
+) -> None:
+    variables = None if variables is None else list(variables)
+    gradients = sum_repeated_rows(optimizer, gradients, variables)
+    if (
+        variables is not None
+        and not optimizer.built
+        and not (split.is_trivial and keras_models.computes_slots(optimizer))
+    ):
+        with slots_created_whole(), keras_models.scope_of_optimizer(optimizer):
+            optimizer.build(variables)
+    if split.is_trivial:
+        stock(gradients, variables)
+        return
+    accumulate_and_apply(
+        gradients,
+        lambda complete: stock(complete, variables),
+        split.accumulation_count,
+        split.replicas,
+        split.reduction,
+        lambda position: split.accumulator_dtype(variables, position),
+    )
