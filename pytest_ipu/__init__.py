@@ -34,7 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def ipu(request: pytest.FixtureRequest) -> Iterator[Device]:
-    """A `Device`: as many emulated IPUs as the marker says, configured for the test and reset after it."""
+    """A `Device`: as many emulated IPUs as the marker says, configured for the test; nothing of it is left after it."""
     from pytest_ipu.device import configured, require
 
     marker = request.node.get_closest_marker("ipu")

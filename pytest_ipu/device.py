@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ipu_tf.config import IPUConfig, reset_ipu_configuration
-from ipu_tf.emulation import DeviceCounts, device_counts
+from ipu_tf.emulation import DeviceCounts, clear_session, device_counts
 from ipu_tf.ipu_strategy import IPUStrategy
 from ipu_tf.test_utils import get_ci_num_ipus
 
@@ -97,7 +97,7 @@ class Device:
 
 @contextlib.contextmanager
 def configured(count: int) -> Iterator[Device]:
-    """Configures one device of `count` IPUs; resets the configuration at the end, whatever happened."""
+    """Configures one device of `count` IPUs; clears all that the emulator remembers at the end, whatever happened."""
     reset_ipu_configuration()
     config = IPUConfig()
     config.auto_select_ipus = count
@@ -105,7 +105,7 @@ def configured(count: int) -> Iterator[Device]:
         config.configure_ipu_system()
         yield Device(count)
     finally:
-        reset_ipu_configuration()
+        clear_session()
 
 
 def require(count: int) -> None:

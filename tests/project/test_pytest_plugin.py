@@ -31,10 +31,13 @@ def add_one():
 def test_counts(ipu):
     import tensorflow as tf
 
+    from ipu_tf.emulation import record_ignored
+
     function = add_one()
     for _ in range(3):
         assert float(ipu.strategy.run(function, args=[tf.constant(1.0)])) == 2.0
     ipu.check(programs=1, executions=3, steps=3)
+    record_ignored("pipeline.name", "x")
     assert (ipu.count, ipu.programs, ipu.executions, ipu.steps) == (4, 1, 3, 3)
 
 
@@ -47,8 +50,11 @@ def test_marked_without_the_fixture():
 
 def test_not_marked():
     from ipu_tf._config.state import configured_devices
+    from ipu_tf.emulation import DeviceCounts, device_counts, ignored_arguments
 
     assert configured_devices() == ()
+    assert device_counts() == DeviceCounts()
+    assert ignored_arguments() == ()
 
 
 def test_one_ipu_by_default(ipu):
