@@ -89,10 +89,10 @@ class ConfigRoot(ConfigBase):
         False,
         """Whether Keras data has to be as Graphcore's Keras wants it: shapes that are known before the first batch, no
         batch smaller than the others, a number of batches that `steps_per_execution` and the replicas divide. Other
-        data then raises Graphcore's errors; with False it is computed as stock Keras does.
+        data, and `run_eagerly=True`, then raise Graphcore's errors; with False they work as in stock Keras.
 
         The default is True under the launcher (`python -m ipu_tf SCRIPT`) and after `ipu_tf.install_aliases()`.
         Graphcore's configuration has no such attribute.""",
-        modelled("Graphcore's checks of data are on or off."),
+        modelled("Graphcore's checks of data, and of `run_eagerly`, are on or off."),
         of_process=rules_hold_by_default,
     )

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from ipu_tf._loops.step_loop import INFEED, OUTFEED, LoopOptions
+from ipu_tf.device.counters import COUNTERS
 from ipu_tf.device.program.program import Program
 from ipu_tf.device.run.executable import Executable
 from ipu_tf.emulation import EmulationError
@@ -21,9 +22,14 @@ from ipu_tf.lowering.jax.jax_step import Step, TracedStep, traced_step
 from ipu_tf.lowering.jax.jax_updates import AccumulationSettings, GradientUpdates
 from ipu_tf.lowering.programs.program_target import Target
 
-__all__ = ["JaxStep", "AccumulationSettings", "GradientUpdates", "refusals_at_lines"]
+__all__ = ["JaxStep", "AccumulationSettings", "GradientUpdates", "count_eager_execution", "refusals_at_lines"]
 
 _HALF = np.dtype(np.float16)
+
+
+def count_eager_execution() -> None:
+    """Counts an execution whose ops JAX ran one by one."""
+    COUNTERS.count_execution()
 
 
 class JaxStep:

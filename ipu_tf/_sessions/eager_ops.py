@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+import contextvars
 import dataclasses
 import functools
+import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from ipu_tf._sessions import eager_variables
+from ipu_tf._state.once import first_time
 from ipu_tf.lowering.programs.program_target import Target
 from ipu_tf.lowering.tensorflow import tf_graphs, tf_private
 from ipu_tf.lowering.tensorflow.session_graph import MOVING, OF_THE_HOST
 
 #: What lives on the host: an op that takes or gives one is the host's, or is refused.
 _HANDLES = frozenset({tf.resource, tf.variant})
-_INDICES = {dtype.as_datatype_enum for dtype in (tf.int16, tf.int32, tf.int64)}
+_INDICES = {dtype.as_datatype_enum for dtype in (tf.int8, tf.int16, tf.int32, tf.int64)}
 #: Elements that an input may have to become part of a program.
 _LARGEST_KNOWN = 16
+#: In a step that runs eagerly, whole numbers up to this many are computed on the host, as TensorFlow does for GPUs.
+_SMALL = 64
+#: They give shapes, and compute nothing.
+_SHAPES = frozenset({"Rank", "Shape", "ShapeN", "Size", "VariableShape"})
+_log = logging.getLogger("ipu_tf")
 _RUN_IT = "Run it on the device: by IPUStrategy.run, or by ipu_compiler.compile."
+
+variables_on_host: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_variables_on_host", default=False)
+"""Whether ops may read and write variables: in a step that runs eagerly."""
 
 
 def run(device: str, op_type: str, inputs: Sequence[tf.Tensor], attributes: Sequence[Any]) -> Any:
@@ -44,6 +56,12 @@ def run(device: str, op_type: str, inputs: Sequence[tf.Tensor], attributes: Sequ
         raise _refused(op_type, device, f"A function is not run by its ops. {_RUN_IT}")
     if op_type in MOVING or op_type in OF_THE_HOST or any(tensor.dtype == tf.string for tensor in inputs):
         return None
+    if variables_on_host.get():
+        values = dict(zip(attributes[::2], attributes[1::2], strict=True))
+        if op_type in eager_variables.COMPUTING:
+            return eager_variables.run(op_type, inputs, values)
+        if _is_for_host(op_type, definition, inputs, values):
+            return None
     if not tf_private.compiles(op_type):
         raise _refused(op_type, device, "It cannot be compiled for an IPU. Run it on the host.")
     if any(tensor.dtype in _HANDLES for tensor in inputs):
@@ -61,6 +79,28 @@ def run(device: str, op_type: str, inputs: Sequence[tf.Tensor], attributes: Sequ
     return function([tensor for tensor, is_fixed in zip(inputs, fixed, strict=True) if not is_fixed])
 
 
+def _is_for_host(op_type: str, definition: Any, inputs: Sequence[tf.Tensor], values: dict[str, Any]) -> bool:
+    """Returns whether an op of an eager step is the host's: about shapes, small indices, or what is no tensor."""
+    if op_type in _SHAPES:
+        return True
+    if any(tensor.dtype in _HANDLES for tensor in inputs):
+        if first_time("eager op on the host", op_type):
+            _log.warning("ipu_tf: run_eagerly: %s works on what is no tensor, and runs on the host.", op_type)
+        return True
+    if definition.is_stateful or "Random" in op_type or not inputs:
+        return False
+    whole = (*_INDICES, tf.bool.as_datatype_enum)
+    given = all(t.dtype.as_datatype_enum in whole and t.shape.num_elements() <= _SMALL for t in inputs)
+    return given and all(_output_dtype(argument, values) in whole for argument in definition.output_arg)
+
+
+def _output_dtype(argument: Any, values: dict[str, Any]) -> int | None:
+    if not argument.type_attr:
+        return argument.type or None
+    value = values.get(argument.type_attr)
+    return None if value is None else tf.as_dtype(value).as_datatype_enum
+
+
 @dataclasses.dataclass(frozen=True)
 class _EagerInput:
     """An input that is part of a program."""
@@ -73,7 +113,7 @@ class _EagerInput:
         return tf.constant(np.frombuffer(self.memory, self.dtype.as_numpy_dtype).reshape(self.shape), self.dtype)
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=2048)
 def _device_function(
     op_type: str, attributes: tuple[Any, ...], signature: tuple[tf.TensorSpec | _EagerInput, ...], target: Target
 ) -> Any:

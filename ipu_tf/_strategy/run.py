@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import dataclasses
 import weakref
 from collections.abc import Callable
@@ -10,6 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ipu_tf._state.context import context_value
 from ipu_tf._state.registry import register_state
 from ipu_tf._strategy.hooks import refuse_legacy_keras
 from ipu_tf._training.replication import target, target_of
@@ -24,6 +27,14 @@ _NOT_A_FUNCTION = (
     "IPUStrategyV1.run(fn, ...) does not support eager execution. Either convert `fn` into a tf.function or consider "
     "calling strategy.run inside a tf.function."
 )
+EagerStep = Callable[[str], contextlib.AbstractContextManager[None]]
+"""From a device to the context in which eager ops run there."""
+_eagerly: contextvars.ContextVar[EagerStep | None] = contextvars.ContextVar("ipu_strategy_runs_eagerly", default=None)
+
+
+def functions_run_eagerly(eager_step: EagerStep) -> contextlib.AbstractContextManager[None]:
+    """Context in which `strategy.run` runs any function op by op on the device, for `run_eagerly=True` of Keras."""
+    return context_value(_eagerly, eager_step)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +70,10 @@ def run_on_device(strategy: Any, function: Callable[..., Any], args: tuple[Any, 
         return function(*args, **kwargs)
     if not tf_values.executing_eagerly():
         return _run_in_graph(strategy, function, args, kwargs)
+    eager_step = _eagerly.get()
+    if eager_step is not None:
+        with strategy.replica_context(), eager_step(strategy.extended.non_slot_devices(None)):
+            return function(*args, **kwargs)
     if not hasattr(function, "get_concrete_function") and not tf_private.is_concrete(function):
         raise ValueError(_NOT_A_FUNCTION)
     ordinal = strategy._device_ordinal  # noqa: SLF001 - one class in two files

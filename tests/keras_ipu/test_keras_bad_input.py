@@ -124,6 +124,7 @@ BY_GRAPHCORES_RULES = [
     ),
     Row("a partial batch", fit(X[:-1], Y[:-1]), ValueError, r"has a partial batch.*\(currently set to 4\)"),
     Row("batches of unknown size", fit_to(dataset().batch(BATCH)), ValueError, "which is not fully defined"),
+    Row("eagerly", eagerly, RuntimeError, "cannot run eagerly.* Set `run_eagerly=False`"),
 ]
 ROWS = [
     Row(
@@ -142,7 +143,6 @@ ROWS = [
         2,
         4,
     ),
-    Row("eagerly", eagerly, RuntimeError, "cannot run eagerly.* Set `run_eagerly=False`"),
     Row("no batch", fit_to(dataset().batch(BATCH, True).filter(lambda x, y: False)), ValueError, "a non-empty array"),
     Row(
         "data without an end",

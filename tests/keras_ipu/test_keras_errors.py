@@ -69,7 +69,8 @@ def test_no_configuration() -> None:
     model.fit(X, Y, batch_size=4, verbose=0)
 
 
-def test_run_eagerly() -> None:
+@pytest.mark.usefixtures("graphcore_rules")
+def test_run_eagerly_by_graphcores_rules() -> None:
     with pytest.raises(RuntimeError, match="Keras models cannot run eagerly when using `IPUStrategy`"):
         compiled(run_eagerly=True)
     model = compiled()

@@ -9,33 +9,29 @@ from typing import Any
 from ipu_tf._arguments.counts import checked_count
 from keras_ipu.pipeline.run_checks import OVERRIDDEN
 from keras_ipu.stock import patches as keras_patches
+from keras_ipu.training.common.eager_runs import check_graphcores_rule
 from keras_ipu.training.common.sparse_data import dense_data
-
-_EAGER = "Keras models cannot run eagerly when using `IPUStrategy`. Set `run_eagerly=False` when calling `compile`."
 
 
 def check_runnable(model: Any) -> None:
     """Checks a model before it runs.
 
     Raises:
-        RuntimeError: if it was compiled to run eagerly, or makes its functions itself.
+        RuntimeError: if it makes its functions itself.
     """
     for function in ("make_train_function", "make_test_function", "make_predict_function"):
         if keras_patches.overridden(model, function):
             raise RuntimeError(OVERRIDDEN.format(function=function, name=model.name))
-    if model.compiled and model.run_eagerly:
-        raise RuntimeError(_EAGER)
 
 
 def compile_arguments(kwargs: dict[str, Any]) -> dict[str, Any]:
     """The keyword arguments of `compile`, with `steps_per_execution` as a number.
 
     Raises:
-        RuntimeError: if the model is to run eagerly.
+        RuntimeError: if the model is to run eagerly, under Graphcore's rules.
         TypeError, ValueError: for a `steps_per_execution` that is no positive integer.
     """
-    if kwargs.get("run_eagerly"):
-        raise RuntimeError(_EAGER)
+    check_graphcores_rule(bool(kwargs.get("run_eagerly")))
     if "steps_per_execution" not in kwargs:
         return kwargs
     return {**kwargs, "steps_per_execution": checked_count("steps_per_execution", kwargs["steps_per_execution"])}

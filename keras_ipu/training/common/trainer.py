@@ -24,6 +24,7 @@ from keras_ipu.pipeline.stage_discovery import discover_stages
 from keras_ipu.stock import patches as keras_patches
 from keras_ipu.stock.ownership import is_ipu_model
 from keras_ipu.training.common.async_callbacks import asynchronous
+from keras_ipu.training.common.eager_runs import EagerFunction, check_eager_model, runs_eagerly
 from keras_ipu.training.common.model_checks import check_runnable, checked_arguments, compile_arguments
 from keras_ipu.training.common.run_ahead import without_batch_callbacks
 from keras_ipu.training.common.step_function import PREDICT, TEST, TRAIN, StepFunction, StepKind
@@ -91,6 +92,13 @@ class IPUTrainer(abc.ABC):
     def running(self, model: Any) -> contextlib.AbstractContextManager[None]:
         """Context of a run of a model."""
 
+    @abc.abstractmethod
+    def running_eagerly(self, model: Any) -> contextlib.AbstractContextManager[None]:
+        """Context of a run of a model whose steps run op by op."""
+
+    def eager_step_ran(self) -> None:  # noqa: B027 - only one back end has something to do
+        """Called after each execution of a model that runs eagerly."""
+
     def epoch_iterator(self, *args: Any, **kwargs: Any) -> Any:
         """Returns the iterator over an epoch's executions: Keras's own where no IPU model runs."""
         run = _run.get()
@@ -103,6 +111,8 @@ class IPUTrainer(abc.ABC):
         if not is_ipu_model(model):
             return _run_stock(stock, model, *args, **kwargs)
         args, kwargs = checked_arguments(stock, model, args, kwargs)
+        if runs_eagerly(model):
+            return self._run_eagerly(stock, model, *args, **kwargs)
         check_before(model, stock.__name__)
         discover_stages(stock, model, args, kwargs)
         with self._running(model, stock.__name__):
@@ -114,8 +124,17 @@ class IPUTrainer(abc.ABC):
         """Replaces `train_on_batch`, `test_on_batch` and `predict_on_batch`."""
         if not is_ipu_model(model):
             return _run_stock(stock, model, *args, **kwargs)
+        if runs_eagerly(model):
+            return self._run_eagerly(stock, model, *args, **kwargs)
         with self._running(model, stock.__name__):
             return stock(model, *args, **kwargs)
+
+    def _run_eagerly(self, stock: Stock, model: Any, *args: Any, **kwargs: Any) -> Any:
+        """Runs Keras's own loop, whose steps run op by op on the device."""
+        check_runnable(model)
+        check_eager_model(model)
+        with self.running_eagerly(model), stock_iterators():
+            return _run_stock(stock, model, *args, **kwargs)
 
     @contextlib.contextmanager
     def _running(self, model: Any, doing: str) -> Iterator[None]:
@@ -140,7 +159,12 @@ class IPUTrainer(abc.ABC):
         def make(stock: Stock, model: Any, force: bool = False) -> Any:
             if not is_ipu_model(model):
                 return stock(model, force)
-            if force or getattr(model, attribute) is None:
+            now = getattr(model, attribute)
+            if runs_eagerly(model):
+                if force or isinstance(now, StepFunction | None):
+                    stock(model, True)
+                    setattr(model, attribute, EagerFunction(getattr(model, attribute), self.eager_step_ran))
+            elif force or isinstance(now, EagerFunction | None):
                 setattr(model, attribute, self.new_function(model, kind))
             return getattr(model, attribute)
 

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_tf._loops.jax_feed import JaxFeed
-from ipu_tf._loops.jax_step import refusals_at_lines
+from ipu_tf._loops.jax_step import count_eager_execution, refusals_at_lines
 from keras_ipu.stock.ownership import is_ipu_model, on_device
 from keras_ipu.training.common.data_checks import check_batch, warn_cast
 from keras_ipu.training.common.epoch_iterator import ElementIterator, IPUEpochIterator
@@ -77,6 +77,14 @@ class JaxTrainer(IPUTrainer):
         separate(model)
         with refusals_at_lines():
             yield
+
+    def running_eagerly(self, model: Any) -> contextlib.AbstractContextManager[None]:
+        """Context of a run whose steps run op by op: JAX needs none."""
+        return contextlib.nullcontext()
+
+    def eager_step_ran(self) -> None:
+        """Counts an execution: JAX itself runs the ops, on the devices that programs run on."""
+        count_eager_execution()
 
     def _run_batch(self, stock: Stock, model: Any, *args: Any, **kwargs: Any) -> Any:
         if is_ipu_model(model):

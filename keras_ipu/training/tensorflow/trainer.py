@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ipu_tf._loops.tensorflow_step import flush_variables
+from ipu_tf._sessions.eager_steps import eager_step
+from ipu_tf._strategy.run import functions_run_eagerly
 from keras_ipu.stock import models as keras_models
 from keras_ipu.stock.ownership import is_ipu_model
 from keras_ipu.training.common.epoch_iterator import IPUEpochIterator
@@ -39,6 +41,13 @@ class TensorFlowTrainer(IPUTrainer):
             yield
         finally:
             flush_variables()
+
+    @contextlib.contextmanager
+    def running_eagerly(self, model: Any) -> Iterator[None]:
+        """Context of a run whose steps run op by op: `strategy.run`, which Keras calls, runs them so."""
+        flush_variables()
+        with functions_run_eagerly(eager_step):
+            yield
 
     def _compile(self, stock: Stock, model: Any, *args: Any, **kwargs: Any) -> None:
         super()._compile(stock, model, *args, **kwargs)

@@ -1,0 +1,81 @@
+"""`run_eagerly=True`: a model's steps run op by op on the device, by Keras's own functions, for debugging."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from ipu_tf._config.state import graphcore_rules
+from ipu_tf._state.once import first_time
+from keras_ipu.options.model_state import options_of
+from keras_ipu.pipeline.run_checks import is_pipelined
+from keras_ipu.training.common.step_split import replica_count
+
+_log = logging.getLogger("ipu_tf")
+_GRAPHCORES = (
+    "Keras models cannot run eagerly when using `IPUStrategy`. Set `run_eagerly=False` when calling `compile`."
+)
+
+
+class EagerFunction:
+    """A train, test or predict function that Keras made for a model that runs eagerly.
+
+    Args:
+        function: Keras's.
+        called: called after each execution.
+    """
+
+    def __init__(self, function: Callable[..., Any], called: Callable[[], None]) -> None:
+        self._function = function
+        self._called = called
+
+    def __call__(self, *args: Any) -> Any:
+        """Runs one execution."""
+        outputs = self._function(*args)
+        self._called()
+        return outputs
+
+
+def runs_eagerly(model: Any) -> bool:
+    """Returns whether an IPU model was compiled with `run_eagerly=True`."""
+    return bool(model.compiled and model.run_eagerly)
+
+
+def check_graphcores_rule(eagerly: bool) -> None:
+    """Checks `run_eagerly` under Graphcore's rules.
+
+    Raises:
+        RuntimeError: if they hold, and it is set.
+    """
+    if eagerly and graphcore_rules():
+        raise RuntimeError(_GRAPHCORES)
+
+
+def check_eager_model(model: Any) -> None:
+    """Checks that a model's steps are not split, and says once that they are slow.
+
+    Raises:
+        RuntimeError: under Graphcore's rules, and for accumulation, replicas, pipelines and asynchronous callbacks.
+    """
+    check_graphcores_rule(True)
+    options = options_of(model)
+    unfit = {
+        "gradient accumulation": (options.gradient_accumulation_steps or 1) > 1,
+        "a pipeline": is_pipelined(model),
+        "asynchronous callbacks": options.asynchronous_callbacks,
+    }
+    wanted = [what for what, used in unfit.items() if used]
+    if not wanted and replica_count(model) > 1:
+        wanted = [f"{replica_count(model)} replicas"]
+    if wanted:
+        raise RuntimeError(
+            "With `run_eagerly=True` each step runs op by op on one IPU, without gradient accumulation, replicas, "
+            f"pipelines and asynchronous callbacks. Received: a model with {' and '.join(wanted)}. Compile it with "
+            "`run_eagerly=False`, or without these."
+        )
+    if first_time("run_eagerly"):
+        _log.warning(
+            "ipu_tf: `run_eagerly=True`: each op runs by itself on the device, which is slow, for debugging. "
+            "`compile(run_eagerly=False)` runs each step as one program."
+        )
