@@ -55,7 +55,7 @@ def export_single_step(
 
     Raises:
         TypeError: for a signature, data set or names that are none.
-        ValueError: for a directory that is not empty, signatures that cannot be found, are empty or told twice, and
+        ValueError: for a directory that is not empty, signatures that cannot be found, are empty or given twice, and
             steps or names that do not fit each other.
 
     Example:
@@ -237,7 +237,7 @@ def export_keras(
 
 
 def step_loop(step: Step, iterations: int) -> Callable[[Any, Any], Any]:
-    """The device's program for a step: `iterations` times, an element in and a row out."""
+    """The device's program for a step: `iterations` times, an element in and one of results out."""
 
     def device_loop(infeed: Any, outfeed: Any) -> Any:
         return loops.repeat(iterations, lambda *element: outfeed.enqueue(step(*element)), [], infeed)

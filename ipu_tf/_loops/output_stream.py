@@ -17,11 +17,11 @@ Arrays = tuple[np.ndarray, ...]
 class OutputStream:
     """A context manager that calls a function with each element of an outfeed, in order, in a thread.
 
-    Its thread ends with it, after the last row; what the function raised is raised then, unless the block raised.
+    Its thread ends with it, after the last element; what the function raised is raised then, unless the block raised.
 
     Args:
-        outfeed: the outfeed. Its rows stay where they are.
-        take: gets one row at a time, an array for each tensor. After it raised it gets no more.
+        outfeed: the outfeed. Its elements stay in it.
+        take: gets one element at a time, an array for each tensor. After it raised it gets no more.
     """
 
     def __init__(self, outfeed: Outfeed, take: Callable[[Arrays], None]) -> None:
@@ -29,15 +29,15 @@ class OutputStream:
         self._take = take
         self._blocks: queue.SimpleQueue[Arrays | None] = queue.SimpleQueue()
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._deliver, name="ipu-rows", daemon=True)
+        self._thread = threading.Thread(target=self._deliver, name="ipu-step-outputs", daemon=True)
 
     def __enter__(self) -> OutputStream:
-        self._outfeed.told = self._blocks.put
+        self._outfeed.on_block = self._blocks.put
         self._thread.start()
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._outfeed.told = None
+        self._outfeed.on_block = None
         self._blocks.put(None)
         self._thread.join()
         if error is None:
@@ -55,7 +55,7 @@ class OutputStream:
     def _deliver(self) -> None:
         for block in iter(self._blocks.get, None):
             try:
-                # A row of no tensors is one too: stepwise loops give one row at a time.
+                # An element of no tensors is one too: stepwise loops enqueue one at a time.
                 for index in range(len(block[0]) if block else 1):
                     self._take(tuple(array[index] for array in block))
             except BaseException as error:  # noqa: B036 - raised in the thread that runs the program

@@ -219,10 +219,10 @@ class StepLoop:
         outcome = self._execute(state, batches, steps)
         state = self._step.commit(outcome.results)
         error = outcome.error
-        told = None if error is None or isinstance(error, InfeedExhausted) else to_tensorflow_error(error)
+        ended_by = None if error is None or isinstance(error, InfeedExhausted) else to_tensorflow_error(error)
         replicas = self._executable.replicas.count
         ran = outcome.steps if connection_type.attached() else batches.skip_elements(steps, replicas)
-        return StepLoopResult(ran, state, self._outputs.of_run(ran), told)
+        return StepLoopResult(ran, state, self._outputs.of_run(ran), ended_by)
 
     def _execute(self, state: Any, batches: BatchFeed, steps: int) -> ExecutionResult:
         check_target(self._target, self._options.shards)

@@ -22,16 +22,16 @@ class StepOutputs:
 
     Args:
         outfeed: the outfeed.
-        types: shape and dtype of each array of a row.
+        types: shape and dtype of each array of a step.
         replicas: of the loop; with several, each array has a leading axis of them.
-        all_rows: whether the rows of all steps are kept, not only the last.
+        all_steps: whether the outputs of all steps are kept, not only the last.
     """
 
-    def __init__(self, outfeed: Outfeed, types: Types, replicas: Replicas, all_rows: bool) -> None:
+    def __init__(self, outfeed: Outfeed, types: Types, replicas: Replicas, all_steps: bool) -> None:
         self._outfeed = outfeed
         self._types = types
         self._replicas = replicas
-        self._all_rows = all_rows
+        self._all_steps = all_steps
 
     def forget(self) -> None:
         """Drops the outputs of a run that failed."""
@@ -39,12 +39,12 @@ class StepOutputs:
 
     def of_run(self, steps: int) -> list[Any] | None:
         """Returns the outputs of a run, `[steps, ...]`, or of its last step only; None for no step."""
-        rows = self._outfeed.drain()
+        arrays = self._outfeed.drain()
         if steps == 0:
             return None
         if not connection_type.attached() or synthetic.uses(Category.OUTFEED):
-            rows = self._zeros(steps if self._all_rows else 1)
-        return [array if self._all_rows else array[0] for array in rows or ()]
+            arrays = self._zeros(steps if self._all_steps else 1)
+        return [array if self._all_steps else array[0] for array in arrays or ()]
 
     @contextlib.contextmanager
     def watched(self, elements: BatchFeed, take: Callable[[Arrays], None]) -> Iterator[Callable[[int], None]]:
@@ -54,7 +54,7 @@ class StepOutputs:
 
         Args:
             elements: what the loop runs on.
-            take: gets one row at a time.
+            take: gets the outputs of one step at a time.
 
         Yields:
             What to call with the number of steps that ran.
@@ -69,12 +69,12 @@ class StepOutputs:
             if not connection_type.attached():
                 watch.put_outputs(self._zeros(steps))
 
-        with OutputStream(self._outfeed, lambda row: take(self._outputs_or_zeros(row))) as watch:
+        with OutputStream(self._outfeed, lambda outputs: take(self._outputs_or_zeros(outputs))) as watch:
             elements.check = check
             yield ran
 
-    def _outputs_or_zeros(self, row: Arrays) -> Arrays:
-        return tuple(array[0] for array in self._zeros(1)) if synthetic.uses(Category.OUTFEED) else row
+    def _outputs_or_zeros(self, outputs: Arrays) -> Arrays:
+        return tuple(array[0] for array in self._zeros(1)) if synthetic.uses(Category.OUTFEED) else outputs
 
     def _zeros(self, count: int) -> Arrays:
         return tuple(np.zeros((count, *self._replicas.with_axis(wanted.shape)), wanted.dtype) for wanted in self._types)

@@ -43,7 +43,7 @@ def check_signatures(
 
     Raises:
         TypeError: for a signature or data set that is none.
-        ValueError: for signatures that are empty, told twice, or cannot be found.
+        ValueError: for signatures that are empty, given twice, or cannot be found.
     """
     first, first_signature = ("predict_step", predict_step_signature)
     if preprocessing_step is not None:

@@ -130,8 +130,8 @@ def other_options() -> dict[str, str]:
 
 def distribution() -> dict[str, str]:
     """Returns the variables that PopRun or MPI set in processes of several instances, by name; empty if none is."""
-    told = {name: os.environ.get(name, "").strip() for name in _ALONE}
-    return {name: text for name, text in told.items() if text not in ("", _ALONE[name])}
+    found = {name: os.environ.get(name, "").strip() for name in _ALONE}
+    return {name: text for name, text in found.items() if text not in ("", _ALONE[name])}
 
 
 def aliases_enabled() -> bool:

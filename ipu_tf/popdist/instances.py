@@ -12,9 +12,9 @@ def require_one_instance() -> None:
     Raises:
         EmulationError: if PopRun or MPI started it as one of several.
     """
-    told = distribution()
-    if told:
-        given = ", ".join(f"{name}={text}" for name, text in sorted(told.items()))
+    variables = distribution()
+    if variables:
+        given = ", ".join(f"{name}={text}" for name, text in sorted(variables.items()))
         raise EmulationError(
             f"This process is one of several that run a program together ({given}). That is not emulated: run one "
             "process, without poprun or mpirun, and give its device all the IPUs: `auto_select_ipus = n` runs n "

@@ -140,9 +140,9 @@ def _copy(task: TrainingTask, **compiled: Any) -> Any:
     if not copy.built:
         copy(keras.utils.unpack_x_y_sample_weight(task.batches[0])[0])
     assign(copy.variables, values_of(model.variables))
-    told = keras_models.compile_config(model)
+    config = keras_models.compile_config(model)
     optimizer = recording_norms(model.optimizer, task.updates)
-    copy.compile(optimizer, told["loss"], loss_weights=told["loss_weights"], **compiled)
+    copy.compile(optimizer, config["loss"], loss_weights=config["loss_weights"], **compiled)
     optimizer.build(copy.trainable_variables)
     if model.optimizer.built:
         assign(slots_of(optimizer), values_of(model.optimizer.variables))

@@ -100,7 +100,7 @@ def accumulation_count(model: Any, steps_per_execution: int) -> int:
         steps_per_execution: as it will run, each replica for itself.
 
     Raises:
-        ValueError: for a pipelined model that was not told.
+        ValueError: for a pipelined model without an accumulation count.
         RuntimeError: unless it divides the steps of an execution.
     """
     options, pipelined = options_of(model), bool(assigned(model))

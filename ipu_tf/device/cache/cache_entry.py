@@ -142,5 +142,5 @@ def _processor() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return f"{platform.machine()} {platform.processor()} {platform.node()}"
-    told = [line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part"))]
-    return f"{platform.machine()} {hashlib.sha256(repr(sorted(set(told))).encode()).hexdigest()}"
+    processor = [line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part"))]
+    return f"{platform.machine()} {hashlib.sha256(repr(sorted(set(processor))).encode()).hexdigest()}"

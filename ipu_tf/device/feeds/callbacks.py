@@ -35,12 +35,12 @@ def dequeue(name: str, types: Types, replicas: int = 1, active: jax.Array | None
     return call_host(lambda: next_element(queues.infeed(name)), types, replicas=replicas, active=active)
 
 
-def enqueue(name: str, row: Sequence[jax.Array], replicas: int = 1, given: jax.Array | None = None) -> None:
+def enqueue(name: str, element: Sequence[jax.Array], replicas: int = 1, given: jax.Array | None = None) -> None:
     """Enqueues an element to an outfeed by a host callback; with a leading axis of replicas if there are several.
 
     Args:
         name: of the outfeed.
-        row: this replica's element.
+        element: this replica's element.
         replicas: the number of replicas.
         given: whether there is an element, `bool[]`: it is enqueued if any replica has one. By default there is.
     """
@@ -52,7 +52,7 @@ def enqueue(name: str, row: Sequence[jax.Array], replicas: int = 1, given: jax.A
 
     there = jnp.bool_(True) if given is None else given
     # JAX takes no ordered call under its map over replicas. The iterations of a loop keep the order.
-    io_callback(give, None, *_of_all([there, *row], replicas), ordered=replicas == 1)
+    io_callback(give, None, *_of_all([there, *element], replicas), ordered=replicas == 1)
 
 
 def call_host(

@@ -119,11 +119,11 @@ def _enqueue_zeros(program: Program, feeds: ExecutionQueues) -> None:
     """Leaves one element of zeros in each outfeed of a program, however many executions there were."""
     axis = (program.replicas,) if program.replicas > 1 else ()
     for part in program.parts:
-        for name, row in part.outfeeds.items():
+        for name, types in part.outfeeds.items():
             queue = feeds.outfeed(name)
             queue.drain()
             axes = axis if queue.last_only else (1, *axis)
-            queue.put([np.zeros((*axes, *wanted.shape), wanted.dtype) for wanted in row], 1)
+            queue.put([np.zeros((*axes, *wanted.shape), wanted.dtype) for wanted in types], 1)
 
 
 def result_types(program: Program) -> Types:

@@ -21,7 +21,7 @@ class Outfeed:
 
     Attributes:
         replicas: number of replicas of the programs that enqueue; None before the first.
-        told: callback for each block of elements, `[n, *shape]` arrays, when it is enqueued; None for no callback.
+        on_block: callback for each block of elements, `[n, *shape]` arrays, when it is enqueued; None for no callback.
     """
 
     def __init__(self, name: str, last_only: bool = False) -> None:
@@ -29,30 +29,30 @@ class Outfeed:
         self.last_only = last_only
         self.types: Types | None = None
         self.replicas: int | None = None
-        self.told: Callable[[tuple[np.ndarray, ...]], None] | None = None
+        self.on_block: Callable[[tuple[np.ndarray, ...]], None] | None = None
         self._changed = threading.Condition()
         self._blocks: collections.deque[tuple[np.ndarray, ...]] = collections.deque()
 
-    def put(self, rows: Sequence[jax.Array | np.ndarray], count: int) -> None:
+    def put(self, arrays: Sequence[jax.Array | np.ndarray], count: int) -> None:
         """Enqueues a block of elements.
 
         Args:
-            rows: one array for each tensor of a row: `[n, *shape]`, of which the first `count` rows count. A
-                `last_only` queue takes one row, without the leading dimension.
-            count: how many rows; 0 adds nothing.
+            arrays: one for each tensor of an element: `[n, *shape]`, of which the first `count` entries are enqueued. A
+                `last_only` queue takes one element, without the leading dimension.
+            count: how many elements; 0 adds nothing.
         """
         if count == 0:
             return
         # A copy: the arrays may share memory with buffers that the device is going to reuse. Sliced on the host: JAX
         # compiles a slice for each count.
-        block = tuple(np.array(array)[None] if self.last_only else np.asarray(array)[:count].copy() for array in rows)
+        block = tuple(np.array(array)[None] if self.last_only else np.asarray(array)[:count].copy() for array in arrays)
         with self._changed:
             if self.last_only:
                 self._blocks.clear()
             self._blocks.append(block)
             self._changed.notify_all()
-        if self.told is not None:
-            self.told(block)
+        if self.on_block is not None:
+            self.on_block(block)
 
     def __len__(self) -> int:
         """Returns the number of elements in the queue."""

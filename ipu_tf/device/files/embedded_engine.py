@@ -22,7 +22,7 @@ from ipu_tf.device.errors import DeviceError
 from ipu_tf.device.files.executable_reading import ExecutableFile, parameters_of
 from ipu_tf.device.memory import hidden_state
 from ipu_tf.device.numerics.exceptions import EXCEPTIONS, check_exceptions
-from ipu_tf.device.program.program import Arrays, Hidden, Rows
+from ipu_tf.device.program.program import Arrays, Elements, Hidden
 from ipu_tf.device.program.replicas import Replicas
 
 _Wanted = Generator[str, Arrays, None]
@@ -79,7 +79,7 @@ class EmbeddedEngine:
         COUNTERS.count_execution()
         return rows
 
-    def _advance(self, pending: Rows) -> list[np.ndarray]:
+    def _advance(self, pending: Elements) -> list[np.ndarray]:
         self._rows = {}
         if self._running is None:
             self._running = self._run_forever()
@@ -131,7 +131,7 @@ class EmbeddedEngine:
         slots.update((slot, value) for slot, value in zip(part["out"], carry, strict=True) if slot is not None)
         return state
 
-    def _give(self, part: dict[str, Any], state: Hidden, rows: Rows) -> None:
+    def _give(self, part: dict[str, Any], state: Hidden, rows: Elements) -> None:
         if EXCEPTIONS in state:
             check_exceptions(np.asarray(state[EXCEPTIONS]), self._file.checked)
         for queue, row in rows.items():
@@ -140,8 +140,8 @@ class EmbeddedEngine:
             elif bool(row[0]):
                 self._rows[queue] = row[1:]
 
-    def _elements(self, part: dict[str, Any]) -> Generator[str, Arrays, Rows]:
-        elements: Rows = {}
+    def _elements(self, part: dict[str, Any]) -> Generator[str, Arrays, Elements]:
+        elements: Elements = {}
         for queue in part["infeeds"]:
             self._asked = True
             elements[queue] = yield queue

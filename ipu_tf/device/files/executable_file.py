@@ -53,7 +53,7 @@ from ipu_tf.device.files.custom_calls import unknown_calls
 from ipu_tf.device.files.exported_module import operations
 from ipu_tf.device.files.module_parser import PARSER
 from ipu_tf.device.memory.hidden_state import ITERATION
-from ipu_tf.device.program.program import Arrays, Hidden, LoopPart, Part, Program, Rows, Types
+from ipu_tf.device.program.program import Arrays, Elements, Hidden, LoopPart, Part, Program, Types
 
 SUFFIX = ".ipu_exec"
 """Default suffix of such a file."""
@@ -170,7 +170,7 @@ def _export_part(
 def _counting(part: LoopPart) -> Any:
     """Wraps a loop's step to count iterations, if the iteration counter is used."""
 
-    def step(carry: Arrays, constants: Arrays, hidden: Hidden, elements: Rows) -> tuple[Arrays, Hidden, Rows]:
+    def step(carry: Arrays, constants: Arrays, hidden: Hidden, elements: Elements) -> tuple[Arrays, Hidden, Elements]:
         carry, hidden, rows = part.step(carry, constants, hidden, elements)
         if ITERATION in hidden:
             hidden = {**hidden, ITERATION: hidden[ITERATION] + 1}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Types = tuple[jax.ShapeDtypeStruct, ...]
 Arrays = tuple[jax.Array, ...]
 Hidden = dict[str, jax.Array]
-Rows = dict[str, Arrays]
+Elements = dict[str, Arrays]
 """One element for each queue, by the queue's name."""
 
 
@@ -43,7 +43,7 @@ class StraightLinePart:
         outfeeds: element types of the outfeeds it enqueues one element to.
     """
 
-    run: Callable[[Arrays, Hidden, Rows], tuple[Arrays, Hidden, Rows]]
+    run: Callable[[Arrays, Hidden, Elements], tuple[Arrays, Hidden, Elements]]
     live_in: tuple[int, ...]
     live_out: tuple[int, ...]
     infeeds: Mapping[str, Types] = dataclasses.field(default_factory=dict)
@@ -72,7 +72,7 @@ class LoopPart:
         stages: the loop cut into pipeline stages, or the reason why it cannot be; None if it is no pipeline.
     """
 
-    step: Callable[[Arrays, Arrays, Hidden, Rows], tuple[Arrays, Hidden, Rows]]
+    step: Callable[[Arrays, Arrays, Hidden, Elements], tuple[Arrays, Hidden, Elements]]
     goes_on: Callable[[Arrays, Arrays], jax.Array]
     trip_count: Callable[[Sequence[Any]], int] | None
     carry_in: tuple[int, ...]

@@ -16,7 +16,7 @@ from typing import Any
 
 import jax
 
-from ipu_tf.device.program.program import Arrays, Hidden, Rows, Types
+from ipu_tf.device.program.program import Arrays, Elements, Hidden, Types
 from ipu_tf.device.schedule.timetable import Recomputation, TaskKind
 
 Taken = tuple[Arrays, Hidden]
@@ -44,7 +44,7 @@ class StageSegment:
 
     kind: TaskKind
     stage: int
-    run: Callable[..., tuple[Arrays, Arrays, Hidden, Rows]]
+    run: Callable[..., tuple[Arrays, Arrays, Hidden, Elements]]
     constants: tuple[int, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
@@ -70,7 +70,7 @@ class UpdateStep:
     """
 
     stage: int
-    run: Callable[[Mapping[int, Any], Mapping[int, Any]], tuple[Arrays, Rows]]
+    run: Callable[[Mapping[int, Any], Mapping[int, Any]], tuple[Arrays, Elements]]
     inputs: tuple[int, ...]
     taken: frozenset[int]
     outputs: tuple[int, ...]

@@ -18,7 +18,7 @@ from jax import lax
 
 from ipu_tf.device.memory.hidden_state import ITERATION, replica_axes
 from ipu_tf.device.numerics.assertions import ASSERTIONS, failed, stamped
-from ipu_tf.device.program.program import Arrays, Hidden, LoopPart, Program, Rows, Types
+from ipu_tf.device.program.program import Arrays, Elements, Hidden, LoopPart, Program, Types
 from ipu_tf.device.program.replicas import Replicas, any_replica
 
 
@@ -26,23 +26,23 @@ class OutfeedBuffer(NamedTuple):
     """Buffer of elements that a chunk has enqueued to an outfeed.
 
     Attributes:
-        rows: `[capacity, *shape]` for each tensor of a row; the newest row alone where only that is kept.
-        given: how many rows are filled.
+        arrays: `[capacity, *shape]` for each tensor of an element; the newest element alone where only that is kept.
+        length: how many elements there are.
     """
 
-    rows: Arrays
-    given: jax.Array
+    arrays: Arrays
+    length: jax.Array
 
 
 def replicated_chunk_function(
     program: Program, part: LoopPart, last_only: frozenset[str], capacity: int, replicas: Replicas
 ) -> Any:
-    """As `chunk_function`, for all replicas: arrays have a leading replica axis, staged elements and rows
+    """As `chunk_function`, for all replicas: arrays have a leading replica axis, staged and enqueued elements
     after that of iterations."""
     run = chunk_function(part, last_only, capacity, replicas.count > 1)
     axes = replica_axes(program.hidden)
-    rows = {name: 0 if name in last_only else 1 for name in part.outfeeds}
-    return replicas.over(run, (0, 0, axes, 1, None), (0, axes, rows, None, None, None))
+    outfeed_axes = {name: 0 if name in last_only else 1 for name in part.outfeeds}
+    return replicas.over(run, (0, 0, axes, 1, None), (0, axes, outfeed_axes, None, None, None))
 
 
 def chunk_function(part: LoopPart, last_only: frozenset[str], capacity: int, replicated: bool = False) -> Any:
@@ -50,19 +50,19 @@ def chunk_function(part: LoopPart, last_only: frozenset[str], capacity: int, rep
 
     Args:
         part: the loop.
-        last_only: outfeeds of which only the newest row is kept.
+        last_only: outfeeds of which only the newest element is kept.
         capacity: length of the staged arrays and of the outfeeds' buffers.
         replicated: whether it runs as one of several replicas, which continue as long as any of them does.
 
     Returns:
         `run(carry, constants, hidden, staged, count)`, to be compiled with the carry donated. It gives the final
-        carry, hidden state, outfeed buffers and how many rows each holds, the number of iterations run, and whether the
-        loop would go on.
+        carry, hidden state, outfeed buffers and how many elements each holds, the number of iterations run, and whether
+        the loop would go on.
     """
 
     def run(
         carry: Arrays, constants: Arrays, hidden: Hidden, staged: Mapping[str, Arrays], count: Any
-    ) -> tuple[Arrays, Hidden, Rows, dict[str, jax.Array], jax.Array, jax.Array]:
+    ) -> tuple[Arrays, Hidden, Elements, dict[str, jax.Array], jax.Array, jax.Array]:
         counted = part.trip_count is not None
 
         def goes_on(carry: Arrays) -> jax.Array:
@@ -80,34 +80,34 @@ def chunk_function(part: LoopPart, last_only: frozenset[str], capacity: int, rep
         def body(state: Any) -> Any:
             index, carry, hidden, buffers = state
             before = hidden
-            elements = {name: tuple(_row(a, index) for a in arrays) for name, arrays in staged.items()}
-            carry, hidden, rows = part.step(carry, constants, hidden, elements)
+            elements = {name: tuple(_element(a, index) for a in arrays) for name, arrays in staged.items()}
+            carry, hidden, enqueued = part.step(carry, constants, hidden, elements)
             if ASSERTIONS in hidden:
                 now = stamped(before[ASSERTIONS], hidden[ASSERTIONS], before[ITERATION])
                 hidden = {**hidden, ASSERTIONS: now}
             if ITERATION in hidden:
                 hidden = {**hidden, ITERATION: hidden[ITERATION] + 1}
-            stored = {name: store(name, buffers[name], rows[name], index) for name in buffers}
+            stored = {name: store(name, buffers[name], enqueued[name], index) for name in buffers}
             return index + 1, carry, hidden, stored
 
-        def store(name: str, buffer: OutfeedBuffer, row: Arrays, index: jax.Array) -> OutfeedBuffer:
+        def store(name: str, buffer: OutfeedBuffer, element: Arrays, index: jax.Array) -> OutfeedBuffer:
             """Stores an iteration's element in a queue's buffer."""
             given: jax.Array | bool = True
             if name in part.sometimes:
-                given, *rest = row
-                given, row = any_replica(given) if replicated else given, tuple(rest)
-            at = buffer.given if name in part.sometimes else index
+                given, *rest = element
+                given, element = any_replica(given) if replicated else given, tuple(rest)
+            at = buffer.length if name in part.sometimes else index
             if name in last_only:
-                rows = tuple(jnp.where(given, new, old) for new, old in zip(row, buffer.rows, strict=True))
+                arrays = tuple(jnp.where(given, new, old) for new, old in zip(element, buffer.arrays, strict=True))
             else:
-                rows = _put(buffer.rows, row, at)  # a row that was not given is overwritten by the next
-            return OutfeedBuffer(rows, buffer.given + jnp.asarray(given, jnp.int32))
+                arrays = _put(buffer.arrays, element, at)  # an element that was not given is overwritten by the next
+            return OutfeedBuffer(arrays, buffer.length + jnp.asarray(given, jnp.int32))
 
         start = (jnp.int32(0), carry, hidden, _buffers(part, last_only, capacity))
         index, carry, hidden, buffers = lax.while_loop(condition, body, start)
-        rows = {name: buffer.rows for name, buffer in buffers.items()}
-        counts = {name: buffer.given for name, buffer in buffers.items()}
-        return carry, hidden, rows, counts, index, goes_on(carry)
+        blocks = {name: buffer.arrays for name, buffer in buffers.items()}
+        counts = {name: buffer.length for name, buffer in buffers.items()}
+        return carry, hidden, blocks, counts, index, goes_on(carry)
 
     return run
 
@@ -119,9 +119,9 @@ def _buffers(part: LoopPart, last_only: frozenset[str], capacity: int) -> dict[s
     return {name: OutfeedBuffer(empty(name, types), jnp.int32(0)) for name, types in part.outfeeds.items()}
 
 
-def _row(array: jax.Array, index: jax.Array) -> jax.Array:
+def _element(array: jax.Array, index: jax.Array) -> jax.Array:
     return lax.dynamic_index_in_dim(array, index, 0, keepdims=False)
 
 
-def _put(buffers: Arrays, rows: Arrays, index: jax.Array) -> Arrays:
-    return tuple(lax.dynamic_update_index_in_dim(b, r, index, 0) for b, r in zip(buffers, rows, strict=True))
+def _put(buffers: Arrays, element: Arrays, index: jax.Array) -> Arrays:
+    return tuple(lax.dynamic_update_index_in_dim(b, r, index, 0) for b, r in zip(buffers, element, strict=True))

@@ -98,7 +98,7 @@ class LoopRun:
 
     def prepare(self) -> Arrays:
         """Compiles the chunk function without running it; returns shapes and dtypes of the final carry."""
-        arrays = {name: tuple(self._replicas.place(a, 1) for a in row) for name, row in self._buffers[0].items()}
+        arrays = {name: tuple(self._replicas.place(a, 1) for a in arrays) for name, arrays in self._buffers[0].items()}
         carry: Arrays = self._chunk.prepare(self._carry, self._constants, self._hidden, arrays, np.int32(0))[0]
         return carry
 
@@ -121,7 +121,7 @@ class LoopRun:
         if self._replicas.count > 1:
             place = self._replicas.place
             arrays = {name: tuple(place(a, 1) for a in each) for name, each in arrays.items()}
-        self._carry, self._hidden, rows, counts, index, goes_on = self._chunk(
+        self._carry, self._hidden, blocks, counts, index, goes_on = self._chunk(
             self._carry, self._constants, self._hidden, arrays, np.int32(chunk.count)
         )
         self._executable.gate.untouched = False
@@ -129,7 +129,7 @@ class LoopRun:
         # `np.asarray` takes a fifth of the time that `int` or `jax.device_get` take.
         ran, more = int(np.asarray(index)), bool(np.asarray(goes_on))
         for name, queue in self._outfeeds.items():
-            queue.put(rows[name], int(np.asarray(counts[name])))
+            queue.put(blocks[name], int(np.asarray(counts[name])))
         if ASSERTIONS in self._hidden:
             check_assertions(np.asarray(self._hidden[ASSERTIONS]), self._checks)
         return ran, more

@@ -9,7 +9,7 @@ import jax
 
 from ipu_tf.device.cache.compiler_options import compiler_options
 from ipu_tf.device.memory.hidden_state import ITERATION, replica_axes
-from ipu_tf.device.program.program import Arrays, Hidden, Rows
+from ipu_tf.device.program.program import Arrays, Elements, Hidden
 from ipu_tf.device.program.replicas import Replicas
 from ipu_tf.device.program.stage_program import StageProgram, StageSegment, UpdateStep
 
@@ -52,7 +52,7 @@ def _replicated_segment(segment: StageSegment, place: Replicas) -> Callable[...,
 
 def _segment(segment: StageSegment) -> Callable[..., Any]:
     def run(
-        states: Arrays, hidden: Hidden, token: Any, constants: Arrays, inputs: Arrays, seeds: Arrays, elements: Rows
+        states: Arrays, hidden: Hidden, token: Any, constants: Arrays, inputs: Arrays, seeds: Arrays, elements: Elements
     ) -> Any:
         outputs, states, hidden, rows = segment.run(states, hidden, constants, inputs, seeds, elements)
         if ITERATION in hidden:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import jax
 
 from ipu_tf.device.feeds import callbacks
-from ipu_tf.device.program.program import Rows
+from ipu_tf.device.program.program import Elements
 
 
 class PartFeeds:
@@ -19,14 +19,14 @@ class PartFeeds:
         replicas: how many replicas the program is traced for.
 
     Attributes:
-        rows: the elements enqueued to staged outfeeds so far.
+        enqueued: the elements enqueued to staged outfeeds so far.
     """
 
-    def __init__(self, elements: Rows, outfeeds: Sequence[str], replicas: int = 1) -> None:
+    def __init__(self, elements: Elements, outfeeds: Sequence[str], replicas: int = 1) -> None:
         self._elements = dict(elements)
         self._outfeeds = frozenset(outfeeds)
         self._replicas = replicas
-        self.rows: Rows = {}
+        self.enqueued: Elements = {}
 
     def dequeue(
         self, queue: str, types: Sequence[jax.ShapeDtypeStruct], given: jax.Array | None = None
@@ -51,6 +51,6 @@ class PartFeeds:
             given: whether there is an element, `bool[]`; by default there is. For outfeeds that are not staged.
         """
         if queue in self._outfeeds:
-            self.rows[queue] = tuple(values)
+            self.enqueued[queue] = tuple(values)
         else:
             callbacks.enqueue(queue, values, self._replicas, given)

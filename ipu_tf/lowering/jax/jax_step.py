@@ -15,7 +15,7 @@ import numpy as np
 
 from ipu_tf.device.memory.hidden_state import ITERATION, ITERATION_TYPE
 from ipu_tf.device.op_places import OpPlace
-from ipu_tf.device.program.program import Arrays, Hidden, LoopPart, Program, Rows, Types
+from ipu_tf.device.program.program import Arrays, Elements, Hidden, LoopPart, Program, Types
 from ipu_tf.device.program.replicas import AXIS
 from ipu_tf.lowering.jax.jax_lines import place_of_equation, refusals_at_lines
 from ipu_tf.lowering.jax.jax_updates import AccumulationSettings, GradientUpdates, cast_to_state_dtypes
@@ -111,7 +111,7 @@ def _loop_part(
     [infeed], [outfeed] = infeeds, outfeeds
     keys = _accumulator_keys(rule)
 
-    def step(carry: Arrays, constants: Arrays, hidden: Hidden, elements: Rows) -> tuple[Arrays, Hidden, Rows]:
+    def step(carry: Arrays, constants: Arrays, hidden: Hidden, elements: Elements) -> tuple[Arrays, Hidden, Elements]:
         iteration = hidden.get(ITERATION, jnp.int32(0))
         given = [iteration, *(hidden[key] for key in keys), *carry[1:], *elements.get(infeed, ())]
         with jax.enable_x64(False):

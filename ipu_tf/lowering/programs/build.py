@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from ipu_tf.device.op_places import described
-from ipu_tf.device.program.program import Arrays, Hidden, LoopPart, Part, Program, Rows, StraightLinePart, Types
+from ipu_tf.device.program.program import Arrays, Elements, Hidden, LoopPart, Part, Program, StraightLinePart, Types
 from ipu_tf.lowering.importer.feeds import PartFeeds
 from ipu_tf.lowering.importer.half_precision import checked_origins, with_numerics
 from ipu_tf.lowering.importer.interpreter import Interpreter
@@ -21,7 +21,7 @@ from ipu_tf.lowering.importer.unsupported_ops import check_supported
 from ipu_tf.lowering.stablehlo.accumulation_checks import accumulation_counts_of_body, check_inside_loops
 from ipu_tf.lowering.stablehlo.checks import checks_of
 from ipu_tf.lowering.stablehlo.duration import runs_long
-from ipu_tf.lowering.stablehlo.hidden_state import ROW, hidden_types, types_in
+from ipu_tf.lowering.stablehlo.hidden_state import ENQUEUED, hidden_types, types_in
 from ipu_tf.lowering.stablehlo.module import INFEED, OUTFEED, Module, custom_call_target, feed_name, walk
 from ipu_tf.lowering.stablehlo.op import Op, array_type
 from ipu_tf.lowering.stablehlo.partition import LoopPiece, Rebind, StraightLinePiece, partition
@@ -117,7 +117,7 @@ def _part(module: Module, piece: StraightLinePiece | LoopPiece, names: _SlotNumb
     operations = [step.operation for step in piece.steps if not isinstance(step, Rebind)]
     infeeds, outfeeds = _queues(module, operations, piece.feeds)
 
-    def run(live: Arrays, hidden: Hidden, elements: Rows) -> tuple[Arrays, Hidden, Rows]:
+    def run(live: Arrays, hidden: Hidden, elements: Elements) -> tuple[Arrays, Hidden, Elements]:
         feeds = PartFeeds(elements, tuple(outfeeds), replicas)
         interpreter = Interpreter(module, feeds, hidden, replicas)
         interpreter.bind(piece.live_in, live)
@@ -127,7 +127,7 @@ def _part(module: Module, piece: StraightLinePiece | LoopPiece, names: _SlotNumb
             else:
                 interpreter.run_operation(step.operation)
         outputs = tuple(jnp.asarray(value) for value in interpreter.read(piece.live_out))
-        return outputs, interpreter.hidden, feeds.rows
+        return outputs, interpreter.hidden, feeds.enqueued
 
     return StraightLinePart(run, names.slots(piece.live_in), names.slots(piece.live_out), infeeds, outfeeds)
 
@@ -144,21 +144,21 @@ def _loop_part(module: Module, piece: LoopPiece, names: _SlotNumbers, replicas: 
         made.bind(constants, values)
         return made
 
-    def step(carry: Arrays, values: Arrays, hidden: Hidden, elements: Rows) -> tuple[Arrays, Hidden, Rows]:
+    def step(carry: Arrays, values: Arrays, hidden: Hidden, elements: Elements) -> tuple[Arrays, Hidden, Elements]:
         feeds = PartFeeds(elements, tuple(outfeeds), replicas)
-        running = interpreter(feeds, hidden | no_rows(), values)
+        running = interpreter(feeds, hidden | nothing_enqueued(), values)
         outputs = tuple(jnp.asarray(value) for value in running.run_block(body, carry))
-        rows: dict[str, Any] = {name: running.hidden.pop(ROW + name) for name in piece.sometimes}
-        return outputs, running.hidden, feeds.rows | rows
+        enqueued: dict[str, Any] = {name: running.hidden.pop(ENQUEUED + name) for name in piece.sometimes}
+        return outputs, running.hidden, feeds.enqueued | enqueued
 
     def goes_on(carry: Arrays, values: Arrays) -> jax.Array:
         (more,) = interpreter(PartFeeds({}, (), replicas), {}, values).run_block(condition, carry)
         return jnp.reshape(more, ())
 
-    def no_rows() -> dict[str, Any]:
+    def nothing_enqueued() -> dict[str, Any]:
         """Returns the initial flags and elements of the queues that are used in branches: nothing enqueued."""
         zeros = {name: tuple(jnp.zeros(t.shape, t.dtype) for t in outfeeds[name]) for name in piece.sometimes}
-        return {ROW + name: (jnp.bool_(False), *row) for name, row in zeros.items()}
+        return {ENQUEUED + name: (jnp.bool_(False), *element) for name, element in zeros.items()}
 
     read_later = set(piece.live_out)
     return LoopPart(

@@ -1,6 +1,6 @@
 """Builds a looped `Program` from a lowered step function: dequeue, step, enqueue.
 
-for each step:   variables, row = step(variables, element)
+for each step:   variables, outputs = step(variables, element)
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipu_tf.device.program.program import Arrays, Hidden, LoopPart, Program, Rows
+from ipu_tf.device.program.program import Arrays, Elements, Hidden, LoopPart, Program
 from ipu_tf.lowering.importer.half_precision import checked_origins, with_numerics
 from ipu_tf.lowering.importer.numerics import Numerics
 from ipu_tf.lowering.programs.build import program_function
@@ -41,12 +41,12 @@ def step_program(
     are the new values of the variables that the step changes, in the order of `lowered.module.aliases`.
 
     Args:
-        lowered: the step function; its inputs are the tensors of one element, its outputs those of one row.
+        lowered: the step function; its inputs are the tensors of one element, its outputs those of one step.
         infeed: name of the queue that elements come from; may be the same queue for several programs.
-        outfeed: name of the queue that rows go to.
+        outfeed: name of the queue that outputs go to.
         replicas: how many replicas run it, each on elements of its own.
         numerics: its floating-point settings.
-        most_steps: most steps that run before their rows reach the queue; None for as many as fit.
+        most_steps: most steps that run before their outputs reach the queue; None for as many as fit.
         lengths_vary: whether runs of one step and of several share one compiled function.
     """
     inputs = len(lowered.inputs)
@@ -57,7 +57,7 @@ def step_program(
     unwritten = [slot for slot in range(1, len(lowered.captures) + 1) if slot not in written]
     new_values = list(module.aliases)
 
-    def step(carry: Arrays, constants: Arrays, hidden: Hidden, elements: Rows) -> tuple[Arrays, Hidden, Rows]:
+    def step(carry: Arrays, constants: Arrays, hidden: Hidden, elements: Elements) -> tuple[Arrays, Hidden, Elements]:
         captured = dict(zip([*written, *unwritten], [*carry[1:], *constants], strict=True))
         parameters = [*elements.get(infeed, ()), *(captured[slot] for slot in sorted(captured))]
         results, hidden = function(parameters, hidden)

@@ -18,8 +18,8 @@ ITERATION_COUNTER = "ipu.iteration"
 UPDATE_DUE = "ipu.update_due"
 FIFO = "ipu.fifo"
 
-ROW = "row of "
-"""Before the name of an outfeed: the row, if any, that this iteration gave to it in a branch."""
+ENQUEUED = "row of "
+"""Before the name of an outfeed: the element, if any, that this iteration enqueued in a branch."""
 
 Types = dict[str, jax.ShapeDtypeStruct]
 
@@ -47,8 +47,8 @@ def types_in(operations: Iterable[Any], module: Module) -> Types:
 def keys_used(module: Module, operation: Any) -> frozenset[str]:
     """Returns the keys of the hidden state that the regions of a loop or branch use."""
     inner = [o for region in operation.regions for block in region.blocks for o in walk(block, module.functions)]
-    rows = {ROW + name for name in map(feed_name, inner) if name}
-    return frozenset(rows | types_in(inner, module).keys())
+    enqueued = {ENQUEUED + name for name in map(feed_name, inner) if name}
+    return frozenset(enqueued | types_in(inner, module).keys())
 
 
 def accumulation_counts(operations: Iterable[Any]) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from ipu_tf.device.memory.hidden_state import SEED
-from ipu_tf.device.program.program import Arrays, Hidden, Rows, Types
+from ipu_tf.device.program.program import Arrays, Elements, Hidden, Types
 from ipu_tf.device.program.stage_program import StageProgram, StageSegment, UpdateStep
 from ipu_tf.device.schedule.timetable import Recomputation, TaskKind
 from ipu_tf.lowering.importer.feeds import PartFeeds
@@ -220,8 +220,8 @@ class _Builder:
         new_states = [self._behind(self._cut.states[state]) for state in states]
 
         def run(
-            before: Arrays, hidden: Hidden, given: Arrays, received: Arrays, seeds: Arrays, taken: Rows
-        ) -> tuple[Arrays, Arrays, Hidden, Rows]:
+            before: Arrays, hidden: Hidden, given: Arrays, received: Arrays, seeds: Arrays, taken: Elements
+        ) -> tuple[Arrays, Arrays, Hidden, Elements]:
             values = dict(zip([*states, *constants, *inputs], [*before, *given, *received], strict=True))
             for name, numbers in elements.items():
                 values.update(zip(numbers, taken[name], strict=True))
@@ -233,7 +233,7 @@ class _Builder:
                 _arrays(values[value] for value in outputs),
                 _arrays(values[value] for value in new_states),
                 hidden,
-                {**feeds.rows, **given_rows},
+                {**feeds.enqueued, **given_rows},
             )
 
         return StageSegment(
@@ -266,12 +266,14 @@ class _Builder:
         }
         _, outfeeds = _queues(piece.nodes)
 
-        def run(taken: Mapping[int, Any], kept: Mapping[int, Any]) -> tuple[Arrays, Rows]:
+        def run(taken: Mapping[int, Any], kept: Mapping[int, Any]) -> tuple[Arrays, Elements]:
             feeds = PartFeeds({}, tuple(outfeeds), self._replicas)
             values = {**taken, **kept}
             self._run(piece.nodes, values, feeds, {}, ())
             # A copy: what an update passes on as it is may be an accumulator, whose memory is used again.
-            return tuple(jnp.copy(values[v]) if v in inputs else jnp.asarray(values[v]) for v in outputs), feeds.rows
+            return tuple(
+                jnp.copy(values[v]) if v in inputs else jnp.asarray(values[v]) for v in outputs
+            ), feeds.enqueued
 
         return UpdateStep(piece.stage, run, inputs, frozenset(replaced & set(inputs)) - later, outputs, outfeeds)
 

@@ -95,7 +95,7 @@ def test_a_call_for_every_step_and_replica(replicas: int, stages: int, count: in
     assert indices == [*range(BATCHES)] * 4
     assert [name for name, *_ in calls.ended] == ["train"] * 2 * BATCHES + ["test"] * BATCHES + ["predict"] * BATCHES
     assert calls.begun == [(name, index) for name, index, _ in calls.ended]
-    assert calls.threads == {"ipu-rows"}
+    assert calls.threads == {"ipu-step-outputs"}
     assert work.counts.executions == 4 * BATCHES // replicas // STEPS
 
 
@@ -159,7 +159,7 @@ def test_an_exception_of_a_callback_ends_the_run() -> None:
         failing = keras.callbacks.LambdaCallback(on_train_batch_end=fail)
         with pytest.raises(ArithmeticError, match="at 0"):
             model.fit(x, y, BATCH, verbose=0, callbacks=[failing])
-        assert "ipu-rows" not in [thread.name for thread in threading.enumerate()]
+        assert "ipu-step-outputs" not in [thread.name for thread in threading.enumerate()]
         done = int(model.optimizer.iterations)
         assert 1 <= done <= BATCHES
         model.fit(x, y, BATCH, verbose=0)
@@ -180,7 +180,7 @@ def test_an_exception_of_the_program_ends_the_thread() -> None:
         with pytest.raises(tf.errors.OpError, match="no more"):
             model.fit(dataset, steps_per_epoch=STEPS, verbose=0, shuffle=False, callbacks=[calls])
     assert [index for _, index, _ in calls.ended] == [0, 1, 2]
-    assert "ipu-rows" not in [thread.name for thread in threading.enumerate()]
+    assert "ipu-step-outputs" not in [thread.name for thread in threading.enumerate()]
 
 
 def test_accumulated_outfeeds_have_no_logs_of_steps() -> None:

@@ -21,7 +21,7 @@ from ipu_tf.lowering.importer.rules import host_regions
 from ipu_tf.lowering.importer.rules.deferred_products import DeferredProducts, deferred_products
 from ipu_tf.lowering.importer.rules.registry import rule
 from ipu_tf.lowering.stablehlo.accumulation_checks import check_accumulation, own_operations
-from ipu_tf.lowering.stablehlo.hidden_state import ROW, keys_used, types_in
+from ipu_tf.lowering.stablehlo.hidden_state import ENQUEUED, keys_used, types_in
 from ipu_tf.lowering.stablehlo.module import OUTFEED, custom_call_target, feed_name, walk
 from ipu_tf.lowering.stablehlo.op import Op, array_type
 from ipu_tf.lowering.stablehlo.trip_count import most_trips
@@ -108,13 +108,13 @@ def _case(importer: Any, op: Op, which: jax.Array) -> list[jax.Array]:
     index = jnp.reshape(which, ()).astype(jnp.int32)
     index = jnp.where(index < 0, len(blocks) - 1, index)
     _, inner = _parted(importer, op)
-    rows = empty_elements(importer, blocks)
+    elements = empty_elements(importer, blocks)
     branches = [branch(block) for block in blocks]
     if host_regions.calls_host(importer, op):
-        inner, values = host_regions.branches(importer, index, branches, inner | rows, op.results)
+        inner, values = host_regions.branches(importer, index, branches, inner | elements, op.results)
     else:
-        inner, values = lax.switch(index, branches, inner | rows)
-    enqueue_from_branches(importer, {key: inner.pop(key) for key in rows})
+        inner, values = lax.switch(index, branches, inner | elements)
+    enqueue_from_branches(importer, {key: inner.pop(key) for key in elements})
     importer.hidden.update(inner)
     return list(values)
 
@@ -126,10 +126,10 @@ def _parted(importer: Any, op: Op) -> tuple[dict[str, Any], dict[str, Any]]:
     return {key: value for key, value in inner.items() if key == ITERATION}, inner
 
 
-Row = tuple[Any, ...]
+Element = tuple[Any, ...]
 
 
-def empty_elements(importer: Any, blocks: Sequence[Any]) -> dict[str, Row]:
+def empty_elements(importer: Any, blocks: Sequence[Any]) -> dict[str, Element]:
     """Returns the initial flag and element, unset and zeros, of each queue that some branches enqueue to.
 
     Args:
@@ -142,17 +142,18 @@ def empty_elements(importer: Any, blocks: Sequence[Any]) -> dict[str, Row]:
         operation
         for block in blocks
         for operation in own_operations(importer.module, block)
-        if custom_call_target(operation) == OUTFEED and ROW + str(feed_name(operation)) not in importer.hidden
+        if custom_call_target(operation) == OUTFEED and ENQUEUED + str(feed_name(operation)) not in importer.hidden
     ]
-    return {ROW + str(feed_name(operation)): _nothing(operation) for operation in given}
+    return {ENQUEUED + str(feed_name(operation)): _nothing(operation) for operation in given}
 
 
-def enqueue_from_branches(importer: Any, rows: dict[str, Row]) -> None:
+def enqueue_from_branches(importer: Any, elements: dict[str, Element]) -> None:
     """Enqueues the deferred elements of branches to their queues, if there are any."""
-    for key, (flag, *row) in rows.items():
-        importer.feeds.enqueue(key.removeprefix(ROW), row, flag if importer.active is None else flag & importer.active)
+    for key, (flag, *element) in elements.items():
+        given = flag if importer.active is None else flag & importer.active
+        importer.feeds.enqueue(key.removeprefix(ENQUEUED), element, given)
 
 
-def _nothing(operation: Any) -> Row:
+def _nothing(operation: Any) -> Element:
     types = [array_type(str(value.type)) for value in operation.operands]
     return (jnp.bool_(False), *(jnp.zeros(t.shape, t.dtype) for t in types))

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipu_tf.lowering.importer.rules.registry import custom_call_rule
-from ipu_tf.lowering.stablehlo.hidden_state import ROW
+from ipu_tf.lowering.stablehlo.hidden_state import ENQUEUED
 from ipu_tf.lowering.stablehlo.module import INFEED, OUTFEED, feed_name
 from ipu_tf.lowering.stablehlo.op import Op
 
@@ -22,8 +22,8 @@ def _infeed(importer: Any, op: Op) -> list[jax.Array]:
 @custom_call_rule(OUTFEED)
 def _outfeed(importer: Any, op: Op, *values: jax.Array) -> np.ndarray:
     queue = feed_name(op.operation)
-    if ROW + str(queue) in importer.hidden:
-        importer.hidden[ROW + str(queue)] = (jnp.bool_(True), *map(jnp.asarray, values))
+    if ENQUEUED + str(queue) in importer.hidden:
+        importer.hidden[ENQUEUED + str(queue)] = (jnp.bool_(True), *map(jnp.asarray, values))
     else:
         importer.feeds.enqueue(queue, values, importer.active)
     return np.zeros((), np.int32)

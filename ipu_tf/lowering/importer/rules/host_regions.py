@@ -16,7 +16,7 @@ from jax import lax
 
 from ipu_tf.device.program.replicas import any_replica
 from ipu_tf.lowering.stablehlo.accumulation_checks import own_operations
-from ipu_tf.lowering.stablehlo.hidden_state import ROW
+from ipu_tf.lowering.stablehlo.hidden_state import ENQUEUED
 from ipu_tf.lowering.stablehlo.module import INFEED, OUTFEED, custom_call_target, feed_name, walk
 from ipu_tf.lowering.stablehlo.op import Op
 from ipu_tf.lowering.tensorflow.host_calls import HOST_CALLS
@@ -28,7 +28,7 @@ def calls_host(importer: Any, op: Op) -> bool:
     """Returns whether the regions of a loop or branch call the host, in a program of several replicas."""
     if importer.replicas == 1:
         return False
-    # The rows that branches give themselves wait until after the branch.
+    # The elements that branches enqueue themselves wait until after the branch.
     waiting = (
         {o for b in op.regions for o in own_operations(importer.module, b)} if op.name != "stablehlo.while" else ()
     )
@@ -81,5 +81,5 @@ def _enqueues(operation: Any) -> bool:
 def _calls(importer: Any, operation: Any) -> bool:
     target = custom_call_target(operation)
     if target == OUTFEED:
-        return ROW + str(feed_name(operation)) not in importer.hidden
+        return ENQUEUED + str(feed_name(operation)) not in importer.hidden
     return target == INFEED or target in HOST_CALLS
