@@ -25,7 +25,7 @@ class StageTimes:
     update: float = 0.0
 
     def of(self, task: Task) -> float:
-        """How long a task of this stage takes."""
+        """Duration of a task of this stage."""
         times = {
             TaskKind.FORWARD: self.forward,
             TaskKind.BACKWARD: self.backward,

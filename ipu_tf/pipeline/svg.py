@@ -166,7 +166,7 @@ def _legend_width(name: str) -> float:
 
 
 def _legend(entries: Sequence[tuple[str, str]], left: float, y: float) -> Iterator[str]:
-    """What each colour means."""
+    """Legend of the colours."""
     x = left
     for look, name in entries:
         yield f'<rect {look} x="{x:g}" y="{y:g}" width="12" height="12"/>'

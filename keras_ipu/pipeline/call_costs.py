@@ -16,7 +16,7 @@ from keras_ipu.pipeline.stage_plan import LayerCall, StagePlan, run_call
 from keras_ipu.stock import graphs as keras_graphs
 
 _UNKNOWN_SIZE = 128
-"""What sizes other than the batch's count as that a model leaves open, such as the length of a sequence."""
+"""Size that stands for those a model leaves open, other than the batch's, such as the length of a sequence."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -37,7 +37,7 @@ _NOT_GIVEN = {
     "gradient_accumulation_kwargs": checked_accumulation_kwargs({}),
     "pipelining_kwargs": checked_pipelining_kwargs({}),
 }
-"""What the rules of options fill in where the user gave nothing."""
+"""Options that the rules fill in where the user gave nothing."""
 _log = logging.getLogger("ipu_tf")
 
 

@@ -11,7 +11,7 @@ from ipu_tf.device.counters import COUNTERS, DeviceCounts
 
 @dataclasses.dataclass
 class Measured:
-    """What the device did within `device_work`; filled in at its end."""
+    """Counts of the device's work within `device_work`; filled in at its end."""
 
     counts: DeviceCounts = dataclasses.field(default_factory=DeviceCounts)
 

@@ -34,7 +34,7 @@ from tests.helpers.file_mutations import mutated
 
 FLOATS = jax.ShapeDtypeStruct((3,), np.dtype(np.float32))
 REFUSALS = (ValueError, RuntimeError, OSError)
-"""What a bad file may raise: errors of the device are of these classes. Nothing else reaches the user."""
+"""Errors that a bad file may raise: those of the device are of these classes. Nothing else reaches the user."""
 
 
 @dataclasses.dataclass(frozen=True)

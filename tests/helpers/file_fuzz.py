@@ -85,7 +85,7 @@ def fuzz(name: str, cases: int, first: int = 0, formats: str = _FORMATS) -> coll
 
 
 def _worker(name: str, first: int, cases: int, formats: str) -> Iterator[tuple[int, str]]:
-    """What a process says: the number of each case when it begins, and again with its outcome."""
+    """Lines of a process: the number of each case when it begins, and again with its outcome."""
     command = [sys.executable, "-X", "faulthandler", "-m", "tests.helpers.file_fuzz", "--format", name]
     command += ["--first", str(first), "--cases", str(cases), "--worker", formats]
     with (

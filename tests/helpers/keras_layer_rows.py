@@ -30,7 +30,7 @@ INPUTS: dict[str, np.ndarray] = {
     "augmented": np.abs(numbers(BATCH, 8, 8, 3)) * 60,
     "waves": numbers(BATCH, 64),
 }
-"""What the layers of a group are called with. The layers of one group train side by side in one model."""
+"""Inputs of the layers of a group. The layers of one group train side by side in one model."""
 
 DRAWS = ("random", "random_images", "random_volumes", "augmented")
 """Groups whose layers draw random numbers: stock Keras draws the device's only where XLA compiles it."""

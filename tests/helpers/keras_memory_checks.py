@@ -39,7 +39,7 @@ def resident_memory() -> int:
 
 
 def live(kind: type) -> int:
-    """How many objects of a class there are."""
+    """Counts the objects of a class."""
     gc.collect()
     return sum(isinstance(each, kind) for each in gc.get_objects())
 
@@ -55,7 +55,7 @@ def model(optimizer: str = "adam", **compiled: object) -> keras.Model:
 
 
 def growth(work: Callable[[], None], rounds: int, warm_up: int) -> tuple[int, int]:
-    """How many Python objects, and how many bytes, `rounds` rounds add once `warm_up` rounds were run."""
+    """Measures the Python objects and bytes that `rounds` rounds add once `warm_up` rounds were run."""
     for _ in range(warm_up):
         work()
     memory = resident_memory()

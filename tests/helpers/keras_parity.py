@@ -63,7 +63,7 @@ def integers(high: int, *shape: int, seed: int = 1) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Seen:
-    """What a program showed.
+    """Output of a program.
 
     Attributes:
         history: losses and metrics by name, one value an epoch.

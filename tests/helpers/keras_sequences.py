@@ -60,7 +60,7 @@ class Calls:
         return " ".join([str(self.split), self.kind, self.optimizer, *self.calls])
 
     def differing(self) -> list[str]:
-        """What differs from stock Keras, by call; empty if nothing does."""
+        """Returns the differences from stock Keras, by call; empty if there are none."""
         found, stock = self.on_device(), self.stock()
         distances = [_worst(*pair) for pair in zip(found, stock, strict=True)]
         if max(distances) <= RTOL:

@@ -93,7 +93,7 @@ class Side:
         return []
 
     def results(self, call: str) -> list[Any]:
-        """What a call gives, and the weights after it."""
+        """Returns the result of a call, and the weights after it."""
         return [*CALLS[call](self), *self.model.get_weights()]
 
 

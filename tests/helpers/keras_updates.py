@@ -119,7 +119,7 @@ class Update:
         return max(differences(self.on_device(), wanted), key=lambda each: each.relative)
 
     def on_device(self) -> dict[str, Any]:
-        """What training on the device gives."""
+        """Returns losses and weights after training on the device."""
         replicas, count, stages, steps = SPLITS[self.split]
         with ipus(replicas * stages) as strategy, strategy.scope(), device_work() as work:
             model = seeded(self.model)

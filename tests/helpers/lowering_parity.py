@@ -110,7 +110,7 @@ def run_module(module: Module, *args: Any) -> list[np.ndarray]:
 
 
 def traced_module(module: Module, *args: Any) -> jax.extend.core.ClosedJaxpr:
-    """What JAX is told to run for a module."""
+    """Returns the jaxpr of a module."""
     with jax.enable_x64(True):
         return jax.make_jaxpr(_program(module))(*map(np.asarray, args))
 

@@ -60,7 +60,7 @@ def by_numpy(x: np.ndarray, g: np.ndarray, each: FilterGradient) -> np.ndarray:
 
 
 def fault(each: FilterGradient, rng: np.random.Generator) -> str | None:
-    """What is wrong with the native kernels' result; None if nothing is."""
+    """Returns the fault of the native kernels' result; None if it is right."""
     x, g = operands(each, rng)
     wanted = by_numpy(x, g, each), g.astype(np.float64).reshape(-1, each.out_features).sum(0)
     native = library.loaded()
@@ -75,7 +75,7 @@ def fault(each: FilterGradient, rng: np.random.Generator) -> str | None:
 
 
 def faults(cases: int, seed: int) -> list[str]:
-    """What is wrong with random cases."""
+    """Returns the faults of random cases."""
     rng = np.random.default_rng(seed)
     found = [fault(each, rng) for each in (shapes(rng) for _ in range(cases)) if each.fits()]
     return [text for text in found if text is not None]

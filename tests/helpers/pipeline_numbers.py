@@ -128,7 +128,7 @@ class Normed(tf1.train.MomentumOptimizer):  # type: ignore[name-defined]
 
 
 def piped(case: Case) -> tuple[np.ndarray, Values]:
-    """What the outfeed and the variables have after a case has run: losses, and each variable."""
+    """Runs a case; returns the outfeed's losses and each variable."""
     total = UPDATES * case.count * case.replicas
     out = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
     needed = 1 << max(case.mapping).bit_length()

@@ -86,7 +86,7 @@ class Model:
         return [*first, last]
 
     def loss(self, loss: tf.Tensor) -> tf.Tensor:
-        """What is minimized, from what the last stage gives."""
+        """Returns the loss of the last stage's outputs."""
         return loss
 
     def run(self) -> Model:

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 SECONDS = 1.0
-"""How long a program of a test that uses `stuck` waits for its data."""
+"""Seconds that a program of a test that uses `stuck` waits for its data."""
 STARVED = r"The infeed '\w+' gave nothing for \d\.\d seconds: step {} of its data is still awaited"
 Source = Callable[[int], tf.data.Dataset]
 

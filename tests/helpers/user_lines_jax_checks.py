@@ -46,7 +46,7 @@ class Refuses(keras.layers.Layer):
         self.function, self.built = function, True
 
     def call(self, x: Any) -> Any:
-        """What the function gives."""
+        """Returns the function's results."""
         return self.function(x)
 
     def compute_output_spec(self, x: Any) -> Any:

@@ -26,7 +26,7 @@ tf1 = tf.compat.v1
 Refused = Callable[[tf.Tensor], tf.Tensor]
 FILE = Path(__file__)
 SAMPLES = 48
-"""How many pairs of a refusal and a way to run it are drawn."""
+"""Number of pairs of a refusal and a way to run it that are drawn."""
 
 
 def python(x: tf.Tensor) -> tf.Tensor:

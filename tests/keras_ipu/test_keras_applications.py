@@ -28,7 +28,7 @@ Y = integers(CLASSES, STEPS * BATCH)
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """What two steps gave: the mean loss, the momenta, and the moving statistics of normalizations."""
+    """Results of two steps: the mean loss, the momenta, and the moving statistics of normalizations."""
 
     loss: float
     momenta: dict[str, np.ndarray]

@@ -65,7 +65,7 @@ TASKS = {
 
 
 def trained(task: Task, scope: contextlib.AbstractContextManager[Any], micro_batches: int) -> dict[str, np.ndarray]:
-    """What the losses, the weights and the predictions are after a few updates of as many samples each."""
+    """Returns losses, weights and predictions after a few updates of as many samples each."""
     keras.utils.clear_session()
     keras.utils.set_random_seed(1)
     with scope:

@@ -52,7 +52,7 @@ def test_training_agrees_with_stock_keras(name: str, strategy: ipu.ipu_strategy.
 
 
 def copies_kept(layer: Any) -> int:
-    """How many arrays of one of the layer's kernels for each step a gradient computes with."""
+    """Counts the arrays of one of the layer's kernels for each step that a gradient computes with."""
 
     def gradient(x: tf.Tensor) -> Any:
         with tf.GradientTape() as tape:

@@ -138,7 +138,7 @@ def test_models_give_what_they_predict_on_the_device_and_in_stock_tensorflow(tmp
 
 
 def test_trained_weights_are_frozen(tmp_path: Path) -> None:
-    """What is exported has the weights of `fit`, and keeps them when the model trains on."""
+    """The exported function has the weights of `fit`, and keeps them when the model trains on."""
     with ipu.ipu_strategy.IPUStrategy().scope():
         model = keras.Sequential([keras.Input((4,)), layers.Dense(2), layers.BatchNormalization()])
         model.compile("sgd", "mse", steps_per_execution=2)

@@ -30,7 +30,7 @@ Scope = contextlib.AbstractContextManager[Any]
 
 @dataclasses.dataclass(frozen=True)
 class Stepped:
-    """What training shows.
+    """Observations of a training run.
 
     Attributes:
         logs: losses and metrics by name, one value an epoch.
@@ -42,7 +42,7 @@ class Stepped:
 
 
 def both_sides(run: Callable[[Scope], Stepped], steps: int = 1) -> tuple[Stepped, Stepped]:
-    """What `run` gives on the device, which ran so many steps, and on stock Keras."""
+    """Returns the results of `run` on the device, which ran so many steps, and on stock Keras."""
     found = []
     with ipus(1):
         for scope in (ipu_scope(), contextlib.nullcontext()):

@@ -35,7 +35,7 @@ def is_repeated(node: Definition) -> bool:
 
 
 def missing(text: str) -> list[str]:
-    """What lacks a docstring in a module of the given text; "module" for the module itself."""
+    """Names without a docstring in a module of the given text; "module" for the module itself."""
     tree = ast.parse(text)
     own = [] if ast.get_docstring(tree) or not tree.body else ["module"]
     return own + list(undocumented(tree.body))

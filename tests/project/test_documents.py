@@ -56,7 +56,7 @@ def broken_links(document: Path, text: str) -> Iterator[str]:
 
 
 def anchors(text: str) -> set[str]:
-    """What headings of a text can be linked by, as GitHub makes it of them."""
+    """Link anchors of the headings of a text, as GitHub makes them."""
     headings = re.findall(r"^#+ (.*)$", FENCE.sub("", text), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
 

@@ -23,7 +23,7 @@ CONFIGURED = f"ipu_tf: configured /device:IPU:0 with 1 emulated IPU (jax {import
 
 @dataclasses.dataclass(frozen=True)
 class Ran:
-    """What a run of an example printed, and what its device did.
+    """Output of a run of an example, and the counts of its device.
 
     Attributes:
         output: all of its standard output.

@@ -55,7 +55,7 @@ def is_private(module: str) -> bool:
 
 
 def node(module: str, path: Path) -> str:
-    """What a module counts as: its folder if that is private, else itself, for each public module is a subject."""
+    """Node of a module in the graph: its folder if that is private, else itself: each public module is a subject."""
     if path.name == "__init__.py" or not is_private(module) or module.count(".") == 1:
         return module
     return module.rpartition(".")[0]

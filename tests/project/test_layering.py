@@ -115,7 +115,7 @@ def below(module: str, packages: tuple[str, ...]) -> bool:
 
 
 def complaint(importer: str, file: str, source: str, name: str) -> str | None:
-    """What is wrong with `importer`, in `file`, doing `from source import name`; None when nothing is."""
+    """The rule that `importer`, in `file`, breaks by `from source import name`; None if it breaks none."""
     wanted = f"{source}.{name}" if name else source
     layer, other = layer_of(importer), layer_of(wanted)
     assert layer is not None

@@ -1,4 +1,4 @@
-"""What the process remembers is registered, is listed in docs/architecture.md, and is cleared as a whole."""
+"""State of the process is registered, listed in docs/architecture.md, and cleared as a whole."""
 
 from __future__ import annotations
 

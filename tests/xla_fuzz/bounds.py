@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 _CONFIDENCE = 8.0
-"""How many times the expected size of a sum's rounding error is allowed."""
+"""Factor on the expected size of a sum's rounding error that is allowed."""
 
 
 class OutOfRange(Exception):
@@ -45,13 +45,13 @@ def exactly(value: Any) -> Bounded:
 
 @dataclasses.dataclass(frozen=True)
 class Chosen:
-    """What an argmax chooses from."""
+    """Elements that an argmax chooses from."""
 
     among: Bounded
     axis: int
 
     def excess(self, found: np.ndarray) -> np.ndarray:
-        """How far each chosen element is below the largest, beyond what rounding explains; at most 0 if it is right."""
+        """Distance of each chosen element below the largest, beyond rounding; at most 0 if it is right."""
         where = np.expand_dims(found.astype(np.int64), self.axis)
         value, error = (np.take_along_axis(a, where, self.axis) for a in (self.among.value, self.among.error))
         top, slack = self.among.value.max(self.axis, keepdims=True), self.among.error.max(self.axis, keepdims=True)
@@ -63,7 +63,7 @@ def bounded(x: Any) -> Bounded:
 
 
 class Rounding:
-    """How results of a dtype are rounded.
+    """Rounding of results of a dtype.
 
     Args:
         dtype: of the programs.

@@ -23,7 +23,7 @@ Listener = Callable[["Report"], None]
 
 @dataclasses.dataclass
 class Report:
-    """What a campaign found.
+    """Findings of a campaign.
 
     Attributes:
         faults: a text for each wrong result, and for each program that failed, hung or ended the process.

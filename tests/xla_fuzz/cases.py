@@ -38,7 +38,7 @@ class Case:
         return max(array.size for array in self.inputs)
 
     def fault(self, found: np.ndarray) -> str | None:
-        """What is wrong with a result; None if it is within its bound."""
+        """Returns the fault of a result; None if it is within its bound."""
         with np.errstate(all="ignore"):
             wanted = self.program(Reference(self.dtype), [exactly(array) for array in self.inputs])
             excess = _excess(wanted, found)

@@ -29,7 +29,7 @@ class Job:
     numbers: tuple[int, ...] = ()
 
     def cases(self, seed: int) -> list[Case]:
-        """What the program computes."""
+        """Returns the program's results."""
         if self.known is not None:
             return [KNOWN[self.known]]
         return [Maker(seed, number).make() for number in self.numbers]
@@ -41,7 +41,7 @@ class Job:
 
 @dataclasses.dataclass(frozen=True)
 class Campaign:
-    """What is run.
+    """Program to run.
 
     Attributes:
         cases: how many random cases.

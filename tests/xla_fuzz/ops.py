@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 @dataclasses.dataclass(frozen=True)
 class Window:
-    """How a window of a convolution or pooling moves over the spatial axes of `[batch, *spatial, channels]`.
+    """Strides and padding of a window over the spatial axes of `[batch, *spatial, channels]`.
 
     Attributes:
         size: of the window.
@@ -30,7 +30,7 @@ class Window:
 
 
 class Ops(Protocol):
-    """What computes programs: on NumPy arrays with bounds, TensorFlow's tensors or JAX's arrays."""
+    """Interface that computes programs: on NumPy arrays with bounds, TensorFlow's tensors or JAX's arrays."""
 
     def shape(self, x: Any) -> tuple[int, ...]: ...
     def matmul(self, a: Any, b: Any) -> Any: ...
@@ -63,7 +63,7 @@ class Ops(Protocol):
 
 
 def count_of(ops: Ops, x: Any, axes: tuple[int, ...]) -> float:
-    """How many elements a reduction over these axes takes together."""
+    """Counts the elements that a reduction over these axes takes together."""
     return float(math.prod(ops.shape(x)[axis] for axis in axes))
 
 

@@ -81,7 +81,7 @@ def _all(ops: Any, cases: Sequence[Case], inputs: Any) -> list[Any]:
 
 
 def _shared_out(cases: Sequence[Case], elements: Sequence[Any]) -> Iterator[list[Any]]:
-    """What belongs to each case."""
+    """Yields the data of each case."""
     left = iter(elements)
     for case in cases:
         yield [next(left) for _ in case.inputs]

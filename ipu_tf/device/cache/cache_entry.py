@@ -27,7 +27,7 @@ from ipu_tf.device.cache.jax_compilation import Compilation
 from ipu_tf.device.cache.sealed_file import ForeignFile, read_sealed, write_sealed
 
 SUFFIX = ".emulated.poplar_exec"
-"""How the names of entries end: as programs look for them, and saying what they are."""
+"""Suffixes of the names of entries: as programs look for them, and saying what they are."""
 _KIND, _VERSION = "compiled", 2
 
 

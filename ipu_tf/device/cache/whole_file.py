@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 TEMPORARY = ".partial"
-"""How the name of a file ends that is being written, or whose writer was killed."""
+"""Suffix of a file that is being written, or whose writer was killed."""
 _FOR_EVERYBODY, _FOR_THE_OWNER = 0o666, 0o600
 
 

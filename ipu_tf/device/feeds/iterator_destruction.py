@@ -25,7 +25,7 @@ _KEPT = 1.0
 """Seconds from the collection of an owner to the destruction of its object, so that other references end first."""
 
 _MOST = 4
-"""How many iterators wait for that at most: each iterator has threads of its own."""
+"""Most iterators that wait for that: each iterator has threads of its own."""
 
 _ended: queue.SimpleQueue[tuple[float, Any]] = register_state(
     "objects that wait to be destroyed", queue.SimpleQueue(), kept="they are destroyed soon"

@@ -58,7 +58,7 @@ from ipu_tf.device.program.program import Arrays, Elements, Hidden, LoopPart, Pa
 SUFFIX = ".ipu_exec"
 """Default suffix of such a file."""
 KIND = "executable"
-"""What the first line says that such a file is."""
+"""Kind of file, as the first line has it."""
 ABOUT = "executable.json"
 """The member that describes the program."""
 

@@ -24,7 +24,7 @@ from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
 _CUSTOM_CALL = "stablehlo.custom_call"
 _SETTINGS = "mhlo.backend_config"
 _SECONDS, _MEMORY = 30, 2 * 2**30
-"""What parsing may take: seconds of processor time, and bytes beside twenty times a module's own."""
+"""Limits of parsing: seconds of processor time, and bytes beside twenty times a module's own."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,7 +21,7 @@ LARGEST = 65504.0
 OVERFLOW = 65520.0
 """The least number that is rounded, to nearest, to something beyond `LARGEST`."""
 INT32_OF_NAN = -(2**31)
-"""What an IPU makes of NaN when it converts it to int32."""
+"""int32 value that an IPU converts NaN to."""
 
 _EXPONENT = np.uint32(0x7F800000)
 _LEAST_EXPONENT = np.uint32((127 - 14) << 23)  # of normal float16 numbers, as float32 has it

@@ -31,7 +31,7 @@ _OVER_ROWS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "MEAN": lambda rows: _mean(rows),
 }
 OPERATIONS = (*_OVER_ROWS, "LOCAL")
-"""What `all_reduce` and `reduce_scatter` can combine values by. LOCAL leaves each replica its own."""
+"""Operators of `all_reduce` and `reduce_scatter`. LOCAL leaves each replica its own value."""
 
 
 def replica_index(replicas: int) -> jax.Array:

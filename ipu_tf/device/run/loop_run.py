@@ -144,7 +144,7 @@ def _check_accumulation_counts(part: LoopPart, iterations: int | None) -> None:
 SECONDS = 0.25
 """About how long a chunk lasts at most, unless one iteration lasts longer."""
 _GROWTH = 8
-"""How many times as many iterations a chunk may have as the one before it."""
+"""Factor by which a chunk may have more iterations than the one before it."""
 
 
 class Pace:

@@ -34,7 +34,7 @@ from ipu_tf.device.run.pipeline_state import PipelineState
 from ipu_tf.device.schedule.timetable import Task, TaskKind, Timetable
 
 _AHEAD = 4
-"""How many passes of a micro-batch through the pipeline the host may be ahead of the devices."""
+"""Passes of a micro-batch through the pipeline that the host may be ahead of the devices."""
 
 
 class PipelineRun:

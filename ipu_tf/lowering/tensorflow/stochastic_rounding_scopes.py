@@ -16,7 +16,7 @@ _ATTRIBUTE = "_XlaFrontendAttributes"
 OVERRIDE = "STOCHASTIC_ROUNDING"
 """The name of the wish among an op's frontend attributes."""
 OVERRIDES = {"THREESTATE_ON": True, "THREESTATE_OFF": False}
-"""What is wished; anything else is no wish."""
+"""Values of the attribute; any other counts as none."""
 
 
 def rounding_overrides(graph: Any) -> dict[str, bool]:

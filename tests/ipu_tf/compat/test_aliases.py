@@ -79,7 +79,7 @@ print(json.dumps({"quick": quick, "outcome": outcome, "own": own, "rules": rules
 
 
 class Driven(TypedDict):
-    """What the driver reports."""
+    """Reports of the driver."""
 
     quick: bool
     outcome: dict[str, object]

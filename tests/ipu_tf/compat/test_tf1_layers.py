@@ -21,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated:UserWarning")
 
 
 def evaluate(build: Any, *values: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
-    """What `build` gives for placeholders of some values, computed twice, and the variables after that."""
+    """Returns the results of `build` for placeholders of some values, computed twice, and the variables after that."""
     with tf.Graph().as_default() as graph, tf1.Session() as session:
         results = build(*[tf1.placeholder(value.dtype, value.shape) for value in values])
         inputs = [operation.outputs[0] for operation in graph.get_operations() if operation.type == "Placeholder"]

@@ -18,7 +18,7 @@ class Inner(_ConfigBase):
     """A category."""
 
     def __init__(self) -> None:
-        """How far it goes."""
+        """Upper limit."""
         self.limit: int = 3
         self.colour = Colour.RED
         self.old: typing.Union[int, list] = 1  # noqa: UP007 - the text of the annotation is what matters
@@ -51,7 +51,7 @@ def test_attributes_and_categories() -> None:
     config: Any = Outer()
     metadata = config.get_attribute_metadata("inner.limit")
     assert (metadata.name, metadata.type, metadata.default) == ("inner.limit", "int", 3)
-    assert metadata.__doc__ == "How far it goes."
+    assert metadata.__doc__ == "Upper limit."
     assert config.get_attribute_metadata("inner").__doc__ == "The inner part."
     assert config.get_attribute_metadata("pairs").__doc__ == "No description provided."
     assert config.get_attribute_metadata("pairs").type == "typing.List[typing.Tuple[int, str]]"

@@ -85,7 +85,7 @@ def with_value(name: str, value: object) -> IPUConfig:
 
 
 def ignored_names(cfg: IPUConfig) -> list[str]:
-    """What the configuration ignores, but for the version that `with_value` sets."""
+    """Options that the configuration ignores, but for the version that `with_value` sets."""
     return [item.name for item in ignored_in(cfg) if item.name != "device_connection.version"]
 
 

@@ -267,7 +267,7 @@ def test_random_configurations_are_applied_or_refused(wanted: list[tuple[str, An
 
 
 def ipu_errors() -> type[Exception]:
-    """What TensorFlow calls its errors."""
+    """Names of TensorFlow's errors."""
     import tensorflow as tf
 
     error: type[Exception] = tf.errors.OpError

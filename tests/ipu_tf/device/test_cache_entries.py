@@ -55,7 +55,7 @@ def filled(directory: Path) -> list[Path]:
 
 
 def payload(path: Path) -> bytes:
-    """What is in the seal of an entry."""
+    """Contents of the seal of an entry."""
     return sealed_file.read_sealed(path, "compiled", 2)
 
 

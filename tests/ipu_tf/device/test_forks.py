@@ -73,7 +73,7 @@ CASES = [
 
 
 def ran(program: str) -> str:
-    """What a program prints, in a process of its own."""
+    """Output of a program in a process of its own."""
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -42,7 +42,7 @@ def program(function: Callable[..., Any], *types: Any) -> Program:
 
 
 def members(payload: bytes) -> dict[str, bytes]:
-    """What is in the archive of a file."""
+    """Contents of the archive of a file."""
     with zipfile.ZipFile(io.BytesIO(payload)) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 

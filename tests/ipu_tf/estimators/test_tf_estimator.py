@@ -92,7 +92,7 @@ def test_wrong_numpy_input() -> None:
 
 
 class Frame(dict[str, np.ndarray]):
-    """What `pandas_input_fn` needs of a frame."""
+    """Attributes of a frame that `pandas_input_fn` reads."""
 
     columns = ("a", "b")
 

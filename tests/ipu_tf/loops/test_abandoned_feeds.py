@@ -43,7 +43,7 @@ class Running:
             self.error = error
 
     def ended(self) -> BaseException | None:
-        """What it raised, once it is over."""
+        """Waits for its end; returns the error that it raised."""
         self._thread.join(60)
         assert not self._thread.is_alive()
         return self.error

@@ -88,7 +88,7 @@ FAILS: dict[str, Callable[[Any], Any]] = {
 
 
 def words(error: tf.errors.OpError) -> str:
-    """What TensorFlow says itself: without its own names for functions and nodes, and where it was."""
+    """TensorFlow's own message: without its names for functions and nodes, and where it was."""
     lines = str(error.message).splitlines()
     [said] = [line for line in lines if "assertion failed" in line or "Tensor had" in line]
     return said.partition("}} ")[2] if said.startswith("{{") else said

@@ -48,7 +48,7 @@ def configured(ipus: int = 1, stable: bool = False, **behaviour: Any) -> Iterato
 
 
 def on_device(function: Callable[..., Any], *args: Any, **behaviour: Any) -> Any:
-    """What a function gives on a device with some floating-point behaviour, as numpy arrays."""
+    """Returns the results of a function on a device with some floating-point behaviour, as NumPy arrays."""
     with configured(**behaviour) as strategy, device_work() as work:
         results = strategy.run(tf.function(function, autograph=False), [tf.constant(arg) for arg in args])
     assert work.counts.executions == 1

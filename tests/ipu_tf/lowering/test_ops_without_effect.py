@@ -56,7 +56,7 @@ def gradient(function: Program) -> Program:
 
 
 def on_both(program: Program, strategy: Strategy) -> tuple[Any, Any]:  # noqa: F811
-    """What a program gives on stock TensorFlow and on the device."""
+    """Returns the results of a program on stock TensorFlow and on the device."""
     return tf.function(program)(tf.constant(X)), strategy.run(tf.function(program), [tf.constant(X)])
 
 

@@ -131,7 +131,7 @@ def test_a_scope_around_a_loop_holds_within_it_unless_another_one_does() -> None
 
 
 def run_casts(strategy: Any, times: int, device: int = 0) -> list[np.ndarray]:
-    """What casting 1000 float32 numbers gives in some runs."""
+    """Returns 1000 float32 numbers after a cast, in some runs."""
     cast = tf.function(lambda x: tf.cast(x, tf.float16), jit_compile=True)
     with device_work() as work:
         found = [strategy.run(cast, [tf.fill([1000], 0.1)]).numpy() for _ in range(times)]
@@ -167,7 +167,7 @@ def test_devices_draw_apart() -> None:
 
 
 def rows_of_replicas(count: int, body: Callable[[tf.Tensor], Any], runs: int = 1, **behaviour: Any) -> Any:
-    """What each replica rounds in some runs: tensors `[runs, replicas, 1000]`."""
+    """Returns the numbers that each replica rounds in some runs: tensors `[runs, replicas, 1000]`."""
     queue = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
     with configured(count, **behaviour) as strategy:
 

@@ -20,7 +20,7 @@ weight = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
 
 
 def layer(x: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
-    """What the outlined functions compute."""
+    """Returns the results of the outlined functions."""
     return tf.tanh(x @ w) + tf.reduce_sum(w)
 
 

@@ -72,7 +72,7 @@ def run_pipeline(
     feed: Any = None,
     **options: Any,
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """What the outfeed has after one run, and every variable."""
+    """Runs once; returns the outfeed's elements and every variable."""
 
     def optimizer(loss: tf.Tensor) -> OptimizerFunctionOutput:
         return OptimizerFunctionOutput(make(), loss)

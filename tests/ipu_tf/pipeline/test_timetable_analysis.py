@@ -64,7 +64,7 @@ def test_one_of_n_devices_works_if_sequential(stages: int, count: int) -> None:
 
 
 def test_grouped_waits_less_and_keeps_more_than_interleaved() -> None:
-    """What Graphcore's schedules are for, with backward passes twice as long as forward passes."""
+    """Grouped schedules wait less, interleaved ones stash less; backward passes take twice as long."""
     group, inter = grouped(PipelineShape(4), 32), interleaved(PipelineShape(4), 32)
     assert bubble(group).time_share < 0.2 < bubble(inter).time_share
     assert peak_stash(group) == (7, 5, 3, 1)

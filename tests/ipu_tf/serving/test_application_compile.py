@@ -24,13 +24,13 @@ pytestmark = pytest.mark.usefixtures("strategy")
 
 
 def compiled(function: Any, *inputs: Any, freeze: bool = False) -> ExecutableFile:
-    """What a function is compiled to in eager mode."""
+    """Compiles a function in eager mode."""
     path = experimental_application_compile_op(function, list(inputs), freeze_variables=freeze)
     return read(path.numpy().decode())
 
 
 def sizes(file: ExecutableFile) -> tuple[int, int, int, int]:
-    """How many inputs, streamed inputs, outputs and streamed outputs."""
+    """Counts inputs, streamed inputs, outputs and streamed outputs."""
     signature = file.signature
     roles = (signature.inputs, signature.streamed_inputs, signature.outputs, signature.streamed_outputs)
     return tuple(map(len, roles))  # type: ignore[return-value]

@@ -139,7 +139,7 @@ GRAPHS: dict[Callable[[tf.Tensor, str], Any], int] = {
 
 
 def fetched(build: Callable[[tf.Tensor, str], Any], place: str, steps: int = 2) -> list[Any]:
-    """What a graph gives in some runs, and in the end its variables."""
+    """Returns the results of a graph in some runs, and in the end its variables."""
     with tf.Graph().as_default(), tf1.Session() as session:
         x = tf1.placeholder(tf.float32, [2, 3])
         wanted = build(x, place)

@@ -21,7 +21,7 @@ Strategy = ipu.ipu_strategy.IPUStrategyV1
 
 @pytest.fixture
 def lines() -> Iterator[list[str]]:
-    """What TensorFlow's log got at level INFO, in words with an equals sign."""
+    """Messages of TensorFlow's log at level INFO, in words with an equals sign."""
     found: list[str] = []
 
     class Keeps(logging.Handler):

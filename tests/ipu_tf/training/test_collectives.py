@@ -26,7 +26,7 @@ REPLICAS = [1, 2, 4]
 
 
 def on_replicas(count: int, function: Callable[[tf.Tensor], Any], rows: np.ndarray) -> list[np.ndarray]:
-    """What each tensor of `function(rows[r])` is on every replica: `[replicas, *shape]`."""
+    """Returns each tensor of `function(rows[r])` on every replica: `[replicas, *shape]`."""
     queue = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
     with ipus(count) as strategy, device_work() as work:
 

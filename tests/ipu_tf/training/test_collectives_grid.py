@@ -22,7 +22,7 @@ REPLICAS = (1, 2, 4)
 DTYPES = ("float32", "float16", "int32")
 SHAPE = (8, 3)
 Rows = np.ndarray
-"""What every replica has: `[replicas, *shape]`."""
+"""Values of every replica: `[replicas, *shape]`."""
 
 
 def rows_for(replicas: int, dtype: str) -> Rows:
@@ -53,7 +53,7 @@ WHOLE = [name for name in CASES if name != "mean"]  # a mean of whole numbers is
 
 @functools.cache
 def collected(replicas: int) -> dict[tuple[str, str], np.ndarray]:
-    """What each collective gives for each dtype on every replica, by one program."""
+    """Results of each collective for each dtype on every replica, by one program."""
     queue = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
     data = {dtype: rows_for(replicas, dtype) for dtype in DTYPES}
     with ipus(replicas) as strategy, device_work() as work:

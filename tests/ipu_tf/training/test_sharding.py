@@ -107,7 +107,7 @@ COUNTS: dict[str, tuple[Callable[[tf.Tensor], Any], int]] = {
 
 
 def in_shard(index: Any, make: Callable[[], Any]) -> Any:
-    """What is made on a shard."""
+    """Ops that are made on a shard."""
     with scopes.ipu_shard(index):
         return make()
 

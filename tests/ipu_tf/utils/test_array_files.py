@@ -36,7 +36,7 @@ def assert_same(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -> 
 
 
 def members(path: Path) -> dict[str, bytes]:
-    """What is in the archive."""
+    """Contents of the archive."""
     with zipfile.ZipFile(path) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 

@@ -27,7 +27,7 @@ Strategy = ipu.ipu_strategy.IPUStrategyV1
 
 
 def outcome(decorator: Callable[..., Any]) -> unittest.TestResult:
-    """What becomes of a test that passes, under `decorator`."""
+    """Outcome of a test that passes, under `decorator`."""
 
     class Case(unittest.TestCase):
         @decorator

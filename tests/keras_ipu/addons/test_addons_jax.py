@@ -86,7 +86,7 @@ print(json.dumps({"weights": weights, "losses": losses, "refusals": refusals, **
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, object]:
-    """What the program printed."""
+    """Output of the program."""
     environment = {**os.environ, "KERAS_BACKEND": "jax"}
     command = [sys.executable, "-W", "ignore", "-c", PROGRAM]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

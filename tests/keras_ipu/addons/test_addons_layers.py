@@ -286,7 +286,7 @@ def test_products_that_cannot_be_divided() -> None:
 
 
 def attended(source: np.ndarray, from_lengths: np.ndarray, target: np.ndarray, to_lengths: np.ndarray) -> np.ndarray:
-    """What two heads of size 3 find, with the weights of `transformer`, one sequence at a time."""
+    """Returns the attention of two heads of size 3, with the weights of `transformer`, one sequence at a time."""
     kernels = [numbers(1, 6, seed=seed).reshape(2, 3) for seed in range(3)]
     out = np.zeros((*source.shape, 2, 3))
     for n in range(len(source)):

@@ -47,7 +47,7 @@ print(json.dumps(outcome))
 
 @pytest.fixture(scope="module")
 def outcome() -> dict[str, Any]:
-    """What became of every program."""
+    """Outcome of every program."""
     command = [sys.executable, "-c", DRIVER, json.dumps(PROGRAMS)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

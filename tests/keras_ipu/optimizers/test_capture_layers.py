@@ -25,7 +25,7 @@ X, Y = numbers(8, 3), numbers(8, 2, seed=1)
 
 
 def differentiated(layer: Any, loss: Callable[[Any], Any]) -> tuple[dict[str, list[Any]], list[Any]]:
-    """What was captured while a loss of a layer's output was differentiated, and the weights' gradients."""
+    """Returns gradients captured while a loss of a layer's output was differentiated, and the weights' gradients."""
     layer(X)  # builds it
     with GradientCaptureContext() as context:
         gradients = gradients_of(layer, lambda: loss(layer(X)))

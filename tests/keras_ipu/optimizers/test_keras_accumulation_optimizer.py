@@ -47,7 +47,7 @@ def small_model() -> keras.Model:
 
 
 def reduced(grads: list[list[np.ndarray]], method: Method) -> list[np.ndarray]:
-    """What an update gets, of the gradients of each micro-batch."""
+    """Returns the gradient of an update from those of each micro-batch."""
     total = [np.sum(parts, axis=0) for parts in zip(*grads, strict=True)]
     return total if method is Method.SUM else [part / len(grads) for part in total]
 

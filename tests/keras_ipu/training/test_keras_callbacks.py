@@ -86,7 +86,7 @@ class Everywhere(keras.callbacks.Callback):
                 setattr(self, name, lambda *args, **kwargs: seen.extend(self.look()))
 
     def look(self) -> tuple[Any, Any]:
-        """What is to be seen now."""
+        """Returns the variables as a callback sees them now."""
         return self.model.layers[0].bias.numpy(), self.model.optimizer.iterations.numpy()
 
 

@@ -70,7 +70,7 @@ DATA: dict[str, tuple[int, Callable[[], Data]]] = {
 
 @contextlib.contextmanager
 def progress(patch: pytest.MonkeyPatch) -> Iterator[Seen]:
-    """What progress bars are told."""
+    """Records the updates of progress bars."""
     told: Seen = []
 
     def update(bar: Any, current: int, values: Any = None, finalize: bool | None = None) -> None:
@@ -84,7 +84,7 @@ def progress(patch: pytest.MonkeyPatch) -> Iterator[Seen]:
 def everything(
     replicas: int, data: Data, patch: pytest.MonkeyPatch, callbacks: list[Any]
 ) -> tuple[Any, Any, list[np.ndarray], int, int]:
-    """What a fit shows: progress, history, variables; and the device's executions and steps."""
+    """Progress, history and variables of a `fit`; and the device's executions and steps."""
     made = model(replicas)
     with progress(patch) as told, device_work() as work:
         history = made.fit(**data, epochs=EPOCHS, verbose=1, callbacks=callbacks).history

@@ -178,7 +178,7 @@ def plain(parts: int, kind: str, make: Callable[[], Any] = adamw, scale: int | N
 
 
 def seen(model: keras.Model, history: dict[str, Any], scale: int) -> dict[str, Any]:
-    """What training gave; the loss as it is without the factor `scale`."""
+    """Results of training; the loss as it is without the factor `scale`."""
     norms = getattr(model.optimizer, "norms", None)
     return {
         "weights": model.get_weights(),
@@ -191,7 +191,7 @@ def seen(model: keras.Model, history: dict[str, Any], scale: int) -> dict[str, A
 
 
 def differences(given: dict[str, Any], wanted: dict[str, Any]) -> list[Difference]:
-    """How far weights, predictions, losses, metrics and the sum of the gradients' norms are apart."""
+    """Differences of weights, predictions, losses, metrics and the sum of the gradients' norms."""
     assert given["updates"] == wanted["updates"], (given["updates"], wanted["updates"])
     pairs = enumerate(zip(given["weights"], wanted["weights"], strict=True))
     named = [difference(f"weight {place}", *pair) for place, pair in pairs]

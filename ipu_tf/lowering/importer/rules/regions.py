@@ -11,7 +11,7 @@ from jax import lax
 from ipu_tf.lowering.importer.rules.registry import Importer
 
 SECOND = "second"
-"""What `combiner` gives for a region that returns its second argument: the update replaces what was there."""
+"""Result of `combiner` for a region that returns its second argument: the update replaces the old value."""
 
 
 def combiner(block: Any) -> str | None:

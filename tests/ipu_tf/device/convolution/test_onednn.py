@@ -65,7 +65,7 @@ def by_xla(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution) -> jax
 
 
 def compiled(problem: CanonicalConvolution) -> str:
-    """What XLA makes of a convolution by the best plan."""
+    """XLA's optimized module of a convolution by the best plan."""
     return str(jax.jit(lambda a, b: solve(a, b, problem)).lower(*operands(problem)).compile().as_text())
 
 

@@ -62,7 +62,7 @@ def clipped(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
 
 
 def on_positions(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-    """What is added is no bias: one for each row."""
+    """A sum with one number for each row is no bias."""
     return tf.nn.relu(tf.nn.conv2d(x, kernel, 1, "SAME") + bias[:16, None, None])
 
 
