@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -58,6 +58,64 @@ def test_datasets_of_sparse_tensors(strategy: Any) -> None:
         ours = predicted()
     assert work.counts.steps == 2
     np.testing.assert_allclose(ours, predicted(), rtol=TIGHT, atol=TIGHT)
+
+
+class Matrices(keras.utils.PyDataset):
+    """Batches of sparse matrices, the last one smaller."""
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> tuple[Any, np.ndarray]:
+        rows = slice(index * 6, (index + 1) * 6)
+        return tf.sparse.from_dense(X[rows]), Y[rows]
+
+
+def matrices() -> Iterator[tuple[Any, np.ndarray]]:
+    """The same, of SciPy's, which Keras on TensorFlow takes from a generator alone."""
+    return ((scipy.sparse.csr_matrix(X[first : first + 6]), Y[first : first + 6]) for first in (0, 6, 12))
+
+
+@pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning")
+@pytest.mark.parametrize("data", [Matrices, matrices])
+def test_batches_that_users_make_may_be_sparse(strategy: Any, data: Callable[[], Any]) -> None:
+    def trained(batch: Any) -> list[Any]:
+        kernel = keras.initializers.RandomNormal(seed=1)
+        model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(1, kernel_initializer=kernel)])
+        model.compile("sgd", "mse")
+        loss = model.fit(data(), shuffle=False, verbose=0).history["loss"]
+        seen = [model.train_on_batch(batch, Y[:5]), model.test_on_batch(x=batch, y=Y[:5])]
+        return [loss, *seen, model.predict_on_batch(batch), *model.get_weights()]
+
+    with strategy.scope(), device_work() as work:
+        ours = trained(scipy.sparse.coo_matrix(X[:5]))
+    assert work.counts.steps == 6
+    for got, wanted in zip(ours, trained(X[:5]), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=TIGHT, atol=TIGHT)
+
+
+def test_no_more_than_a_batch_is_made_dense(strategy: Any) -> None:
+    rows, columns = np.arange(9), np.arange(9) * 1000
+    large = scipy.sparse.coo_matrix((np.ones(9, np.float32), (rows, columns)), (3_000_000, 10_000))  # dense: 120 GB
+    with strategy.scope(), device_work() as work:
+        model = keras.Sequential([keras.Input((10_000,)), keras.layers.Dense(1, kernel_initializer="ones")])
+        found = model.predict(large.tocsr(), batch_size=BATCH, steps=2, verbose=0)
+    assert work.counts.steps == 2
+    np.testing.assert_array_equal(found.ravel(), [1.0] * 9 + [0.0] * 7)
+
+
+@pytest.mark.skipif(keras.backend.backend() == "jax", reason="Keras on JAX pads ragged data itself")
+def test_batches_that_are_ragged_are_refused(strategy: Any) -> None:
+    def batches() -> Iterator[Any]:
+        yield tf.ragged.constant([[1.0, 2.0], [3.0]]), np.ones((2, 1))
+
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((None,)), keras.layers.Activation("relu")])
+        model.compile("sgd", "mse")
+        with pytest.raises(ValueError, match=r"padded before the device.* Received: batches with RaggedTensorSpec"):
+            model.fit(batches(), shuffle=False, verbose=0)
+        with pytest.raises(ValueError, match=r"Received: a tf.RaggedTensor of shape \(2, None\)"):
+            model.predict_on_batch(tf.ragged.constant([[1.0, 2.0], [3.0]]))
 
 
 @pytest.mark.skipif(keras.backend.backend() == "jax", reason="Keras on JAX pads ragged data itself")

@@ -34,8 +34,11 @@ def checked_data(x: Any, steps_per_epoch: int | None, full: bool = True) -> None
             "create an infinite dataset, make sure to not call `repeat()` on the dataset)."
         )
     for spec in tf.nest.flatten(x.element_spec):
-        if not isinstance(spec, tf.TensorSpec):
-            raise ValueError(f"The device is fed dense tensors. Received: a dataset with elements of {spec}.")
+        if not isinstance(spec, tf.TensorSpec | tf.SparseTensorSpec):
+            raise ValueError(
+                f"The device is fed dense tensors. Received: a dataset with elements of {spec}. Pad rows of different "
+                "lengths: `dataset.map(lambda x, y: (x.to_tensor(), y))`."
+            )
         if full and not spec.shape.is_fully_defined():
             raise ValueError(
                 f"The provided set of data contains a shape {spec.shape} which is not fully defined. Executing on IPU "

@@ -23,6 +23,7 @@ from keras_ipu.stock import patches as keras_patches
 from keras_ipu.stock.arrays import ArrayBatches, arrays_of, can_prefetch
 from keras_ipu.training.common.data_checks import checked_data, checked_steps, checked_steps_per_execution, warn_cast
 from keras_ipu.training.common.partial_batches import sizes_vary
+from keras_ipu.training.common.sparse_data import dense_elements
 
 
 class ReplicaBatches(tuple):  # noqa: SLOT001 - a tuple in all but name
@@ -245,7 +246,7 @@ class _Epoch:
 
     def __iter__(self) -> ElementIterator:
         if self._rows is None:
-            iterator = iter(self._dataset)
+            iterator = iter(dense_elements(self._dataset))
             return ElementIterator(iterator, TensorFeed(iterator, warn_cast, sizes_vary()), *self._counts)
         feed = ArrayFeed(self._rows.arrays, self._rows.indices(), self._rows.batch, warn_cast, sizes_vary())
         return ElementIterator(feed, feed, *self._counts)

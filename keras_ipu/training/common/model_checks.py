@@ -10,7 +10,7 @@ from ipu_tf._arguments.counts import checked_count
 from keras_ipu.pipeline.run_checks import OVERRIDDEN
 from keras_ipu.stock import patches as keras_patches
 from keras_ipu.training.common.eager_runs import check_graphcores_rule
-from keras_ipu.training.common.sparse_data import dense_data
+from keras_ipu.training.common.sparse_data import check_ragged, dense_batch
 
 
 def check_runnable(model: Any) -> None:
@@ -51,7 +51,7 @@ _LEAST = {
 def checked_arguments(
     method: Callable[..., Any], model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Returns the arguments of fit, evaluate or predict, with counts checked and as Python's ints, and dense data.
+    """Returns the arguments of fit, evaluate or predict, with counts checked and as Python's ints.
 
     Numbers of epochs may be 0, as in stock Keras; what is left at None stays so. `validation_freq` may also be a list
     of epochs, which is passed on unchanged.
@@ -75,5 +75,20 @@ def checked_arguments(
         given["validation_freq"] = checked_count("validation_freq", given["validation_freq"])
     for name in ("x", "validation_data"):
         if given.get(name) is not None:
-            given[name] = dense_data(given[name])
+            check_ragged(given[name])
     return bound.args[1:], bound.kwargs
+
+
+def dense_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Returns arguments with sparse data made dense: those of train_on_batch and its kin, and of an eager run.
+
+    Raises:
+        ValueError: for ragged arrays on Keras's TensorFlow back end.
+    """
+    named = {name: _dense(value) if name in ("x", "y", "validation_data") else value for name, value in kwargs.items()}
+    return (*map(_dense, args[:2]), *args[2:]), named
+
+
+def _dense(batch: Any) -> Any:
+    check_ragged(batch)
+    return dense_batch(batch)

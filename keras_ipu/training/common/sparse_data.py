@@ -1,50 +1,92 @@
-"""Makes sparse data dense before the device is fed it: SciPy's matrices, `tf.SparseTensor` and JAX's `BCOO`.
+"""Makes sparse batches dense before the device is fed them: SciPy's matrices, `tf.SparseTensor` and JAX's `BCOO`.
 
-Keras would multiply them as they are. The result is the same; the memory is that of the dense arrays.
+Keras would multiply them as they are. The result is the same; the memory is that of a dense batch, not of all the data.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+_PAD = "Rows of different lengths are padded before the device is fed them."
 
-def dense_data(data: Any) -> Any:
-    """Returns data for fit, evaluate or predict with sparse arrays made dense; other data as it is.
+
+def check_ragged(data: Any) -> None:
+    """Checks that data for fit, evaluate or predict has no ragged tensors; Keras on JAX pads them itself.
 
     Args:
-        data: arrays, nested in lists, tuples and dictionaries, or a `tf.data.Dataset`. What generators and `PyDataset`s
-            give is not looked at.
+        data: arrays, nested in lists, tuples and dictionaries, or other data, which is not looked at.
 
     Raises:
-        ValueError: for a `tf.RaggedTensor` on Keras's TensorFlow back end, which would not pad it.
+        ValueError: for a `tf.RaggedTensor` on Keras's TensorFlow back end.
     """
-    if isinstance(data, tf.data.Dataset):
-        specs = tf.nest.flatten(data.element_spec)
-        return data.map(_dense_element) if any(isinstance(spec, tf.SparseTensorSpec) for spec in specs) else data
     if isinstance(data, dict):
-        return {name: dense_data(part) for name, part in data.items()}
+        data = list(data.values())
     if type(data) in (list, tuple) and not (data and isinstance(data[0], (bool, int, float, str))):
-        return type(data)(dense_data(part) for part in data)
-    return _dense_array(data)
+        for part in data:
+            check_ragged(part)
+    if isinstance(data, tf.RaggedTensor) and keras.backend.backend() == "tensorflow":
+        raise ValueError(
+            f"{_PAD} Received: a tf.RaggedTensor of shape {data.shape}. Pass `x.to_tensor()`, which pads with zeros."
+        )
 
 
-def _dense_element(*element: Any) -> Any:
-    parts = tuple(tf.nest.map_structure(_dense_array, part, expand_composites=False) for part in element)
-    return parts if len(parts) > 1 else parts[0]
+def dense_elements(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns a dataset of dense tensors; one that has nothing else as it is.
+
+    Raises:
+        ValueError: for elements that are ragged.
+    """
+    specs = tf.nest.flatten(dataset.element_spec)
+    ragged = next((spec for spec in specs if isinstance(spec, tf.RaggedTensorSpec)), None)
+    if ragged is not None:
+        raise ValueError(
+            f"{_PAD} Received: batches with {ragged}. Make them of `x.to_tensor()`, which pads with zeros."
+        )
+    if not any(isinstance(spec, tf.SparseTensorSpec) for spec in specs):
+        return dataset
+    return dataset.map(lambda *element: dense_batch(element if len(element) > 1 else element[0]))
+
+
+def dense_batch(batch: Any) -> Any:
+    """Returns a structure of arrays, or of datasets of them, with sparse arrays made dense."""
+    return keras.tree.map_structure(_dense_array, batch)
+
+
+class DenseBatches:
+    """Iterator over batches that makes sparse arrays dense. The first batch shows whether there are any.
+
+    Args:
+        batches: an iterator over structures of arrays.
+    """
+
+    def __init__(self, batches: Iterator[Any]) -> None:
+        self._batches = batches
+        self._sparse: bool | None = None
+
+    def __iter__(self) -> DenseBatches:
+        return self
+
+    def __next__(self) -> Any:
+        batch = next(self._batches)
+        if self._sparse is None:
+            self._sparse = any(map(_is_sparse, keras.tree.flatten(batch)))
+        return dense_batch(batch) if self._sparse else batch
+
+
+def _is_sparse(array: Any) -> bool:
+    kind = type(array).__module__
+    return isinstance(array, tf.SparseTensor) or kind.startswith(("scipy.sparse", "jax.experimental.sparse"))
 
 
 def _dense_array(array: Any) -> Any:
+    if isinstance(array, tf.data.Dataset):
+        return dense_elements(array)
+    if not _is_sparse(array):
+        return array
     if isinstance(array, tf.SparseTensor):
         return tf.sparse.to_dense(tf.sparse.reorder(array))
-    if isinstance(array, tf.RaggedTensor) and keras.backend.backend() == "tensorflow":
-        raise ValueError(
-            f"Rows of different lengths are padded before the device is fed them. Received: a tf.RaggedTensor of shape "
-            f"{array.shape}. Pass `x.to_tensor()`, which pads with zeros."
-        )
-    kind = type(array)
-    if kind.__module__.startswith("scipy.sparse"):
-        return array.toarray()
-    return array.todense() if kind.__module__.startswith("jax.experimental.sparse") else array
+    return array.toarray() if type(array).__module__.startswith("scipy.sparse") else array.todense()

@@ -25,7 +25,12 @@ from keras_ipu.stock import patches as keras_patches
 from keras_ipu.stock.ownership import is_ipu_model
 from keras_ipu.training.common.async_callbacks import asynchronous
 from keras_ipu.training.common.eager_runs import EagerFunction, check_eager_model, runs_eagerly
-from keras_ipu.training.common.model_checks import check_runnable, checked_arguments, compile_arguments
+from keras_ipu.training.common.model_checks import (
+    check_runnable,
+    checked_arguments,
+    compile_arguments,
+    dense_arguments,
+)
 from keras_ipu.training.common.run_ahead import without_batch_callbacks
 from keras_ipu.training.common.step_function import PREDICT, TEST, TRAIN, StepFunction, StepKind
 from keras_ipu.training.common.step_outputs import ArrayFunctions
@@ -112,6 +117,7 @@ class IPUTrainer(abc.ABC):
             return _run_stock(stock, model, *args, **kwargs)
         args, kwargs = checked_arguments(stock, model, args, kwargs)
         if runs_eagerly(model):
+            args, kwargs = dense_arguments(args, kwargs)
             return self._run_eagerly(stock, model, *args, **kwargs)
         check_before(model, stock.__name__)
         discover_stages(stock, model, args, kwargs)
@@ -124,6 +130,7 @@ class IPUTrainer(abc.ABC):
         """Replaces `train_on_batch`, `test_on_batch` and `predict_on_batch`."""
         if not is_ipu_model(model):
             return _run_stock(stock, model, *args, **kwargs)
+        args, kwargs = dense_arguments(args, kwargs)
         if runs_eagerly(model):
             return self._run_eagerly(stock, model, *args, **kwargs)
         with self._running(model, stock.__name__):

@@ -14,6 +14,7 @@ from keras_ipu.stock.ownership import is_ipu_model, on_device
 from keras_ipu.training.common.data_checks import check_batch, warn_cast
 from keras_ipu.training.common.epoch_iterator import ElementIterator, IPUEpochIterator
 from keras_ipu.training.common.partial_batches import sizes_vary
+from keras_ipu.training.common.sparse_data import DenseBatches
 from keras_ipu.training.common.step_function import StepKind
 from keras_ipu.training.common.step_outputs import ARRAYS
 from keras_ipu.training.common.trainer import IPUTrainer, ModelRun, Stock
@@ -46,7 +47,8 @@ class JaxEpochIterator(IPUEpochIterator):
 
     def _get_iterator(self) -> Any:
         # Bypasses Keras's own iterator, which would copy batches to JAX's device one by one.
-        return JaxElementIterator(iter(self.data_adapter.get_jax_iterator()), self.steps_per_execution, self.is_first())
+        batches = DenseBatches(iter(self.data_adapter.get_jax_iterator()))
+        return JaxElementIterator(batches, self.steps_per_execution, self.is_first())
 
 
 class _SyncJaxVariables(SyncVariablesEachBatch):
