@@ -45,6 +45,11 @@ TENSORFLOW = (
         "TensorFlow's samplers of classes have no kernel in a program",
     ),
     Patch(
+        "tensorflow._api.v2.raw_ops:ImageProjectiveTransformV3",
+        When.IMPORT,
+        "TensorFlow's op that rotates and zooms images has no kernel in a program",
+    ),
+    Patch(
         "tensorflow.python.data.ops.dataset_ops:DatasetV2.__iter__",
         When.SCOPE,
         "`iter(dataset)` within the scope makes an iterator that feeds the device",

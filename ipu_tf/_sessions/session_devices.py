@@ -6,11 +6,13 @@ In a graph of TensorFlow 1, `Session.run` turns what is placed on `/device:IPU:<
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from ipu_tf._patches.installation import replace_in
 from ipu_tf._sessions import eager_ops
 from ipu_tf.device.memory.seed import reset_all_seeds
 from ipu_tf.lowering.tensorflow import tf_graphs, tf_patches, tf_values
@@ -26,6 +28,7 @@ def install() -> None:
     tf_patches.patch_control_flow(is_ipu)
     tf_patches.patch_xla_compile(xla_compile_on_devices)
     tf_patches.patch_candidate_samplers(candidate_sampler_on_devices)
+    replace_in(tf.raw_ops, "ImageProjectiveTransformV3", image_transform_on_devices)
     tf_patches.patch_global_seed(reset_all_seeds)
 
 
@@ -73,6 +76,25 @@ def candidate_sampler_on_devices(name: str, stock: Callable[..., Any]) -> Callab
 
     kind = name
     return sampler
+
+
+def image_transform_on_devices(stock: Callable[..., Any]) -> Callable[..., Any]:
+    """Wraps `tf.raw_ops.ImageProjectiveTransformV3`: inside device programs it uses this package's.
+
+    Args:
+        stock: TensorFlow's own, which serves the host.
+    """
+
+    @functools.wraps(stock)
+    def transform(*args: Any, **kwargs: Any) -> Any:
+        if not _in_program():
+            return stock(*args, **kwargs)
+        # Only now: this module is imported together with TensorFlow, which is slow enough.
+        from ipu_tf._ops.image_transform import image_projective_transform
+
+        return image_projective_transform(*args, **kwargs)
+
+    return transform
 
 
 def _in_program() -> bool:

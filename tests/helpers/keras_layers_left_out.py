@@ -89,14 +89,22 @@ STATELESS_LAYERS: tuple[str, ...] = (
 )
 """Those without weights and without random numbers; that this is so is tested."""
 
-_WARPS = "ImageProjectiveTransformV3"
+WARPING_LAYERS: dict[str, Callable[[], layers.Layer]] = {
+    "RandomPerspective": lambda: layers.RandomPerspective(seed=1),
+    "RandomRotation": lambda: layers.RandomRotation(0.3, seed=1),
+    "RandomShear": lambda: layers.RandomShear(0.3, 0.3, seed=1),
+    "RandomTranslation": lambda: layers.RandomTranslation(0.3, 0.3, seed=1),
+    "RandomZoom": lambda: layers.RandomZoom(0.3, seed=1),
+}
+"""Augmentations that XLA cannot compile and the device can, by `ipu_tf/_ops/image_transform.py`."""
+
 _GAMMA = "StatelessRandomGammaV3"
 
 UNSUPPORTED_LAYERS: dict[str, tuple[Callable[[], layers.Layer], type[Exception], str]] = {
-    "AugMix": (lambda: layers.AugMix(seed=1), UnsupportedOpsError, _WARPS),
+    "AugMix": (lambda: layers.AugMix(seed=1), UnsupportedOpsError, _GAMMA),
     "CutMix": (lambda: layers.CutMix(seed=1), UnsupportedOpsError, _GAMMA),
     "MixUp": (lambda: layers.MixUp(seed=1), UnsupportedOpsError, _GAMMA),
-    "RandAugment": (lambda: layers.RandAugment(seed=1), UnsupportedOpsError, _WARPS),
+    "RandAugment": (lambda: layers.RandAugment(seed=1), LoweringError, "DenseBincount"),
     "RandomCrop": (
         lambda: layers.RandomCrop(6, 6, seed=1),
         UnsupportedOpsError,
@@ -107,10 +115,5 @@ UNSUPPORTED_LAYERS: dict[str, tuple[Callable[[], layers.Layer], type[Exception],
         LoweringError,
         "tf2xla conversion failed",
     ),
-    "RandomPerspective": (lambda: layers.RandomPerspective(seed=1), UnsupportedOpsError, _WARPS),
-    "RandomRotation": (lambda: layers.RandomRotation(0.3, seed=1), UnsupportedOpsError, _WARPS),
-    "RandomShear": (lambda: layers.RandomShear(0.3, 0.3, seed=1), UnsupportedOpsError, _WARPS),
-    "RandomTranslation": (lambda: layers.RandomTranslation(0.3, 0.3, seed=1), UnsupportedOpsError, _WARPS),
-    "RandomZoom": (lambda: layers.RandomZoom(0.3, seed=1), UnsupportedOpsError, _WARPS),
 }
 """Augmentations that XLA cannot compile, on stock Keras neither: what makes one, and the error that names why."""

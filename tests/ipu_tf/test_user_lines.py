@@ -344,7 +344,7 @@ def of_gradient() -> None:
 
 
 def of_keras() -> None:
-    layers = (keras.layers.Reshape((1, 2, 1)), keras.layers.RandomRotation(0.3), keras.layers.Flatten())
+    layers = (keras.layers.Reshape((1, 2, 1)), keras.layers.MixUp(), keras.layers.Flatten())
     model = model_of(*layers)
     model.fit(X, Y, batch_size=2, verbose=0)  # refused: of keras
 

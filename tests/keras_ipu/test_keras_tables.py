@@ -17,7 +17,7 @@ from keras import layers, losses, metrics, optimizers
 
 from tests.helpers.device_counts import device_work
 from tests.helpers.keras_layer_rows import BATCH, DRAWS, INPUTS, ROWS, Row
-from tests.helpers.keras_layers_left_out import LEFT_OUT_LAYERS, STATELESS_LAYERS, UNSUPPORTED_LAYERS
+from tests.helpers.keras_layers_left_out import LEFT_OUT_LAYERS, STATELESS_LAYERS, UNSUPPORTED_LAYERS, WARPING_LAYERS
 from tests.helpers.keras_parity import assert_same_numbers, integers, ipu_scope, numbers
 from tests.helpers.lowering_parity import assert_close
 from tests.helpers.some_ipus import ipus
@@ -107,7 +107,7 @@ def test_a_layer(row: Row) -> None:
 def test_no_layer_is_forgotten() -> None:
     named = [name for row in ROWS for name in (row.name, *row.covers)]
     assert len(set(named)) == len(named)
-    left_out = [*LEFT_OUT_LAYERS, *STATELESS_LAYERS, *UNSUPPORTED_LAYERS]
+    left_out = [*LEFT_OUT_LAYERS, *STATELESS_LAYERS, *UNSUPPORTED_LAYERS, *WARPING_LAYERS]
     every = public(layers, layers.Layer)
     assert set(every) - {*named, *left_out} == set()
     assert {*named, *left_out} - set(every) == set()
