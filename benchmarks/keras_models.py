@@ -73,11 +73,11 @@ def lstm(x: Any, workload: Workload) -> Any:
     return layers.LSTM(64)(layers.Embedding(workload.vocabulary, 64)(x))
 
 
-def transformer(x: Any, workload: Workload) -> Any:
-    """Four encoder layers of width 256 with four heads, normalised before each part; the mean over the tokens."""
+def transformer(x: Any, workload: Workload, depth: int = 4) -> Any:
+    """Encoder layers of width 256 with four heads, normalised before each part; the mean over the tokens."""
     positions = layers.Embedding(workload.shape[0], 256)(ops.arange(workload.shape[0]))
     x = layers.Embedding(workload.vocabulary, 256)(x) + positions
-    for _ in range(4):
+    for _ in range(depth):
         y = layers.LayerNormalization()(x)
         x = x + layers.MultiHeadAttention(4, 64)(y, y)
         y = layers.LayerNormalization()(x)

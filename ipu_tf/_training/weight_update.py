@@ -19,6 +19,7 @@ from ipu_tf._training.accumulation import accumulated, on_update
 from ipu_tf.device.run.interrupts import Interrupts
 from ipu_tf.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu_tf.lowering.tensorflow import tf_graphs
+from ipu_tf.lowering.tensorflow.tf_private import variables_outside_trace
 from ipu_tf.ops.cross_replica_ops import cross_replica_sum
 
 _already_summed: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_already_summed", default=False)
@@ -78,8 +79,10 @@ def _over_replicas(gradient: Any, replicas: int) -> Any:
 
 
 @contextlib.contextmanager
-def slots_created_whole() -> Iterator[None]:
-    """Context in which an optimizer creates its slots: outside of the function that is traced, and not interrupted.
+def variables_created_whole() -> Iterator[None]:
+    """Context in which an optimizer creates slots, or metrics variables: outside of the traced function, uninterrupted.
+
+    A function that creates variables itself is traced twice by `tf.function`.
 
     Ctrl-C in the middle would leave a Keras optimizer that says it is built, without its slots; and one while the step
     is traced, slots without values, since TensorFlow initializes those when the traced function first runs.
@@ -87,6 +90,6 @@ def slots_created_whole() -> Iterator[None]:
     Raises:
         KeyboardInterrupt: at its end, if Ctrl-C was pressed in it.
     """
-    with Interrupts() as interrupts, tf.init_scope():
+    with Interrupts() as interrupts, variables_outside_trace():
         yield
     interrupts.check()

@@ -71,6 +71,24 @@ def test_a_write_moves_a_variable_to_other_memory_while_its_tensor_is_held() -> 
         assert anchor is not None
 
 
+def test_a_function_whose_variables_are_made_outside_of_its_trace_is_traced_once() -> None:
+    from ipu_tf.lowering.tensorflow.tf_private import variables_outside_trace
+
+    made: list[tf.Variable] = []
+
+    @tf.function
+    def step(value: tf.Tensor) -> tf.Tensor:
+        traces.append(1)
+        if not made:
+            with variables_outside_trace():
+                made.append(tf.Variable(lambda: tf.constant(2.0)))
+        return made[0].assign_add(value)
+
+    traces: list[int] = []
+    assert [float(step(tf.constant(1.0))) for _ in range(2)] == [3.0, 4.0]
+    assert traces == [1]
+
+
 def test_variables_read_together_are_those_read_one_by_one() -> None:
     from ipu_tf.lowering.tensorflow import tf_values
     from ipu_tf.lowering.tensorflow.variables import TensorFlowVariable

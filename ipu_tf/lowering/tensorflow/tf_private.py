@@ -21,6 +21,7 @@ from tensorflow.python.framework import importer as _importer
 from tensorflow.python.framework import kernels as _kernels
 from tensorflow.python.framework import ops as _ops
 from tensorflow.python.ops import control_flow_ops as _control_flow_ops
+from tensorflow.python.ops import resource_variable_ops as _resource_variable_ops
 from tensorflow.python.platform import tf_logging as _tf_logging
 
 from ipu_tf.lowering.tensorflow.graph_pruning import part_of
@@ -61,6 +62,25 @@ def custom_call(
 ) -> Any:
     """Adds an op that tf2xla lowers to `stablehlo.custom_call @target`; returns its result tensors."""
     return _tf2xla.custom_call_v2(target, list(operands), list(results), configuration, side_effect)
+
+
+@contextlib.contextmanager
+def variables_outside_trace() -> Iterator[None]:
+    """Context manager: variables are created eagerly, unnoticed by the `tf.function` that is being traced.
+
+    A `tf.function` that creates variables is traced twice: their initialization is part of the first graph.
+    """
+
+    def create(next_creator: Callable[..., Any], **arguments: Any) -> Any:
+        return _resource_variable_ops.default_variable_creator_v2(None, **arguments)
+
+    with tf.init_scope():
+        if not tf.executing_eagerly():
+            yield
+            return
+        # Called after the creators of users and strategies, whose priority is 100, and in place of tf.function's, 50.
+        with _ops.get_default_graph()._variable_creator_scope(create, priority=60):
+            yield
 
 
 def trace_in_graph(name: str, function: Callable[..., Any], arguments: Sequence[Any]) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf._training.weight_update import accumulate_and_apply, slots_created_whole
+from ipu_tf._training.weight_update import accumulate_and_apply, variables_created_whole
 from keras_ipu.optimizers.inner_optimizer_calls import takes_captured_grads
 from keras_ipu.stock import models as keras_models
 from keras_ipu.training.common.partial_batches import gradient_weights
@@ -144,7 +144,7 @@ def _accumulate_and_apply(
         and not optimizer.built
         and not (split.is_trivial and keras_models.computes_slots(optimizer))
     ):
-        with slots_created_whole(), keras_models.scope_of_optimizer(optimizer):
+        with variables_created_whole(), keras_models.scope_of_optimizer(optimizer):
             optimizer.build(variables)
     if split.is_trivial:
         stock(gradients, variables)

@@ -13,10 +13,12 @@ import tensorflow as tf
 
 from ipu_tf._loops.tensor_feed import TensorFeed
 from ipu_tf._loops.tensorflow_step import TensorFlowStep
+from ipu_tf._training.weight_update import variables_created_whole
 from keras_ipu.pipeline.graph import build_graph
 from keras_ipu.pipeline.run_checks import is_pipelined
 from keras_ipu.pipeline.staged_call import staged_call
 from keras_ipu.stock import models as keras_models
+from keras_ipu.stock.compiled_metrics import metrics_built_in
 from keras_ipu.training.common.data_checks import warn_cast
 from keras_ipu.training.common.epoch_iterator import BatchPlaceholder, ElementIterator, ReplicaBatches
 from keras_ipu.training.common.partial_batches import sizes_vary
@@ -70,18 +72,20 @@ class TensorFlowStepFunction(StepFunction):
 
         def traced(batch: Any) -> Any:
             staged = staged_call(model, split.accumulation_count, self._kind.training)
-            with strategy.replica_context(), staged, hoist_weight_reads():
+            metrics = metrics_built_in(model, variables_created_whole)
+            with strategy.replica_context(), staged, hoist_weight_reads(), metrics:
                 return step(batch)
 
         return TensorFlowStep(traced, batch_spec)
 
     def _remainder_step(self, batches_spec: Any, state: Any, split: StepSplit) -> TensorFlowStep:
-        strategy = keras_models.strategy_of(self._model)
+        model, strategy = self._model, keras_models.strategy_of(self._model)
 
-        steps = remainder_step(self._model, self._kind, split)
+        steps = remainder_step(model, self._kind, split)
 
         def traced(batches: Any) -> Any:
-            with strategy.replica_context(), hoist_weight_reads():
+            metrics = metrics_built_in(model, variables_created_whole)
+            with strategy.replica_context(), hoist_weight_reads(), metrics:
                 return steps(batches)
 
         return TensorFlowStep(traced, batches_spec)
