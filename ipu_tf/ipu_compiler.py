@@ -10,6 +10,7 @@ import tensorflow as tf
 from ipu_tf._tracing.deferred_errors import deferring, raise_first_error
 from ipu_tf._tracing.unconverted import do_not_convert
 from ipu_tf._training.replication import target, target_of
+from ipu_tf.device.run.interruptible_call import InterruptibleCall
 from ipu_tf.ipu_strategy import device_ordinal
 from ipu_tf.lowering.programs.device_function import DeviceFunction
 from ipu_tf.lowering.programs.graph_op import embed
@@ -65,9 +66,10 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
     parts = _Parts(computation)
     if tf_values.executing_eagerly():
         function = tf.function(parts, autograph=False, jit_compile=True)
-        concrete = function.get_concrete_function(*[tf.TensorSpec(t.shape, t.dtype) for t in tensors])
-        where = target_of(_checked_ordinal(device), concrete.graph)
-        return parts.packed(DeviceFunction(concrete, where)(tensors), None)
+        with InterruptibleCall():
+            concrete = function.get_concrete_function(*[tf.TensorSpec(t.shape, t.dtype) for t in tensors])
+            where = target_of(_checked_ordinal(device), concrete.graph)
+            return parts.packed(DeviceFunction(concrete, where)(tensors), None)
     # TensorFlow makes the variables of a nested graph in the innermost graph that was entered, else eagerly.
     with _resource_variables(), tf.compat.v1.get_default_graph().as_default(), deferring() as errors:
 

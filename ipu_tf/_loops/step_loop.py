@@ -26,7 +26,7 @@ from ipu_tf.device.memory.hidden_state import SEED
 from ipu_tf.device.memory.seed import is_seeded
 from ipu_tf.device.program.program import Program, Types, bytes_of
 from ipu_tf.device.run.executable import Executable, ExecutionResult
-from ipu_tf.device.run.interrupts import Interrupts
+from ipu_tf.device.run.interrupts import Interrupts, check_interrupts, undeferred
 from ipu_tf.lowering.programs.host_errors import to_tensorflow_error
 from ipu_tf.lowering.programs.program_target import Target
 
@@ -141,7 +141,9 @@ class StepLoop:
         self._options = options
         self._target = target(options.ordinal, options.shards)
         self._outfeed = Outfeed(OUTFEED, last_only=not options.all_outputs)
-        program = step.trace(self._target, options)
+        with undeferred():
+            program = step.trace(self._target, options)
+        check_interrupts()
         self._executable = Executable(program, options.ordinal)
         self._calls_host, self._draws = program.uses_callbacks, SEED in program.hidden
         self.output_bytes = bytes_of(step.output_types)

@@ -16,6 +16,7 @@ from ipu_tf._state.context import context_value
 from ipu_tf._state.registry import register_state
 from ipu_tf._strategy.hooks import refuse_legacy_keras
 from ipu_tf._training.replication import target, target_of
+from ipu_tf.device.run.interruptible_call import InterruptibleCall
 from ipu_tf.ipu_iterator import fed_by, iterators_in_programs
 from ipu_tf.lowering.programs.device_function import DeviceFunction
 from ipu_tf.lowering.programs.graph_op import embed
@@ -65,6 +66,11 @@ def skip_device_compilation(function: Any) -> Any:
 
 def run_on_device(strategy: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Runs a function on a strategy's device; the rules are those of `IPUStrategyV1.run`."""
+    with InterruptibleCall():
+        return _run(strategy, function, args, kwargs)
+
+
+def _run(strategy: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     refuse_legacy_keras(function)
     if getattr(function, "_ipu_runs_itself", False):
         return function(*args, **kwargs)

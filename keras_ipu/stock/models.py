@@ -150,6 +150,18 @@ def restore_state(model: Any, state: dict[str, Any]) -> None:
     model.jax_state_sync()
 
 
+def sync_left_state(model: Any) -> None:
+    """Assigns the state that Keras's loop on JAX held when an exception ended it, as Ctrl-C in a callback does.
+
+    Args:
+        model: the model. Its variables keep their values if an execution took the state, which then restores it.
+    """
+    held = getattr(model, "_jax_state", None) or {}
+    arrays = [array for arrays in held.values() for array in arrays or ()]
+    if not any(array.is_deleted() for array in arrays):
+        model.jax_state_sync()
+
+
 def state_of(model: Any, names: Iterable[str]) -> tuple[list[Any], ...]:
     """Returns the state of a JAX model's variables, in lists as `restore_state` takes them.
 

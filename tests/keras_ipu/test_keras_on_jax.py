@@ -24,6 +24,7 @@ ON_BOTH = (
     "tests/keras_ipu/test_keras_open_shapes.py",
     "tests/keras_ipu/training/test_keras_eager.py",
     "tests/keras_ipu/training/test_keras_embeddings.py",
+    "tests/keras_ipu/training/test_keras_interrupts.py",
     "tests/keras_ipu/training/test_keras_own_steps.py",
     "tests/keras_ipu/training/test_keras_predict_ahead.py",
     "tests/keras_ipu/training/test_keras_run_ahead.py",

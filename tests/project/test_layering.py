@@ -37,6 +37,7 @@ PRIVATE_ENTRY_POINTS = frozenset(
         "ipu_tf._arguments.counts",
         "ipu_tf._arguments.known_names",
         "ipu_tf._loops.feature_names",
+        "ipu_tf._loops.interruption",
         "ipu_tf._loops.jax_feed",
         "ipu_tf._loops.jax_step",
         "ipu_tf._loops.batch_feed",

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 
 from ipu_tf.device.cache import jax_compilation
-from ipu_tf.device.run.interrupts import Interrupts
+from ipu_tf.device.run.interrupts import Interrupts, undeferred
 
 _POLL_SECONDS = 0.05
 
@@ -55,7 +55,8 @@ class InterruptibleFunction:
         """Has JAX's cache of compiled functions hold it; JAX finds it there by what it was lowered from."""
         if self._gate.untouched and self._gate.interrupts.active:
             if self._compiling is None:
-                lowered = self._function.lower(*arguments)
+                with undeferred():
+                    lowered = self._function.lower(*arguments)
                 self._compiling = _started(lowered.compile)
             _wait(self._compiling, self._gate.interrupts)
         self._compiling, self._compiled = None, True

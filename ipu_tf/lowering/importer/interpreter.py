@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import jax
 
+from ipu_tf.device.run.interrupts import check_interrupts
 from ipu_tf.lowering.importer.rules import RULES
 from ipu_tf.lowering.stablehlo.errors import placed
 from ipu_tf.lowering.stablehlo.module import Module
@@ -75,6 +76,7 @@ class Interpreter:
         Raises:
             UnsupportedOpsError: if its rule does not support the op's attributes. Errors show the user's source line.
         """
+        check_interrupts()
         rule, op, operands = RULES[operation.name], Op(operation), self.read(operation.operands)
         try:
             results = rule(self, op, *operands) if self.arithmetic is None else self._rounded(rule, op, operands)

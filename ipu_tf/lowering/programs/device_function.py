@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from ipu_tf.device.errors import DeviceError
 from ipu_tf.device.run.executable import Executable
+from ipu_tf.device.run.interrupts import Interrupts, check_interrupts
 from ipu_tf.lowering.programs.build import build_program
 from ipu_tf.lowering.programs.captures import Captures
 from ipu_tf.lowering.programs.host_errors import to_tensorflow_error
@@ -32,7 +33,9 @@ class DeviceFunction:
 
     def __init__(self, function: Any, target: Target) -> None:
         self._function = function  # keeps the captured variables alive
+        check_interrupts()
         self.lowered: Lowered = lower(function)
+        check_interrupts()
         try:
             self.executable = Executable(
                 build_program(self.lowered.module, target.replicas, target.numerics), target.ordinal
@@ -53,6 +56,11 @@ class DeviceFunction:
         Raises:
             Exception: what an infeed raised. Variables then hold the values of the last complete iteration.
         """
+        check_interrupts()
+        with Interrupts():
+            return self._run(inputs)
+
+    def _run(self, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         values = [tf_values.tensor_memory(tensor) for tensor in inputs]
         try:
             outcome = self.executable.run(

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ipu_tf._loops.batch_feed import BatchFeed
+from ipu_tf._loops.interruption import check_interrupts
 from ipu_tf._loops.step_loop import DeviceStep, LoopOptions, StepLoop, StepLoopResult
 from ipu_tf._training.replication import target
 from ipu_tf.emulation import EmulationError
@@ -134,6 +135,7 @@ class StepFunction(abc.ABC):
             RuntimeError: if gradient accumulation does not divide the steps of the execution.
             EmulationError: if there is not a batch for each replica.
         """
+        check_interrupts()
         split = self._split(batches)
         batches.feed.group = split.accumulation_count * split.replicas
         run, steps = current_run(), batches.steps

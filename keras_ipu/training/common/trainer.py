@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ipu_tf._config.synthetic_data import SyntheticDataCategory, use_synthetic_data_for
+from ipu_tf._loops.interruption import InterruptibleCall
 from ipu_tf._state.context import context_value
 from ipu_tf.ipu_iterator import stock_iterators
 from keras_ipu.pipeline.run_checks import check_before
@@ -115,6 +116,10 @@ class IPUTrainer(abc.ABC):
         """Replaces `fit`, `evaluate` and `predict`: checks, then Keras's own loop with variables synced."""
         if not is_ipu_model(model):
             return _run_stock(stock, model, *args, **kwargs)
+        with InterruptibleCall():
+            return self._run_interruptible(stock, model, *args, **kwargs)
+
+    def _run_interruptible(self, stock: Stock, model: Any, *args: Any, **kwargs: Any) -> Any:
         args, kwargs = checked_arguments(stock, model, args, kwargs)
         if runs_eagerly(model):
             args, kwargs = dense_arguments(args, kwargs)
@@ -133,7 +138,7 @@ class IPUTrainer(abc.ABC):
         args, kwargs = dense_arguments(args, kwargs)
         if runs_eagerly(model):
             return self._run_eagerly(stock, model, *args, **kwargs)
-        with self._running(model, stock.__name__):
+        with InterruptibleCall(), self._running(model, stock.__name__):
             return stock(model, *args, **kwargs)
 
     def _run_eagerly(self, stock: Stock, model: Any, *args: Any, **kwargs: Any) -> Any:

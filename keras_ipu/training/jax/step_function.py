@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 
+from ipu_tf._loops.interruption import Interrupts
 from ipu_tf._loops.jax_feed import JaxFeed
 from ipu_tf._loops.jax_step import AccumulationSettings, JaxStep
 from ipu_tf.emulation import record_ignored
@@ -70,8 +71,13 @@ class JaxStepFunction(StepFunction):
         """
         if isinstance(iterator, ElementIterator) and iterator.waiting:
             return iterator.waiting.popleft(), state
+        with Interrupts() as interrupts:  # while state is the device's, nobody else has it
+            return self._run_on(state, iterator, interrupts)
+
+    def _run_on(self, state: State, iterator: Iterator[Any], interrupts: Interrupts) -> tuple[Any, State]:
         state_copy = StateCopy(self._model, self._names, state) if _callbacks_read_variables() else None
         try:
+            interrupts.check()
             batches = self._batches(iterator)
             done = self._execute(batches, state)
         except BaseException:

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from ipu_tf._loops.jax_feed import JaxFeed
 from ipu_tf._loops.jax_step import count_eager_execution, refusals_at_lines
+from keras_ipu.stock import models as keras_models
 from keras_ipu.stock.ownership import is_ipu_model, on_device
 from keras_ipu.training.common.data_checks import check_batch, warn_cast
 from keras_ipu.training.common.epoch_iterator import ElementIterator, IPUEpochIterator
@@ -78,7 +79,11 @@ class JaxTrainer(IPUTrainer):
         """Context of a run, which donates the arrays of the model's variables."""
         separate(model)
         with refusals_at_lines():
-            yield
+            try:
+                yield
+            except BaseException:
+                keras_models.sync_left_state(model)
+                raise
 
     def running_eagerly(self, model: Any) -> contextlib.AbstractContextManager[None]:
         """Context of a run whose steps run op by op: JAX needs none."""

@@ -1,0 +1,134 @@
+"""Ctrl-C at any place of a call ends it with `KeyboardInterrupt`, also where Python would lose it."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from ipu_tf.device.run.interruptible_call import InterruptibleCall
+from ipu_tf.device.run.interrupts import Interrupts, check_interrupts, undeferred
+from tests.helpers.some_ipus import ipus
+
+
+@pytest.fixture(autouse=True)
+def stock_handler() -> Iterator[None]:
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    assert signal.signal(signal.SIGINT, handler) is signal.default_int_handler
+
+
+def press() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def compute_for_ever() -> None:
+    while True:
+        time.sleep(0.01)
+
+
+def in_garbage_collection() -> None:
+    """As JAX's callback of that name, which Python ignores the exceptions of."""
+    pressed: list[str] = []
+
+    def _xla_gc_callback(phase: str, info: Any) -> None:
+        if not pressed:
+            pressed.append(phase)
+            press()
+            time.sleep(0.01)
+
+    gc.callbacks.append(_xla_gc_callback)
+    try:
+        gc.collect()
+    finally:
+        gc.callbacks.remove(_xla_gc_callback)
+
+
+def in_a_finalizer() -> None:
+    class Pressing:
+        def __del__(self) -> None:
+            press()
+
+    Pressing()
+
+
+def swallowed() -> None:
+    try:
+        press()
+        compute_for_ever()
+    except KeyboardInterrupt:
+        pass
+
+
+@pytest.mark.parametrize("pressed", [press, in_garbage_collection, in_a_finalizer, swallowed])
+def test_it_is_not_lost(pressed: Callable[[], None]) -> None:
+    with pytest.raises(KeyboardInterrupt), InterruptibleCall():
+        pressed()
+        compute_for_ever()
+
+
+def test_it_is_not_lost_at_the_end() -> None:
+    with pytest.raises(KeyboardInterrupt), InterruptibleCall():
+        in_garbage_collection()
+
+
+def test_what_became_of_it_in_other_libraries_is_its_cause() -> None:
+    with pytest.raises(KeyboardInterrupt) as caught, InterruptibleCall():
+        press()
+        raise SystemError("returned a result with an exception set")
+    assert isinstance(caught.value.__cause__, SystemError)
+
+
+def test_other_exceptions_stay() -> None:
+    with pytest.raises(SystemError), InterruptibleCall():
+        raise SystemError
+
+
+def test_an_execution_is_finished_first() -> None:
+    done = []
+    with pytest.raises(KeyboardInterrupt), InterruptibleCall():
+        with InterruptibleCall(), Interrupts() as execution:
+            press()
+            check_interrupts()
+            time.sleep(1.5)  # longer than it waits anywhere else
+            done.append(execution.requested)
+        check_interrupts()
+        done.append(False)
+    assert done == [True]
+
+
+def test_what_changes_nothing_is_left_in_an_execution() -> None:
+    with pytest.raises(KeyboardInterrupt), InterruptibleCall(), Interrupts():
+        press()
+        with undeferred():
+            compute_for_ever()
+
+
+def test_twice_ends_an_execution_at_once() -> None:
+    with pytest.raises(KeyboardInterrupt), InterruptibleCall(), Interrupts():
+        press()
+        press()
+        compute_for_ever()
+
+
+def test_a_program_is_not_left_in_the_middle_of_its_lowering() -> None:
+    """Ctrl-C while TensorFlow traces ends the call before the device runs, and the next call works."""
+    traced: list[Any] = []
+
+    @tf.function
+    def doubled(x: Any) -> Any:
+        if not traced:
+            traced.append(x)
+            press()
+        return 2 * x
+
+    with ipus(1) as strategy:
+        with pytest.raises(KeyboardInterrupt):
+            strategy.run(doubled, [tf.ones(())])
+        assert float(strategy.run(doubled, [tf.ones(())])) == 2.0
