@@ -46,6 +46,7 @@ if TYPE_CHECKING:  # the whole public surface, each name imported as itself: tha
     from ipu_tf import optimizers as optimizers
     from ipu_tf import patches as patches
     from ipu_tf import pipeline as pipeline
+    from ipu_tf import reports as reports
     from ipu_tf import scopes as scopes
     from ipu_tf import serving as serving
     from ipu_tf import sharding as sharding
@@ -112,6 +113,7 @@ _MODULES = (
     "optimizers",
     "patches",
     "pipeline",
+    "reports",
     "scopes",
     "serving",
     "sharding",

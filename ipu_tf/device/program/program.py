@@ -126,6 +126,7 @@ class Program:
         checked: the operations that are checked for floating-point exceptions, by TensorFlow's names for them; see
             `ipu_tf.device.numerics.exceptions`. Such programs donate nothing, so that state survives an exception.
         checks: its assertions by their numbers; see `ipu_tf.device.numerics.assertions`. They donate nothing either.
+        parameter_names: a name for each parameter, for reports; empty where they have none.
     """
 
     name: str
@@ -140,6 +141,7 @@ class Program:
     called_back: tuple[str, ...] = ()
     checked: tuple[str, ...] = ()
     checks: Mapping[int, Check] = dataclasses.field(default_factory=dict)
+    parameter_names: tuple[str, ...] = ()
 
     @property
     def infeeds(self) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ from ipu_tf.device.run import pre_compile
 from ipu_tf.device.run.compiled_parts import CompiledParts
 from ipu_tf.device.run.forks import check_not_forked
 from ipu_tf.device.run.interrupts import Interrupts
+from ipu_tf.device.run.last_program import remember
 from ipu_tf.device.run.loop_run import LoopRun
 from ipu_tf.device.run.pipeline_engine import PipelineRun
 from ipu_tf.device.run.pipeline_placement import parameter_devices, stage_places, together
@@ -90,6 +91,7 @@ class Executable(CompiledParts):
 
     def _run_on(self, parameters: Sequence[Any], own_queues: ExecutionQueues) -> ExecutionResult:
         self.queues = own_queues
+        remember(self.program)
         try:
             saved_programs.save(self.program, self._saved)
             if not connection_type.attached():

@@ -91,7 +91,13 @@ def step_program(
         uses_callbacks=calls_host(walk(module.main, module.functions)),
         checked=checked_origins(module),
         checks=checks_of(module),
+        parameter_names=("number of steps", *map(_name, lowered.captures)),
     )
+
+
+def _name(capture: Any) -> str:
+    """Returns the name of a captured variable, `dense/kernel`, or of a tensor where it has one."""
+    return str(getattr(capture, "name", "constant")).partition(":")[0]
 
 
 def _steps(carry: Sequence[Any]) -> int:

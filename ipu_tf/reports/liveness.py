@@ -1,0 +1,105 @@
+"""Liveness of a part's values: which are alive at each operation, how many bytes of each category.
+
+A value is alive from the operation that makes it to the last that reads it. Inputs that the caller keeps, and results,
+are alive to the end. Each value has a buffer of its own: XLA may need less, as it fuses operations and reuses buffers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ipu_tf.reports.operations import Buffer, Listed, Listing, bytes_of_type
+from ipu_tf.reports.part import Category, Operation, Part, Value
+
+
+@dataclasses.dataclass(frozen=True)
+class Input:
+    """Value that is there before a part runs.
+
+    Attributes:
+        name: which parameter, queue or hidden state.
+        category: what it is to the program.
+        bytes: its size on one replica.
+        kept: whether it stays to the end of the part, read or not.
+    """
+
+    name: str
+    category: Category
+    bytes: int
+    kept: bool = False
+
+
+def part_of(kind: str, jaxpr: Any, inputs: Sequence[Input], results: Sequence[Category]) -> Part:
+    """Returns the operations and values of a part.
+
+    Args:
+        kind: of the part.
+        jaxpr: what one run of it, or one iteration, computes.
+        inputs: its inputs, then values that it does not read and that others keep meanwhile.
+        results: category of each result.
+    """
+    listing = Listing(jaxpr, [Buffer(each.name, each.bytes) for each in inputs])
+    categories = {place: each.category for place, each in enumerate(inputs)}
+    categories |= dict.fromkeys(listing.constants, Category.READ)
+    given = [category for category, atom in zip(results, jaxpr.outvars, strict=True) if not hasattr(atom, "val")]
+    for place, category in zip(listing.outputs, given, strict=True):
+        categories.setdefault(place, category)
+    kept = [place for place, each in enumerate(inputs) if each.kept]
+    values = _values(listing, categories, kept, len(inputs))
+    return Part(kind, tuple(_operations(listing.operations, values)), tuple(values))
+
+
+def _values(listing: Listing, categories: dict[int, Category], kept: Sequence[int], inputs: int) -> list[Value]:
+    end = max(len(listing.operations) - 1, 0)
+    first, last = dict.fromkeys(range(inputs), 0), dict.fromkeys(range(inputs), 0)
+    for index, operation in enumerate(listing.operations):
+        for place in operation.makes:
+            first[place] = last[place] = index
+        last.update(dict.fromkeys(operation.reads, index))
+    last.update(dict.fromkeys((*listing.outputs, *listing.constants, *kept), end))
+    return [
+        Value(each.name, categories.get(place, Category.TEMPORARIES), each.bytes, first.get(place, 0), last[place])
+        for place, each in enumerate(listing.buffers)
+    ]
+
+
+def _operations(listed: Sequence[Listed], values: Sequence[Value]) -> Iterator[Operation]:
+    begin: list[list[Value]] = [[] for _ in range(len(listed) + 1)]
+    end: list[list[Value]] = [[] for _ in range(len(listed) + 1)]
+    for value in values:
+        begin[value.first].append(value)
+        end[value.last].append(value)
+    live = dict.fromkeys(Category, 0)
+    for index, operation in enumerate(listed):
+        for value in begin[index]:
+            live[value.category] += value.bytes
+        trips, body = _body(operation.equation)
+        inside = max((each.total for each in body), default=0)
+        now = {**live, Category.TEMPORARIES: live[Category.TEMPORARIES] + inside}
+        yield Operation(operation.name, now, inside, trips, body)
+        for value in end[index]:
+            live[value.category] -= value.bytes
+
+
+def _body(equation: Any) -> tuple[int | None, tuple[Operation, ...]]:
+    """Returns how often a loop runs, where that is known, and the operations of the body with the highest peak."""
+    name, params = equation.primitive.name, equation.params
+    if name == "while":
+        return None, _inside(params["body_jaxpr"].jaxpr)
+    if name == "scan":  # a slice of what is scanned over is made for each iteration
+        return int(params["length"]), _inside(params["jaxpr"].jaxpr, params["num_consts"] + params["num_carry"])
+    if name == "cond":
+        branches = (_inside(branch.jaxpr) for branch in params["branches"])
+        return None, max(branches, key=lambda body: max((each.total for each in body), default=0), default=())
+    return None, ()
+
+
+def _inside(jaxpr: Any, held: int | None = None) -> tuple[Operation, ...]:
+    """Returns the operations of a body; its first `held` inputs, all by default, count outside of it."""
+    inputs = len(jaxpr.invars)
+    held = inputs if held is None else held
+    sizes = [0 if place < held else bytes_of_type(variable.aval) for place, variable in enumerate(jaxpr.invars)]
+    listing = Listing(jaxpr, [Buffer("input", size) for size in sizes])
+    return tuple(_operations(listing.operations, _values(listing, {}, (), inputs)))

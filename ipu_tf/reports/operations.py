@@ -1,0 +1,111 @@
+"""Lists the operations of a jaxpr with the values that they read and make; calls are replaced by what they call."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+_LOOPS_AND_BRANCHES = ("while", "scan", "cond")
+
+
+@dataclasses.dataclass
+class Buffer:
+    """A value while liveness is found out.
+
+    Attributes:
+        name: what makes it.
+        bytes: its size.
+    """
+
+    name: str
+    bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Listed:
+    """An operation with its values.
+
+    Attributes:
+        name: its scopes and its primitive.
+        reads: places of the values that it reads in the list of buffers.
+        makes: places of those that it makes.
+        equation: JAX's, whose loops and branches are not listed.
+    """
+
+    name: str
+    reads: tuple[int, ...]
+    makes: tuple[int, ...]
+    equation: Any
+
+
+class Listing:
+    """Operations of a jaxpr in order, and their values.
+
+    Args:
+        jaxpr: a `jax.core.Jaxpr`.
+        inputs: the values of its inputs, one each; then others that are alive meanwhile.
+
+    Attributes:
+        buffers: all values: inputs, constants, then those of operations.
+        operations: the operations.
+        outputs: places of the results in `buffers`; those of literals are left out.
+        constants: places of the constants in `buffers`.
+    """
+
+    def __init__(self, jaxpr: Any, inputs: Sequence[Buffer]) -> None:
+        self.buffers: list[Buffer] = list(inputs)
+        self.operations: list[Listed] = []
+        self.constants: list[int] = []
+        found = self._list(jaxpr, range(len(jaxpr.invars)), "")
+        self.outputs = tuple(place for place in found if place is not None)
+
+    def _list(self, jaxpr: Any, arguments: Sequence[int | None], scope: str) -> list[int | None]:
+        """Lists a jaxpr that is called with these values; returns its results. None stands for a literal."""
+        places: dict[Any, int | None] = dict(zip(jaxpr.invars, arguments, strict=True))
+        for variable in jaxpr.constvars:
+            places[variable] = self._add("constant", variable)
+            self.constants.append(len(self.buffers) - 1)
+
+        def read(atoms: Sequence[Any]) -> list[int | None]:
+            return [None if hasattr(atom, "val") else places[atom] for atom in atoms]
+
+        for equation in jaxpr.eqns:
+            within = _joined(scope, str(equation.source_info.name_stack))
+            called = None if equation.primitive.name in _LOOPS_AND_BRANCHES else _called(equation)
+            if called is not None:
+                places.update(zip(equation.outvars, self._list(called, read(equation.invars), within), strict=True))
+                continue
+            name = _joined(within, equation.primitive.name)
+            reads = tuple(place for place in read(equation.invars) if place is not None)
+            makes = tuple(self._add(name, variable) for variable in equation.outvars)
+            places.update(zip(equation.outvars, makes, strict=True))
+            self.operations.append(Listed(name, reads, makes, equation))
+        return read(jaxpr.outvars)
+
+    def _add(self, name: str, variable: Any) -> int:
+        self.buffers.append(Buffer(name, bytes_of_type(variable.aval)))
+        return len(self.buffers) - 1
+
+
+def bytes_of_type(aval: Any) -> int:
+    """Returns the bytes of an array of a type; tokens count nothing."""
+    if not hasattr(aval, "shape"):
+        return 0
+    return int(np.prod(aval.shape, dtype=np.int64)) * int(aval.dtype.itemsize)
+
+
+def _joined(*names: str) -> str:
+    return "/".join(filter(None, names))
+
+
+def _called(equation: Any) -> Any:
+    """Returns the jaxpr of a call that takes and gives just what its equation does; None for another operation."""
+    for key in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
+        closed = equation.params.get(key)
+        jaxpr = getattr(closed, "jaxpr", closed)
+        if hasattr(jaxpr, "eqns") and len(jaxpr.invars) == len(equation.invars):
+            return jaxpr if len(jaxpr.outvars) == len(equation.outvars) else None
+    return None
