@@ -10,6 +10,7 @@ in Python that C++ calls, it is lost, or comes out as a `SystemError`.
 from __future__ import annotations
 
 import _thread
+import gc
 import signal
 import threading
 import time
@@ -24,8 +25,8 @@ _SETTLE_SECONDS = 0.3
 """For how long an exception, or a result, on its way out is not interrupted."""
 _MOST_AVOIDED = 30
 """How often a bad place is left alone before `KeyboardInterrupt` is raised in it all the same."""
-_LOSE_IT = ("_xla_gc_callback", "__del__")
-"""Functions that Python ignores the exceptions of."""
+_FINALIZER = "__del__"
+"""Python ignores its exceptions, and those of callbacks of the garbage collector."""
 _HALF_DONE = ("__enter__", "__exit__")
 """Functions that leave libraries in an unknown state if they are interrupted."""
 _NEAR = 4
@@ -100,10 +101,11 @@ class InterruptibleCall(Interrupts):
 
 def _is_bad_place(frame: FrameType | None) -> bool:
     """Returns whether an exception that is raised in a frame would be lost, or would leave a context half entered."""
+    callbacks = [getattr(callback, "__code__", None) for callback in gc.callbacks]
     depth = 0
     while frame is not None:
         name = frame.f_code.co_name
-        if name in _LOSE_IT or (depth < _NEAR and name in _HALF_DONE):
+        if name == _FINALIZER or frame.f_code in callbacks or (depth < _NEAR and name in _HALF_DONE):
             return True
         frame, depth = frame.f_back, depth + 1
     return False

@@ -33,21 +33,28 @@ def compute_for_ever() -> None:
         time.sleep(0.01)
 
 
-def in_garbage_collection() -> None:
-    """As JAX's callback of that name, which Python ignores the exceptions of."""
+def in_garbage_collection(seconds: float = 0.01) -> None:
+    """In a callback, as JAX and Hypothesis have; Python ignores its exceptions, which are errors in tests."""
     pressed: list[str] = []
 
-    def _xla_gc_callback(phase: str, info: Any) -> None:
+    def callback(phase: str, info: Any) -> None:
         if not pressed:
             pressed.append(phase)
             press()
-            time.sleep(0.01)
+            end = time.monotonic() + seconds
+            while time.monotonic() < end:
+                time.sleep(0.001)
 
-    gc.callbacks.append(_xla_gc_callback)
+    gc.callbacks.append(callback)
     try:
         gc.collect()
     finally:
-        gc.callbacks.remove(_xla_gc_callback)
+        gc.callbacks.remove(callback)
+
+
+def in_garbage_collection_that_takes_long() -> None:
+    """Longer than it takes until Ctrl-C is raised in the middle of other functions."""
+    in_garbage_collection(1.1)
 
 
 def in_a_finalizer() -> None:
@@ -66,7 +73,10 @@ def swallowed() -> None:
         pass
 
 
-@pytest.mark.parametrize("pressed", [press, in_garbage_collection, in_a_finalizer, swallowed])
+PRESSING = [press, in_garbage_collection, in_garbage_collection_that_takes_long, in_a_finalizer, swallowed]
+
+
+@pytest.mark.parametrize("pressed", PRESSING)
 def test_it_is_not_lost(pressed: Callable[[], None]) -> None:
     with pytest.raises(KeyboardInterrupt), InterruptibleCall():
         pressed()
