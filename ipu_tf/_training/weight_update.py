@@ -79,10 +79,11 @@ def _over_replicas(gradient: Any, replicas: int) -> Any:
 
 
 @contextlib.contextmanager
-def variables_created_whole() -> Iterator[None]:
+def variables_created_whole(traced_again: bool = False) -> Iterator[None]:
     """Context in which an optimizer creates slots, or metrics variables: outside of the traced function, uninterrupted.
 
-    A function that creates variables itself is traced twice by `tf.function`.
+    Args:
+        traced_again: whether `tf.function` notices the variables, and traces the function once more with them.
 
     Ctrl-C in the middle would leave a Keras optimizer that says it is built, without its slots; and one while the step
     is traced, slots without values, since TensorFlow initializes those when the traced function first runs.
@@ -90,6 +91,6 @@ def variables_created_whole() -> Iterator[None]:
     Raises:
         KeyboardInterrupt: at its end, if Ctrl-C was pressed in it.
     """
-    with Interrupts() as interrupts, variables_outside_trace():
+    with Interrupts() as interrupts, tf.init_scope() if traced_again else variables_outside_trace():
         yield
     interrupts.check()

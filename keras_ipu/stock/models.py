@@ -47,6 +47,11 @@ def computes_slots(optimizer: Any) -> bool:
     return isinstance(inner, keras.optimizers.ScheduleFreeAdamW)
 
 
+def scales_loss(optimizer: Any) -> bool:
+    """Returns whether an optimizer has a loss scale of its own: until it is built, Keras's is a constant."""
+    return type(optimizer).scale_loss is not keras.optimizers.Optimizer.scale_loss
+
+
 @contextlib.contextmanager
 def applying(optimizer: Any, ours: Callable[..., Any]) -> Iterator[None]:
     """Context in which `optimizer.apply(gradients, variables)` is `ours(stock, gradients, variables)`.

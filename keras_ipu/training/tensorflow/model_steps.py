@@ -144,7 +144,8 @@ def _accumulate_and_apply(
         and not optimizer.built
         and not (split.is_trivial and keras_models.computes_slots(optimizer))
     ):
-        with variables_created_whole(), keras_models.scope_of_optimizer(optimizer):
+        again = keras_models.scales_loss(optimizer)
+        with variables_created_whole(traced_again=again), keras_models.scope_of_optimizer(optimizer):
             optimizer.build(variables)
     if split.is_trivial:
         stock(gradients, variables)

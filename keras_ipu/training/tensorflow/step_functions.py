@@ -5,6 +5,7 @@ Keras calls the train and test function with an epoch's iterator, the predict fu
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +20,7 @@ from keras_ipu.pipeline.run_checks import is_pipelined
 from keras_ipu.pipeline.staged_call import staged_call
 from keras_ipu.stock import models as keras_models
 from keras_ipu.stock.compiled_metrics import metrics_built_in
+from keras_ipu.stock.patches import overridden
 from keras_ipu.training.common.data_checks import warn_cast
 from keras_ipu.training.common.epoch_iterator import BatchPlaceholder, ElementIterator, ReplicaBatches
 from keras_ipu.training.common.partial_batches import sizes_vary
@@ -72,7 +74,7 @@ class TensorFlowStepFunction(StepFunction):
 
         def traced(batch: Any) -> Any:
             staged = staged_call(model, split.accumulation_count, self._kind.training)
-            metrics = metrics_built_in(model, variables_created_whole)
+            metrics = _metrics_outside_trace(model)
             with strategy.replica_context(), staged, hoist_weight_reads(), metrics:
                 return step(batch)
 
@@ -84,11 +86,21 @@ class TensorFlowStepFunction(StepFunction):
         steps = remainder_step(model, self._kind, split)
 
         def traced(batches: Any) -> Any:
-            metrics = metrics_built_in(model, variables_created_whole)
+            metrics = _metrics_outside_trace(model)
             with strategy.replica_context(), hoist_weight_reads(), metrics:
                 return steps(batches)
 
         return TensorFlowStep(traced, batches_spec)
+
+
+def _metrics_outside_trace(model: Any) -> contextlib.AbstractContextManager[None]:
+    """Context in which a model's own metrics are no reason to trace a step again.
+
+    The user's steps are traced again, as by stock Keras: `model.metrics` may differ once losses and metrics are built.
+    """
+    if any(overridden(model, name) for name in ("train_step", "test_step", "compute_loss", "compute_metrics")):
+        return contextlib.nullcontext()
+    return metrics_built_in(model, variables_created_whole)
 
 
 class TensorFlowPredictFunction(TensorFlowStepFunction):
