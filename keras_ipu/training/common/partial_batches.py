@@ -100,6 +100,37 @@ def gradient_weights(batches: Sequence[Any], split: StepSplit) -> list[float]:
     return [whole * size / sum(sizes) for size in sizes]
 
 
+class GradientSum:
+    """Weighted sum of the gradients of a remainder's batches.
+
+    Args:
+        weights: the factor of each batch's gradients; see `gradient_weights`.
+        scaled: multiplies a gradient by a factor.
+
+    >>> total = GradientSum([0.75, 0.25], lambda gradient, weight: gradient * weight)
+    >>> total.add([4.0, None])
+    >>> total.add([8.0, 2.0])
+    [5.0, 0.5]
+    """
+
+    def __init__(self, weights: list[float], scaled: Callable[[Any, float], Any]) -> None:
+        self._weights = weights
+        self._scaled = scaled
+        self._sums: list[Any] = []
+        self._batches = 0
+
+    def add(self, gradients: list[Any]) -> list[Any] | None:
+        """Adds a batch's gradients, None where it has none; returns the sums after the last batch, None before."""
+        if self._weights == [1.0]:
+            return gradients
+        weight = self._weights[self._batches]
+        scaled = [None if each is None else self._scaled(each, weight) for each in gradients]
+        pairs = zip(self._sums or [None] * len(scaled), scaled, strict=True)
+        self._sums = [new if old is None else old if new is None else old + new for old, new in pairs]
+        self._batches += 1
+        return self._sums if self._batches == len(self._weights) else None
+
+
 def batch_size(batch: Any) -> int:
     """Returns the number of samples in a batch: the first dimension of its first array."""
     return next(int(leaf.shape[0]) for leaf in tf.nest.flatten(batch) if leaf is not None)

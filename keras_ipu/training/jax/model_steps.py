@@ -7,14 +7,12 @@ remainder_step   ... of several batches, whose weighted gradients make one weigh
 from __future__ import annotations
 
 import contextlib
-import functools
-import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from ipu_tf._loops.jax_step import GradientUpdates
 from keras_ipu.stock import models as keras_models
-from keras_ipu.training.common.partial_batches import gradient_weights
+from keras_ipu.training.common.partial_batches import GradientSum, gradient_weights
 from keras_ipu.training.common.step_function import StepKind
 from keras_ipu.training.common.step_split import StepSplit
 from keras_ipu.training.jax.captured_gradients import step_capture
@@ -50,7 +48,7 @@ def remainder_step(model: Any, kind: StepKind, split: StepSplit) -> Step:
     def steps(state: State, batches: Any, updates: GradientUpdates) -> tuple[Any, State]:
         if plain is not None:
             return _on_each(lambda now, batch: plain(now, batch, updates), state, batches)
-        combined = _CombinedGradients(gradient_weights(batches, split))
+        combined = GradientSum(gradient_weights(batches, split), _scaled)
         with _weight_update(model.optimizer, updates, combined.add):
             return _on_each(model.train_step, state, batches)
 
@@ -69,24 +67,8 @@ def _plain_step(model: Any, kind: StepKind) -> Step:
     return step
 
 
-class _CombinedGradients:
-    """Weighted sum of the gradients of several batches.
-
-    Args:
-        weights: the factor of each batch's gradients.
-    """
-
-    def __init__(self, weights: list[float]) -> None:
-        self._weights = weights
-        self._weighted: list[list[Any]] = []
-
-    def add(self, gradients: list[Any]) -> list[Any] | None:
-        """Adds the gradients of a batch; returns the sum after the last batch, None before."""
-        weight = self._weights[len(self._weighted)]
-        self._weighted.append(gradients if weight == 1 else [each * weight for each in gradients])
-        if len(self._weighted) < len(self._weights):
-            return None
-        return [functools.reduce(operator.add, each) for each in zip(*self._weighted, strict=True)]
+def _scaled(gradient: Any, weight: float) -> Any:
+    return gradient if weight == 1 else gradient * weight
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ import tensorflow as tf
 from ipu_tf._training.weight_update import accumulate_and_apply, variables_created_whole
 from keras_ipu.optimizers.inner_optimizer_calls import takes_captured_grads
 from keras_ipu.stock import models as keras_models
-from keras_ipu.training.common.partial_batches import gradient_weights
+from keras_ipu.training.common.partial_batches import GradientSum, gradient_weights
 from keras_ipu.training.common.step_function import StepKind
 from keras_ipu.training.common.step_split import StepSplit
 from keras_ipu.training.tensorflow.summed_rows import sum_repeated_rows
@@ -48,12 +48,19 @@ def remainder_step(model: Any, kind: StepKind, split: StepSplit) -> Step:
         split: of full steps.
     """
     plain = None if kind.training else _plain_step(model, kind)
+    one_batch = dataclasses.replace(split, accumulation_count=1)
 
     def steps(batches: Any) -> Any:
         if plain is not None:
             return tuple(map(plain, batches))
-        combined = _CombinedGradients(model.optimizer, split, gradient_weights(batches, split))
-        with _weight_update(model.optimizer, combined.apply):
+        optimizer, combined = model.optimizer, GradientSum(gradient_weights(batches, split), _scaled)
+
+        def apply(stock: Callable[..., Any], gradients: list[Any], variables: Any) -> None:
+            complete = combined.add(gradients)
+            if complete is not None:
+                _accumulate_and_apply(optimizer, one_batch, stock, complete, variables)
+
+        with _weight_update(optimizer, apply):
             return tuple(_captured_step(model, batch) for batch in batches)
 
     return steps
@@ -103,35 +110,8 @@ def _captured_for(optimizer: Any) -> Iterator[None]:
                 optimizer.apply_gradients = others
 
 
-class _CombinedGradients:
-    """Applies the weighted sum of the gradients of several train steps in the last of them.
-
-    Args:
-        optimizer: of the model.
-        split: of full steps.
-        weights: the factor of each step's gradients.
-    """
-
-    def __init__(self, optimizer: Any, split: StepSplit, weights: list[float]) -> None:
-        self._optimizer = optimizer
-        self._split = dataclasses.replace(split, accumulation_count=1)
-        self._weights = weights
-        self._sums: list[Any] = []
-        self._steps = 0
-
-    def apply(self, stock: Callable[..., Any], gradients: list[Any], variables: Any) -> None:
-        """Adds the gradients of a step; after the last, updates weights."""
-        if self._weights != [1.0]:
-            weight = self._weights[self._steps]
-            gradients = [
-                None if each is None else tf.convert_to_tensor(each) * tf.cast(weight, each.dtype) for each in gradients
-            ]
-            pairs = zip(self._sums or [None] * len(gradients), gradients, strict=True)
-            gradients = [new if old is None else old if new is None else old + new for old, new in pairs]
-        self._sums = gradients
-        self._steps += 1
-        if self._steps >= len(self._weights):
-            _accumulate_and_apply(self._optimizer, self._split, stock, gradients, variables)
+def _scaled(gradient: Any, weight: float) -> tf.Tensor:
+    return tf.convert_to_tensor(gradient) * tf.cast(weight, gradient.dtype)
 
 
 def _accumulate_and_apply(
