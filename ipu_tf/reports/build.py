@@ -62,7 +62,7 @@ def _part(program: Program, index: int, types: dict[int, Any]) -> Part:
     # A loop changes its carry: where others keep what it begins with, it takes a copy.
     read = dying | (set(groups[0]) if straight else set()) | {slot for group in groups[1:] for slot in group}
     held = [slot for slot in types if slot not in read and (slot < len(program.parameters) or slot in later)]
-    inputs = [*first, *constants, *map(_hidden, sorted(program.hidden), _sorted(program.hidden))]
+    inputs = [*first, *constants, *(_hidden(key, each) for key, each in sorted(program.hidden.items()))]
     inputs += [*_fed(part), *(_slot(program, slot, types, kept=True) for slot in held)]
     out = part.carry_out if isinstance(part, LoopPart) else part.live_out
     results = [_result(program, slot) for slot in out] if straight else [each.category for each in first]
@@ -88,10 +88,6 @@ def _slot(program: Program, slot: int, types: Mapping[int, Any], kept: bool) -> 
 def _result(program: Program, slot: int | None) -> Category:
     state = {program.results[index] for index in program.aliases}
     return Category.STATE if slot in state else Category.TEMPORARIES
-
-
-def _sorted(hidden: Mapping[str, Any]) -> list[Any]:
-    return [hidden[key] for key in sorted(hidden)]
 
 
 def _hidden(key: str, struct: Any) -> Input:

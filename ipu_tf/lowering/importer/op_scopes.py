@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-from collections.abc import Iterator
 from typing import Any
 
 import jax
 
+from ipu_tf._state.context import context_value
 from ipu_tf.lowering.stablehlo.op import Op
 
 _NO_SCOPE: Any = contextlib.nullcontext()
 _named: contextvars.ContextVar[bool] = contextvars.ContextVar("named operations", default=False)
 
 
-@contextlib.contextmanager
-def named_operations() -> Iterator[None]:
+def named_operations() -> contextlib.AbstractContextManager[None]:
     """Context manager: what is traced has the ops' names as JAX's name scopes. Programs that run do without."""
-    token = _named.set(True)
-    try:
-        yield
-    finally:
-        _named.reset(token)
+    return context_value(_named, True)
 
 
 def scope_of(op: Op) -> Any:
