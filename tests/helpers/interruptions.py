@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import os
 import random
 import signal
 import sys
@@ -23,6 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_tf.device.run.interrupts import Interrupts
+from tests.helpers.sigint import press_ctrl_c
 from tests.helpers.some_ipus import ipus
 
 X, Y = np.ones((64, 16), np.float32), np.ones((64, 1), np.float32)
@@ -108,7 +108,7 @@ def interrupted(kind: str, run: Callable[[bool], None], moment: float) -> Interr
         while not in_a_call():
             time.sleep(0.0001)
         pressed.append(time.monotonic())
-        os.kill(os.getpid(), signal.SIGINT)
+        press_ctrl_c()
 
     timer = threading.Timer(moment, press)
     timer.daemon = True

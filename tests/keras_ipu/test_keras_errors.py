@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import os
-import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -20,6 +18,7 @@ from keras import layers
 from ipu_tf.config import reset_ipu_configuration
 from ipu_tf.emulation import clear_session
 from tests.helpers.keras_parity import configure, counted, ipu_scope, numbers, weights_of
+from tests.helpers.sigint import press_ctrl_c, sigint_interrupts  # noqa: F401 - a fixture
 
 X = numbers(40, 5)
 Y = numbers(40, 2, seed=2)
@@ -211,20 +210,12 @@ def test_an_exception_in_a_callback(kind: type[BaseException]) -> None:
     model.fit(X, Y, batch_size=4, verbose=0)
 
 
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """SIGINT interrupts, as in a program of its own: processes that share out tests ignore it."""
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, handler)
-
-
-@pytest.mark.usefixtures("interruptible")
+@pytest.mark.usefixtures("sigint_interrupts")
 @pytest.mark.parametrize("steps_per_execution", [1, 10])
 def test_ctrl_c_loses_nothing(steps_per_execution: int) -> None:
     def press(index: np.ndarray) -> np.ndarray:
         if index >= 5:  # and again, should nobody have heard it: Python drops what a signal raises in some places
-            os.kill(os.getpid(), signal.SIGINT)
+            press_ctrl_c()
             time.sleep(0.2)  # until the main thread has seen it
         return index
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import gc
-import os
-import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,18 +12,10 @@ import tensorflow as tf
 
 from ipu_tf.device.run.interruptible_call import InterruptibleCall
 from ipu_tf.device.run.interrupts import Interrupts, check_interrupts, undeferred
+from tests.helpers.sigint import press_ctrl_c, sigint_interrupts  # noqa: F401 - a fixture
 from tests.helpers.some_ipus import ipus
 
-
-@pytest.fixture(autouse=True)
-def stock_handler() -> Iterator[None]:
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    assert signal.signal(signal.SIGINT, handler) is signal.default_int_handler
-
-
-def press() -> None:
-    os.kill(os.getpid(), signal.SIGINT)
+pytestmark = pytest.mark.usefixtures("sigint_interrupts")
 
 
 def compute_for_ever() -> None:
@@ -40,7 +30,7 @@ def in_garbage_collection(seconds: float = 0.01) -> None:
     def callback(phase: str, info: Any) -> None:
         if not pressed:
             pressed.append(phase)
-            press()
+            press_ctrl_c()
             end = time.monotonic() + seconds
             while time.monotonic() < end:
                 time.sleep(0.001)
@@ -60,20 +50,20 @@ def in_garbage_collection_that_takes_long() -> None:
 def in_a_finalizer() -> None:
     class Pressing:
         def __del__(self) -> None:
-            press()
+            press_ctrl_c()
 
     Pressing()
 
 
 def swallowed() -> None:
     try:
-        press()
+        press_ctrl_c()
         compute_for_ever()
     except KeyboardInterrupt:
         pass
 
 
-PRESSING = [press, in_garbage_collection, in_garbage_collection_that_takes_long, in_a_finalizer, swallowed]
+PRESSING = [press_ctrl_c, in_garbage_collection, in_garbage_collection_that_takes_long, in_a_finalizer, swallowed]
 
 
 @pytest.mark.parametrize("pressed", PRESSING)
@@ -90,7 +80,7 @@ def test_it_is_not_lost_at_the_end() -> None:
 
 def test_what_became_of_it_in_other_libraries_is_its_cause() -> None:
     with pytest.raises(KeyboardInterrupt) as caught, InterruptibleCall():
-        press()
+        press_ctrl_c()
         raise SystemError("returned a result with an exception set")
     assert isinstance(caught.value.__cause__, SystemError)
 
@@ -104,7 +94,7 @@ def test_an_execution_is_finished_first() -> None:
     done = []
     with pytest.raises(KeyboardInterrupt), InterruptibleCall():
         with InterruptibleCall(), Interrupts() as execution:
-            press()
+            press_ctrl_c()
             check_interrupts()
             time.sleep(1.5)  # longer than it waits anywhere else
             done.append(execution.requested)
@@ -115,15 +105,15 @@ def test_an_execution_is_finished_first() -> None:
 
 def test_what_changes_nothing_is_left_in_an_execution() -> None:
     with pytest.raises(KeyboardInterrupt), InterruptibleCall(), Interrupts():
-        press()
+        press_ctrl_c()
         with undeferred():
             compute_for_ever()
 
 
 def test_twice_ends_an_execution_at_once() -> None:
     with pytest.raises(KeyboardInterrupt), InterruptibleCall(), Interrupts():
-        press()
-        press()
+        press_ctrl_c()
+        press_ctrl_c()
         compute_for_ever()
 
 
@@ -135,7 +125,7 @@ def test_a_program_is_not_left_in_the_middle_of_its_lowering() -> None:
     def doubled(x: Any) -> Any:
         if not traced:
             traced.append(x)
-            press()
+            press_ctrl_c()
         return 2 * x
 
     with ipus(1) as strategy:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -14,16 +11,13 @@ import numpy as np
 import pytest
 
 from tests.helpers.device_counts import device_work
+from tests.helpers.sigint import press_ctrl_c, sigint_interrupts  # noqa: F401 - a fixture
 from tests.helpers.some_ipus import ipus
 
 X, Y = np.ones((16, 4), np.float32), np.ones((16, 1), np.float32)
 
 
-@pytest.fixture(autouse=True)
-def stock_handler() -> Iterator[None]:
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, handler)
+pytestmark = pytest.mark.usefixtures("sigint_interrupts")
 
 
 def built(optimizer: Any) -> Any:
@@ -53,7 +47,7 @@ class SlowCompilation:
         def compile_late(lowered: Any, *args: Any, **options: Any) -> Any:
             self.count += 1
             if self.count == 1:
-                os.kill(os.getpid(), signal.SIGINT)
+                press_ctrl_c()
             assert self.may.wait(60)
             return stock(lowered, *args, **options)
 
@@ -98,7 +92,7 @@ class Pressed(keras.optimizers.Adam):
     def add_optimizer_variables(self, *args: Any, **options: Any) -> Any:
         if not self.pressed:
             self.pressed = True
-            os.kill(os.getpid(), signal.SIGINT)
+            press_ctrl_c()
         return super().add_optimizer_variables(*args, **options)
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import signal
+import pytest
 
 from tests.helpers.interruptions import interruptions
+from tests.helpers.sigint import sigint_interrupts  # noqa: F401 - a fixture
 
 
+@pytest.mark.usefixtures("sigint_interrupts")
 def test_each_kind_of_run_ends_soon() -> None:
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        found = interruptions(4)
-    finally:
-        signal.signal(signal.SIGINT, handler)
+    found = interruptions(4)
     assert [one for one in found if one.seconds > 2] == []
     assert {one.kind for one in found} == {"loop", "feedless loop", "pipeline", "compile"}

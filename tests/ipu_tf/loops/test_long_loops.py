@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,18 +14,14 @@ import tensorflow as tf
 from ipu_tf.device.run import loop_run
 from ipu_tf.device.run.loop_run import LoopRun, Pace
 from tests.helpers.device_counts import device_work
+from tests.helpers.sigint import press_ctrl_c, sigint_interrupts  # noqa: F401 - a fixture
 from tests.helpers.some_ipus import ipus
 
 CHUNKS_AFTER = 2
 """Chunks that may still end after Ctrl-C: the one that runs, and one that starts before Python sees the signal."""
 
 
-@pytest.fixture(autouse=True)
-def interruptible() -> Iterator[None]:
-    """SIGINT interrupts, as in a program of its own: processes that share out tests ignore it."""
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, handler)
+pytestmark = pytest.mark.usefixtures("sigint_interrupts")
 
 
 def interrupted(run: Callable[[], Any], chunks: list[tuple[int, float]], after: int) -> int:
@@ -37,7 +31,7 @@ def interrupted(run: Callable[[], Any], chunks: list[tuple[int, float]], after: 
     def press() -> None:
         while len(chunks) <= after:
             time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGINT)
+        press_ctrl_c()
         ended.append(len(chunks))
 
     thread = threading.Thread(target=press)

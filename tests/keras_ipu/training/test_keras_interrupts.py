@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
 
+from tests.helpers.sigint import press_ctrl_c, sigint_interrupts  # noqa: F401 - a fixture
 from tests.helpers.some_ipus import ipus
 
 X, Y = np.arange(64, dtype=np.float32).reshape(16, 4) / 64, np.ones((16, 1), np.float32)
 
 
-@pytest.fixture(autouse=True)
-def stock_handler() -> Iterator[None]:
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, handler)
-
-
-def press() -> None:
-    os.kill(os.getpid(), signal.SIGINT)
+pytestmark = pytest.mark.usefixtures("sigint_interrupts")
 
 
 def compute_for_ever() -> None:
@@ -42,7 +32,7 @@ class Pressed(keras.layers.Dense):
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         if Pressed.waits:
             Pressed.waits = False
-            press()
+            press_ctrl_c()
             compute_for_ever()
         return super().call(inputs, training)
 
@@ -61,7 +51,7 @@ def fitted(made: keras.Model, callbacks: list[Any] | None = None, rows: int = 16
 
 def test_in_a_callback_that_takes_long() -> None:
     def never_ends(batch: int, logs: Any) -> None:
-        press()
+        press_ctrl_c()
         compute_for_ever()
 
     slow = keras.callbacks.LambdaCallback(on_train_batch_end=never_ends)
