@@ -18,6 +18,7 @@ _EXAMPLES = """\
 examples:
   ipu-tf run train.py --epochs 3          train.py with its own arguments, unchanged
   ipu-tf run --stats train.py             the same; the last line says what the device did
+  ipu-tf run --report out.html train.py   an HTML page on its program: memory, FLOPs, times
   ipu-tf run --stats -m package.train     a module, as `python -m` runs it
   ipu-tf info                             versions, devices, variables that are set: paste it into a bug report
 

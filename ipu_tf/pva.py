@@ -1,43 +1,39 @@
-"""Stand-in for `pva`, Graphcore's reader of Poplar reports: refuses every call, as there are no such reports."""
+"""Stand-in for `pva`, Graphcore's reader of Poplar reports: reads reports of an emulated IPU (`ipu_tf.reports`)."""
 
 from __future__ import annotations
 
+import os
 from typing import Any, NoReturn
 
+from ipu_tf._pva.programs import Program, ProgramVisitor
+from ipu_tf._pva.report import opened
+from ipu_tf._pva.view import INSTEAD
 from ipu_tf.emulation import EmulationError
+from ipu_tf.reports.files import load
 
-_INSTEAD = (
-    "Poplar reports hold cycles and tile memory of an IPU, and an emulated one has neither. "
-    "ipu_tf.emulation.device_counts() tells what the device compiled and ran; jax.profiler measures this machine."
-)
+__all__ = ["Program", "ProgramVisitor", "openReport"]
 
 
-def openReport(path: str, executionPath: str = "") -> NoReturn:  # noqa: N802, N803 - pva's names
-    """Opens a Poplar report, which emulation does not write.
+def openReport(path: str | os.PathLike[str], debugPath: str | os.PathLike[str] = "") -> Any:  # noqa: N802, N803
+    """Opens a report that `autoReport` or `ipu_tf.reports.save` wrote. Its IPU is one tile.
+
+    Answered are `poplarVersion`, `version`, `compilation` with `target`, `tiles`, `ipus`, `programs`,
+    `alwaysLiveVariables` and `livenessProgramSteps`, and `execution.runs`. Whatever else is asked for raises an
+    `EmulationError` that names it.
 
     Args:
-        path: of the report.
-        executionPath: of its execution profile.
+        path: of the report, `profile.pop`.
+        debugPath: of Poplar's debug information, which is not read.
 
     Raises:
-        EmulationError: always.
+        OSError: if it cannot be read; FileNotFoundError if there is none.
+        ValueError: if it is damaged, or is no report of this package, such as one that Poplar wrote.
     """
-    raise EmulationError(f"pva.openReport({str(path)!r}): there is no Poplar report. {_INSTEAD}")
-
-
-class ProgramVisitor:
-    """Visitor of the steps of a program in a Poplar report, which emulation does not write.
-
-    Raises:
-        EmulationError: always, when one is made.
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise EmulationError(f"pva.{type(self).__name__}: there is no report whose programs it could visit. {_INSTEAD}")
+    return opened(load(path))
 
 
 def __getattr__(name: str) -> NoReturn:
     # Python itself asks modules for dunder names.
     if name.startswith("__"):
         raise AttributeError(f"module 'ipu_tf.pva' has no attribute {name!r}")
-    raise EmulationError(f"pva.{name}: there are no Poplar reports for it. {_INSTEAD}")
+    raise EmulationError(f"pva.{name} is not emulated. {INSTEAD}")

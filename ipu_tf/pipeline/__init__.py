@@ -1,5 +1,14 @@
 """Pipelines as data: timetables, memory, timing, pictures, layer partition.
 
+What else belongs to pipelines, from the user's call to the device:
+
+    ipu_tf.ops.pipelining_ops     Graphcore's `pipeline(...)`; its checks and its loop are in `ipu_tf._pipelining`
+    keras_ipu.pipeline            stages of Keras models: assigned by the user, by scopes or by cost
+    ipu_tf.lowering.stages        cuts the loop into the forward, backward and update pass of each stage
+    ipu_tf.device.schedule        schedules (grouped; interleaved, known as 1F1B; sequential) and their timetables
+    ipu_tf.device.run             `pipeline_engine` runs stages on several JAX devices by a timetable; else `loop_run`
+    ipu_tf.pipeline               here: what a timetable, or a model's stages, say about time and memory
+
 Nothing here imports TensorFlow. A timetable comes from one of the three schedules:
 
     >>> from ipu_tf.pipeline import PipelineShape, interleaved, timetable_text
@@ -14,6 +23,7 @@ Nothing here imports TensorFlow. A timetable comes from one of the three schedul
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from ipu_tf.device.schedule.pipeline_shape import ALL_DEVICES, PipelineShape
@@ -28,6 +38,7 @@ from ipu_tf.device.schedule.schedule_rules import (
 from ipu_tf.device.schedule.schedules import grouped, interleaved, sequential, timetable
 from ipu_tf.device.schedule.timetable import Phases, Placed, Recomputation, Schedule, Task, TaskKind, Timetable
 from ipu_tf.device.schedule.timetable_checks import TimetableError, check, problems
+from ipu_tf.pipeline import trace_events
 from ipu_tf.pipeline.balance import split_layers
 from ipu_tf.pipeline.balance_text import split_text
 from ipu_tf.pipeline.costs import StageCosts, StageTimes
@@ -38,10 +49,10 @@ from ipu_tf.pipeline.split import LayerCosts, Share, Split, SplitError
 from ipu_tf.pipeline.svg import timetable_svg
 from ipu_tf.pipeline.text import timetable_text
 from ipu_tf.pipeline.timing import Bubble, Planned, bubble, plan, tick_lengths
-from ipu_tf.pipeline.trace import Measured, chrome_trace, trace_json
+from ipu_tf.pipeline.trace_events import Measured, chrome_trace, trace_json
 
 if TYPE_CHECKING:
-    from ipu_tf._pipelining.recomputation import recomputation_of
+    from ipu_tf._pipelining.recomputation_mode import recomputation_of
     from ipu_tf.device.run.pipeline_counts import PipelineCounts, pipeline_counts
     from ipu_tf.device.run.pipeline_placement import (
         PipelineDevicesError,
@@ -121,10 +132,13 @@ _ON_JAX = {
     "may_run_on_devices": "ipu_tf.device.run.pipeline_placement",
     "pipeline_counts": "ipu_tf.device.run.pipeline_counts",
     "pipelines_on_one_device": "ipu_tf.device.run.pipeline_placement",
-    "recomputation_of": "ipu_tf._pipelining.recomputation",
+    "recomputation_of": "ipu_tf._pipelining.recomputation_mode",
     "require_one_device": "ipu_tf.device.run.pipeline_placement",
     "run_on_devices": "ipu_tf.device.run.pipeline_placement",
 }
+
+#: The former name of `trace_events`, which programs may import.
+trace = sys.modules[f"{__name__}.trace"] = trace_events
 
 
 if not TYPE_CHECKING:

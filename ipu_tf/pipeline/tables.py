@@ -37,13 +37,7 @@ def bytes_text(count: float) -> str:
         >>> bytes_text(640), bytes_text(1536), bytes_text(3 << 30)
         ('640 B', '1.5 KiB', '3.0 GiB')
     """
-    if count < 1024:
-        return f"{count:.0f} B"
-    for unit in ("KiB", "MiB", "GiB"):
-        count /= 1024
-        if count < 1024:
-            return f"{count:.1f} {unit}"
-    return f"{count / 1024:.1f} TiB"
+    return f"{count:.0f} B" if count < 1024 else _in_units(count, 1024, ("KiB", "MiB", "GiB", "TiB"))
 
 
 def count_text(count: float) -> str:
@@ -53,13 +47,7 @@ def count_text(count: float) -> str:
         >>> count_text(950), count_text(23_500_000)
         ('950', '23.5 M')
     """
-    if count < 1000:
-        return f"{count:.0f}"
-    for unit in ("k", "M", "G"):
-        count /= 1000
-        if count < 1000:
-            return f"{count:.1f} {unit}"
-    return f"{count / 1000:.1f} T"
+    return f"{count:.0f}" if count < 1000 else _in_units(count, 1000, ("k", "M", "G", "T"))
 
 
 def share_text(share: float) -> str:
@@ -70,3 +58,12 @@ def share_text(share: float) -> str:
         '42.9%'
     """
     return f"{100 * share:.1f}%"
+
+
+def _in_units(count: float, step: int, units: Sequence[str]) -> str:
+    """A number in the first of some units in which it is below `step`, else in the last. Units are `step` apart."""
+    for unit in units[:-1]:
+        count /= step
+        if count < step:
+            return f"{count:.1f} {unit}"
+    return f"{count / step:.1f} {units[-1]}"

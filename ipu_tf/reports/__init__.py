@@ -1,12 +1,33 @@
 """Reports on programs of the device: what they run, which values are alive at each operation, and the peak of memory.
 
-    program ──► JAX's operations of each part ──► liveness of values ──► Report ──► text
+    program ──► JAX's operations of each part ──► liveness of values ──► Report ──► text, HTML page, file
 
 Everything in a report is modelled: it follows from the program, and no figure is one of an IPU. Start with `last`.
 """
 
 from ipu_tf.reports.build import last, report_of
+from ipu_tf.reports.files import load, save
+from ipu_tf.reports.flops import flops_of
+from ipu_tf.reports.layers import LayerCost, layer_costs
+from ipu_tf.reports.measured import Measured
+from ipu_tf.reports.page import write_page
 from ipu_tf.reports.part import Category, Operation, Part, Value
-from ipu_tf.reports.report import Report
+from ipu_tf.reports.report import PlannedConvolution, Report
 
-__all__ = ["Category", "Operation", "Part", "Report", "Value", "last", "report_of"]
+__all__ = [
+    "Category",
+    "LayerCost",
+    "Measured",
+    "Operation",
+    "Part",
+    "PlannedConvolution",
+    "Report",
+    "Value",
+    "flops_of",
+    "last",
+    "layer_costs",
+    "load",
+    "report_of",
+    "save",
+    "write_page",
+]

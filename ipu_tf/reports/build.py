@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 import jax
 
+from ipu_tf.device.convolution.convolve import explain
+from ipu_tf.device.convolution.recorded import Recorded, record_convolutions
+from ipu_tf.device.op_scopes import named_operations
 from ipu_tf.device.program.program import LoopPart, Program, bytes_of
 from ipu_tf.device.program.program import Part as ProgramPart
 from ipu_tf.device.program.replicas import AXIS
+from ipu_tf.device.program.stage_program import StageProgram
 from ipu_tf.device.run.last_program import last_program
-from ipu_tf.lowering.importer.op_scopes import named_operations
+from ipu_tf.device.run.pipeline_counts import pipeline_counts
+from ipu_tf.device.run.pipeline_runs import passes
+from ipu_tf.device.run.run_record import RunRecord
+from ipu_tf.device.schedule.schedule_rules import MicroBatchCountError, ScheduleError
+from ipu_tf.device.schedule.timetable import Timetable
 from ipu_tf.reports.liveness import Input, part_of
+from ipu_tf.reports.measured import measured
 from ipu_tf.reports.part import Category, Part
-from ipu_tf.reports.report import Report
+from ipu_tf.reports.report import PlannedConvolution, Report
 
 
 def last() -> Report:
@@ -33,27 +43,38 @@ def last() -> Report:
         >>> ipu.reports.last().peak
         3072
     """
-    program = last_program()
-    if program is None:
+    found = last_program()
+    if found is None:
         raise LookupError("There is no program to report on: wanted one that was executed, and that is still in use.")
-    return report_of(program)
+    return report_of(*found)
 
 
-def report_of(program: Program) -> Report:
-    """Returns the report on a program, which is traced and not run."""
+def report_of(program: Program, record: RunRecord | None = None) -> Report:
+    """Returns the report on a program, which is traced and not run.
+
+    Args:
+        program: the program.
+        record: when it was compiled and executed, where that is known.
+    """
     types = dict(enumerate(program.parameters))
-    with jax.enable_x64(True), named_operations():
-        parts = tuple(_part(program, index, types) for index in range(len(program.parts)))
-    return Report(program.name, program.replicas, parts)
+    with jax.enable_x64(True), named_operations(), record_convolutions() as planned:
+        parts = tuple(_part(program, index, types, planned) for index in range(len(program.parts)))
+    convolutions = tuple(PlannedConvolution(scope, explain(problem)) for scope, problem in planned.items())
+    times = None
+    if record is not None:
+        times, parts = measured(record), tuple(map(_with_task_times, parts))
+    return Report(program.readable_name, program.replicas, parts, convolutions, times)
 
 
-def _part(program: Program, index: int, types: dict[int, Any]) -> Part:
+def _part(program: Program, index: int, types: dict[int, Any], planned: Recorded) -> Part:
     """Reports on a part, and adds the types of the slots that it fills."""
     part = program.parts[index]
     straight = not isinstance(part, LoopPart)
     groups = [part.carry_in, part.constants] if isinstance(part, LoopPart) else [part.live_in]
     axes = [(AXIS, program.replicas)] if program.replicas > 1 else None
-    trace = jax.make_jaxpr(part.step if isinstance(part, LoopPart) else part.run, axis_env=axes, return_shape=True)
+    run = part.step if isinstance(part, LoopPart) else part.run
+    # A function of its own: JAX would return what it traced for an earlier report, without recording anything.
+    trace = jax.make_jaxpr(lambda *given: run(*given), axis_env=axes, return_shape=True)
     given = [tuple(types[slot] for slot in group) for group in groups]
     closed, (filled, hidden, _) = trace(*given, dict(program.hidden), dict(part.infeeds))
     dying, later = program.last_read_slots(index), _read_after(program, index)
@@ -70,7 +91,27 @@ def _part(program: Program, index: int, types: dict[int, Any]) -> Part:
     results += [Category.FEEDS] * (len(closed.jaxpr.outvars) - len(results))
     types.update((slot, each) for slot, each in zip(out, filled, strict=True) if slot is not None)
     kind = "straight line" if not isinstance(part, LoopPart) else "loop without feeds" if part.feedless else "loop"
-    return part_of(kind, closed.jaxpr, inputs, results)
+    made = part_of(kind, closed.jaxpr, inputs, results, planned)
+    return dataclasses.replace(made, pipeline=_timetable(part))
+
+
+def _timetable(part: ProgramPart) -> Timetable | None:
+    """Returns the timetable of one weight update of a pipeline; None for what is none, or is not cut into stages."""
+    stages = part.stages if isinstance(part, LoopPart) else None
+    if not isinstance(stages, StageProgram) or not stages.count:
+        return None
+    try:
+        return passes(stages, stages.count)[0]
+    except (MicroBatchCountError, ScheduleError):  # it runs as one loop
+        return None
+
+
+def _with_task_times(part: Part) -> Part:
+    """Adds the times of the last pipeline that ran on several devices, if it had this timetable."""
+    counts = pipeline_counts()
+    if part.pipeline is None or counts is None or counts.timetable != part.pipeline:
+        return part
+    return dataclasses.replace(part, task_times=counts.measured)
 
 
 def _read_after(program: Program, index: int) -> set[int]:
@@ -81,13 +122,22 @@ def _slot(program: Program, slot: int, types: Mapping[int, Any], kept: bool) -> 
     size = bytes_of((types[slot],))
     if slot >= len(program.parameters):
         return Input(f"slot {slot}", _result(program, slot), size, kept)
-    name = program.parameter_names[slot] if program.parameter_names else f"parameter {slot}"
-    return Input(name, Category.STATE if slot in program.aliases.values() else Category.READ, size, kept)
+    names = program.parameter_notes.names
+    return Input(names[slot] if names else f"parameter {slot}", _parameter(program, slot), size, kept)
+
+
+def _parameter(program: Program, slot: int) -> Category:
+    notes = program.parameter_notes
+    if slot in notes.weights:
+        return Category.WEIGHTS
+    if slot in notes.optimizer_state:
+        return Category.OPTIMIZER
+    return Category.STATE if slot in program.aliases.values() else Category.READ
 
 
 def _result(program: Program, slot: int | None) -> Category:
-    state = {program.results[index] for index in program.aliases}
-    return Category.STATE if slot in state else Category.TEMPORARIES
+    state = {program.results[index]: parameter for index, parameter in program.aliases.items()}
+    return _parameter(program, state[slot]) if slot in state else Category.TEMPORARIES
 
 
 def _hidden(key: str, struct: Any) -> Input:

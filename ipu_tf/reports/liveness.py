@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from types import MappingProxyType
 from typing import Any
 
+from ipu_tf.device.convolution.recorded import Recorded
+from ipu_tf.reports.flops import equation_flops
 from ipu_tf.reports.operations import Buffer, Listed, Listing, bytes_of_type
 from ipu_tf.reports.part import Category, Operation, Part, Value
 
@@ -31,7 +34,13 @@ class Input:
     kept: bool = False
 
 
-def part_of(kind: str, jaxpr: Any, inputs: Sequence[Input], results: Sequence[Category]) -> Part:
+def part_of(
+    kind: str,
+    jaxpr: Any,
+    inputs: Sequence[Input],
+    results: Sequence[Category],
+    planned: Recorded = MappingProxyType({}),
+) -> Part:
     """Returns the operations and values of a part.
 
     Args:
@@ -39,6 +48,7 @@ def part_of(kind: str, jaxpr: Any, inputs: Sequence[Input], results: Sequence[Ca
         jaxpr: what one run of it, or one iteration, computes.
         inputs: its inputs, then values that it does not read and that others keep meanwhile.
         results: category of each result.
+        planned: its convolutions by their name scopes.
     """
     listing = Listing(jaxpr, [Buffer(each.name, each.bytes) for each in inputs])
     categories = {place: each.category for place, each in enumerate(inputs)}
@@ -48,7 +58,7 @@ def part_of(kind: str, jaxpr: Any, inputs: Sequence[Input], results: Sequence[Ca
         categories.setdefault(place, category)
     kept = [place for place, each in enumerate(inputs) if each.kept]
     values = _values(listing, categories, kept, len(inputs))
-    return Part(kind, tuple(_operations(listing.operations, values)), tuple(values))
+    return Part(kind, tuple(_Operations(planned).of(listing.operations, values)), tuple(values))
 
 
 def _values(listing: Listing, categories: dict[int, Category], kept: Sequence[int], inputs: int) -> list[Value]:
@@ -65,41 +75,69 @@ def _values(listing: Listing, categories: dict[int, Category], kept: Sequence[in
     ]
 
 
-def _operations(listed: Sequence[Listed], values: Sequence[Value]) -> Iterator[Operation]:
-    begin: list[list[Value]] = [[] for _ in range(len(listed) + 1)]
-    end: list[list[Value]] = [[] for _ in range(len(listed) + 1)]
-    for value in values:
-        begin[value.first].append(value)
-        end[value.last].append(value)
-    live = dict.fromkeys(Category, 0)
-    for index, operation in enumerate(listed):
-        for value in begin[index]:
-            live[value.category] += value.bytes
-        trips, body = _body(operation.equation)
-        inside = max((each.total for each in body), default=0)
-        now = {**live, Category.TEMPORARIES: live[Category.TEMPORARIES] + inside}
-        yield Operation(operation.name, now, inside, trips, body)
-        for value in end[index]:
-            live[value.category] -= value.bytes
+class _Operations:
+    """Makes operations of those that are listed.
+
+    Args:
+        planned: convolutions by their name scopes.
+    """
+
+    def __init__(self, planned: Recorded) -> None:
+        self._planned = planned
+
+    def of(self, listed: Sequence[Listed], values: Sequence[Value]) -> Iterator[Operation]:
+        """Yields the operations with what is alive while they run."""
+        begin: list[list[Value]] = [[] for _ in range(len(listed) + 1)]
+        end: list[list[Value]] = [[] for _ in range(len(listed) + 1)]
+        for value in values:
+            begin[value.first].append(value)
+            end[value.last].append(value)
+        live = dict.fromkeys(Category, 0)
+        for index, operation in enumerate(listed):
+            for value in begin[index]:
+                live[value.category] += value.bytes
+            yield self._operation(operation, live, values)
+            for value in end[index]:
+                live[value.category] -= value.bytes
+
+    def _operation(self, operation: Listed, live: dict[Category, int], values: Sequence[Value]) -> Operation:
+        trips, bodies = self._bodies(operation.equation)
+        body = max(bodies, key=_peak, default=())
+        inside = _peak(body)
+        accessed = sum(values[place].bytes for place in (*operation.reads, *operation.makes))
+        if bodies:
+            accessed = (trips or 1) * sum(each.bytes_accessed for each in body)
+        return Operation(
+            name=operation.name,
+            live={**live, Category.TEMPORARIES: live[Category.TEMPORARIES] + inside},
+            inside=inside,
+            trips=trips,
+            body=body,
+            branches=bodies if len(bodies) > 1 else (),
+            flops=equation_flops(operation.equation, self._planned),
+            bytes_accessed=accessed,
+        )
+
+    def _bodies(self, equation: Any) -> tuple[int | None, tuple[tuple[Operation, ...], ...]]:
+        """Returns how often a loop runs, where that is known, and the operations of its body, or of each branch."""
+        name, params = equation.primitive.name, equation.params
+        if name == "while":
+            return None, (self._inside(params["body_jaxpr"].jaxpr),)
+        if name == "scan":  # a slice of what is scanned over is made for each iteration
+            held = params["num_consts"] + params["num_carry"]
+            return int(params["length"]), (self._inside(params["jaxpr"].jaxpr, held),)
+        if name == "cond":
+            return None, tuple(self._inside(branch.jaxpr) for branch in params["branches"])
+        return None, ()
+
+    def _inside(self, jaxpr: Any, held: int | None = None) -> tuple[Operation, ...]:
+        """Returns the operations of a body; its first `held` inputs, all by default, count outside of it."""
+        inputs = len(jaxpr.invars)
+        held = inputs if held is None else held
+        sizes = [0 if place < held else bytes_of_type(variable.aval) for place, variable in enumerate(jaxpr.invars)]
+        listing = Listing(jaxpr, [Buffer("input", size) for size in sizes])
+        return tuple(self.of(listing.operations, _values(listing, {}, (), inputs)))
 
 
-def _body(equation: Any) -> tuple[int | None, tuple[Operation, ...]]:
-    """Returns how often a loop runs, where that is known, and the operations of the body with the highest peak."""
-    name, params = equation.primitive.name, equation.params
-    if name == "while":
-        return None, _inside(params["body_jaxpr"].jaxpr)
-    if name == "scan":  # a slice of what is scanned over is made for each iteration
-        return int(params["length"]), _inside(params["jaxpr"].jaxpr, params["num_consts"] + params["num_carry"])
-    if name == "cond":
-        branches = (_inside(branch.jaxpr) for branch in params["branches"])
-        return None, max(branches, key=lambda body: max((each.total for each in body), default=0), default=())
-    return None, ()
-
-
-def _inside(jaxpr: Any, held: int | None = None) -> tuple[Operation, ...]:
-    """Returns the operations of a body; its first `held` inputs, all by default, count outside of it."""
-    inputs = len(jaxpr.invars)
-    held = inputs if held is None else held
-    sizes = [0 if place < held else bytes_of_type(variable.aval) for place, variable in enumerate(jaxpr.invars)]
-    listing = Listing(jaxpr, [Buffer("input", size) for size in sizes])
-    return tuple(_operations(listing.operations, _values(listing, {}, (), inputs)))
+def _peak(operations: Sequence[Operation]) -> int:
+    return max((each.total for each in operations), default=0)

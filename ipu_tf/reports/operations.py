@@ -1,9 +1,13 @@
-"""Lists the operations of a jaxpr with the values that they read and make; calls are replaced by what they call."""
+"""Lists the operations of a jaxpr with the values that they read and make; calls are replaced by what they call.
+
+What nobody reads is left out, as XLA does not compute it.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,6 +65,23 @@ class Listing:
         self.constants: list[int] = []
         found = self._list(jaxpr, range(len(jaxpr.invars)), "")
         self.outputs = tuple(place for place in found if place is not None)
+        self._remove_unused()
+
+    def _remove_unused(self) -> None:
+        """Removes operations whose values nobody reads, as XLA does, and these values."""
+        needed, kept = set(self.outputs), []
+        for operation in reversed(self.operations):
+            if operation.equation.effects or needed.intersection(operation.makes):
+                needed.update(operation.reads, operation.makes)
+                kept.append(operation)
+        gone = {place for each in self.operations for place in each.makes} - needed
+        new = dict(zip((p for p in range(len(self.buffers)) if p not in gone), itertools.count(), strict=False))
+        self.buffers = [self.buffers[place] for place in new]
+        self.operations = [
+            dataclasses.replace(each, reads=_moved(each.reads, new), makes=_moved(each.makes, new))
+            for each in reversed(kept)
+        ]
+        self.outputs, self.constants = _moved(self.outputs, new), list(_moved(self.constants, new))
 
     def _list(self, jaxpr: Any, arguments: Sequence[int | None], scope: str) -> list[int | None]:
         """Lists a jaxpr that is called with these values; returns its results. None stands for a literal."""
@@ -88,6 +109,10 @@ class Listing:
     def _add(self, name: str, variable: Any) -> int:
         self.buffers.append(Buffer(name, bytes_of_type(variable.aval)))
         return len(self.buffers) - 1
+
+
+def _moved(places: Sequence[int], new: Mapping[int, int]) -> tuple[int, ...]:
+    return tuple(new[place] for place in places)
 
 
 def bytes_of_type(aval: Any) -> int:

@@ -6,14 +6,21 @@ import dataclasses
 import enum
 from collections.abc import Mapping
 
+from ipu_tf.device.run.pipeline_clock import Measured as MeasuredTask
+from ipu_tf.device.schedule.timetable import Timetable
+
 
 class Category(enum.Enum):
     """What a value is to its program."""
 
-    STATE = "state"
-    """Parameters with a new value after each execution: weights, optimizer state, moving averages."""
+    WEIGHTS = "weights"
+    """Variables that are trained, where the program knows them."""
+    OPTIMIZER = "optimizer state"
+    """Variables of a Keras optimizer: moments, number of updates, learning rate."""
+    STATE = "other state"
+    """Other parameters with a new value after each execution: moving averages, metrics."""
     READ = "read only"
-    """Parameters and constants that keep their value."""
+    """Other parameters and constants, which keep their value."""
     ACCUMULATORS = "accumulators"
     """Gradients of micro-batches that are added up."""
     HIDDEN = "hidden state"
@@ -53,6 +60,10 @@ class Operation:
         inside: of these, the bytes that a loop or branch in it needs at its own peak; they are temporaries.
         trips: how often its body runs, for a loop of known length.
         body: operations of a loop's body, or of the branch with the highest peak. Their `live` is what is made inside.
+        branches: operations of each branch, where there are several.
+        flops: its floating-point operations, of a loop those of all iterations; once where their number is not known.
+            See `ipu_tf.reports.flops.flops_of`.
+        bytes_accessed: bytes of the values that it reads and makes; a loop's as its `flops`.
     """
 
     name: str
@@ -60,6 +71,9 @@ class Operation:
     inside: int = 0
     trips: int | None = None
     body: tuple[Operation, ...] = ()
+    branches: tuple[tuple[Operation, ...], ...] = ()
+    flops: float = 0.0
+    bytes_accessed: int = 0
 
     @property
     def total(self) -> int:
@@ -75,11 +89,15 @@ class Part:
         kind: "straight line", "loop", or "loop without feeds".
         operations: its operations in order; of a loop those of one iteration.
         values: every value outside of the bodies of loops and branches in it.
+        pipeline: the timetable of its stages; None unless it is a pipeline that is cut into stages.
+        task_times: measured times of the pipeline's tasks, where it ran on several devices and they were asked for.
     """
 
     kind: str
     operations: tuple[Operation, ...]
     values: tuple[Value, ...]
+    pipeline: Timetable | None = None
+    task_times: tuple[MeasuredTask, ...] = ()
 
     @property
     def peak(self) -> int:

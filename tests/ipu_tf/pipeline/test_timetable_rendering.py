@@ -33,6 +33,7 @@ from ipu_tf.pipeline import (
     timetable,
     timetable_svg,
     timetable_text,
+    trace_events,
     trace_json,
 )
 
@@ -338,3 +339,10 @@ def test_inference_has_no_backward_passes() -> None:
 def test_pictures_of_long_executions_are_quick_to_make() -> None:
     made: Timetable = grouped(PipelineShape(16), 512)
     assert len(boxes(timetable_svg(made))) == 16 * (2 * 512 + 1)
+
+
+def test_trace_events_are_imported_by_their_former_name_too() -> None:
+    """By programs: type checkers do not know it."""
+    names: dict[str, object] = {}
+    exec("import ipu_tf.pipeline.trace as former; from ipu_tf.pipeline.trace import chrome_trace", names)  # noqa: S102
+    assert (names["former"], names["chrome_trace"]) == (trace_events, trace_events.chrome_trace)

@@ -45,6 +45,11 @@ def trained(accumulation: int = 1) -> tuple[tf.keras.Model, Report]:
     return model, ipu.reports.last()
 
 
+def bytes_of(part: Part, category: Category) -> int:
+    """The bytes of the values of a category that are there when a part begins."""
+    return sum(value.bytes for value in part.values if value.category is category and value.first == 0)
+
+
 def check_sums(part: Part) -> None:
     """Checks at each operation that the values alive add up to the total, whole and by category."""
     assert part.operations
@@ -62,10 +67,11 @@ def test_values_that_are_alive_add_up_at_each_operation() -> None:
     (part,) = report.parts
     assert part.kind == "loop"
     check_sums(part)
-    # Adam keeps two values for each weight, and its own count and learning rate.
     weights = sum(4 * weight.numpy().size for weight in model.trainable_variables)
-    state = sum(value.bytes for value in part.values if value.category is Category.STATE and value.first == 0)
-    assert 3 * weights <= state <= 3 * weights + 64
+    assert bytes_of(part, Category.WEIGHTS) == weights
+    # Adam keeps two values for each weight, its own count (8 bytes) and learning rate (4).
+    assert bytes_of(part, Category.OPTIMIZER) == 2 * weights + 12
+    assert bytes_of(part, Category.STATE) == 8  # the mean loss: total and count
     feeds = [value.bytes for value in part.values if value.category is Category.FEEDS and value.first == 0]
     assert sorted(feeds) == [8 * 4, 8 * 8 * 8 * 3 * 4]
     assert part.peak < sum(value.bytes for value in part.values)
@@ -96,7 +102,7 @@ def test_text_has_peak_and_largest_values(monkeypatch: pytest.MonkeyPatch) -> No
     assert f"peak {report.peak / 1024:.1f} KiB" in text
     assert "infeed step_infeed" in text
     assert "eyes" in text
-    names = [value.name for value in report.parts[0].values if value.category is Category.STATE]
+    names = [value.name for value in report.parts[0].values if value.category is Category.WEIGHTS]
     assert any(name.endswith("eyes/kernel") for name in names), names
     assert report._repr_html_().startswith("<pre") and "modelled" in report._repr_html_()
 
@@ -179,6 +185,9 @@ def test_bodies_of_loops_and_branches_count_while_they_run() -> None:
     for name in ("scan", "cond"):
         assert 100 * 100 * 4 <= named(name).inside < 4 * 100 * 100 * 4
         assert named(name).body
+    assert [len(branch) for branch in named("cond").branches] == [5, 1]  # JAX has that of False first
+    # 3 times: a product and a sum of 10,000 numbers, and an addition of 100.
+    assert named("scan").flops == 3 * (10_000 + 9_999 + 100)
 
 
 def test_no_program_is_an_error() -> None:

@@ -1,0 +1,160 @@
+"""`opened`: a report of an emulated IPU as `pva.openReport` gives it."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+from collections.abc import Callable
+from typing import Any
+
+from ipu_tf._pva.programs import Program, variable
+from ipu_tf._pva.view import View
+from ipu_tf.reports.part import Category, Part, Value
+from ipu_tf.reports.report import Report
+
+TILES_OF_IPU = 1472
+BYTES_OF_TILE = 624 * 1024
+"""Published for a Mk2 IPU. Here an IPU is one tile with the memory of all."""
+
+
+def opened(report: Report) -> View:
+    """Returns the view of a report. It is one IPU: bytes are those of a replica as a whole."""
+    programs = _Programs(report)
+    return View(
+        "report",
+        poplarVersion=_version(),
+        version=View("report.version", major=1, minor=0, point=0, isUnstableFormat=False),
+        compilation=_compilation(report, programs),
+        execution=_execution(report, programs),
+    )
+
+
+class _Programs:
+    """The operations of all parts as one list, and what is alive throughout."""
+
+    def __init__(self, report: Report) -> None:
+        self.places = [(part, index) for part in report.parts for index in range(len(part.operations))]
+        self.always = _always_live(report.parts)
+        self.always_bytes = sum(value.bytes for value in self.always)
+        self._names = {(value.name, value.category) for value in self.always}
+
+    @functools.cached_property
+    def all(self) -> tuple[Program, ...]:
+        """Every operation."""
+        return tuple(self.program(number) for number in range(len(self.places)))
+
+    @functools.cache  # noqa: B019 - the view lives as long as its report
+    def program(self, number: int) -> Program:
+        """Returns one operation."""
+        part, index = self.places[number]
+        return Program(number, part.operations[index], part.alive_at(index))
+
+    def step(self, number: int) -> View:
+        """Returns an operation with what is alive beside what always is."""
+        part, index = self.places[number]
+        size = part.operations[index].total - self.always_bytes
+        memory = _NotAlwaysLive(size, lambda: self._not_always(part, index))
+        path = "report.compilation.livenessProgramSteps[i]"
+        return View(
+            path,
+            program=self.program(number),
+            notAlwaysLiveMemory=memory,
+            notAlwaysLiveMemoryForTile=lambda tile: _of_tile(tile, memory),
+        )
+
+    def _not_always(self, part: Part, index: int) -> list[Value]:
+        operation = part.operations[index]
+        others = [value for value in part.alive_at(index) if (value.name, value.category) not in self._names]
+        inside = [Value("inside of the loop or branch", Category.TEMPORARIES, operation.inside, index, index)]
+        return others + (inside if operation.inside else [])
+
+
+class _NotAlwaysLive(View):
+    """What is alive at a step beside what always is: `bytes` and `variables`."""
+
+    def __init__(self, size: int, variables: Callable[[], list[Value]]) -> None:
+        super().__init__("report.compilation.livenessProgramSteps[i].notAlwaysLiveMemory", bytes=size)
+        self._variables = variables
+
+    @property
+    def variables(self) -> tuple[View, ...]:
+        """The variables, with `name` and `size`."""
+        return tuple(map(variable, self._variables()))
+
+
+def _always_live(parts: tuple[Part, ...]) -> list[Value]:
+    """Returns the values that are alive at every operation of every part, by names that are no others'."""
+    if not parts:
+        return []
+    first, *others = ([value for value in part.values if _throughout(part, value)] for part in parts)
+    names = {(value.name, value.category) for value in first}
+    names = {key for key in names if sum((v.name, v.category) == key for v in first) == 1}
+    for values in others:
+        names &= {(value.name, value.category) for value in values}
+    return [value for value in first if (value.name, value.category) in names]
+
+
+def _throughout(part: Part, value: Value) -> bool:
+    return value.first == 0 and value.last >= len(part.operations) - 1
+
+
+def _compilation(report: Report, programs: _Programs) -> View:
+    peak, path = report.peak, "report.compilation"
+    total = View(f"{path}.tiles[i].memory.total", includingGaps=peak, excludingGaps=peak)
+    memory = View(
+        f"{path}.tiles[i].memory",
+        total=total,
+        alwaysLiveBytes=programs.always_bytes,
+        notAlwaysLiveBytes=peak - programs.always_bytes,
+    )
+    tiles = (View(f"{path}.tiles[i]", memory=memory),)
+    always = tuple(map(variable, programs.always))
+    return View(
+        path,
+        target=_target(report),
+        tiles=tiles,
+        ipus=(View(f"{path}.ipus[i]", tiles=tiles),),
+        programs=programs.all,
+        alwaysLiveVariables=always,
+        alwaysLiveVariablesForTile=lambda tile: _of_tile(tile, always),
+        livenessProgramSteps=tuple(map(programs.step, range(len(programs.places)))),
+    )
+
+
+def _target(report: Report) -> View:
+    size = TILES_OF_IPU * BYTES_OF_TILE
+    return View(
+        "report.compilation.target",
+        numIPUs=report.replicas,
+        numReplicas=report.replicas,
+        numTiles=report.replicas,
+        tilesPerIpu=1,
+        bytesPerIPU=size,
+        bytesPerTile=size,
+        totalMemory=size * report.replicas,
+    )
+
+
+def _execution(report: Report, programs: _Programs) -> View:
+    times = report.measured
+    count = 0 if times is None else len(times.last_executions)
+    steps = tuple(View("report.execution.steps[i]", program=program) for program in programs.all)
+    runs = tuple(View("report.execution.runs[i]", name=report.program, steps=steps) for _ in range(count))
+    return View("report.execution", runs=runs)
+
+
+def _of_tile(tile: int, found: Any) -> Any:
+    """Returns what tile 0 has; there is no other."""
+    if tile != 0:
+        raise IndexError(f"An emulated IPU is one tile, number 0. Received: {tile}.")
+    return found
+
+
+def _version() -> View:
+    try:
+        text = importlib.metadata.version("ipu_tf")
+    except importlib.metadata.PackageNotFoundError:
+        text = "0.0.0"
+    major, minor, point = (int(number) for number in (*text.split("."), "0", "0")[:3])
+    string = f"ipu_tf {text} (emulated)"
+    return View("report.poplarVersion", string=string, major=major, minor=minor, point=point, packageHash="emulated")

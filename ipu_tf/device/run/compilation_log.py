@@ -1,0 +1,80 @@
+"""Says what was compiled, how long it took, and whether it came from the executable cache; to the log, and to reports.
+
+Each compilation is a line of the logger `ipu_tf.compilation`, which is off unless `POPLAR_LOG_LEVEL` asks for INFO.
+Where the environment asks for nothing, those over a second are said on a terminal.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+
+from ipu_tf._state.registry import ProcessValue, register_state
+from ipu_tf.device.environment import log_destination, log_level
+from ipu_tf.device.program.program import Program, bytes_of
+from ipu_tf.device.run.run_record import RunRecord, Span
+
+LOG = logging.getLogger("ipu_tf.compilation")
+"""Its level is set where `POPLAR_LOG_LEVEL` is read; WARNING otherwise."""
+LOG.setLevel(logging.WARNING)
+_report: ProcessValue[Callable[[Program, RunRecord], None] | None] = register_state(
+    "what reports on compiled programs", ProcessValue(None)
+)
+_follow: ProcessValue[Callable[[Program, RunRecord], None] | None] = register_state(
+    "what follows executions", ProcessValue(None)
+)
+_LONG_SECONDS = 1.0
+_NAMES = {"trace": "trace", "lower": "lowering", "compile": "XLA"}
+
+
+def log_compilation(program: Program, record: RunRecord) -> None:
+    """Logs what was compiled for a program since the last call."""
+    spans = record.take_compiled()
+    seconds = sum(span.seconds for span in spans)
+    if LOG.isEnabledFor(logging.INFO):
+        LOG.info("%s", compilation_text(program, spans, record.loaded))
+    elif seconds > _LONG_SECONDS and _on_terminal():
+        print(compilation_text(program, spans, record.loaded), file=sys.stderr)
+
+
+def _on_terminal() -> bool:
+    """Returns whether a terminal shows long compilations: the environment asks for no level, and for no other place."""
+    if log_level() or log_destination() not in ("", "stderr"):
+        return False
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+def compilation_text(program: Program, spans: tuple[Span, ...], loaded: bool) -> str:
+    """Returns the line on a compilation."""
+    seconds = {name: sum(span.seconds for span in spans if span.what == what) for what, name in _NAMES.items()}
+    verb = "loaded from the executable cache" if loaded else "compiled"
+    each = ", ".join(f"{stage} {of:.1f} s" for stage, of in seconds.items())
+    size = bytes_of(program.parameters) / 1024
+    name = program.readable_name
+    return f"ipu_tf: {verb} {name} in {sum(seconds.values()):.1f} s ({each}); {size:.1f} KiB of parameters"
+
+
+def report_to(
+    listener: Callable[[Program, RunRecord], None] | None,
+    after_each: Callable[[Program, RunRecord], None] | None = None,
+) -> None:
+    """Sets what is called with programs that were executed.
+
+    Args:
+        listener: called after the execution in which a program was compiled; None for nothing.
+        after_each: called after each execution, and after `listener`; None for nothing.
+    """
+    _report.value = listener
+    _follow.value = after_each
+
+
+def report_executed(program: Program, record: RunRecord) -> None:
+    """Calls the listeners after an execution: that of compilations if something was compiled since the last call."""
+    if record.compiled_anew:
+        record.compiled_anew = False
+        log_compilation(program, record)
+        if _report.value is not None:
+            _report.value(program, record)
+    if _follow.value is not None:
+        _follow.value(program, record)

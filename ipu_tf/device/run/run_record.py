@@ -1,0 +1,128 @@
+"""`RunRecord`: times of a program's compilation and executions, measured on this machine, for reports.
+
+JAX says how long it traced, lowered and compiled; what it did while a program was executed is the program's.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import contextvars
+import dataclasses
+import time
+from collections.abc import Iterator
+
+import jax
+
+from ipu_tf._state.context import context_value
+from ipu_tf._state.registry import ProcessValue, register_state
+
+_STAGES = {
+    "/jax/core/compile/jaxpr_trace_duration": "trace",
+    "/jax/core/compile/jaxpr_to_mlir_module_duration": "lower",
+    "/jax/core/compile/backend_compile_duration": "compile",
+}
+"""JAX's events, by name."""
+_MOST_EXECUTIONS = 1000
+_listening = register_state("listening to JAX's compilations", ProcessValue(False), kept="JAX keeps its listeners")
+_current: contextvars.ContextVar[RunRecord | None] = contextvars.ContextVar("record of the execution", default=None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Span:
+    """A measured time.
+
+    Attributes:
+        what: "trace", "lower" or "compile", as JAX calls them; "execution".
+        start: when it began, in seconds after the record did.
+        seconds: how long it took. An execution's includes what was compiled in it.
+        steps: loop iterations of an execution.
+    """
+
+    what: str
+    start: float
+    seconds: float
+    steps: int = 0
+
+
+class RunRecord:
+    """Times of one program.
+
+    Attributes:
+        executions: how many executions ended.
+        seconds: how long they took together.
+        last: the last of them, with their times.
+        loaded: whether what was compiled last came from the executable cache.
+        compiled_anew: whether something was compiled since the last report.
+        front_end_seconds: how long the front end took to trace and lower the step; 0 where it is not measured.
+    """
+
+    def __init__(self) -> None:
+        _listen()
+        self._begun = time.perf_counter()
+        self.executions = 0
+        self.seconds = 0.0
+        self.last: collections.deque[Span] = collections.deque(maxlen=_MOST_EXECUTIONS)
+        self.loaded = False
+        self.compiled_anew = False
+        self.front_end_seconds = 0.0
+        self._compiled: list[Span] = []
+        self._taken = 0.0
+
+    @property
+    def compiled(self) -> tuple[Span, ...]:
+        """What was traced, lowered and compiled; none is within another."""
+        return tuple(self._compiled)
+
+    def take_compiled(self) -> tuple[Span, ...]:
+        """Returns what was traced, lowered and compiled since the last call of this method."""
+        new = tuple(span for span in self._compiled if span.start + span.seconds > self._taken)
+        self._taken = time.perf_counter() - self._begun
+        return new
+
+    @property
+    def ended(self) -> float:
+        """When the last execution ended, on the clock of `time.perf_counter`; 0 before the first."""
+        return self._begun + self.last[-1].start + self.last[-1].seconds if self.last else 0.0
+
+    @contextlib.contextmanager
+    def measuring(self) -> Iterator[None]:
+        """Context in which what JAX traces and compiles is noted here."""
+        with context_value(_current, self):
+            yield
+
+    def executed(self, start: float, steps: int) -> None:
+        """Notes an execution that ends now.
+
+        Args:
+            start: when it began, on the clock of `time.perf_counter`.
+            steps: loop iterations that it ran.
+        """
+        seconds = time.perf_counter() - start
+        self.executions += 1
+        self.seconds += seconds
+        self.last.append(Span("execution", start - self._begun, seconds, steps))
+
+    def add(self, what: str, seconds: float) -> None:
+        """Notes what JAX did until now; what it did within is part of it."""
+        start = time.perf_counter() - self._begun - seconds
+        self._compiled = [span for span in self._compiled if span.start < start]
+        self._compiled.append(Span(what, start, seconds))
+
+
+def current_record() -> RunRecord | None:
+    """Returns the record of the execution that this thread is in; None outside of executions."""
+    return _current.get()
+
+
+def _listen() -> None:
+    """Registers with JAX, once in a process."""
+    if not _listening.value:
+        _listening.value = True
+        jax.monitoring.register_event_duration_secs_listener(_heard)
+
+
+def _heard(event: str, duration_secs: float, **about: str | int) -> None:
+    record = _current.get()
+    if record is not None and event in _STAGES:
+        record.add(_STAGES[event], duration_secs)

@@ -1,0 +1,143 @@
+"""`autoReport`: writes a folder with reports for each program that is compiled, as Poplar's engine option of this name.
+
+<directory>/tf_report__<iso date>__<pid>/profile.pop     `ipu_tf.reports.load` reads it
+                                         report.html
+                                         framework.json
+"""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+import datetime
+import functools
+import json
+import os
+import warnings
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+
+from ipu_tf._state.registry import ProcessValue, register_state
+from ipu_tf.device.program.program import Program
+from ipu_tf.device.run.compilation_log import report_to
+from ipu_tf.device.run.run_record import RunRecord
+from ipu_tf.reports.build import report_of
+from ipu_tf.reports.files import save
+from ipu_tf.reports.page import write_page
+
+_PROFILE, _PAGE, _FRAMEWORK = "profile.pop", "report.html", "framework.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class AutoReport:
+    """What is written, and where.
+
+    Attributes:
+        directory: the folder that gets a folder for each program; None writes none.
+        page: a file for one page, on the program that took most of the time; written when the first is compiled, and
+            again when the process ends. None for none.
+    """
+
+    directory: Path | None = None
+    page: Path | None = None
+
+
+_setting = register_state("automatic reports", ProcessValue(AutoReport()))
+_longest: ProcessValue[tuple[Program, RunRecord] | None] = register_state("program of the page", ProcessValue(None))
+"""The one that took most of the time so far; kept alive, so that there is a page on it when the process ends."""
+_written: dict[Path, tuple[weakref.ref[Program], RunRecord]] = register_state("folders with reports", {})
+_at_exit = register_state("reports at the end of the process", ProcessValue(False), kept="atexit keeps its functions")
+
+
+def use(setting: AutoReport) -> None:
+    """Sets what is written from now on; nothing is computed for programs before."""
+    _setting.value = setting
+    wanted = setting != AutoReport()
+    report_to(_program_compiled if wanted else None, None if setting.page is None else _program_executed)
+    if setting.page is None:
+        _longest.clear()
+    if wanted and not _at_exit.value:
+        _at_exit.value = True
+        atexit.register(_finish)
+
+
+def setting() -> AutoReport:
+    """Returns what is written now."""
+    return _setting.value
+
+
+def _program_compiled(program: Program, record: RunRecord) -> None:
+    """Writes the reports on a program after the execution in which it was compiled."""
+    page, directory = _setting.value.page, _setting.value.directory
+    if page is not None and _longest.value is None:
+        _try(page, lambda: write_page(report_of(program, record), page))
+    if directory is not None:
+        _try(directory, lambda: _write_folder(program, record, directory))
+
+
+def _program_executed(program: Program, record: RunRecord) -> None:
+    """Keeps the program that took most of the time."""
+    if _longest.value is None or record.seconds >= _longest.value[1].seconds:
+        _longest.value = (program, record)
+
+
+def _write_folder(program: Program, record: RunRecord, directory: Path) -> None:
+    """Writes the reports on a program to a folder of its own; forgets the folders of programs that are gone."""
+    for folder, (reference, _) in list(_written.items()):
+        if reference() is None:
+            _written.pop(folder, None)
+    folder = _new_folder(directory)
+    _written[folder] = (weakref.ref(program), record)
+    _write(program, record, folder)
+
+
+def _new_folder(directory: Path) -> Path:
+    """Makes a folder of a name that no other program has."""
+    while True:
+        folder = directory / f"tf_report__{datetime.datetime.now().isoformat()}__{os.getpid()}"
+        try:
+            folder.mkdir()
+        except FileExistsError:  # another thread's, made at the same time: the clock goes on
+            continue
+        return folder
+
+
+def _write(program: Program, record: RunRecord, folder: Path) -> None:
+    report = report_of(program, record)
+    save(report, folder / _PROFILE)
+    write_page(report, folder / _PAGE)
+    (folder / _FRAMEWORK).write_text(json.dumps(_framework(program), indent=2) + "\n")
+
+
+def _try(path: Path, write: Callable[[], None]) -> None:
+    try:
+        write()
+    except Exception as error:  # noqa: BLE001 - a report that fails must not end the user's training
+        what = f"No report was written to '{path}': {type(error).__name__}: {error}"
+        warnings.warn(what, RuntimeWarning, stacklevel=2)
+
+
+def _framework(program: Program) -> dict[str, object]:
+    """Returns what `framework.json` says."""
+    return {
+        "framework": "ipu_tf (emulated IPU)",
+        "program": program.readable_name,
+        "replicas": program.replicas,
+        "pid": os.getpid(),
+        "jax": jax.__version__,
+        "backend": jax.default_backend(),
+    }
+
+
+def _finish() -> None:
+    """Writes the reports on programs that are still in use again, with the times of all their executions."""
+    for folder, (reference, record) in _written.items():
+        program = reference()
+        if program is not None and record.executions > 1 and folder.is_dir():
+            _try(folder, functools.partial(_write, program, record, folder))
+    page, longest = _setting.value.page, _longest.value
+    if page is not None and longest is not None:
+        _try(page, lambda: write_page(report_of(*longest), page))

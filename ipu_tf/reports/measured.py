@@ -1,0 +1,63 @@
+"""`Measured`: when a program was traced, compiled and executed on this machine, as frozen data."""
+
+from __future__ import annotations
+
+import dataclasses
+import platform
+from collections.abc import Iterator
+
+import jax
+
+from ipu_tf.device.run.run_record import RunRecord, Span
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """Times that were measured while the program was used. They are of this machine, and say nothing of an IPU.
+
+    Attributes:
+        machine: the system, its processor, and what JAX runs on.
+        front_end_seconds: tracing and lowering of a Keras step by TensorFlow or JAX; 0 for other programs.
+        compiled: what JAX traced, lowered and compiled, in order.
+        loaded: whether what was compiled last came from the executable cache.
+        executions: how many executions ended.
+        seconds: how long they took together, compilations in them included.
+        last_executions: the last of them, at most 1,000.
+    """
+
+    machine: str
+    front_end_seconds: float
+    compiled: tuple[Span, ...]
+    loaded: bool
+    executions: int
+    seconds: float
+    last_executions: tuple[Span, ...]
+
+    def seconds_of(self, what: str) -> float:
+        """Returns how long JAX took to "trace", "lower" or "compile"."""
+        return sum(span.seconds for span in self.compiled if span.what == what)
+
+    @property
+    def steps(self) -> int:
+        """Loop iterations of the last executions."""
+        return sum(span.steps for span in self.last_executions)
+
+
+def measured(record: RunRecord) -> Measured:
+    """Returns the times that were recorded so far."""
+    return Measured(
+        machine=" ".join(_machine()),
+        front_end_seconds=record.front_end_seconds,
+        compiled=record.compiled,
+        loaded=record.loaded,
+        executions=record.executions,
+        seconds=record.seconds,
+        last_executions=tuple(record.last),
+    )
+
+
+def _machine() -> Iterator[str]:
+    device = jax.devices()[0]
+    yield f"{platform.system()} {platform.machine()}, JAX {jax.__version__} on {device.platform}"
+    if device.device_kind != device.platform:
+        yield f"({device.device_kind})"

@@ -1,0 +1,149 @@
+"""Compilations are logged: at INFO each one, on a terminal those over a second, into a pipe none unless asked."""
+
+from __future__ import annotations
+
+import io
+import logging
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+import ipu_tf as ipu
+from ipu_tf._config.messages import LOGGER, log_to
+from ipu_tf.device.run import compilation_log
+from tests.helpers.device_counts import device_work
+
+
+class Terminal(io.StringIO):
+    """A terminal, or a pipe."""
+
+    def __init__(self, is_terminal: bool) -> None:
+        super().__init__()
+        self.is_terminal = is_terminal
+
+    def isatty(self) -> bool:
+        """Whether it is a terminal."""
+        return self.is_terminal
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    """Levels and destination as they were, and no configuration that would be kept."""
+    before = LOGGER.level, compilation_log.LOG.level
+    ipu.config.reset_ipu_configuration()
+    yield
+    LOGGER.setLevel(before[0])
+    compilation_log.LOG.setLevel(before[1])
+    log_to("stderr")
+    ipu.config.reset_ipu_configuration()
+
+
+def run() -> None:
+    """Compiles a function and runs it twice."""
+    ipu.config.IPUConfig().configure_ipu_system()
+    function = tf.function(lambda x: tf.reduce_sum(x * x))
+    with device_work() as work:
+        for _ in range(2):
+            assert float(ipu.ipu_strategy.IPUStrategy().run(function, args=[tf.ones([8])])) == 8.0
+    assert (work.counts.programs, work.counts.executions) == (1, 2)
+
+
+def compilations(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The lines on compilations."""
+    return [record.getMessage() for record in caplog.records if record.name == "ipu_tf.compilation"]
+
+
+def test_info_has_one_line_for_each_compilation(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("POPLAR_LOG_LEVEL", "INFO")
+    run()
+    [line] = compilations(caplog)
+    assert line.startswith("ipu_tf: compiled ") and "XLA" in line and "KiB of parameters" in line
+
+
+@pytest.mark.parametrize("level", ["", "WARN", "OFF"])
+def test_other_levels_have_none(level: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setenv("POPLAR_LOG_LEVEL", level)
+    run()
+    assert compilations(caplog) == []
+
+
+@pytest.mark.parametrize(("least", "is_terminal", "said"), [(0.0, True, 1), (0.0, False, 0), (1e9, True, 0)])
+def test_a_terminal_gets_those_that_take_long(
+    least: float, is_terminal: bool, said: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = Terminal(is_terminal)
+    monkeypatch.setattr(compilation_log, "_LONG_SECONDS", least)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    run()
+    assert terminal.getvalue().count("ipu_tf: compiled ") == said
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("LEVEL", "OFF"), ("LEVEL", "ERR"), ("LEVEL", "WARN"), ("DEST", "log.txt"), ("DEST", "stdout")]
+)
+def test_a_terminal_gets_none_where_the_environment_says_what_is_logged(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    terminal = Terminal(True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(compilation_log, "_LONG_SECONDS", 0.0)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv(f"POPLAR_LOG_{name}", value)
+    run()
+    assert "ipu_tf: compiled " not in terminal.getvalue()
+
+
+def test_the_programs_own_level_stays_when_a_system_is_configured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POPLAR_LOG_LEVEL", "DEBUG")
+    levels = []
+    for level in (logging.ERROR, logging.WARNING):
+        ipu.config.IPUConfig().configure_ipu_system()
+        levels.append(LOGGER.level)
+        LOGGER.setLevel(level)
+    monkeypatch.setenv("POPLAR_LOG_LEVEL", "INFO")
+    ipu.config.IPUConfig().configure_ipu_system()
+    assert [*levels, LOGGER.level] == [logging.DEBUG, logging.ERROR, logging.INFO]
+
+
+def test_a_file_that_cannot_be_written_later_does_not_end_the_program(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "logs").mkdir()
+    monkeypatch.setenv("POPLAR_LOG_DEST", str(tmp_path / "logs" / "log.txt"))
+    ipu.config.IPUConfig().configure_ipu_system()
+    shutil.rmtree(tmp_path / "logs")
+    LOGGER.warning("said to nobody")
+
+
+def test_a_stream_that_cannot_be_written_does_not_end_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = io.StringIO()
+    closed.close()
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    monkeypatch.setattr(sys, "stderr", closed)
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+    LOGGER.warning("said to nobody")
+
+
+def test_the_destination_is_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("POPLAR_LOG_LEVEL", "debug")
+    monkeypatch.setenv("POPLAR_LOG_DEST", str(tmp_path / "log.txt"))
+    run()
+    text = (tmp_path / "log.txt").read_text()
+    assert text.count("ipu_tf: compiled ") == 1 and "configured /device:IPU:0" in text
+    assert LOGGER.level == logging.DEBUG
+
+
+def test_bad_settings_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("POPLAR_LOG_LEVEL", "LOUD")
+    with pytest.raises(ValueError, match="POPLAR_LOG_LEVEL must be one of OFF, ERR, .* Received: 'LOUD'"):
+        ipu.config.IPUConfig().configure_ipu_system()
+    monkeypatch.setenv("POPLAR_LOG_LEVEL", "INFO")
+    monkeypatch.setenv("POPLAR_LOG_DEST", str(tmp_path / "none" / "log.txt"))
+    with pytest.raises(FileNotFoundError):
+        ipu.config.IPUConfig().configure_ipu_system()

@@ -1,0 +1,117 @@
+"""`model.ipu_report()`: layers by name with XLA's FLOPs, categories of variables, measured times.
+
+Run with Keras on TensorFlow here, on JAX by `test_keras_on_jax.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+import ipu_tf as ipu
+from ipu_tf.reports import Category, layer_costs
+from tests.helpers.device_counts import device_work
+from tests.helpers.one_ipu import strategy
+
+__all__ = ["strategy"]
+
+BATCH = 8
+
+
+def trained(strategy: Any) -> keras.Model:
+    """A network with an inner model, trained for one execution of four steps."""
+    x = np.random.default_rng(1).random((4 * BATCH, 8, 8, 3), np.float32)
+    with strategy.scope(), device_work() as work:
+        inner = keras.Sequential([keras.Input((6, 6, 4)), keras.layers.Dense(5, name="mixer")], name="block")
+        network = [keras.layers.Conv2D(4, 3, name="eyes"), inner, keras.layers.Flatten()]
+        model = keras.Sequential([keras.Input((8, 8, 3)), *network, keras.layers.Dense(1, name="head")])
+        model.compile(keras.optimizers.SGD(0.01, momentum=0.9), "mse", steps_per_execution=4)
+        model.fit(x, x[:, 0, 0, :1], batch_size=BATCH, verbose=0)
+    assert (work.counts.executions, work.counts.steps) == (1, 4)
+    return model
+
+
+def test_layers_have_their_products(strategy: Any) -> None:
+    [part] = trained(strategy).ipu_report().parts
+    costs = {each.name.rpartition("/")[2]: each for each in layer_costs(part)}
+    eyes, mixer, head = 2 * 36 * 4 * 27 * BATCH, 2 * 36 * 4 * 5 * BATCH, 2 * 36 * 5 * BATCH
+    for name, products, bias in (("eyes", eyes, 36 * 4), ("mixer", mixer, 36 * 5), ("head", head, 1)):
+        assert costs[name].forward_flops == products + bias * BATCH
+    # The first layer's gradient is that of its weights alone; the others have those of their inputs too.
+    assert eyes <= costs["eyes"].backward_flops < 1.2 * eyes
+    assert 2 * mixer <= costs["mixer"].backward_flops < 2.3 * mixer
+    assert any(name.startswith("block/mixer") or "/block/mixer" in name for name in (e.name for e in layer_costs(part)))
+    assert sum(each.flops for each in costs.values()) == sum(each.flops for each in part.operations)
+
+
+@pytest.mark.parametrize("traced_before", [False, True])
+def test_unnamed_layers_have_costs_of_their_own(traced_before: bool, strategy: Any) -> None:
+    keras.backend.clear_session()
+    x = np.ones((BATCH, 8), np.float32)
+    with strategy.scope():
+        blocks = [keras.Sequential([keras.layers.Dense(16), keras.layers.Dense(4)]) for _ in range(2)]
+        model = keras.Sequential([keras.Input((8,)), *blocks])
+        model.compile("sgd", "mse")
+        if traced_before:
+            model.predict(x, batch_size=BATCH // 2, verbose=0)
+        model.fit(x, x[:, :4], batch_size=BATCH, verbose=0)
+    [part] = model.ipu_report().parts
+    found = {each.name.rpartition("/")[2]: each.forward_flops for each in layer_costs(part)}
+    sizes = {"dense": (8, 16), "dense_1": (16, 4), "dense_2": (4, 16), "dense_3": (16, 4)}
+    for name, (inputs, units) in sizes.items():
+        assert found[name] == 2 * inputs * units * BATCH + units * BATCH
+
+
+def test_a_report_has_the_models_name(strategy: Any) -> None:
+    model = trained(strategy)
+    assert model.ipu_report().program == f"{model.name}: train step"
+
+
+def test_variables_are_weights_and_optimizer_state_by_name(strategy: Any) -> None:
+    model = trained(strategy)
+    [part] = model.ipu_report().parts
+    there = [value for value in part.values if value.first == 0]
+    found = {value.name: value.bytes for value in there if value.category is Category.WEIGHTS}
+    assert found == {weight.path: 4 * int(np.prod(weight.shape)) for weight in model.trainable_variables}
+    slots = sum(value.bytes for value in there if value.category is Category.OPTIMIZER)
+    assert sum(found.values()) < slots <= sum(found.values()) + 16  # momenta, the number of updates, the rate
+    for index, operation in enumerate(part.operations):
+        assert operation.total == sum(value.bytes for value in part.alive_at(index)) + operation.inside
+
+
+def test_the_report_is_that_of_the_model_and_its_last_program(strategy: Any) -> None:
+    model, other = trained(strategy), trained(strategy)
+    other.evaluate(np.ones((BATCH, 8, 8, 3), np.float32), np.ones((BATCH, 1), np.float32), verbose=0)
+    trained_report = model.ipu_report()
+    assert any(value.category is Category.OPTIMIZER for value in trained_report.parts[0].values)
+    evaluated = other.ipu_report()
+    assert not any(value.category is Category.OPTIMIZER for value in evaluated.parts[0].values)
+    assert evaluated == ipu.reports.last()
+
+
+def test_times_are_measured_and_say_so(strategy: Any) -> None:
+    report = trained(strategy).ipu_report()
+    times = report.measured
+    assert times is not None and not times.loaded
+    assert (times.executions, times.steps) == (1, 4)
+    spent = [times.front_end_seconds, *(times.seconds_of(what) for what in ("trace", "lower", "compile"))]
+    assert all(seconds > 0 for seconds in spent)
+    assert sum(spent[1:]) < times.seconds
+    text = str(report)
+    assert "measured on this machine" in text and "not from the executable cache" in text
+    assert "eyes" in text and "4 steps" in text
+    assert report._repr_html_().startswith("<pre")
+
+
+def test_without_an_execution_there_is_no_report(strategy: Any) -> None:
+    model = trained(strategy)
+    model.compile("sgd", "mse")
+    with pytest.raises(LookupError, match="Call fit, evaluate or predict first"):
+        model.ipu_report()
+
+
+def test_stock_models_have_no_reports(strategy: Any) -> None:
+    assert not hasattr(keras.Sequential([keras.layers.Dense(1)]), "ipu_report")
