@@ -1,0 +1,11 @@
+"""`generate` of KerasHub's language models: one call is one execution of one compiled loop over tokens.
+
+    CausalLM.generate --> make_generate_function --> GenerateFunction --> StepLoop of one step --> tokens
+                                                        |
+                                        model.generate_step: prompt, cache of keys and values, sampler's loop
+
+    generate_function.py   GenerateFunction: what both back ends share
+    kerashub.py            which method of KerasHub is replaced; TensorFlowGenerateFunction, JaxGenerateFunction
+
+KerasHub is not imported here. Start with `generate_function.py`.
+"""

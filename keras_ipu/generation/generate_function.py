@@ -1,0 +1,92 @@
+"""`GenerateFunction`: runs a language model's `generate_step` on the device, one compiled loop over tokens a call.
+
+    prompt [batch, length] --> encode, fill the cache --> loop: next token, until all stop or length --> tokens
+
+Shapes and stop tokens are part of the program: a prompt of another length or batch size compiles another one.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ipu_tf._loops.batch_feed import BatchFeed
+from ipu_tf._loops.interruption import InterruptibleCall, check_interrupts
+from ipu_tf._loops.step_loop import DeviceStep, LoopOptions, StepLoop
+from ipu_tf._training.replication import target
+from keras_ipu.stock import models as keras_models
+from keras_ipu.training.common.outputs_for_keras import ArrayFunctions
+from keras_ipu.training.common.step_split import StepSplit, step_split
+from keras_ipu.training.common.traced_loops import TracedLoops
+
+StopTokens = tuple[int, ...] | None
+
+
+class GenerateFunction(TracedLoops, abc.ABC):
+    """Compiled generation of a model, which replaces KerasHub's own in `generate`.
+
+    With several replicas each one generates for the whole prompt: tokens do not depend on the number of replicas.
+
+    Args:
+        model: the model; its `generate_step(inputs, stop_token_ids)` is traced.
+        arrays: functions on the arrays that come back.
+    """
+
+    def __init__(self, model: Any, arrays: ArrayFunctions) -> None:
+        super().__init__()
+        self._model = model
+        self._arrays = arrays
+
+    def __call__(self, inputs: Any, stop_token_ids: Sequence[int] | None = None) -> Any:
+        """Generates tokens in one execution.
+
+        Args:
+            inputs: structure of arrays of fixed shape as the model's preprocessor makes them: `token_ids`, a whole
+                number for each place of `[batch, length]`, and `padding_mask`, nonzero where the prompt is.
+            stop_token_ids: tokens at which a sequence ends; None to fill all places.
+
+        Returns:
+            What `generate_step` returns: tokens, and the mask of those before the stop.
+        """
+        stops = None if stop_token_ids is None else tuple(int(token) for token in stop_token_ids)
+        with InterruptibleCall(), self._running():
+            check_interrupts()
+            return self._generate(inputs, stops)
+
+    @abc.abstractmethod
+    def _running(self) -> contextlib.AbstractContextManager[None]:
+        """Context of a call."""
+
+    @abc.abstractmethod
+    def _feed(self, batches: Iterator[Any]) -> BatchFeed:
+        """Returns a feed of the inputs, one for each replica."""
+
+    @abc.abstractmethod
+    def _step(self, spec: Any, stops: StopTokens, split: StepSplit) -> DeviceStep:
+        """Returns `generate_step` for inputs of a structure and shape."""
+
+    def _state(self, replicas: int) -> Any:
+        """Returns the state that the device takes over: `()` where it is in variables."""
+        return ()
+
+    def _keep(self, state: Any, replicas: int) -> None:  # noqa: B027 - state in variables is kept already
+        """Keeps the state that a call ends with."""
+
+    def _generate(self, inputs: Any, stops: StopTokens) -> Any:
+        split = step_split(self._model)
+        feed = self._feed(iter([inputs] * split.replicas))
+        loop = self._loop(feed, stops, split)
+        ran = loop.run(self._state(split.replicas), feed, 1)
+        self._keep(ran.state, split.replicas)
+        tokens = ran.raise_for_error().outputs
+        return tokens if split.replicas == 1 else self._arrays.map_structure(lambda array: array[0], tokens)
+
+    def _loop(self, feed: BatchFeed, stops: StopTokens, split: StepSplit) -> StepLoop:
+        """Returns the loop for inputs and stop tokens, traced on first use."""
+        options = LoopOptions(keras_models.strategy_of(self._model).device_ordinal, split.shards)
+        key = (feed.spec_name, stops, split, options, target(options.ordinal, split.shards))
+        if key not in self._loops:
+            self._loops[key] = StepLoop(self._step(feed.spec(), stops, split), options, f"{self._model.name}: generate")
+        return self._loops[key]

@@ -1,0 +1,228 @@
+"""KerasHub's `generate` in the scope: the tokens of stock KerasHub, one execution of one program a call.
+
+An optional extra: `pip install --editable '.[hub]'`. Runs with Keras on TensorFlow; `test_keras_on_jax.py` and
+`KERAS_BACKEND=jax pytest` run it with Keras on JAX.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import ipu_tf as ipu
+from tests.helpers.device_counts import device_work
+from tests.helpers.some_ipus import ipus
+
+keras_hub = pytest.importorskip("keras_hub", reason="KerasHub is not installed: pip install keras-hub")
+
+# Its own imports are older than the packages that it imports.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+WORDS, LENGTH = 40, 12
+SIZES = {"num_layers": 1, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 12}
+SAMPLERS: dict[str, Callable[[], Any]] = {
+    "greedy": lambda: keras_hub.samplers.GreedySampler(),
+    "random": lambda: keras_hub.samplers.RandomSampler(temperature=0.7, seed=5),
+    "top p": lambda: keras_hub.samplers.TopPSampler(p=0.8, seed=5),
+    "beam": lambda: keras_hub.samplers.BeamSampler(num_beams=3),
+    "contrastive": lambda: keras_hub.samplers.ContrastiveSampler(k=3, alpha=0.3),
+}
+
+
+def gpt2() -> Any:
+    backbone = keras_hub.models.GPT2Backbone(WORDS, dropout=0.0, max_sequence_length=LENGTH, **SIZES)
+    return keras_hub.models.GPT2CausalLM(backbone=backbone, preprocessor=None)
+
+
+def llama() -> Any:
+    sizes = {**SIZES, "num_query_heads": 2, "num_key_value_heads": 1}
+    del sizes["num_heads"]
+    backbone = keras_hub.models.LlamaBackbone(WORDS, **sizes)
+    return keras_hub.models.LlamaCausalLM(backbone=backbone, preprocessor=None)
+
+
+def bart() -> Any:
+    backbone = keras_hub.models.BartBackbone(WORDS, dropout=0.0, max_sequence_length=LENGTH, **SIZES)
+    return keras_hub.models.BartSeq2SeqLM(backbone=backbone, preprocessor=None)
+
+
+def prompts(*lengths: int, length: int = LENGTH, name: str = "") -> dict[str, np.ndarray]:
+    """Returns prompts of some lengths, of random words, padded to the length of a sequence."""
+    words = np.random.default_rng(sum(lengths)).integers(4, WORDS, (len(lengths), length), dtype=np.int32)
+    mask = (np.arange(length) < np.array(lengths)[:, None]).astype(np.int32)
+    return {f"{name}token_ids": words * mask, f"{name}padding_mask": mask}
+
+
+def _pair(make: Callable[[], Any], strategy: Any) -> tuple[Any, Any]:
+    """Returns a model of stock KerasHub and one of the scope, with equal weights."""
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(1)
+    stock = make()
+    # Larger weights than fresh ones, so that the likeliest words differ from place to place.
+    stock.set_weights([np.float32(8) * weight for weight in stock.get_weights()])
+    with strategy.scope():
+        ours = make()
+    ours.set_weights(stock.get_weights())
+    return stock, ours
+
+
+def _generated(model: Any, sampler: Callable[[], Any], inputs: Any, scope: Any, stops: Any) -> list[np.ndarray]:
+    with scope:
+        model.compile(sampler=sampler())
+        outputs = [model.generate(dict(inputs), stop_token_ids=each) for each in (stops, stops)]
+    return [values for each in outputs for values in each.values()]
+
+
+def _check(make: Callable[[], Any], sampler: str, inputs: Any, stops: Any = None, num_ipus: int = 1) -> None:
+    with ipus(num_ipus):
+        strategy = ipu.ipu_strategy.IPUStrategy()
+        stock, ours = _pair(make, strategy)
+        expected = _generated(stock, SAMPLERS[sampler], inputs, contextlib.nullcontext(), stops)
+        with device_work() as did:
+            tokens = _generated(ours, SAMPLERS[sampler], inputs, strategy.scope(), stops)
+    assert (did.counts.executions, did.counts.programs) == (2, 1)
+    assert [each.tolist() for each in tokens] == [each.tolist() for each in expected]
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_tokens_are_those_of_stock_kerashub(sampler: str) -> None:
+    _check(gpt2, sampler, prompts(2, 5, 3), stops=(3, 7))
+
+
+def test_without_stop_tokens_all_places_are_filled(caplog: pytest.LogCaptureFixture) -> None:
+    _check(gpt2, "greedy", prompts(2, 5, 3))
+    assert "not on the device" not in caplog.text
+
+
+def test_top_k_draws_one_of_the_likeliest() -> None:
+    """On TensorFlow stock's tokens may be others: its kernel gives the candidates in an order of its own."""
+    inputs = prompts(2, 5, 3)
+    with ipus(1):
+        strategy = ipu.ipu_strategy.IPUStrategy()
+        stock, ours = _pair(gpt2, strategy)
+        stock.compile(sampler=keras_hub.samplers.TopKSampler(k=4, seed=5))
+        ours.compile(sampler=keras_hub.samplers.TopKSampler(k=4, seed=5))
+        expected, tokens = (each.generate(dict(inputs), stop_token_ids=None)["token_ids"] for each in (stock, ours))
+        logits = stock.predict({"token_ids": tokens, "padding_mask": np.ones_like(tokens)}, verbose=0)
+    likeliest = np.argsort(-logits, axis=-1)[..., :4]
+    drawn = (tokens[:, 1:, None] == likeliest[:, :-1]).any(-1)
+    assert drawn[inputs["padding_mask"][:, 1:] == 0].all()
+    if keras.backend.backend() == "jax":
+        assert tokens.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("sampler", ["greedy", "random"])
+def test_other_models(sampler: str) -> None:
+    _check(llama, sampler, prompts(3, 4))
+
+
+def test_an_encoder_with_a_decoder() -> None:
+    inputs = prompts(4, 6, length=8, name="encoder_") | prompts(1, 2, name="decoder_")
+    _check(bart, "greedy", inputs)
+
+
+@pytest.mark.parametrize("sampler", ["greedy", "random"])
+def test_tokens_do_not_depend_on_the_number_of_replicas(sampler: str) -> None:
+    _check(gpt2, sampler, prompts(2, 5, 3), num_ipus=2)
+
+
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    lengths=st.lists(st.integers(1, LENGTH - 1), min_size=1, max_size=3),
+    sampler=st.sampled_from(["greedy", "random", "beam"]),
+)
+def test_prompts_of_any_length(lengths: list[int], sampler: str) -> None:
+    _check(gpt2, sampler, prompts(*lengths), stops=(3,))
+
+
+# KerasHub makes datasets of arrays, and leaves Keras's default for arrays beside them.
+@pytest.mark.filterwarnings("ignore:.*shuffle=True. was passed:UserWarning")
+def test_training_changes_what_is_generated_next() -> None:
+    inputs, words = prompts(2, 5, 3), np.full((3, LENGTH), 9, np.int32)
+    found = []
+    with ipus(1):
+        strategy = ipu.ipu_strategy.IPUStrategy()
+        scopes: tuple[contextlib.AbstractContextManager[Any], ...] = (contextlib.nullcontext(), strategy.scope())
+        for model, scope in zip(_pair(gpt2, strategy), scopes, strict=True):
+            model.backbone.trainable = True
+            with scope:
+                model.compile(
+                    keras.optimizers.SGD(0.02),
+                    keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+                    weighted_metrics=[],
+                    sampler="greedy",
+                    jit_compile=False,
+                )
+                before = model.generate(dict(inputs), stop_token_ids=None)["token_ids"]
+                keras.utils.set_random_seed(2)
+                model.fit(inputs, words, batch_size=3, epochs=4, verbose=0)
+                after = model.generate(dict(inputs), stop_token_ids=None)["token_ids"]
+            found.append((before.tolist(), after.tolist()))
+    assert found[0] == found[1]
+    assert found[1][0] != found[1][1]
+
+
+def test_a_report_is_that_of_generate() -> None:
+    with ipus(1), ipu.ipu_strategy.IPUStrategy().scope(), device_work() as work:
+        model = gpt2()
+        model.compile(sampler="greedy")
+        model.generate(prompts(2, 5), stop_token_ids=None)
+        report = model.ipu_report()
+    assert work.counts.executions == 1
+    assert report.program == f"{model.name}: generate"
+    assert report == ipu.reports.last()
+
+
+def test_a_prompt_of_another_shape_compiles_another_program() -> None:
+    with ipus(1):
+        strategy = ipu.ipu_strategy.IPUStrategy()
+        _, model = _pair(gpt2, strategy)
+        model.compile(sampler="greedy")
+        with device_work() as did:
+            for lengths in ((2, 3), (4, 5), (2, 3, 4)):
+                model.generate(prompts(*lengths), stop_token_ids=None)
+    assert (did.counts.executions, did.counts.programs) == (3, 2)
+
+
+def test_op_by_op_on_the_host_if_asked_for() -> None:
+    """`run_eagerly=True` is KerasHub's own loop in Python, for debugging."""
+    with ipus(1):
+        strategy = ipu.ipu_strategy.IPUStrategy()
+        stock, model = _pair(gpt2, strategy)
+        stock.compile(sampler="greedy")
+        model.compile(sampler="greedy", run_eagerly=True)
+        tokens = [each.generate(prompts(2, 5), stop_token_ids=None)["token_ids"] for each in (model, stock)]
+    assert tokens[0].tolist() == tokens[1].tolist()
+
+
+def test_run_eagerly_may_change_between_calls() -> None:
+    with ipus(1):
+        strategy = ipu.ipu_strategy.IPUStrategy()
+        stock, model = _pair(gpt2, strategy)
+        for each in (stock, model):
+            each.compile(sampler="greedy")
+        expected = stock.generate(prompts(2, 5), stop_token_ids=None)["token_ids"].tolist()
+        executions = []
+        for eagerly in (False, True, False):
+            model.run_eagerly = eagerly
+            with device_work() as did:
+                assert model.generate(prompts(2, 5), stop_token_ids=None)["token_ids"].tolist() == expected
+            executions.append(did.counts.executions)
+    assert executions == [1, 0, 1]
+
+
+def test_models_outside_the_scope_stay_kerashubs() -> None:
+    with ipus(1):
+        strategy = ipu.ipu_strategy.IPUStrategy()
+        stock, _ = _pair(gpt2, strategy)
+        stock.compile(sampler="greedy")
+        with strategy.scope(), device_work() as did:
+            stock.generate(prompts(2, 5), stop_token_ids=None)
+    assert did.counts.executions == 0
