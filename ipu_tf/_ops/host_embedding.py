@@ -18,7 +18,7 @@ import tensorflow as tf
 from ipu_tf._config.ignored_arguments import record_ignored
 from ipu_tf.device.errors import DeviceError
 from ipu_tf.device.memory import host_tables
-from ipu_tf.lowering.programs.host_errors import to_tensorflow_error
+from ipu_tf.lowering.programs.tensorflow_errors import to_tensorflow_error
 from ipu_tf.lowering.tensorflow import tf_values
 from ipu_tf.lowering.tensorflow.host_calls import lookup_marker, update_marker
 from ipu_tf.lowering.tensorflow.host_op import host_op

@@ -6,16 +6,14 @@ In a graph of TensorFlow 1, `Session.run` turns what is placed on `/device:IPU:<
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf._patches.installation import replace_in
-from ipu_tf._sessions import eager_ops
+from ipu_tf._sessions import eager_ops, program_ops
 from ipu_tf.device.memory.seed import reset_all_seeds
-from ipu_tf.lowering.tensorflow import tf_graphs, tf_patches, tf_values
+from ipu_tf.lowering.tensorflow import tf_eager_patches, tf_patches, tf_session_patches, tf_values
 from ipu_tf.lowering.tensorflow.host_op import raise_original_errors
 from ipu_tf.lowering.tensorflow.session_graph import computes_on_ipu, is_ipu
 
@@ -23,84 +21,26 @@ from ipu_tf.lowering.tensorflow.session_graph import computes_on_ipu, is_ipu
 def install() -> None:
     """Patches TensorFlow's sessions and device scopes to handle IPUs. Calling it again changes nothing."""
     raise_original_errors()
-    tf_patches.patch_session_runs(_rewrite)
-    tf_patches.patch_eager_devices(is_ipu, computes_on_ipu, eager_ops.run)
+    tf_session_patches.patch_session_runs(_rewrite)
+    tf_eager_patches.patch_eager_devices(is_ipu, computes_on_ipu, eager_ops.run)
     tf_patches.patch_control_flow(is_ipu)
     tf_patches.patch_xla_compile(xla_compile_on_devices)
-    tf_patches.patch_candidate_samplers(candidate_sampler_on_devices)
-    replace_in(tf.raw_ops, "ImageProjectiveTransformV3", image_transform_on_devices)
+    program_ops.install()
     tf_patches.patch_global_seed(reset_all_seeds)
 
 
 def _rewrite(
     session: Any, fetches: Sequence[tf.Tensor], targets: Sequence[tf.Operation], fed: frozenset[str]
 ) -> tuple[Sequence[tf.Tensor], Sequence[tf.Operation]] | None:
-    """See `tf_patches.RewriteRun`."""
+    """See `tf_session_patches.RewriteRun`."""
     # Only now: this module is imported together with TensorFlow, which is slow enough.
     from ipu_tf._training.replication import target
     from ipu_tf.lowering.programs import session_clusters
 
-    if tf_patches.requires_strict_placement(session):
+    if tf_session_patches.requires_strict_placement(session):
         session_clusters.check_devices(session, fetches, targets, fed)
     found = session_clusters.rewritten(session_clusters.SessionRun(tuple(fetches), tuple(targets)), fed, target)
     return None if found is None else (found.fetches, found.targets)
-
-
-def candidate_sampler_on_devices(name: str, stock: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps a raw candidate sampler: inside device programs it uses this package's.
-
-    Args:
-        name: `uniform_candidate_sampler` or `log_uniform_candidate_sampler`.
-        stock: TensorFlow's own, which serves the host.
-    """
-
-    def sampler(
-        true_classes: Any,
-        num_true: int,
-        num_sampled: int,
-        unique: bool,
-        range_max: int,
-        seed: int = 0,
-        seed2: int = 0,
-        name: str | None = None,
-    ) -> Any:
-        if not _in_program():
-            return stock(true_classes, num_true, num_sampled, unique, range_max, seed, seed2, name)
-        # Only now: this module is imported together with TensorFlow, which is slow enough.
-        from ipu_tf._ops import candidate_sampling
-
-        # TensorFlow asks for a seed of the op's own by two zeros.
-        combined = (seed or 0) + (seed2 or 0) or None
-        ours = getattr(candidate_sampling, kind)
-        return ours(true_classes, num_true, num_sampled, unique, range_max, combined, name)
-
-    kind = name
-    return sampler
-
-
-def image_transform_on_devices(stock: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps `tf.raw_ops.ImageProjectiveTransformV3`: inside device programs it uses this package's.
-
-    Args:
-        stock: TensorFlow's own, which serves the host.
-    """
-
-    @functools.wraps(stock)
-    def transform(*args: Any, **kwargs: Any) -> Any:
-        if not _in_program():
-            return stock(*args, **kwargs)
-        # Only now: this module is imported together with TensorFlow, which is slow enough.
-        from ipu_tf._ops.image_transform import image_projective_transform
-
-        return image_projective_transform(*args, **kwargs)
-
-    return transform
-
-
-def _in_program() -> bool:
-    if tf_values.executing_eagerly():
-        return False
-    return tf_graphs.in_program(tf.compat.v1.get_default_graph()) or is_ipu(tf_values.current_device())
 
 
 def xla_compile_on_devices(stock: Callable[..., Any]) -> Callable[..., Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 import tensorflow as tf
 
 import ipu_tf as ipu
+from tests.helpers.device_counts import device_work
 from tests.helpers.keras_parity import numbers
 from tests.helpers.one_ipu import strategy
 
@@ -56,6 +58,36 @@ def test_training_is_the_same_with_the_same_seed(strategy: Any, layer: Callable[
     with strategy.scope():
         first, second, other = (_fitted(layer, seed, shuffle=True) for seed in (7, 7, 8))
     assert first == second != other
+
+
+STOCK_LAYERS = {name: LAYERS[name] for name in ("dropout", "gaussian noise")} | {
+    "gaussian dropout": lambda: keras.layers.GaussianDropout(0.3),
+    "alpha dropout": lambda: keras.layers.AlphaDropout(0.3),
+    "spatial dropout": lambda: keras.Sequential(
+        [keras.layers.Reshape((2, 2)), keras.layers.SpatialDropout1D(0.4), keras.layers.Flatten()]
+    ),
+}
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+@pytest.mark.parametrize("layer", STOCK_LAYERS.values(), ids=STOCK_LAYERS)
+def test_training_draws_as_stock_keras_does(strategy: Any, layer: Callable[[], Any], steps: int) -> None:
+    stock = _weights(layer, contextlib.nullcontext(), steps)
+    with device_work() as did:
+        ours = _weights(layer, strategy.scope(), steps)
+    assert did.counts.executions > 0
+    for weight, expected in zip(ours, stock, strict=True):
+        np.testing.assert_allclose(weight, expected, rtol=1e-5, atol=1e-6)
+
+
+def _weights(layer: Callable[[], Any], scope: contextlib.AbstractContextManager[Any], steps: int) -> list[np.ndarray]:
+    keras.utils.set_random_seed(7)
+    with scope:
+        model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(4), layer(), keras.layers.Dense(1)])
+        model.compile("adam", "mse", steps_per_execution=steps, jit_compile=False)
+        model.fit(numbers(160, 6), numbers(160, 1), 8, epochs=2, verbose=0)
+    weights: list[np.ndarray] = model.get_weights()
+    return weights
 
 
 @pytest.mark.parametrize("options", [{}, {"seed": 5}], ids=["global seed", "seed of the op"])
