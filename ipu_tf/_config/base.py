@@ -114,10 +114,14 @@ class ConfigBase:
 
         Raises:
             ValueError: if `dct` has an unknown attribute, or an int that is no member of an enumeration.
-            TypeError: if a value has the wrong type.
+            TypeError: if a value has the wrong type, or `dct` is no dict of names.
         """
+        if not isinstance(dct, Mapping):
+            raise TypeError(f"A configuration is read from a dict as `to_dict` makes it. Received: {dct!r:.200}.")
         settings = {item.metadata.name: item for item in settings_of(self)}
         for name in dct:
+            if not isinstance(name, str):
+                raise TypeError(f"A configuration is read from a dict of attribute names. Received the key: {name!r}.")
             if name.startswith(self._prefix) and name not in settings:
                 raise ConfigAttributeError(_invalid(name, difflib.get_close_matches(name, settings)))
         restored = [(item, item.restore(dct[name])) for name, item in settings.items() if name in dct]
@@ -136,15 +140,17 @@ class ConfigBase:
         """Take the values of a JSON object made by `to_json`; see `from_dict`.
 
         Raises:
-            TypeError: for JSON that is no object.
+            TypeError: for JSON that is no object, or anything but a text.
             ValueError: for a text that is no JSON, and as `from_dict`.
         """
+        if not isinstance(json_cfg, (str, bytes, bytearray)):
+            raise TypeError(f"A configuration is read from a JSON object as text. Received: {json_cfg!r:.200}.")
         try:
             values = json.loads(json_cfg)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"A configuration is read from a JSON object. Received no JSON: {error}.") from None
         if not isinstance(values, dict):
-            raise TypeError(f"A configuration is read from a JSON object. Received: {json_cfg!r}.")
+            raise TypeError(f"A configuration is read from a JSON object. Received: {json_cfg!r:.200}.")
         self.from_dict(values)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipu_tf._config.engine_options import record_engine_options
 from ipu_tf._config.flag_table import usage
 from ipu_tf._config.flags import Flags, ignored
 from ipu_tf._config.ignored_arguments import record_ignored
@@ -9,15 +10,9 @@ from ipu_tf._config.ignored_options import EmulationWarning
 from ipu_tf._config.messages import warn_user
 from ipu_tf._config.treatment import Effect
 from ipu_tf._state.once import first_time
-from ipu_tf.device.environment import other_options
+from ipu_tf.device.environment import fault_options
 
-_REPORTS = (
-    "Of Poplar's engine there is nothing to profile: no report is written. `jax.profiler` measures this machine, and "
-    "`ipu_tf.emulation.device_counts()` says what the emulated device did."
-)
 _FAULTS = "Faults of the hardware are not emulated."
-_NO_ENGINE = "there is no Poplar engine in emulation"
-_NO_LOG = "there is no Poplar that logs; `logging.getLogger('ipu_tf').setLevel` sets what this package says"
 
 
 def warn_about_environment(flags: Flags) -> None:
@@ -33,17 +28,9 @@ def warn_about_environment(flags: Flags) -> None:
             _warn(name, str(value), flag.treatment.reason)
         else:
             record_ignored(name, value, flag.treatment.reason.rstrip(".").lower())
-    for name, text in other_options().items():
-        _warn_about_variable(name, text)
-
-
-def _warn_about_variable(name: str, text: str) -> None:
-    if name == "GCDA_OPTIONS":
-        _warn(name, text, _FAULTS)
-    elif name == "POPLAR_ENGINE_OPTIONS" and "autoReport" in text:
-        _warn(name, text, _REPORTS)
-    else:
-        record_ignored(name, text, _NO_LOG if name == "POPLAR_LOG_LEVEL" else _NO_ENGINE)
+    record_engine_options()
+    if fault_options():
+        _warn("GCDA_OPTIONS", fault_options(), _FAULTS)
 
 
 def _warn(name: str, text: str, reason: str) -> None:

@@ -1,10 +1,13 @@
 """Public option names of Graphcore's libraries; warns once about names that none of them lists.
 
-The lists follow the sources of PopLibs (github.com/graphcore/poplibs) and its documentation. Releases of the SDK
-differ in them, and those of Poplar's engine are not public as a whole: so an unknown name is no error.
+The lists follow the sources of PopLibs (github.com/graphcore/poplibs) and the documentation of Poplar, PopLibs and GCL.
+Releases of the SDK differ in them, and those of Poplar's engine are not public as a whole: so an unknown name is no
+error.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from ipu_tf._arguments.known_names import did_you_mean
 from ipu_tf._config.messages import warn_user
@@ -57,7 +60,88 @@ _SLICE = (
     "validateIndices",
 )
 _POOLING = ("optimizeForSpeed", "poolUseIntrospectiveMapping")
+AUTO_REPORT = "autoReport."
+AUTO_REPORT_SWITCHES = ("all", "outputDebugInfo", "outputExecutionProfile", "outputGraphProfile")
+"""Options of `autoReport` of which each writes reports."""
+AUTO_REPORT_DIRECTORY = "directory"
+AUTO_REPORT_WITHOUT_EFFECT = (
+    "executionProfileProgramRunCount",
+    "outputArchive",
+    "outputLoweredVars",
+    "outputSerializedGraph",
+    "streamAtEachRun",
+)
+AUTO_REPORT_OPTIONS = tuple(sorted((*AUTO_REPORT_SWITCHES, AUTO_REPORT_DIRECTORY, *AUTO_REPORT_WITHOUT_EFFECT)))
+_ENGINE = (
+    *(f"{AUTO_REPORT}{name}" for name in AUTO_REPORT_OPTIONS),
+    "debug.allowOutOfMemory",
+    "debug.branchRecordTile",
+    "debug.cpuMultiThreadExecution",
+    "debug.exceptOnSOCError",
+    "debug.floatPointOpException",
+    "debug.instrument",
+    "debug.instrumentCompute",
+    "debug.instrumentControlFlow",
+    "debug.instrumentExternalExchange",
+    "debug.nanOverflowException",
+    "debug.outputAllSymbols",
+    "debug.profilingTile",
+    "debug.retainDebugInformation",
+    "debug.runtimeVerify",
+    "debug.supervisorStackSizeInBytes",
+    "debug.trace",
+    "debug.traceFile",
+    "debug.verify",
+    "debug.workerStackSizeInBytes",
+    "exchange.enablePrefetch",
+    "exchange.streamBufferOverlap",
+    "opt.enableInlining",
+    "opt.enableMultiAccessCopies",
+    "opt.enableSwSyncs",
+    "opt.internalExchangeOptimisationTarget",
+    "opt.limitVertexStateToLower256K",
+    "opt.maxCompilationThreads",
+    "opt.maxComputeSetsPerLoweredCopy",
+    "opt.maxCopyMergeSize",
+    "opt.useAutoloader",
+    "prng.enable",
+    "prng.seed",
+    "profiler.format",
+    "profiler.includeCycleEstimates",
+    "profiler.includeFlopEstimates",
+    "streamCallbacks.maxLookahead",
+    "streamCallbacks.multiThreadMode",
+    "streamCallbacks.numWorkerThreads",
+    "streamCallbacks.numaAware",
+    "target.deterministicWorkers",
+    "target.exceptionPollPeriodUs",
+    "target.extendedMemory",
+    "target.gatewayMode",
+    "target.gatewayWriteCombining",
+    "target.hostSyncTimeout",
+    "target.saveArchive",
+    "target.syncMethod",
+    "target.syncPollPeriodUs",
+    "target.syncReplicasIndependently",
+    "target.useBufferedCompletions",
+    "target.workerStackSizeInBytes",
+)
+_COLLECTIVES = (
+    "collectiveImplementation",
+    "maxBytesPerTile",
+    "method",
+    "syncful.allToAll",
+    "syncful.maxBroadcastSize",
+    "syncful.maxBytesPerTile",
+    "syncful.useForwardingToSupportStridedGroups",
+    "syncful.useOptimisedLayout",
+    "topology",
+    "useSynclessCollectives",
+)
+_INFEED = ("data_to_prefetch", "feed_name", "replication_factor")
 KNOWN_OPTIONS = {
+    "compilation_poplar_options": _ENGINE,
+    "gcl_poplar_options": _COLLECTIVES,
     "convolutions.poplar_options": _CONVOLUTION,
     "matmuls.poplar_options": _MATMUL,
     "slices.poplar_options": _SLICE,
@@ -65,31 +149,36 @@ KNOWN_OPTIONS = {
     "PipelineStageOptions.convolution_options": _CONVOLUTION,
     "PipelineStageOptions.matmul_options": _MATMUL,
     "PipelineStageOptions.slice_options": _SLICE,
+    "IPUInfeedQueue": _INFEED,
 }
 """The known names by the attribute or argument that takes them."""
+_MOST_LISTED = 20
+"""In a warning."""
 
 
 class UnknownOptionWarning(UserWarning):
     """An option of a Graphcore library has a name that none of its public lists has."""
 
 
-def warn_of_unknown(where: str, options: dict[str, object]) -> None:
+def warn_of_unknown(where: str, options: Iterable[str], table: str = "") -> None:
     """Warns once in a process of each name that is not among the known ones of `where`.
 
     Args:
-        where: an attribute or argument of `KNOWN_OPTIONS`; of others nothing is known.
-        options: by name.
+        where: the attribute, argument or variable that they were given to.
+        options: their names.
+        table: an attribute or argument of `KNOWN_OPTIONS`, by default `where`; of others nothing is known.
     """
+    known = KNOWN_OPTIONS.get(table or where)
     for name in options:
-        if where in KNOWN_OPTIONS and name not in KNOWN_OPTIONS[where] and first_time("option", where, name):
-            _warn(where, name)
+        if known is not None and name not in known and first_time("option", where, name):
+            _warn(where, name, known)
 
 
-def _warn(where: str, name: str) -> None:
-    known = KNOWN_OPTIONS[where]
+def _warn(where: str, name: str, known: tuple[str, ...]) -> None:
+    listed = f": {', '.join(known)}" if len(known) <= _MOST_LISTED else f" the {len(known)} of docs/options.md"
     warn_user(
         f"{where} has {name!r}, which is not among the options that are known to be taken there."
-        f"{did_you_mean(name, known)} Known are: {', '.join(known)}. "
+        f"{did_you_mean(name, known)} Known are{listed}. "
         "Emulation ignores it; Graphcore's library may refuse it.",
         UnknownOptionWarning,
     )

@@ -1,4 +1,4 @@
-"""Logger `ipu_tf`, and warnings that point at the user's line."""
+"""Logger `ipu_tf` with its level and destination, and warnings that point at the user's line."""
 
 from __future__ import annotations
 
@@ -7,16 +7,45 @@ import logging
 import sys
 import warnings
 
+from ipu_tf._state.registry import ProcessValue, register_state
+from ipu_tf.device.environment import log_destination, log_level
+
 _OWN_PACKAGES = ("ipu_tf", "keras_ipu")
+_LEVELS = {
+    "OFF": logging.CRITICAL + 1,
+    "ERR": logging.ERROR,
+    "WARN": logging.WARNING,
+    "INFO": logging.INFO,
+    "DEBUG": logging.DEBUG,
+    "TRACE": logging.DEBUG,
+}
+"""Poplar's levels. TRACE says what DEBUG says."""
 
 
 class _StderrHandler(logging.Handler):
-    """Prints records to stderr unless the program has configured logging."""
+    """Prints records to stderr unless the program has configured logging; or to where `log_to` says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._destination = "stderr"
+        self._file: logging.FileHandler | None = None
+
+    def use(self, destination: str) -> None:
+        """Sets where records go; opens a file once, since a write that fails later must not end a training."""
+        file = None if destination in ("stderr", "stdout") else logging.FileHandler(destination, encoding="utf-8")
+        before, self._file, self._destination = self._file, file, destination
+        if before is not None:
+            before.close()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print the record, unless the root logger's handlers show it anyway."""
-        if not logging.getLogger().handlers:
-            print(self.format(record), file=sys.stderr)
+        if self._file is not None:
+            self._file.handle(record)
+        elif not logging.getLogger().handlers:
+            try:
+                print(self.format(record), file=sys.stderr if self._destination == "stderr" else sys.stdout)
+            except Exception:  # as the handlers of the standard library do: whatever it is, the program goes on
+                self.handleError(record)
 
 
 def _make_logger() -> logging.Logger:
@@ -28,8 +57,44 @@ def _make_logger() -> logging.Logger:
     return log
 
 
+def log_to(destination: str) -> None:
+    """Sets where records of the logger `ipu_tf` go.
+
+    Args:
+        destination: "stderr", "stdout", or a file, which is appended to.
+
+    Raises:
+        OSError: if the file cannot be written to.
+    """
+    for handler in LOGGER.handlers:
+        if isinstance(handler, _StderrHandler):
+            handler.use(destination)
+
+
 LOGGER = _make_logger()
 """The logger named `ipu_tf`. `logging.getLogger("ipu_tf").setLevel(logging.WARNING)` silences its notes."""
+_applied: ProcessValue[tuple[str, str]] = register_state("log settings of the environment", ProcessValue(("", "")))
+
+
+def apply_log_settings() -> None:
+    """Sets what the environment asks for; leaves the logger as it is where it asks for nothing, or for the same again.
+
+    Raises:
+        ValueError: for a level that there is not.
+        OSError: if the file of the destination cannot be written to.
+    """
+    level = log_level()
+    if level and level not in _LEVELS:
+        raise ValueError(f"POPLAR_LOG_LEVEL must be one of {', '.join(_LEVELS)}. Received: {level!r}.")
+    destination = log_destination()
+    if _applied.value == (level, destination):
+        return  # what the program has set since stays
+    if destination:
+        log_to(destination)
+    if level:
+        LOGGER.setLevel(_LEVELS[level])
+        logging.getLogger("ipu_tf.compilation").setLevel(_LEVELS[level])
+    _applied.value = level, destination
 
 
 def warn_user(message: str, category: type[Warning]) -> None:

@@ -12,13 +12,14 @@ import jax
 
 from ipu_tf._config.default_rules import rules_hold_by_default
 from ipu_tf._config.devices import IPUDevice, auto_selected_devices, selected_devices
+from ipu_tf._config.engine_options import auto_report, use_auto_report
 from ipu_tf._config.enums import DeviceConnectionType
 from ipu_tf._config.environment_report import warn_about_environment
 from ipu_tf._config.errors import failed_precondition, invalid_argument
 from ipu_tf._config.flags import apply_flags, flags, use_ipu_model
 from ipu_tf._config.ignored_options import warn_not_emulated
 from ipu_tf._config.ipu_options import IpuOptions
-from ipu_tf._config.messages import LOGGER
+from ipu_tf._config.messages import LOGGER, apply_log_settings
 from ipu_tf._config.schema import ConfigRoot
 from ipu_tf._config.validation import as_numbers, validate
 from ipu_tf._state.once import first_time
@@ -28,6 +29,7 @@ from ipu_tf.device.feeds.connection_type import Connection
 from ipu_tf.device.files import saved_programs
 from ipu_tf.device.memory.residency import RESIDENCY
 from ipu_tf.device.run.forks import check_not_forked
+from ipu_tf.reports.auto import AutoReport
 
 __all__ = [
     "ConfiguredSystem",
@@ -99,15 +101,18 @@ class _SystemState:
             if existing is not None and not equal and not reset_configuration:
                 raise failed_precondition(_ALREADY_CONFIGURED)
             apply_flags()
+            apply_log_settings()
             if equal:
                 return
             warn_about_environment(flags())
             warn_not_emulated(wanted.config)
+            reports = auto_report(wanted.config)
             note = f"configured {', '.join(map(str, wanted.devices))} (jax {jax.__version__} on {_backend()})"
             self.reset()
             self.system = wanted
             connection_type.connect(_CONNECTIONS[wanted.config.device_connection.type])
             saved_programs.use(str(wanted.config.serialization_output_folder))
+            use_auto_report(reports)
             LOGGER.info("ipu_tf: %s%s", "" if existing is None else _RESETTING, note)
 
     def reset(self) -> None:
@@ -118,6 +123,7 @@ class _SystemState:
             self.system = None
             connection_type.connect(Connection.ATTACHED)
             saved_programs.use("")
+            use_auto_report(AutoReport())
             with self._registering:
                 callbacks = tuple(self._callbacks.values())
             with ExitStack() as stack:

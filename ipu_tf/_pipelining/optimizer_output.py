@@ -33,7 +33,7 @@ class OptimizerFunctionOutput:
         variables: what a Keras optimizer trains.
         tape: a tape that watched what a Keras optimizer trains.
         gradient_capture_context: keeps gradients of `capture_upstream_gradients`.
-        captured_gradient_outfeed: a queue for them, one row an update.
+        captured_gradient_outfeed: a queue for them, one element an update.
 
     Raises:
         TypeError: for an argument of another type.

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf._arguments.counts import INT32_MAX, checked_integer, checked_iterations
+from ipu_tf._arguments.counts import INT32_MAX, as_integer, checked_integer, checked_iterations
 from ipu_tf._config.state import current_config
 from ipu_tf.device.schedule.pipeline_shape import PipelineShape
 from ipu_tf.device.schedule.schedule_rules import MicroBatchCountError, check_micro_batches, overlap_length
@@ -17,7 +17,7 @@ from ipu_tf.emulation import record_ignored
 from ipu_tf.gradient_accumulation import GradientAccumulationReductionMethod as Reduction
 from ipu_tf.ipu_infeed_queue import IPUInfeedQueue
 from ipu_tf.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
-from ipu_tf.pipeline.options import PipelineSchedule, PipelineStageOptions, RecomputationMode
+from ipu_tf.pipeline.options import ALL_DEVICES, PipelineSchedule, PipelineStageOptions, RecomputationMode
 
 Stage = Callable[..., Any] | Sequence[Callable[..., Any]]
 
@@ -120,51 +120,95 @@ def checked_micro_batches(count: Any) -> Any:
     return number
 
 
-def stage_options(options: Any, stages: int, name: str) -> None:
-    """Checks and records the options of all stages.
+def checked_stages(stages: Any) -> Any:
+    """Checks that stages are functions, or lists of functions of parallel parts.
 
     Raises:
-        TypeError: for something else than `PipelineStageOptions`.
-        ValueError: if there is not one for each stage.
+        TypeError: if they are not.
     """
-    if options is None:
-        return
+    if not isinstance(stages, (list, tuple)):
+        raise TypeError("computational_stages argument needs to be a list or a tuple.")
+    for number, stage in enumerate(stages):
+        if not all(map(callable, stage if isinstance(stage, (list, tuple)) else [stage])):
+            raise TypeError(f"computational_stages must hold functions. Received for stage {number}: {stage!r}.")
+    return stages
+
+
+def checked_stage_mapping(mapping: Any) -> Any:
+    """Checks that a device mapping holds devices: ints from -1 on, or lists of them for parallel parts.
+
+    Raises:
+        TypeError: for anything but integers.
+        ValueError: for a number below -1.
+    """
+    if not isinstance(mapping, (list, tuple)):
+        raise TypeError("device_mapping argument needs to be a list or a tuple.")
+    for stage, where in enumerate(mapping):
+        for device in where if isinstance(where, (list, tuple)) else [where]:
+            number = as_integer(device)
+            if number is None or not ALL_DEVICES <= number <= INT32_MAX:
+                raise (TypeError if number is None else ValueError)(
+                    "device_mapping must have for each stage a device from 0 on, -1 for all devices, or a list of "
+                    f"devices for parallel parts. Received for stage {stage}: {where!r}."
+                )
+    return mapping
+
+
+def checked_schedule(schedule: Any) -> PipelineSchedule:
+    """Checks that a schedule is a member of its enumeration; raises a TypeError."""
+    if not isinstance(schedule, PipelineSchedule):
+        raise TypeError("The given pipeline_schedule is not a member of the PipelineSchedule enumeration.")
+    return schedule
+
+
+def checked_recomputation(mode: Any) -> RecomputationMode:
+    """Checks that a recomputation mode is a member of its enumeration; raises a TypeError."""
+    if not isinstance(mode, RecomputationMode):
+        raise TypeError("The given recomputation_mode is not a member of the RecomputationMode enumeration.")
+    return mode
+
+
+def checked_stage_options(name: str, options: Any) -> Any:
+    """Checks that the options of all stages are `PipelineStageOptions`.
+
+    Raises:
+        TypeError: for something else.
+    """
     if not isinstance(options, (list, tuple)):
         raise TypeError(f"{name} must be a list or a tuple of PipelineStageOptions objects.")
-    if len(options) != stages:
-        raise ValueError(
-            f"{name} must be a list or a tuple of PipelineStageOptions objects of length {stages} (same number as the "
-            f"number of computational stages) but is {len(options)}."
-        )
     for option in options:
         if not isinstance(option, PipelineStageOptions):
             raise TypeError(
                 f"Expected all elements of {name} to be of type PipelineStageOptions, but got {option} instead."
             )
+    return options
+
+
+def record_stage_options(options: Any, stages: int, name: str) -> None:
+    """Records the options of all stages.
+
+    Raises:
+        ValueError: if there is not one for each stage.
+    """
+    if options is None:
+        return
+    if len(options) != stages:
+        raise ValueError(
+            f"{name} must be a list or a tuple of PipelineStageOptions objects of length {stages} (same number as the "
+            f"number of computational stages) but is {len(options)}."
+        )
     record_ignored(f"pipeline.{name}", None if all(option.empty for option in options) else list(options))
 
 
 def _check_kinds(request: PipelineArguments) -> None:
-    if not isinstance(request.schedule, PipelineSchedule):
-        raise TypeError("The given pipeline_schedule is not a member of the PipelineSchedule enumeration.")
     if request.serialization > 1 and request.schedule is not PipelineSchedule.Sequential:
         raise NotImplementedError("Batch serialization is only supported with the `Sequential` schedule.")
-    if not isinstance(request.recomputation, RecomputationMode):
-        raise TypeError("The given recomputation_mode is not a member of the RecomputationMode enumeration.")
-    if not isinstance(request.stages, (list, tuple)):
-        raise TypeError("computational_stages argument needs to be a list or a tuple.")
-    if request.infeed_queue and not isinstance(request.infeed_queue, IPUInfeedQueue):
-        raise TypeError("infeed_queue is not an instance of ipu_infeed_queue.IPUInfeedQueue")
-    if request.outfeed_queue and not isinstance(request.outfeed_queue, IPUOutfeedQueue):
-        raise TypeError("outfeed_queue is not an instance of ipu_outfeed_queue.IPUOutfeedQueue")
 
 
 def _check_mapping(request: PipelineArguments) -> None:
     stages, mapping = request.stages, request.device_mapping
     if len(stages) < 2:
         raise ValueError("Pipeline requires at least two computational stages.")
-    if not isinstance(mapping, (list, tuple)):
-        raise TypeError("device_mapping argument needs to be a list or a tuple.")
     if len(mapping) != len(stages):
         raise ValueError(f"Each stage must be mapped to an IPU: {len(mapping)} mappings != {len(stages)} stages")
     flat = [int(device) for device in tf.nest.flatten(list(mapping))]
@@ -183,6 +227,8 @@ def _check_mapping(request: PipelineArguments) -> None:
                 "When the pipeline stage is a list of functions, the device mapping must also be a list of device IDs, "
                 f"of the same length. Received: {len(stage)} functions on {where!r}."
             )
+        if not isinstance(stage, (list, tuple)) and isinstance(where, (list, tuple)):
+            raise ValueError(f"A stage that is one function has one device ID. Received: one function on {where!r}.")
 
 
 def _check_outfeed(request: PipelineArguments) -> None:

@@ -6,24 +6,10 @@ import types
 from typing import Any
 
 from ipu_tf.emulation import record_ignored
-from ipu_tf.ipu_infeed_queue import IPUInfeedQueue
-from ipu_tf.ipu_outfeed_queue import IPUOutfeedQueue
 from keras_ipu.options import checks as option_checks
 from keras_ipu.options.model_state import options_of, set_options
+from keras_ipu.options.option_table import METHODS, checked_arguments
 from keras_ipu.options.options import ReplicatedMetricReductionMethod
-
-_NO_EFFECT_ACCUMULATION = ("offload_weight_update_variables", "replicated_optimizer_state_sharding")
-_NO_EFFECT_PIPELINING = (
-    "forward_propagation_stages_poplar_options",
-    "backward_propagation_stages_poplar_options",
-    "weight_update_poplar_options",
-    "offload_weight_update_variables",
-    "replicated_optimizer_state_sharding",
-    "offload_activations",
-    "offload_gradient_accumulation_buffers",
-    "replicated_weight_sharding",
-    "offload_weights",
-)
 
 
 class OptionMethods:
@@ -38,13 +24,17 @@ class OptionMethods:
 
         Args:
             asynchronous: True for a call a step; False for a call an execution of `steps_per_execution` steps.
+
+        Raises:
+            TypeError: unless it is a bool.
         """
-        set_options(self, asynchronous_callbacks=bool(asynchronous))
+        given = checked_arguments("set_asynchronous_callbacks", {"asynchronous": asynchronous})
+        set_options(self, asynchronous_callbacks=given["asynchronous"])
 
     def set_replication_options(
         self, replicated_metric_reduction_method: str | ReplicatedMetricReductionMethod = "NONE"
     ) -> None:
-        """Sets how metrics of several replicas are reduced.
+        """Sets how metrics of several replicas are reduced. Where it is not called, they count all batches.
 
         Args:
             replicated_metric_reduction_method: NONE, LIST, SUM or MEAN.
@@ -52,8 +42,9 @@ class OptionMethods:
         Raises:
             ValueError: if there is no such method.
         """
-        method = ReplicatedMetricReductionMethod.parse(replicated_metric_reduction_method)
-        set_options(self, replicated_metric_reduction=method)
+        name = "replicated_metric_reduction_method"
+        given = checked_arguments("set_replication_options", {name: replicated_metric_reduction_method})
+        set_options(self, replicated_metric_reduction=given[name])
 
     def set_gradient_accumulation_options(
         self,
@@ -76,15 +67,23 @@ class OptionMethods:
         Raises:
             ValueError: for a value that cannot be, or an argument that is set in another way.
         """
-        steps = option_checks.checked_steps(gradient_accumulation_steps_per_replica)
+        given = checked_arguments(
+            "set_gradient_accumulation_options",
+            {
+                "gradient_accumulation_steps_per_replica": gradient_accumulation_steps_per_replica,
+                "gradient_accumulation_reduction_method": gradient_accumulation_reduction_method,
+                "use_v2_gradient_accumulation_optimizer": use_v2_gradient_accumulation_optimizer,
+            },
+        )
+        steps = given["gradient_accumulation_steps_per_replica"]
         kwargs = option_checks.checked_accumulation_kwargs(gradient_accumulation_optimizer_kwargs)
-        _record("set_gradient_accumulation_options", _NO_EFFECT_ACCUMULATION, kwargs)
+        _record("set_gradient_accumulation_options", gradient_accumulation_optimizer_kwargs)
         set_options(
             self,
-            gradient_accumulation_reduction=option_checks.checked_reduction(gradient_accumulation_reduction_method),
-            gradient_accumulation_steps=options_of(self).gradient_accumulation_steps if steps is None else steps,
+            gradient_accumulation_reduction=given["gradient_accumulation_reduction_method"],
+            gradient_accumulation_steps=_kept(steps, options_of(self).gradient_accumulation_steps),
             gradient_accumulation_kwargs=types.MappingProxyType(dict(kwargs)),
-            use_v2_gradient_accumulation_optimizer=bool(use_v2_gradient_accumulation_optimizer),
+            use_v2_gradient_accumulation_optimizer=given["use_v2_gradient_accumulation_optimizer"],
         )
 
     def set_pipelining_options(
@@ -108,21 +107,26 @@ class OptionMethods:
         Raises:
             ValueError: for a value that cannot be, or an argument that is set in another way.
         """
-        steps = option_checks.checked_steps(gradient_accumulation_steps_per_replica)
-        mapping = option_checks.checked_device_mapping(device_mapping)
+        given = checked_arguments(
+            "set_pipelining_options",
+            {
+                "gradient_accumulation_steps_per_replica": gradient_accumulation_steps_per_replica,
+                "device_mapping": device_mapping,
+                "accumulate_outfeed": accumulate_outfeed,
+                "gradient_accumulation_reduction_method": gradient_accumulation_reduction_method,
+            },
+        )
         kwargs = option_checks.checked_pipelining_kwargs(pipelining_kwargs)
-        _record("set_pipelining_options", _NO_EFFECT_PIPELINING, kwargs)
+        _record("set_pipelining_options", pipelining_kwargs)
         old = options_of(self)
         set_options(
             self,
-            gradient_accumulation_reduction=option_checks.checked_reduction(gradient_accumulation_reduction_method),
-            pipelining_gradient_accumulation_steps=(
-                old.pipelining_gradient_accumulation_steps if steps is None else steps
+            gradient_accumulation_reduction=given["gradient_accumulation_reduction_method"],
+            pipelining_gradient_accumulation_steps=_kept(
+                given["gradient_accumulation_steps_per_replica"], old.pipelining_gradient_accumulation_steps
             ),
-            pipelining_device_mapping=old.pipelining_device_mapping if mapping is None else mapping,
-            pipelining_accumulate_outfeed=(
-                old.pipelining_accumulate_outfeed if accumulate_outfeed is None else bool(accumulate_outfeed)
-            ),
+            pipelining_device_mapping=_kept(given["device_mapping"], old.pipelining_device_mapping),
+            pipelining_accumulate_outfeed=_kept(given["accumulate_outfeed"], old.pipelining_accumulate_outfeed),
             pipelining_kwargs=types.MappingProxyType(dict(kwargs)),
         )
 
@@ -136,9 +140,9 @@ class OptionMethods:
             ValueError: for arguments that Keras sets itself.
             TypeError: for arguments that the queue does not have.
         """
-        checked = option_checks.checked_infeed_kwargs(kwargs, IPUInfeedQueue)
-        _record("set_infeed_queue_options", tuple(checked), checked)
-        set_options(self, infeed_kwargs=types.MappingProxyType(dict(checked)))
+        given = option_checks.checked_infeed_kwargs(kwargs)
+        _record("set_infeed_queue_options", given)
+        set_options(self, infeed_kwargs=types.MappingProxyType(dict(given)))
 
     def set_outfeed_queue_options(self, **kwargs: Any) -> None:
         """Sets arguments of the outfeed queues, such as `buffer_depth`. None of them changes results.
@@ -150,12 +154,16 @@ class OptionMethods:
             ValueError: for arguments that make no sense with Keras.
             TypeError: for arguments that the queue does not have.
         """
-        checked = option_checks.checked_outfeed_kwargs(kwargs, IPUOutfeedQueue)
-        _record("set_outfeed_queue_options", tuple(checked), checked)
-        set_options(self, outfeed_kwargs=types.MappingProxyType(dict(checked)))
+        given = option_checks.checked_outfeed_kwargs(kwargs)
+        _record("set_outfeed_queue_options", given)
+        set_options(self, outfeed_kwargs=types.MappingProxyType(dict(given)))
 
 
-def _record(method: str, names: tuple[str, ...], kwargs: Any) -> None:
-    for name in names:
-        if name in kwargs:
-            record_ignored(f"{method}.{name}", kwargs[name])
+def _kept(new: Any, old: Any) -> Any:
+    """Returns a new value, or the old one where None was given."""
+    return old if new is None else new
+
+
+def _record(method: str, kwargs: dict[str, Any]) -> None:
+    for name, value in METHODS[method].without_effect(kwargs).items():
+        record_ignored(f"{method}.{name}", value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from enum import Enum
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from ipu_tf.config import (
     SelectionOrder,
     StochasticRoundingBehaviour,
 )
+from tests.helpers.dotted_attributes import assign
 
 pytestmark = pytest.mark.filterwarnings("error", "ignore:.*enable_fast_math:DeprecationWarning")
 
@@ -99,23 +101,6 @@ EVERY_KIND = [True, 1, 1.5, "text", {"a": "b"}, [1], (1,), None, *SelectionOrder
 names = pytest.mark.parametrize("name", CONTRACT)
 
 
-def put(cfg: IPUConfig, name: str, value: object) -> None:
-    """Assign to a dotted attribute."""
-    owner: Any = cfg
-    *parents, last = name.split(".")
-    for parent in parents:
-        owner = getattr(owner, parent)
-    setattr(owner, last, value)
-
-
-def take(cfg: IPUConfig, name: str) -> Any:
-    """Read a dotted attribute."""
-    value: Any = cfg
-    for part in name.split("."):
-        value = getattr(value, part)
-    return value
-
-
 def values_of(name: str) -> st.SearchStrategy[Any]:
     """Values that the attribute accepts and JSON keeps."""
     kind, default = CONTRACT[name]
@@ -150,18 +135,18 @@ def test_metadata_is_that_of_the_contract(name: str) -> None:
 
 @names
 def test_a_new_configuration_holds_the_default(name: str) -> None:
-    assert take(IPUConfig(), name) == CONTRACT[name][1]
+    assert attrgetter(name)(IPUConfig()) == CONTRACT[name][1]
 
 
 @names
 def test_defaults_are_not_shared(name: str) -> None:
-    value = take(IPUConfig(), name)
+    value = attrgetter(name)(IPUConfig())
     if isinstance(value, list):
         value.append(7)
     elif isinstance(value, dict):
         value["spoilt"] = "yes"
     metadata_default = IPUConfig().get_attribute_metadata(name).default
-    assert take(IPUConfig(), name) == metadata_default == CONTRACT[name][1]
+    assert attrgetter(name)(IPUConfig()) == metadata_default == CONTRACT[name][1]
 
 
 @given(st.data())
@@ -169,8 +154,8 @@ def test_assignment_keeps_the_value(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(list(CONTRACT)))
     value = data.draw(values_of(name))
     cfg = IPUConfig()
-    put(cfg, name, value)
-    assert take(cfg, name) is value or take(cfg, name) == value
+    assign(cfg, name, value)
+    assert attrgetter(name)(cfg) is value or attrgetter(name)(cfg) == value
     others = {key: item for key, item in cfg.to_dict().items() if key != name}
     assert others == {key: item for key, item in IPUConfig().to_dict().items() if key != name}
 
@@ -179,42 +164,42 @@ def test_assignment_keeps_the_value(data: st.DataObject) -> None:
 def test_types_are_strict(name: str) -> None:
     for value in [0.5 if item == 1.5 else item for item in EVERY_KIND]:  # 0.5 is in every range
         cfg = IPUConfig()
-        before = take(cfg, name)
+        before = attrgetter(name)(cfg)
         if is_accepted(name, value):
-            put(cfg, name, value)
-            assert take(cfg, name) == value
+            assign(cfg, name, value)
+            assert attrgetter(name)(cfg) == value
             continue
         with pytest.raises(TypeError) as caught:
-            put(cfg, name, value)
+            assign(cfg, name, value)
         kind = CONTRACT[name][0]
         assert str(caught.value) == f"Trying to set {name} to {value}, but it must be of type {kind}"
-        assert take(cfg, name) == before
+        assert attrgetter(name)(cfg) == before
 
 
 @pytest.mark.parametrize("name", [name for name, (kind, _) in CONTRACT.items() if kind == UNION])
 @pytest.mark.parametrize("value", [True, [True], [1, "2"], (1, 2.0), [[1]], [None], {1}, "1"])
 def test_numbers_of_ipus_are_strict_in_depth(name: str, value: object) -> None:
     with pytest.raises(TypeError, match="but it must be of type typing.Union"):
-        put(IPUConfig(), name, value)
+        assign(IPUConfig(), name, value)
 
 
 @given(st.data())
 def test_json_gives_every_value_back(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(list(CONTRACT)))
     cfg, restored = IPUConfig(), IPUConfig()
-    put(cfg, name, data.draw(values_of(name)))
+    assign(cfg, name, data.draw(values_of(name)))
     restored.from_json(cfg.to_json())
     assert restored.to_dict() == cfg.to_dict()
-    assert take(restored, name) == take(cfg, name)
-    assert type(take(restored, name)) is type(take(cfg, name))
+    assert attrgetter(name)(restored) == attrgetter(name)(cfg)
+    assert type(attrgetter(name)(restored)) is type(attrgetter(name)(cfg))
 
 
 @given(st.data())
 def test_json_gives_whole_configurations_back(data: st.DataObject) -> None:
     cfg, restored, other = IPUConfig(), IPUConfig(), IPUConfig()
     for name in CONTRACT:
-        put(cfg, name, data.draw(values_of(name)))
-        put(other, name, data.draw(values_of(name)))
+        assign(cfg, name, data.draw(values_of(name)))
+        assign(other, name, data.draw(values_of(name)))
     restored.from_json(cfg.to_json())
     assert restored.to_json() == cfg.to_json()
     other.from_dict(cfg.to_dict())
@@ -238,7 +223,7 @@ def test_from_dict_checks_types(name: str) -> None:
 
 @names
 def test_str_shows_the_value(name: str) -> None:
-    value = take(IPUConfig(), name)
+    value = attrgetter(name)(IPUConfig())
     shown = str(value) if isinstance(value, Enum) else repr(value)
     assert f"{name} = {shown}" in str(IPUConfig()).splitlines()
     assert f"  {name} = {shown}" in repr(IPUConfig()).splitlines()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -11,17 +12,22 @@ from ipu_tf._config.ipu_option_fields import DeviceConfig, PoplarOption
 from ipu_tf.config import (
     DeviceConnectionType,
     IPUConfig,
-    IpuOptions,
     MergeRemoteBuffersBehaviour,
     SchedulingAlgorithm,
     SelectionOrder,
     StochasticRoundingBehaviour,
 )
+from tests.helpers.dotted_attributes import assign
 
 pytestmark = pytest.mark.filterwarnings("error", "ignore:.*enable_fast_math:DeprecationWarning")
 
-POPLAR = ({"A": "B", "C": "D"}, (PoplarOption("A", "B"), PoplarOption("C", "D")), ())
 #: Of libraries whose options are known by name.
+ENGINE = (
+    {"target.syncMethod": "polling", "prng.seed": "3"},
+    (PoplarOption("target.syncMethod", "polling"), PoplarOption("prng.seed", "3")),
+    (),
+)
+COLLECTIVES = ({"method": "broadcast"}, (PoplarOption("method", "broadcast"),), ())
 MEMORY = (
     {"availableMemoryProportion": "0.3"},
     (PoplarOption("availableMemoryProportion", "0.3"),),
@@ -33,8 +39,8 @@ FIELDS: list[tuple[str, str, Any, Any, Any]] = [
     ("allow_recompute", "speed_size_config.allow_recompute", True, True, False),
     ("selection_order", "selection_order", SelectionOrder.SNAKE, 2, 0),
     ("serialization_output_folder", "serialization_folder", "/a", "/a", ""),
-    ("compilation_poplar_options", "compilation_options", *POPLAR),
-    ("gcl_poplar_options", "gcl_options", *POPLAR),
+    ("compilation_poplar_options", "compilation_options", *ENGINE),
+    ("gcl_poplar_options", "gcl_options", *COLLECTIVES),
     ("convolutions.poplar_options", "convolution_options", *MEMORY),
     ("slices.poplar_options", "slice_options", *MEMORY),
     ("matmuls.poplar_options", "matmul_options", *MEMORY),
@@ -153,23 +159,6 @@ ELSEWHERE = {
 }
 
 
-def put(cfg: IPUConfig, name: str, value: object) -> None:
-    """Assign to a dotted attribute."""
-    *parents, last = name.split(".")
-    owner: Any = cfg
-    for parent in parents:
-        owner = getattr(owner, parent)
-    setattr(owner, last, value)
-
-
-def field(options: IpuOptions, path: str) -> Any:
-    """Read a dotted field."""
-    value: Any = options
-    for part in path.split("."):
-        value = getattr(value, part)
-    return value
-
-
 def test_every_attribute_is_looked_at() -> None:
     assert {row[0] for row in FIELDS} | ELSEWHERE == set(IPUConfig().to_dict())
 
@@ -178,16 +167,16 @@ def test_every_attribute_is_looked_at() -> None:
 def test_fields(name: str, path: str, value: object, recorded: object, default: object) -> None:
     cfg = IPUConfig()
     before = cfg._create_protobuf()
-    assert field(before, path) == default
+    assert attrgetter(path)(before) == default
     if name.endswith("process_index"):
         cfg.experimental.multi_replica_distribution.process_count = 3
-    put(cfg, name, value)
+    assign(cfg, name, value)
     after = cfg._create_protobuf()
-    assert field(after, path) == recorded
-    assert type(field(after, path)) is type(recorded)
+    assert attrgetter(path)(after) == recorded
+    assert type(attrgetter(path)(after)) is type(recorded)
     assert after != before
     others = [row[1] for row in FIELDS if row[1] != path and not row[1].startswith("multi_replica")]
-    assert [field(after, other) for other in others] == [field(before, other) for other in others]
+    assert [attrgetter(other)(after) for other in others] == [attrgetter(other)(before) for other in others]
 
 
 def test_ops_on_io_tiles() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import warnings
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from ipu_tf._config.base import settings_of
 from ipu_tf._config.flag_table import FLAGS, Flag, usage
 from ipu_tf._config.flags import FlagsError, ignored, parse
 from ipu_tf._config.ipu_options import IpuOptions
+from ipu_tf._config.library_options import AUTO_REPORT_OPTIONS, AUTO_REPORT_SWITCHES, UnknownOptionWarning
 from ipu_tf._config.treatment import Effect
 from ipu_tf.config import (
     DeviceConnectionType,
@@ -31,6 +33,7 @@ from ipu_tf.device.cache import executable_cache
 from ipu_tf.device.feeds import synthetic
 from ipu_tf.device.feeds.synthetic import Category
 from ipu_tf.emulation import EmulationError, clear_session, ignored_arguments
+from ipu_tf.reports.auto import setting
 
 NAMES = [flag.name for flag in FLAGS]
 DEPENDENT = ("synthetic_data_categories", "synthetic_data_initializer", "show_progress_bar")
@@ -168,16 +171,38 @@ def test_a_flag_is_modelled_recorded_or_warned_of(flag: Flag, monkeypatch: pytes
 
 
 def test_other_variables_are_recorded_or_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("POPLAR_LOG_LEVEL", "INFO")
-    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", '{"target.deterministicWorkers": "true"}')
+    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", "no JSON")
     IPUConfig().configure_ipu_system()
-    assert {"POPLAR_LOG_LEVEL", "POPLAR_ENGINE_OPTIONS"} <= {item.name for item in ignored_arguments()}
+    assert ("POPLAR_ENGINE_OPTIONS", "'no JSON'") in {(item.name, item.value) for item in ignored_arguments()}
     reset_ipu_configuration()
-    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", '{"autoReport.all": "true"}')
     monkeypatch.setenv("GCDA_OPTIONS", '{"simulateSOCError": 1}')
     with pytest.warns(EmulationWarning) as caught:
         IPUConfig().configure_ipu_system()
-    assert [str(item.message).split("=")[0] for item in caught] == ["POPLAR_ENGINE_OPTIONS", "GCDA_OPTIONS"]
+    assert [str(item.message).split("=")[0] for item in caught] == ["GCDA_OPTIONS"]
+
+
+def test_engine_options_of_the_environment_are_recorded_each(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    reports = {"autoReport.all": "true", "autoReport.directory": str(tmp_path), "autoReport.outputArchive": "true"}
+    others = {"target.deterministicWorkers": "true", "target.deterministicWorker": "false"}
+    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", json.dumps(reports | others))
+    with pytest.warns(UnknownOptionWarning, match="POPLAR_ENGINE_OPTIONS has .*mean 'target.deterministicWorkers'"):
+        IPUConfig().configure_ipu_system()
+    found = {item.name: item.value for item in ignored_arguments()}
+    wanted = {f"POPLAR_ENGINE_OPTIONS {name}": repr(value) for name, value in others.items()}
+    assert found == wanted | {"autoReport.outputArchive": "'true'"}
+
+
+@pytest.mark.parametrize("name", AUTO_REPORT_OPTIONS)
+def test_an_option_of_reports_writes_them_or_is_recorded(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = IPUConfig()
+    value = str(tmp_path / "r") if name == "directory" else "true"
+    config.compilation_poplar_options = {f"autoReport.{name}": value}
+    monkeypatch.chdir(tmp_path)
+    config.configure_ipu_system()
+    recorded = f"autoReport.{name}" in {item.name for item in ignored_arguments()}
+    assert recorded == (setting().directory is None) == (name not in AUTO_REPORT_SWITCHES)
 
 
 def test_on_demand_overrides_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:

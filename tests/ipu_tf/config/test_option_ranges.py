@@ -70,12 +70,12 @@ def test_what_is_no_json_object_is_no_configuration(text: str, error: type[Excep
     IPUConfig().from_json(json.dumps({}))
 
 
-@pytest.mark.parametrize("where", [name for name in KNOWN_OPTIONS if not name.startswith("Pipeline")])
+@pytest.mark.parametrize("where", [name for name in KNOWN_OPTIONS if name.endswith("poplar_options")])
 def test_an_unknown_option_of_a_library_is_warned_of_once(where: str) -> None:
     clear_session()
     known = KNOWN_OPTIONS[where]
     config = IPUConfig()
-    options = getattr(config, where.split(".")[0]).poplar_options
+    options = option(config, where).value
     options.update(dict.fromkeys(known, "0.5"))
     validate(config)
     options[known[0][:-1]] = "0.5"

@@ -21,7 +21,7 @@ from ipu_tf import loops
 from ipu_tf._pipelining.last_device_mapping import record_mapping
 from ipu_tf._pipelining.optimizer_output import OptimizerFunctionOutput
 from ipu_tf._pipelining.pipeline_arguments import PipelineArguments
-from ipu_tf._pipelining.recomputation import recomputation_of
+from ipu_tf._pipelining.recomputation_mode import recomputation_of
 from ipu_tf._pipelining.stage_boundaries import StageBoundaries
 from ipu_tf._pipelining.stage_variables import StageVariables
 from ipu_tf._training.accumulation import accumulated, accumulation_scope, on_update
@@ -141,8 +141,8 @@ class _Step:
             return accumulated(tensor, request.micro_batches, Reduction.SUM, dtype)
 
         sums = [tf.nest.map_structure(summed, tensor) for tensor in _as_list(tensors)]
-        row = sums[0] if request.outfeed_loss else sums
-        return [on_update(request.micro_batches, lambda: queue.enqueue(row)).op]
+        element = sums[0] if request.outfeed_loss else sums
+        return [on_update(request.micro_batches, lambda: queue.enqueue(element)).op]
 
 
 def _stage_boundaries(request: PipelineArguments) -> StageBoundaries:

@@ -1,0 +1,148 @@
+"""Tables of arguments of queues and pipelines are those of the functions, and what they say is checked."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ipu_tf as ipu
+from ipu_tf._config.argument_table import REQUIRED, ArgumentTable
+from ipu_tf._config.library_options import UnknownOptionWarning
+from ipu_tf._pipelining.pipeline_table import PIPELINE
+from ipu_tf._tracing.queue_arguments import INFEED, OUTFEED
+from ipu_tf.config import IPUConfig
+from ipu_tf.emulation import clear_session
+from ipu_tf.ipu_infeed_queue import IPUInfeedQueue
+from ipu_tf.ipu_outfeed_queue import IPUOutfeedQueue
+from ipu_tf.ops.pipelining_ops import pipeline
+from tests.helpers.argument_values import REFUSALS, says, taken, values
+
+FUNCTIONS: list[tuple[ArgumentTable, Any, set[str]]] = [
+    (PIPELINE, pipeline, set()),
+    (INFEED, IPUInfeedQueue, {"dataset", "kwargs"}),
+    (OUTFEED, IPUOutfeedQueue, {"outfeed_mode"}),
+]
+ROWS = [(table, each) for table, _, _ in FUNCTIONS for each in table.arguments]
+
+
+@pytest.mark.parametrize(("table", "function", "others"), FUNCTIONS, ids=lambda each: getattr(each, "function", ""))
+def test_a_table_has_the_parameters_of_its_function(table: ArgumentTable, function: Any, others: set[str]) -> None:
+    parameters = inspect.signature(function).parameters
+    assert set(table.names) == set(parameters) - others
+    for each in table.arguments:
+        default = parameters[each.name].default
+        if each.default is not REQUIRED:
+            assert each.default == getattr(default, "name", default), each.name
+
+
+@settings(derandomize=True)
+@given(st.data())
+def test_what_a_table_says_is_what_is_checked(data: st.DataObject) -> None:
+    _, argument = data.draw(st.sampled_from(ROWS), "argument")
+    value = data.draw(values(), "value")
+    said = says(argument, value)
+    assert taken(argument, value) is said or said is None
+
+
+@settings(derandomize=True)
+@given(st.data())
+def test_queues_take_what_their_tables_say(data: st.DataObject) -> None:
+    dataset = tf.data.Dataset.from_tensors(np.ones(2, np.float32))
+    makers: dict[str, Any] = {INFEED.function: lambda **given: IPUInfeedQueue(dataset, **given)}
+    makers[OUTFEED.function] = IPUOutfeedQueue
+    table = data.draw(st.sampled_from([INFEED, OUTFEED]), "table")
+    argument = data.draw(st.sampled_from(table.arguments), "argument")
+    value = data.draw(values(), "value")
+    if taken(argument, value):
+        makers[table.function](**{argument.name: value})
+        return
+    with pytest.raises(REFUSALS):
+        makers[table.function](**{argument.name: value})
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"outfeed_loss": "no"}, TypeError, "`outfeed_loss` must be of type bool. Received: 'no'"),
+        ({"accumulate_outfeed_dtype": "float33"}, TypeError, "must be of type dtype, or function.*'float33'"),
+        ({"gradient_accumulation_dtype": 3}, TypeError, "`gradient_accumulation_dtype` must be of type dtype"),
+        ({"outfeed_queue": []}, TypeError, "outfeed_queue is not an instance of ipu_outfeed_queue"),
+        ({"optimizer_function": 3}, TypeError, "`optimizer_function` must be of type callable or None. Received: 3"),
+        ({"device_mapping": ["0", "1"]}, TypeError, "device_mapping must have .* Received for stage 0: '0'"),
+        ({"device_mapping": [0, 1.5]}, TypeError, "device_mapping must have .* Received for stage 1: 1.5"),
+        ({"device_mapping": [0, None]}, TypeError, "Received for stage 1: None"),
+        ({"device_mapping": [True, False]}, TypeError, "Received for stage 0: True"),
+        ({"device_mapping": [0, -2]}, ValueError, "Received for stage 1: -2"),
+        ({"device_mapping": [[0], [1]]}, ValueError, r"one device ID. Received: one function on \[0\]"),
+        (
+            {"outfeed_mask": ["no"], "optimizer_function": len},
+            TypeError,
+            "`outfeed_mask` must be of type list of bools",
+        ),
+        ({"name": 3}, TypeError, "`name` must be of type str or None. Received: 3"),
+        ({"computational_stages": [len, None]}, TypeError, "must hold functions. Received for stage 1: None"),
+    ],
+    ids=repr,
+)
+def test_a_pipeline_looks_at_its_arguments(options: dict[str, Any], error: type[Exception], text: str) -> None:
+    given: dict[str, Any] = {"computational_stages": [len, len], "gradient_accumulation_count": 2, **options}
+    with pytest.raises(error, match=text):
+        pipeline(**given)
+
+
+@pytest.mark.parametrize("text", [None, 3, ["{}"]], ids=repr)
+def test_a_configuration_is_read_from_text(text: Any) -> None:
+    with pytest.raises(TypeError, match="A configuration is read from a JSON object as text. Received: "):
+        IPUConfig().from_json(text)
+
+
+@pytest.mark.parametrize("given", [None, 3, ["a"], {1: 2}], ids=repr)
+def test_a_configuration_is_read_from_a_dictionary_of_names(given: Any) -> None:
+    with pytest.raises(TypeError, match="A configuration is read from a dict .*Received"):
+        IPUConfig().from_dict(given)
+
+
+def test_a_configuration_of_deep_json_is_refused() -> None:
+    with pytest.raises(ValueError, match="Received no JSON"):
+        IPUConfig().from_json("[" * 100_000)
+
+
+@pytest.mark.parametrize("device", ["x", "/device:GPU:0", "/device:IPU:-1", -1, None], ids=repr)
+def test_a_strategy_is_of_an_ipu(device: Any) -> None:
+    with pytest.raises(ValueError, match="Wanted an IPU device such as '/device:IPU:0'. Received: "):
+        ipu.ipu_strategy.IPUStrategy(device)
+
+
+WRONG: Any = 3
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: ipu.ipu_strategy.IPUStrategy().run(tf.function(tf.identity), WRONG), "`args` must be a list or tuple"),
+        (
+            lambda: ipu.ipu_strategy.IPUStrategy().run(tf.function(tf.identity), (), WRONG),
+            "`kwargs` must be a dictionary",
+        ),
+        (lambda: ipu.ipu_compiler.compile(WRONG), "`computation` must be a function. Received: 3"),
+        (lambda: ipu.loops.repeat(2, WRONG, [1.0]), "`body` must be a function. Received: 3"),
+        (lambda: ipu.loops.while_loop(WRONG, len, [1.0]), "`condition` must be a function. Received: 3"),
+    ],
+)
+def test_other_values_than_functions_and_lists_are_named(call: Any, text: str) -> None:
+    with pytest.raises(TypeError, match=text):
+        call()
+
+
+def test_an_unknown_argument_of_an_infeed_is_warned_of() -> None:
+    clear_session()
+    dataset = tf.data.Dataset.from_tensors(1.0)
+    with pytest.warns(UnknownOptionWarning, match="IPUInfeedQueue has 'feed_nam'.* Did you mean 'feed_name'"):
+        IPUInfeedQueue(dataset, feed_nam="a")
+    IPUInfeedQueue(dataset, feed_name="a")
