@@ -8,10 +8,13 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 _DEFAULT_IPUS = 16
 _DEFAULT_FEED_TIMEOUT = 600.0
-_OTHERS = ("POPLAR_ENGINE_OPTIONS", "POPLAR_LOG_LEVEL", "GCDA_OPTIONS")
+_OWN = ("IPU_TF_FEED_TIMEOUT", "IPU_TF_ALIASES", "IPU_TF_NATIVE", "IPU_TF_KEEP_MEMORY", "IPU_TF_CACHE")
+_LOGS = ("POPLAR_LOG_LEVEL", "POPLAR_LOG_DEST")
+_OTHERS = ("POPLAR_ENGINE_OPTIONS", "GCDA_OPTIONS")
 # Values of these variables in a process that is the only instance.
 _ALONE = {
     "POPDIST_NUM_INSTANCES": "1",
@@ -86,9 +89,44 @@ def allows_native_code() -> bool:
     return _switch("IPU_TF_NATIVE")
 
 
-def _switch(variable: str) -> bool:
-    """Returns whether a variable that is 1 by default is not 0."""
-    text = os.environ.get(variable, "").strip() or "1"
+def keeps_executables() -> bool:
+    """Returns whether compiled programs are kept in the user's cache folder: `IPU_TF_CACHE`, 0 or 1.
+
+    It is 1 by default, and 0 in runs of pytest, which sets `PYTEST_VERSION`: what tests count is not to depend on
+    programs that were compiled before.
+
+    Raises:
+        ValueError: if the variable is something else.
+    """
+    return _switch("IPU_TF_CACHE", "0" if "PYTEST_VERSION" in os.environ else "1")
+
+
+def keep_no_executables() -> None:
+    """Sets `IPU_TF_CACHE` to 0, for this process and its child processes."""
+    os.environ["IPU_TF_CACHE"] = "0"
+
+
+def user_cache_folder() -> Path:
+    """Returns the folder for caches of this user: `XDG_CACHE_HOME`, by default `~/.cache`.
+
+    Raises:
+        RuntimeError: if there is no such variable, and the user has no home.
+    """
+    text = os.environ.get("XDG_CACHE_HOME", "")
+    return Path(text) if os.path.isabs(text) else Path.home() / ".cache"
+
+
+def thread_count() -> int:
+    """Returns the number of threads that XLA computes with: `NPROC`, by default the processors of this process."""
+    text = os.environ.get("NPROC", "").strip()
+    if text.isdigit():
+        return int(text)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _switch(variable: str, default: str = "1") -> bool:
+    """Returns whether a variable is 1 and not 0."""
+    text = os.environ.get(variable, "").strip() or default
     if text not in ("0", "1"):
         raise ValueError(f"{variable} must be 0 or 1. Received: {text!r}.")
     return text == "1"
@@ -123,9 +161,24 @@ def poplar_flag(flag: str) -> Iterator[None]:
             os.environ["TF_POPLAR_FLAGS"] = before
 
 
-def other_options() -> dict[str, str]:
-    """Returns the variables of Poplar's libraries that are set, by name; they have no effect here."""
-    return {name: os.environ[name] for name in _OTHERS if os.environ.get(name)}
+def engine_options() -> str:
+    """Returns the text of `POPLAR_ENGINE_OPTIONS`, which `ipu_tf._config.engine_options` parses; empty if not set."""
+    return os.environ.get("POPLAR_ENGINE_OPTIONS", "")
+
+
+def log_level() -> str:
+    """Returns the text of `POPLAR_LOG_LEVEL` in capitals, empty if it is not set."""
+    return os.environ.get("POPLAR_LOG_LEVEL", "").strip().upper()
+
+
+def log_destination() -> str:
+    """Returns the text of `POPLAR_LOG_DEST`, empty if it is not set."""
+    return os.environ.get("POPLAR_LOG_DEST", "").strip()
+
+
+def fault_options() -> str:
+    """Returns the text of `GCDA_OPTIONS`, options for faults of the hardware; empty if it is not set."""
+    return os.environ.get("GCDA_OPTIONS", "")
 
 
 def distribution() -> dict[str, str]:
@@ -158,5 +211,5 @@ def xla_flags() -> str:
 
 def variables_set() -> dict[str, str]:
     """Returns the variables among those of this module that are set, by name: those of this project and Graphcore's."""
-    names = ("IPU_TF_FEED_TIMEOUT", "IPU_TF_ALIASES", "IPU_TF_KEEP_MEMORY", "TF_POPLAR_FLAGS", "TF_IPU_COUNT", *_OTHERS)
+    names = (*_OWN, "TF_POPLAR_FLAGS", "TF_IPU_COUNT", *_LOGS, *_OTHERS)
     return {name: os.environ[name] for name in (*names, "XLA_FLAGS") if name in os.environ}

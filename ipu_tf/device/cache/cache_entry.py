@@ -36,7 +36,7 @@ class CacheKey:
     """Cache key of an executable: everything that it depends on.
 
     Attributes:
-        program: hash of the StableHLO module's text.
+        program: hash of the StableHLO module's bytecode.
         arguments: dtype and shape of each argument, and whether it is donated.
         options: hash of XLA's compile options.
         jax: version.
@@ -45,6 +45,7 @@ class CacheKey:
         devices: number and kind of each device.
         xla_flags: flags for XLA in the environment.
         processor: this machine's kind of processor with its instruction sets.
+        threads: how many XLA divides the program among.
     """
 
     program: str
@@ -56,6 +57,7 @@ class CacheKey:
     devices: tuple[str, ...]
     xla_flags: str
     processor: str
+    threads: int
 
     @functools.cached_property
     def line(self) -> bytes:
@@ -72,7 +74,7 @@ def cache_key_of(program: str, lowered: Any, compilation: Compilation, devices: 
     """Returns the cache key of a lowered function.
 
     Args:
-        program: hash of the StableHLO module's text.
+        program: hash of the StableHLO module's bytecode.
         lowered: the `jax.stages.Lowered` that it is of.
         compilation: how JAX would compile it.
         devices: the JAX devices it runs on.
@@ -87,6 +89,7 @@ def cache_key_of(program: str, lowered: Any, compilation: Compilation, devices: 
         devices=tuple(f"{device.id}: {device.device_kind}" for device in devices),
         xla_flags=environment.xla_flags(),
         processor=_processor(),
+        threads=environment.thread_count(),
     )
 
 

@@ -1,11 +1,16 @@
-"""Creates and checks the folder of the executable cache: private to the user, refused if others can write to it."""
+"""Creates, checks and bounds the executable cache's folder: private to the user, refused if others can write to it."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import stat
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
+from ipu_tf.device.cache.cache_entry import SUFFIX
 from ipu_tf.device.cache.sealed_file import check_trusted
 from ipu_tf.device.cache.whole_file import TEMPORARY
 from ipu_tf.device.errors import DeviceError
@@ -47,6 +52,40 @@ def make_room(path: Path) -> None:
     """
     if path.is_dir() and not path.is_symlink():
         path.rename(path.with_name(f"{path.name}.{uuid.uuid4().hex}.set_aside"))
+
+
+def evict(folder: Path, limit: int) -> None:
+    """Removes the entries that were not used for longest until the others have at most `limit` bytes together.
+
+    Several processes may do so at the same time. One that reads an entry meanwhile reads all of it.
+    """
+    found = sorted(_entries(folder))
+    excess = sum(size for _, size, _ in found) - limit
+    for _, size, path in found:
+        if excess <= 0:
+            return
+        try:
+            path.unlink()
+        except FileNotFoundError:
+            pass  # another process removed it
+        except OSError:
+            continue
+        excess -= size
+
+
+def touch(path: Path) -> None:
+    """Marks an entry as used now."""
+    with contextlib.suppress(OSError):  # removed by another process, or in a folder that can only be read
+        os.utime(path)
+
+
+def _entries(folder: Path) -> Iterator[tuple[float, int, Path]]:
+    """Yields when each entry of a folder was last used, its bytes, and its path."""
+    for path in folder.glob(f"*{SUFFIX}"):
+        with contextlib.suppress(OSError):  # another process removed it
+            status = path.lstat()
+            if stat.S_ISREG(status.st_mode):
+                yield status.st_mtime, status.st_size, path
 
 
 def _sweep(folder: Path) -> None:

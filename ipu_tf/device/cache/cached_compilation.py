@@ -5,8 +5,10 @@ Whatever is wrong with an entry, the program is compiled and the entry is writte
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import logging
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -15,59 +17,102 @@ import jax
 
 from ipu_tf._state.once import first_time
 from ipu_tf.device.cache.cache_entry import CacheKey, cache_key_of, read_entry, write_entry
-from ipu_tf.device.cache.cache_folder import make_room
-from ipu_tf.device.cache.jax_compilation import Compilation, compile_through
+from ipu_tf.device.cache.cache_folder import make_room, touch
+from ipu_tf.device.cache.jax_compilation import Compilation, bytecode_of, compile_through
 from ipu_tf.device.feeds import connection_type
 
-_NOT_KEPT = re.compile(r"@xla_\w*python\w*callback|__onednn\$")
-"""Calls of programs that cannot be kept: the first hold addresses of this process, the second XLA cannot write."""
+_NOT_KEPT = tuple(map(re.compile, (rb"xla_\w*python\w*callback", rb"__onednn\$")))
+"""Calls of programs that cannot be kept: the first hold addresses of this process, the second XLA cannot write.
+
+Searched one by one: with a literal start each, which is fast also in megabytes of constants."""
 _log = logging.getLogger("ipu_tf")
 
 
-def compile_cached(lowered: Any, directory: Path, devices: tuple[Any, ...]) -> tuple[Any, bool]:
-    """Returns `lowered.compile()`, loaded from the cache if possible, and whether it was loaded.
+@dataclasses.dataclass(frozen=True)
+class CachedCompilation:
+    """Result of a compilation through the executable cache.
+
+    Attributes:
+        function: the `jax.stages.Compiled`.
+        loaded: whether it was loaded from the cache.
+        stored: whether an entry was written.
+    """
+
+    function: Any
+    loaded: bool
+    stored: bool
+
+
+def compile_cached(
+    lowered: Any,
+    directory: Path,
+    devices: tuple[Any, ...],
+    by_default: bool = False,
+    largest: float = math.inf,
+) -> CachedCompilation:
+    """Compiles a lowered function, or loads what it was compiled to from the cache.
 
     Args:
         lowered: a `jax.stages.Lowered` of a function of positional arrays that gives a list of arrays.
         directory: the cache.
         devices: the JAX devices it runs on.
+        by_default: whether nobody asked for the cache: its entries are marked when they are used, and what XLA cannot
+            keep is no reason to warn.
+        largest: bytes of compiled code above which no entry is written.
     """
-    text = lowered.as_text()
-    if _NOT_KEPT.search(text):
-        return lowered.compile(), False
-    program = hashlib.sha256(text.encode()).hexdigest()
+    module = bytecode_of(lowered)
+    if any(calls.search(module) for calls in _NOT_KEPT):
+        return CachedCompilation(lowered.compile(), loaded=False, stored=False)
+    program = hashlib.sha256(module).hexdigest()
+    del module  # it holds the program's constants
+    stored = []
 
     def load(compilation: Compilation) -> Any:
         key = cache_key_of(program, lowered, compilation, devices)
-        return compilation.load(read_entry(directory / key.file_name, key))
+        executable = compilation.load(read_entry(directory / key.file_name, key))
+        if by_default:
+            touch(directory / key.file_name)
+        return executable
 
     def make(compilation: Compilation) -> Any:
         executable = compilation.compile()
-        _store(directory, cache_key_of(program, lowered, compilation, devices), compilation, executable)
+        key = cache_key_of(program, lowered, compilation, devices)
+        level = logging.DEBUG if by_default else logging.WARNING
+        stored.append(_store(directory, key, compilation, executable, level, largest))
         return executable
 
     try:
-        return compile_through(lowered, load), True
+        return CachedCompilation(compile_through(lowered, load), loaded=True, stored=False)
     except FileNotFoundError:
         pass
     except Exception as error:  # noqa: BLE001 - whatever is wrong with an entry, compiling is right
         _warn("bad", directory, "a bad entry in the executable cache is not used: its program is compiled again", error)
-    return compile_through(lowered, make), False
+    return CachedCompilation(compile_through(lowered, make), loaded=False, stored=any(stored))
 
 
-def _store(directory: Path, key: CacheKey, compilation: Compilation, executable: Any) -> None:
+def _store(
+    directory: Path, key: CacheKey, compilation: Compilation, executable: Any, level: int, largest: float
+) -> bool:
+    """Keeps an executable of at most `largest` bytes; logs at `level` if it cannot be kept. Returns whether it was."""
     path = directory / key.file_name
     try:
         code = compilation.code_of(executable)
+        if len(code) > largest:
+            _log.log(
+                level, "ipu_tf: a program of %d bytes is not kept: at most %d bytes of each are.", len(code), largest
+            )
+            return False
         make_room(path)
         write_entry(path, key, code)
     except OSError as error:
         _warn("full", directory, "the executable cache cannot be written to, so the next process compiles again", error)
     except (NotImplementedError, ValueError, jax.errors.JaxRuntimeError) as error:
-        _log.warning("ipu_tf: XLA cannot keep this program, so the next process compiles again: %s", error)
+        _log.log(level, "ipu_tf: XLA cannot keep this program, so the next process compiles again: %s", error)
     else:
         kind = "compiled" if connection_type.attached() else "pre-compiled"
-        _log.info("ipu_tf: the %s program has been saved to %s", kind, path)
+        _log.log(min(level, logging.INFO), "ipu_tf: the %s program has been saved to %s", kind, path)
+        return True
+    return False
 
 
 def _warn(what: str, directory: Path, text: str, error: Exception) -> None:

@@ -24,6 +24,7 @@ from ipu_tf.device.cache.cached_compilation import compile_cached
 from ipu_tf.device.cache.compiler_options import compiler_options, numeric_options
 
 _folder: ProcessValue[Path | None] = register_state("executable cache: its folder", ProcessValue(None))
+RunCompilation = Callable[[Any, Callable[[], Any], dict[Any, Any]], Any]
 
 
 def use(directory: str) -> None:
@@ -64,10 +65,16 @@ class CachedFunction:
         donate: which arguments are donated.
         directory: where compiled code is kept.
         devices: the JAX devices it runs on; by default the first.
+        compile_as: runs a compilation, by a key and a dictionary for those that were left; by default it is called.
     """
 
     def __init__(
-        self, function: Callable[..., Any], donate: tuple[int, ...], directory: Path, devices: tuple[Any, ...] = ()
+        self,
+        function: Callable[..., Any],
+        donate: tuple[int, ...],
+        directory: Path,
+        devices: tuple[Any, ...] = (),
+        compile_as: RunCompilation = lambda key, compile_it, left: compile_it(),
     ) -> None:
         self._directory = directory
         self._devices = devices or tuple(jax.local_devices()[:1])
@@ -76,6 +83,8 @@ class CachedFunction:
         self._lock = threading.Lock()
         self._ready: dict[Any, tuple[Any, Any]] = {}
         self._compiled = False
+        self._compile_as = compile_as
+        self._left: dict[Any, Any] = {}
 
     def __call__(self, *arguments: Any) -> Any:
         """Runs the function."""
@@ -99,11 +108,11 @@ class CachedFunction:
         if ready is None:
             with self._lock:
                 if key not in self._ready:
-                    self._ready[key] = self._made_ready(arguments, tree)
+                    self._ready[key] = self._made_ready(arguments, tree, key)
                 ready = self._ready[key]
         return ready
 
-    def _made_ready(self, arguments: tuple[Any, ...], tree: Any) -> tuple[Any, Any]:
+    def _made_ready(self, arguments: tuple[Any, ...], tree: Any, key: Any) -> tuple[Any, Any]:
         """Compiles or loads the executable, over flat leaves, so that names of queues are no part of its key."""
         structure: list[Any] = []
 
@@ -118,9 +127,9 @@ class CachedFunction:
         # Without the options for memory: XLA cannot serialize intermediate results that are in several blocks.
         compiled_so = jax.jit(run, donate_argnums=given_up, compiler_options=numeric_options())
         lowered = compiled_so.lower(*jax.tree.leaves(arguments))
-        compiled, loaded = compile_cached(lowered, self._directory, self._devices)
-        self._compiled |= not loaded
-        return compiled, structure[-1]
+        compiled = self._compile_as(key, lambda: compile_cached(lowered, self._directory, self._devices), self._left)
+        self._compiled |= not compiled.loaded
+        return compiled.function, structure[-1]
 
 
 def _argument_key(leaf: Any) -> Any:

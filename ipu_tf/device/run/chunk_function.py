@@ -9,6 +9,7 @@ compile time does not grow with the length of the loop, and neither does memory.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -32,6 +33,22 @@ class OutfeedBuffer(NamedTuple):
 
     arrays: Arrays
     length: jax.Array
+
+
+class LoopState(NamedTuple):
+    """What `lax.while_loop` carries from one iteration of a chunk to the next.
+
+    Attributes:
+        done: how many iterations have run.
+        carry: the loop's values.
+        hidden: hidden state.
+        buffers: what was enqueued, by outfeed.
+    """
+
+    done: jax.Array
+    carry: Arrays
+    hidden: Hidden
+    buffers: dict[str, OutfeedBuffer]
 
 
 def replicated_chunk_function(
@@ -59,64 +76,82 @@ def chunk_function(part: LoopPart, last_only: frozenset[str], capacity: int, rep
         carry, hidden state, outfeed buffers and how many elements each holds, the number of iterations run, and whether
         the loop would go on.
     """
+    return _ChunkLoop(part, last_only, capacity, replicated).run
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _ChunkLoop:
+    """The loop over a chunk's iterations; attributes as the arguments of `chunk_function`."""
+
+    part: LoopPart
+    last_only: frozenset[str]
+    capacity: int
+    replicated: bool
 
     def run(
-        carry: Arrays, constants: Arrays, hidden: Hidden, staged: Mapping[str, Arrays], count: Any
+        self, carry: Arrays, constants: Arrays, hidden: Hidden, staged: Mapping[str, Arrays], count: Any
     ) -> tuple[Arrays, Hidden, Elements, dict[str, jax.Array], jax.Array, jax.Array]:
-        counted = part.trip_count is not None
+        """Runs `count` iterations over the staged elements; fewer where the loop ends before."""
+        end = lax.while_loop(
+            lambda state: self._continues(state, constants, count),
+            lambda state: self._iteration(state, constants, staged),
+            LoopState(jnp.int32(0), carry, hidden, self._empty_buffers()),
+        )
+        elements = {name: buffer.arrays for name, buffer in end.buffers.items()}
+        lengths = {name: buffer.length for name, buffer in end.buffers.items()}
+        return end.carry, end.hidden, elements, lengths, end.done, self._goes_on(end.carry, constants)
 
-        def goes_on(carry: Arrays) -> jax.Array:
-            more = jnp.reshape(part.goes_on(carry, constants), ())
-            return any_replica(more) if replicated else more
+    def _continues(self, state: LoopState, constants: Arrays, count: Any) -> jax.Array:
+        """The loop's condition: whether the chunk runs another iteration."""
+        more = state.done < count
+        if ASSERTIONS in state.hidden:  # results after a failed check are not used
+            more = more & ~self._on_any_replica(failed(state.hidden[ASSERTIONS]))
+        return more if self.part.trip_count is not None else more & self._goes_on(state.carry, constants)
 
-        def condition(state: Any) -> jax.Array:
-            index, carry, hidden = state[:3]
-            more = index < count
-            if ASSERTIONS in hidden:  # results after a failed check are not used
-                stopped = failed(hidden[ASSERTIONS])
-                more = more & ~(any_replica(stopped) if replicated else stopped)
-            return more if counted else more & goes_on(carry)
+    def _goes_on(self, carry: Arrays, constants: Arrays) -> jax.Array:
+        """Whether the program's own loop would run another iteration."""
+        return self._on_any_replica(jnp.reshape(self.part.goes_on(carry, constants), ()))
 
-        def body(state: Any) -> Any:
-            index, carry, hidden, buffers = state
-            before = hidden
-            elements = {name: tuple(_element(a, index) for a in arrays) for name, arrays in staged.items()}
-            carry, hidden, enqueued = part.step(carry, constants, hidden, elements)
-            if ASSERTIONS in hidden:
-                now = stamped(before[ASSERTIONS], hidden[ASSERTIONS], before[ITERATION])
-                hidden = {**hidden, ASSERTIONS: now}
-            if ITERATION in hidden:
-                hidden = {**hidden, ITERATION: hidden[ITERATION] + 1}
-            stored = {name: store(name, buffers[name], enqueued[name], index) for name in buffers}
-            return index + 1, carry, hidden, stored
+    def _on_any_replica(self, flag: Any) -> Any:
+        return any_replica(flag) if self.replicated else flag
 
-        def store(name: str, buffer: OutfeedBuffer, element: Arrays, index: jax.Array) -> OutfeedBuffer:
-            """Stores an iteration's element in a queue's buffer."""
-            given: jax.Array | bool = True
-            if name in part.sometimes:
-                given, *rest = element
-                given, element = any_replica(given) if replicated else given, tuple(rest)
-            at = buffer.length if name in part.sometimes else index
-            if name in last_only:
-                arrays = tuple(jnp.where(given, new, old) for new, old in zip(element, buffer.arrays, strict=True))
-            else:
-                arrays = _put(buffer.arrays, element, at)  # an element that was not given is overwritten by the next
-            return OutfeedBuffer(arrays, buffer.length + jnp.asarray(given, jnp.int32))
+    def _iteration(self, state: LoopState, constants: Arrays, staged: Mapping[str, Arrays]) -> LoopState:
+        """The loop's body: takes an element of each infeed, runs a step, stores what it enqueues."""
+        elements = {name: tuple(_element(a, state.done) for a in arrays) for name, arrays in staged.items()}
+        carry, hidden, enqueued = self.part.step(state.carry, constants, state.hidden, elements)
+        hidden = _with_iteration(state.hidden, hidden)
+        stored = {name: self._stored(name, b, enqueued[name], state.done) for name, b in state.buffers.items()}
+        return LoopState(state.done + 1, carry, hidden, stored)
 
-        start = (jnp.int32(0), carry, hidden, _buffers(part, last_only, capacity))
-        index, carry, hidden, buffers = lax.while_loop(condition, body, start)
-        blocks = {name: buffer.arrays for name, buffer in buffers.items()}
-        counts = {name: buffer.length for name, buffer in buffers.items()}
-        return carry, hidden, blocks, counts, index, goes_on(carry)
+    def _stored(self, name: str, buffer: OutfeedBuffer, element: Arrays, index: jax.Array) -> OutfeedBuffer:
+        """Returns an outfeed's buffer with the element that an iteration enqueued, if it enqueued one."""
+        given: jax.Array | bool = True
+        if name in self.part.sometimes:
+            given, *rest = element
+            given, element = self._on_any_replica(given), tuple(rest)
+        at = buffer.length if name in self.part.sometimes else index
+        if name in self.last_only:
+            arrays = tuple(jnp.where(given, new, old) for new, old in zip(element, buffer.arrays, strict=True))
+        else:
+            arrays = _put(buffer.arrays, element, at)  # an element that was not given is overwritten by the next
+        return OutfeedBuffer(arrays, buffer.length + jnp.asarray(given, jnp.int32))
 
-    return run
+    def _empty_buffers(self) -> dict[str, OutfeedBuffer]:
+        def empty(name: str, types: Types) -> Arrays:
+            return tuple(
+                jnp.zeros(t.shape if name in self.last_only else (self.capacity, *t.shape), t.dtype) for t in types
+            )
+
+        return {name: OutfeedBuffer(empty(name, types), jnp.int32(0)) for name, types in self.part.outfeeds.items()}
 
 
-def _buffers(part: LoopPart, last_only: frozenset[str], capacity: int) -> dict[str, OutfeedBuffer]:
-    def empty(name: str, types: Types) -> Arrays:
-        return tuple(jnp.zeros(t.shape if name in last_only else (capacity, *t.shape), t.dtype) for t in types)
-
-    return {name: OutfeedBuffer(empty(name, types), jnp.int32(0)) for name, types in part.outfeeds.items()}
+def _with_iteration(before: Hidden, after: Hidden) -> Hidden:
+    """Returns the hidden state after an iteration: failed checks note which one it was, and the next one is counted."""
+    if ASSERTIONS in after:
+        after = {**after, ASSERTIONS: stamped(before[ASSERTIONS], after[ASSERTIONS], before[ITERATION])}
+    if ITERATION in after:
+        after = {**after, ITERATION: after[ITERATION] + 1}
+    return after
 
 
 def _element(array: jax.Array, index: jax.Array) -> jax.Array:
@@ -124,4 +159,4 @@ def _element(array: jax.Array, index: jax.Array) -> jax.Array:
 
 
 def _put(buffers: Arrays, element: Arrays, index: jax.Array) -> Arrays:
-    return tuple(lax.dynamic_update_index_in_dim(b, r, index, 0) for b, r in zip(buffers, element, strict=True))
+    return tuple(lax.dynamic_update_index_in_dim(b, e, index, 0) for b, e in zip(buffers, element, strict=True))

@@ -9,6 +9,7 @@ import jax
 
 from ipu_tf.device.cache import executable_cache
 from ipu_tf.device.cache.compiler_options import compiler_options
+from ipu_tf.device.cache.user_cache import KeptCompilation, user_folder
 from ipu_tf.device.feeds.execution_queues import ExecutionQueues
 from ipu_tf.device.memory import hidden_state
 from ipu_tf.device.program.program import Hidden, Program, StraightLinePart
@@ -32,7 +33,7 @@ class CompiledParts:
         self.gate = CompilationGate()
         self.queues = ExecutionQueues()
         self._kept: dict[Any, Any] = {}
-        self._cached: list[executable_cache.CachedFunction] = []
+        self._cached: list[executable_cache.CachedFunction | KeptCompilation] = []
 
     def straight_line_function(self, index: int, part: StraightLinePart) -> Any:
         """Returns the compiled function of a straight-line part: `(taken, kept, hidden, elements)`."""
@@ -47,12 +48,19 @@ class CompiledParts:
         return self.kept(key, lambda: self._function(make(), donate))
 
     def _function(self, function: Callable[..., Any], donate: tuple[int, ...]) -> Any:
-        directory = executable_cache.directory()
-        if directory is None or self.program.uses_callbacks:  # callbacks are addresses in this process
-            jitted = jax.jit(function, donate_argnums=donate, compiler_options=compiler_options())
+        directory, calls_the_host = executable_cache.directory(), self.program.uses_callbacks
+        if directory is not None and not calls_the_host:  # callbacks are addresses in this process
+            gate, devices = self.gate.compiled, self.replicas.devices
+            cached = executable_cache.CachedFunction(function, donate, directory, devices, gate)
+            self._cached.append(cached)
+            return cached
+        jitted = jax.jit(function, donate_argnums=donate, compiler_options=compiler_options())
+        folder = user_folder() if directory is None and not calls_the_host else None
+        if folder is None:
             return InterruptibleFunction(jitted, self.gate)
-        self._cached.append(executable_cache.CachedFunction(function, donate, directory, self.replicas.devices))
-        return self._cached[-1]
+        kept = KeptCompilation(folder, self.replicas.devices)
+        self._cached.append(kept)
+        return InterruptibleFunction(jitted, self.gate, kept)
 
     def kept(self, key: Any, make: Callable[[], Any]) -> Any:
         """Returns an object that executions reuse, such as staging buffers, cached under a key."""

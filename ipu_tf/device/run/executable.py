@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,11 @@ from ipu_tf.device.memory.malloc_options import keep_freed_memory
 from ipu_tf.device.memory.memory_maps import make_room
 from ipu_tf.device.numerics.assertions import ASSERTIONS, check_assertions
 from ipu_tf.device.numerics.exceptions import EXCEPTIONS, check_exceptions
-from ipu_tf.device.program.program import Arrays, Hidden, Program, StraightLinePart
+from ipu_tf.device.program.program import Arrays, Hidden, LoopPart, Program, StraightLinePart
 from ipu_tf.device.program.replicas import Replicas
 from ipu_tf.device.program.slots import Slots
 from ipu_tf.device.run import pre_compile
+from ipu_tf.device.run.compilation_log import report_executed
 from ipu_tf.device.run.compiled_parts import CompiledParts
 from ipu_tf.device.run.forks import check_not_forked
 from ipu_tf.device.run.interrupts import Interrupts
@@ -32,6 +34,7 @@ from ipu_tf.device.run.last_program import remember
 from ipu_tf.device.run.loop_run import LoopRun
 from ipu_tf.device.run.pipeline_engine import PipelineRun
 from ipu_tf.device.run.pipeline_placement import parameter_devices, stage_places, together
+from ipu_tf.device.run.run_record import RunRecord
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,12 +53,30 @@ class ExecutionResult:
     error: BaseException | None = None
 
 
+@dataclasses.dataclass
+class _LoopTotals:
+    """What the loops of one execution have done so far.
+
+    Attributes:
+        steps: iterations of loops with feeds.
+        error: the first error that ended a loop early, or None.
+        capacities: of each loop with feeds the iterations that a chunk has room for.
+    """
+
+    steps: int = 0
+    error: BaseException | None = None
+    capacities: tuple[int, ...] = ()
+
+
 class Executable(CompiledParts):
     """Program with its compiled parts, which are kept for further executions.
 
     Args:
         program: the program.
         ordinal: the `/device:IPU:<ordinal>` it runs on, whose seed it draws from.
+
+    Attributes:
+        record: times of its compilation and executions.
     """
 
     def __init__(self, program: Program, ordinal: int = 0) -> None:
@@ -63,6 +84,7 @@ class Executable(CompiledParts):
         make_room()
         super().__init__(program)
         self.ordinal = ordinal
+        self.record = RunRecord()
         self._saved: set[Path] = set()
         self._lock = threading.Lock()
         self._shapes_seen: set[tuple[int, ...]] = set()
@@ -86,12 +108,21 @@ class Executable(CompiledParts):
             ForkedProcess: the process was forked from one where JAX had started.
         """
         check_not_forked()
-        with self._lock, queues.program_running(), jax.enable_x64(True), Interrupts() as self.gate.interrupts:
-            return self._run_on(parameters, own_queues)
+        measuring = self.record.measuring()
+        with (
+            self._lock,
+            queues.program_running(),
+            jax.enable_x64(True),
+            Interrupts() as self.gate.interrupts,
+            measuring,
+        ):
+            result = self._run_on(parameters, own_queues)
+        report_executed(self.program, self.record)
+        return result
 
     def _run_on(self, parameters: Sequence[Any], own_queues: ExecutionQueues) -> ExecutionResult:
         self.queues = own_queues
-        remember(self.program)
+        remember(self.program, self.record)
         try:
             saved_programs.save(self.program, self._saved)
             if not connection_type.attached():
@@ -125,34 +156,50 @@ class Executable(CompiledParts):
                 return self._run(parameters)
 
     def _run(self, parameters: Sequence[Any]) -> ExecutionResult:
+        start = time.perf_counter()
         self.gate.untouched = True
         slots = Slots(self.program, self._replicate(parameters))
         state = hidden_state.initial(self.program.hidden, self.ordinal, self.replicas)
-        steps, error, capacities = 0, None, []
+        totals = _LoopTotals()
         for index, part in enumerate(self.program.parts):
             if isinstance(part, StraightLinePart):
                 state = self._run_straight_line(index, part, slots, state)
-                continue
-            places = stage_places(part, self.program)
-            if places:
-                self.gate.untouched = False
-                loop: LoopRun | PipelineRun = PipelineRun(self, index, part, slots, state, places)
             else:
-                loop = LoopRun(self, index, part, slots, state)
-            state, ran, stop = loop.run(stopped=error is not None)
-            error = error or stop
-            if not part.feedless:
-                steps += ran
-                capacities.append(loop.capacity)
+                state = self._run_loop(index, part, slots, state, totals)
+        self._check(state)
+        results = self._results(slots)
+        self._count(totals)
+        self.record.executed(start, totals.steps)
+        return ExecutionResult(results, totals.steps, totals.error)
+
+    def _run_loop(self, index: int, part: LoopPart, slots: Slots, state: Hidden, totals: _LoopTotals) -> Hidden:
+        """Runs a loop, in chunks or as pipeline stages; returns the hidden state after it."""
+        places = stage_places(part, self.program)
+        if places:
+            self.gate.untouched = False
+            loop: LoopRun | PipelineRun = PipelineRun(self, index, part, slots, state, places)
+        else:
+            loop = LoopRun(self, index, part, slots, state)
+        state, ran, error = loop.run(stopped=totals.error is not None)
+        totals.error = totals.error or error
+        if not part.feedless:
+            totals.steps += ran
+            totals.capacities += (loop.capacity,)
+        return state
+
+    def _check(self, state: Hidden) -> None:
+        """Raises failed assertions and floating-point exceptions."""
         if ASSERTIONS in state:
             check_assertions(np.asarray(state[ASSERTIONS]), self.program.checks)
         if EXCEPTIONS in state:
             check_exceptions(np.asarray(state[EXCEPTIONS]), self.program.checked)
+
+    def _results(self, slots: Slots) -> Arrays:
+        """Returns the program's results, computed: of replica 0 alone unless they are new values of state."""
         aliases = self.program.aliases
         results = tuple(r if i in aliases else self.replicas.first(r) for i, r in enumerate(slots.results()))
         jax.block_until_ready(results)
-        self._count(tuple(capacities), steps)
-        return ExecutionResult(results, steps, error)
+        return results
 
     def _replicate(self, parameters: Sequence[Any]) -> Sequence[Any]:
         """Broadcasts the parameters to all replicas, each on its own devices."""
@@ -164,12 +211,12 @@ class Executable(CompiledParts):
     def _run_straight_line(self, index: int, part: StraightLinePart, slots: Slots, state: Hidden) -> Hidden:
         elements = {name: self._element(name) for name in part.infeeds}
         taken, kept = together(slots.take(index), self.replicas)
-        outputs, state, rows = self.straight_line_function(index, part)(taken, kept, state, elements)
+        outputs, state, enqueued = self.straight_line_function(index, part)(taken, kept, state, elements)
         self.gate.untouched &= not taken
         slots.fill(part.live_out, outputs)
-        for name, row in rows.items():
+        for name, element in enqueued.items():
             queue = self.queues.outfeed(name)
-            queue.put(row if queue.last_only else [np.asarray(array)[None] for array in row], 1)
+            queue.put(element if queue.last_only else [np.asarray(array)[None] for array in element], 1)
         return state
 
     def homes(self) -> tuple[Replicas | None, ...]:
@@ -185,8 +232,9 @@ class Executable(CompiledParts):
         elements = [next_element(self.queues.infeed(name)) for _ in range(self.replicas.count)]
         return tuple(self.replicas.place(np.stack(arrays), 0) for arrays in zip(*elements, strict=True))
 
-    def _count(self, capacities: tuple[int, ...], steps: int) -> None:
-        if capacities not in self._shapes_seen:
-            self._shapes_seen.add(capacities)
-            COUNTERS.count_program(loaded=self.loaded_from_cache())
-        COUNTERS.count_execution(steps if capacities else 1, self.replicas.count)
+    def _count(self, totals: _LoopTotals) -> None:
+        if totals.capacities not in self._shapes_seen:
+            self._shapes_seen.add(totals.capacities)
+            self.record.loaded, self.record.compiled_anew = self.loaded_from_cache(), True
+            COUNTERS.count_program(loaded=self.record.loaded)
+        COUNTERS.count_execution(totals.steps if totals.capacities else 1, self.replicas.count)

@@ -1,7 +1,9 @@
-"""`jax.jit` whose compilation Ctrl-C interrupts: XLA compiles in a thread, for which the main thread waits."""
+"""Compilations that Ctrl-C interrupts: XLA compiles in a thread, for which the main thread waits."""
 
 from __future__ import annotations
 
+import contextvars
+import functools
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -27,6 +29,29 @@ class CompilationGate:
         self.interrupts = Interrupts()
         self.untouched = True
 
+    def compiled(self, key: Any, compile_it: Callable[[], Any], started: dict[Any, Future[Any]]) -> Any:
+        """Runs a compilation, in a thread of its own where Ctrl-C may leave the wait for it.
+
+        Args:
+            key: of the compilation.
+            compile_it: compiles; its result is used.
+            started: compilations that were left: the next call with such a key takes what they compiled.
+
+        Raises:
+            KeyboardInterrupt: if Ctrl-C was pressed.
+        """
+        if self.untouched and self.interrupts.active:
+            if key not in started:
+                started[key] = _started(compile_it)
+            future = started[key]
+            try:
+                _wait(future, self.interrupts)
+            finally:
+                if future.done():
+                    del started[key]
+            return future.result() or compile_it()
+        return compile_it()
+
 
 class InterruptibleFunction:
     """A jitted function, compiled in a thread of its own where its first call is in the main thread.
@@ -37,11 +62,16 @@ class InterruptibleFunction:
     Args:
         function: from `jax.jit`; always called with arguments of the same shapes.
         gate: of the executions that call it.
+        compile_lowered: compiles a `jax.stages.Lowered` of it in place of XLA alone, for JAX to find, such as
+            `KeptCompilation`; None if none does.
     """
 
-    def __init__(self, function: Any, gate: CompilationGate) -> None:
+    def __init__(
+        self, function: Any, gate: CompilationGate, compile_lowered: Callable[[Any], object] | None = None
+    ) -> None:
         self._function = function
         self._gate = gate
+        self._compile_lowered = compile_lowered
         self._compiling: Future[Any] | None = None
         self._compiled = False
 
@@ -57,9 +87,22 @@ class InterruptibleFunction:
             if self._compiling is None:
                 with undeferred():
                     lowered = self._function.lower(*arguments)
-                self._compiling = _started(lowered.compile)
-            _wait(self._compiling, self._gate.interrupts)
+                self._compiling = _started(functools.partial(self._compile_it, lowered))
+            try:
+                _wait(self._compiling, self._gate.interrupts)
+            except BaseException:
+                if self._compiling.done() and self._compiling.exception():
+                    self._compiling = None  # the next call tries again
+                raise
+        elif self._compile_lowered is not None:
+            self._compile_it(self._function.lower(*arguments))
         self._compiling, self._compiled = None, True
+
+    def _compile_it(self, lowered: Any) -> None:
+        if self._compile_lowered is None:
+            lowered.compile()
+        else:
+            self._compile_lowered(lowered)
 
 
 def _started(compile_it: Callable[[], Any]) -> Future[Any]:
@@ -75,7 +118,8 @@ def _started(compile_it: Callable[[], Any]) -> Future[Any]:
         except BaseException as error:  # noqa: BLE001 - raised where it is waited for
             future.set_exception(error)
 
-    threading.Thread(target=work, name="ipu_compile").start()
+    # With this thread's context variables: what JAX reports of the compilation is noted for this execution.
+    threading.Thread(target=contextvars.copy_context().run, args=(work,), name="ipu_compile").start()
     return future
 
 

@@ -6,15 +6,21 @@ import weakref
 
 from ipu_tf._state.registry import ProcessValue, register_state
 from ipu_tf.device.program.program import Program
+from ipu_tf.device.run.run_record import RunRecord
 
-_last: ProcessValue[weakref.ref[Program] | None] = register_state("program that was executed last", ProcessValue(None))
+_last: ProcessValue[tuple[weakref.ref[Program], RunRecord] | None] = register_state(
+    "program that was executed last", ProcessValue(None)
+)
 
 
-def remember(program: Program) -> None:
+def remember(program: Program, record: RunRecord) -> None:
     """Notes that a program is executed."""
-    _last.value = weakref.ref(program)
+    _last.value = (weakref.ref(program), record)
 
 
-def last_program() -> Program | None:
-    """Returns the program that was executed last; None if there was none, or nothing refers to it any more."""
-    return None if _last.value is None else _last.value()
+def last_program() -> tuple[Program, RunRecord] | None:
+    """Returns the program that was executed last with its times; None without one that is still in use."""
+    if _last.value is None:
+        return None
+    program = _last.value[0]()
+    return None if program is None else (program, _last.value[1])

@@ -39,35 +39,56 @@ class LoopRun:
     """
 
     def __init__(self, executable: CompiledParts, index: int, part: LoopPart, slots: Slots, hidden: Hidden) -> None:
-        self._part = part
-        self._checks = executable.program.checks
-        self._slots = slots
-        self._hidden = {**hidden, ITERATION: jnp.int32(0)} if ITERATION in hidden else hidden
+        self._executable, self._part, self._slots = executable, part, slots
         self._replicas = executable.replicas
-        first = [self._replicas.first(array) for array in slots.read(part.carry_in)] if part.trip_count else []
-        self._wanted = part.trip_count(first) if part.trip_count else None
-        _check_accumulation_counts(part, self._wanted)
+        self._hidden = {**hidden, ITERATION: jnp.int32(0)} if ITERATION in hidden else hidden
+        self._wanted = self._trip_count()
         # A loop of single steps computes by the same function as one of varying lengths: to the same bits.
         shared = part.lengths_vary or part.most_steps is not None
-        self.capacity = chunk_capacity(part.row_bytes, self._wanted, self._replicas.count, shared)
+        self.capacity = chunk_capacity(part.element_bytes, self._wanted, self._replicas.count, shared)
         self._most = _MOST_WITHOUT_FEEDS if part.feedless else min(self.capacity, part.most_steps or self.capacity)
         self._pace: Pace = executable.kept(("pace", index), Pace)
-        self._executable = executable
         self._outfeeds = executable.queues.outfeeds(part.outfeeds)
-        last_only = frozenset(name for name, queue in self._outfeeds.items() if queue.last_only)
-        self._chunk = executable.compiled(
-            (index, self.capacity, last_only),
-            lambda: replicated_chunk_function(executable.program, part, last_only, self.capacity, self._replicas),
-            donate=(0, 2),
-        )
+        self._chunk = self._chunk_function(index)
         self._buffers = executable.kept(
             ("staging", index, self.capacity), lambda: Stager.make_buffers(part, self.capacity, self._replicas)
         )
-        carry, constants = slots.donate_carry(index, part), slots.read(part.constants)
-        if any(isinstance(each, LoopPart) and each.stages is not None for each in executable.program.parts):
+        self._carry, self._constants = self._initial_values(index)
+
+    def _trip_count(self) -> int | None:
+        """Returns how many iterations the loop has; None where that depends on data.
+
+        Raises:
+            AccumulationCountError: for a number that makes no whole number of weight updates.
+        """
+        if self._part.trip_count is None:
+            iterations = None
+        else:
+            carry = [self._replicas.first(array) for array in self._slots.read(self._part.carry_in)]
+            iterations = self._part.trip_count(carry)
+        for count in self._part.accumulation_counts:
+            if iterations is None or iterations % count:
+                raise AccumulationCountError(count, iterations, self._part.accumulated_at)
+        return iterations
+
+    def _chunk_function(self, index: int) -> Any:
+        """Returns the compiled function of a chunk."""
+        last_only = frozenset(name for name, queue in self._outfeeds.items() if queue.last_only)
+        return self._executable.compiled(
+            (index, self.capacity, last_only),
+            lambda: replicated_chunk_function(
+                self._executable.program, self._part, last_only, self.capacity, self._replicas
+            ),
+            donate=(0, 2),
+        )
+
+    def _initial_values(self, index: int) -> tuple[Arrays, Arrays]:
+        """Returns the loop's initial carry, which is donated, and its constants."""
+        carry, constants = self._slots.donate_carry(index, self._part), self._slots.read(self._part.constants)
+        parts = self._executable.program.parts
+        if any(isinstance(each, LoopPart) and each.stages is not None for each in parts):
             carry, constants = together((carry, constants), self._replicas)  # a pipeline may have left them elsewhere
-        self._carry: Arrays = carry
-        self._constants: Arrays = constants
+        return carry, constants
 
     def run(self, stopped: bool = False) -> tuple[Hidden, int, BaseException | None]:
         """Runs the loop to its end, or none of it where an earlier loop was `stopped` by an error.
@@ -121,7 +142,7 @@ class LoopRun:
         if self._replicas.count > 1:
             place = self._replicas.place
             arrays = {name: tuple(place(a, 1) for a in each) for name, each in arrays.items()}
-        self._carry, self._hidden, blocks, counts, index, goes_on = self._chunk(
+        self._carry, self._hidden, elements, lengths, index, goes_on = self._chunk(
             self._carry, self._constants, self._hidden, arrays, np.int32(chunk.count)
         )
         self._executable.gate.untouched = False
@@ -129,16 +150,10 @@ class LoopRun:
         # `np.asarray` takes a fifth of the time that `int` or `jax.device_get` take.
         ran, more = int(np.asarray(index)), bool(np.asarray(goes_on))
         for name, queue in self._outfeeds.items():
-            queue.put(blocks[name], int(np.asarray(counts[name])))
+            queue.put(elements[name], int(np.asarray(lengths[name])))
         if ASSERTIONS in self._hidden:
-            check_assertions(np.asarray(self._hidden[ASSERTIONS]), self._checks)
+            check_assertions(np.asarray(self._hidden[ASSERTIONS]), self._executable.program.checks)
         return ran, more
-
-
-def _check_accumulation_counts(part: LoopPart, iterations: int | None) -> None:
-    for count in part.accumulation_counts:
-        if iterations is None or iterations % count:
-            raise AccumulationCountError(count, iterations)
 
 
 SECONDS = 0.25

@@ -1,5 +1,9 @@
 """`PipelineRun`: runs a pipeline stage by stage on several JAX devices, in the order of its timetable.
 
+Only where there are several JAX devices, and the pipeline can be on them (`pipeline_placement.stage_places`). Elsewhere
+a pipeline is one loop (`LoopRun`), micro-batch after micro-batch, and its timetable does not drive what runs: the
+numbers are the same.
+
     timetable   F0 on IPU 0 │ F1 on IPU 0, F0 on IPU 1 │ ...
     host        dispatches each task to its device asynchronously: devices work at the same time, each task as soon as
                 its inputs have arrived
@@ -68,7 +72,7 @@ class PipelineRun:
         self._part, self._program, self._slots = part, part.stages, slots
         self._home, self._replicas = executable.replicas, executable.replicas.count
         self._total = part.trip_count([self._home.first(array) for array in slots.read(part.carry_in)])
-        self._passes = passes(self._program, self._total)
+        self._passes = passes(self._program, self._total, part.accumulated_at)
         self.capacity = self._passes[0].micro_batches if self._passes else 0
         self._places = tuple(places[where] for where in self._program.mapping)
         self._routes = executable.kept(("routes", index), lambda: routes(self._program))
@@ -84,8 +88,8 @@ class PipelineRun:
         self._place(self._carry, slots.read(part.constants))
         self._source = PipelineElements(executable.queues.infeeds(part.infeeds), self._replicas)
         self._outfeeds = executable.queues.outfeeds(part.outfeeds)
-        self._rows: list[tuple[str, Arrays]] = []
-        self._older_rows: list[tuple[str, Arrays]] = []
+        self._outputs: list[tuple[str, Arrays]] = []
+        self._older_outputs: list[tuple[str, Arrays]] = []
         self._running: collections.deque[jax.Array] = collections.deque()
         self._limit = self._last = 0
         self._error: BaseException | None = None
@@ -103,8 +107,8 @@ class PipelineRun:
                 if self._error is None:
                     self._pass(plan)
                     done += self._limit
-            self._enqueue_outputs(self._older_rows)
-            self._enqueue_outputs(self._rows)
+            self._enqueue_outputs(self._older_outputs)
+            self._enqueue_outputs(self._outputs)
             self._wait(0)
         except BaseException:
             self._settle()
@@ -148,10 +152,10 @@ class PipelineRun:
             elif task.micro_batch is not None and task.micro_batch < self._limit:
                 self._segment(task, task.micro_batch)
         if not self._program.training and self._program.updates and self._error is None:
-            self._update()  # sums of an outfeed's rows: inference has no task for them
+            self._update()  # sums of an outfeed's elements: inference has no task for them
         self._state.forget_micro_batches()
-        self._enqueue_outputs(self._older_rows)
-        self._older_rows, self._rows = self._rows, []
+        self._enqueue_outputs(self._older_outputs)
+        self._older_outputs, self._outputs = self._outputs, []
 
     def _segment(self, task: Task, micro_batch: int) -> None:
         """Runs one stage's forward or backward pass of one micro-batch."""
@@ -160,31 +164,32 @@ class PipelineRun:
         elements = self._elements(segment, micro_batch)
         if elements is None:
             return
-        if task.stage == 0 and task.kind is TaskKind.FORWARD:
-            state.seeds[micro_batch] = self._seeds()
-        seeds = tuple(self._put(state.seeds[micro_batch][draw], task.stage) for draw in segment.draws)
-        outputs, states, hidden, rows, done = self._functions.segments[index](
+        outputs, states, hidden, enqueued, done = self._functions.segments[index](
             tuple(state.values[value, device] for value in segment.states),
             state.hidden[index],
             state.tokens[task.stage],
             tuple(state.values[value, device] for value in segment.constants),
             state.take(segment, micro_batch),
-            seeds,
+            self._seeds(task, segment, micro_batch),
             elements,
         )
         state.values.update({(v, device): a for v, a in zip(segment.states, states, strict=True)})
         state.hidden[index] = hidden
         self._deliver(index, segment, micro_batch, outputs)
-        self._rows.extend(rows.items())
+        self._outputs.extend(enqueued.items())
         if self._part.most_steps is not None:
-            self._enqueue_outputs(self._rows)
-        self._recorder.task(task)
-        self._recorder.execution(task, done)
-        if self._program.training:
-            self._recorder.stashed(task.stage, *state.stashed(task.stage))
+            self._enqueue_outputs(self._outputs)
+        self._record(task, done)
         state.release(segment, micro_batch)
         self._running.append(done)
         self._wait(_AHEAD * len(self._program.segments))
+
+    def _record(self, task: Task, done: jax.Array) -> None:
+        """Records a dispatched pass, and what its stage keeps for later ones."""
+        self._recorder.task(task)
+        self._recorder.execution(task, done)
+        if self._program.training:
+            self._recorder.stashed(task.stage, *self._state.stashed(task.stage))
 
     def _elements(self, segment: StageSegment, micro_batch: int) -> dict[str, Arrays] | None:
         """Dequeues a pass's infeed elements; None if an infeed has ended, which ends the run."""
@@ -195,12 +200,12 @@ class PipelineRun:
             return None
         return {name: tuple(self._put(a, segment.stage) for a in arrays) for name, arrays in taken.items()}
 
-    def _seeds(self) -> Arrays:
-        """Returns the seeds of a micro-batch's random draws; the same as in one loop."""
-        if not self._program.draws:
-            return ()
-        self._state.seed, seeds = self._functions.seeds(self._state.seed)
-        return seeds
+    def _seeds(self, task: Task, segment: StageSegment, micro_batch: int) -> Arrays:
+        """Returns the seeds of a pass's random draws: drawn when its micro-batch starts, the same as in one loop."""
+        state = self._state
+        if task.stage == 0 and task.kind is TaskKind.FORWARD and self._program.draws:
+            state.seed, state.seeds[micro_batch] = self._functions.seeds(state.seed)
+        return tuple(self._put(state.seeds[micro_batch][draw], task.stage) for draw in segment.draws)
 
     def _deliver(self, index: int, segment: StageSegment, micro_batch: int, outputs: Arrays) -> None:
         """Sends a pass's outputs to the stages that read them."""
@@ -225,9 +230,9 @@ class PipelineRun:
         for step, function in zip(self._program.updates, self._functions.updates, strict=True):
             given = {value: self._update_input(value, step, made) for value in step.inputs}
             taken = {value: given.pop(value) for value in step.taken}
-            outputs, rows, done = function(taken, given, state.tokens[step.stage])
+            outputs, enqueued, done = function(taken, given, state.tokens[step.stage])
             made.update({value: (array, step.stage) for value, array in zip(step.outputs, outputs, strict=True)})
-            self._rows.extend(rows.items())
+            self._outputs.extend(enqueued.items())
             self._recorder.execution(Task(TaskKind.UPDATE, step.stage), done)
             self._running.append(done)
         given_away: set[int] = set()
@@ -250,18 +255,19 @@ class PipelineRun:
             array = self._state.found(value, self._on(step.stage))
         return self._put(array, step.stage)
 
-    def _enqueue_outputs(self, rows: list[tuple[str, Arrays]]) -> None:
+    def _enqueue_outputs(self, outputs: list[tuple[str, Arrays]]) -> None:
         """Enqueues elements to their outfeeds, in order."""
         by_queue: dict[str, list[Arrays]] = {}
-        for name, row in rows:
-            by_queue.setdefault(name, []).append(row)
-        rows.clear()
-        for name, block in by_queue.items():
+        for name, element in outputs:
+            by_queue.setdefault(name, []).append(element)
+        outputs.clear()
+        for name, elements in by_queue.items():
             queue = self._outfeeds[name]
-            tensors = zip(*block, strict=True)
-            queue.put(
-                block[-1] if queue.last_only else [np.stack([np.asarray(a) for a in t]) for t in tensors], len(block)
-            )
+            if queue.last_only:
+                queue.put(elements[-1], len(elements))
+            else:
+                tensors = zip(*elements, strict=True)
+                queue.put([np.stack([np.asarray(a) for a in t]) for t in tensors], len(elements))
 
     def _wait(self, ahead: int) -> None:
         """Waits until at most some tasks are unfinished."""

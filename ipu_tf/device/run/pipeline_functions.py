@@ -23,9 +23,9 @@ class StageFunctions:
         donate: whether executions donate the buffers of replaced values.
 
     Attributes:
-        segments: `(states, hidden, token, constants, inputs, seeds, elements) -> (outputs, states, hidden, rows, done)`
-            for each segment. The token selects the device; `done` can be waited for.
-        updates: `(taken, kept, token) -> (outputs, rows, done)` for each step.
+        segments: for each segment `(states, hidden, token, constants, inputs, seeds, elements)
+            -> (outputs, states, hidden, enqueued, done)`. The token selects the device; `done` can be waited for.
+        updates: `(taken, kept, token) -> (outputs, enqueued, done)` for each step.
         seeds: from the seed to that of the next micro-batch, and those of this one's draws.
     """
 
@@ -54,10 +54,10 @@ def _segment(segment: StageSegment) -> Callable[..., Any]:
     def run(
         states: Arrays, hidden: Hidden, token: Any, constants: Arrays, inputs: Arrays, seeds: Arrays, elements: Elements
     ) -> Any:
-        outputs, states, hidden, rows = segment.run(states, hidden, constants, inputs, seeds, elements)
+        outputs, states, hidden, enqueued = segment.run(states, hidden, constants, inputs, seeds, elements)
         if ITERATION in hidden:
             hidden = {**hidden, ITERATION: hidden[ITERATION] + 1}
-        return outputs, states, hidden, rows, token + 1
+        return outputs, states, hidden, enqueued, token + 1
 
     run.__name__ = f"{segment.kind.name.lower()}_{segment.stage}"
     return run

@@ -100,7 +100,7 @@ def test_compile_options_are_part_of_the_key(tmp_path: Path) -> None:
 
     def compiled(**options: Any) -> bool:
         lowered = jax.jit(lambda x: [x * 2], compiler_options=options).lower(X)
-        return not cached_compilation.compile_cached(lowered, tmp_path, devices)[1]
+        return not cached_compilation.compile_cached(lowered, tmp_path, devices).loaded
 
     assert [compiled(), compiled()] == [True, False]
     fast = {"xla_cpu_enable_fast_math": True}

@@ -70,10 +70,10 @@ def test_a_streamed_loop(out: Outfeed, steps: int) -> None:
     outcome = Executable(summing_program()).run([jnp.float32(1), np.int32(steps)])
     assert outcome.error is None and outcome.steps == steps
     assert float(outcome.results[0]) == 1 + sum(range(steps))
-    rows = out.drain()
-    assert (rows is None) == (steps == 0)
-    if rows is not None:
-        np.testing.assert_array_equal(rows[0], 1 + np.cumsum(np.arange(steps, dtype=np.float32)))
+    elements = out.drain()
+    assert (elements is None) == (steps == 0)
+    if elements is not None:
+        np.testing.assert_array_equal(elements[0], 1 + np.cumsum(np.arange(steps, dtype=np.float32)))
 
 
 def test_a_failing_source_stops_after_complete_iterations(out: Outfeed) -> None:

@@ -110,11 +110,11 @@ def test_feeds_of_pre_compiled_programs(mode: IPUOutfeedMode, ipus: int) -> None
     loop = tf.function(lambda: ipu.loops.repeat(100, body, [tf.zeros([3])], infeed))
     for _ in range(2):
         assert strategy.run(loop).numpy().tolist() == [0, 0, 0]
-    rows = queue.dequeue()
+    elements = queue.dequeue()
     axes = ([] if mode is IPUOutfeedMode.LAST else [1]) + ([2] if ipus == 2 else [])
-    assert rows["row"].shape == (*axes, 3)
-    assert rows["one"].shape == tuple(axes)
-    assert not rows["row"].numpy().any()
+    assert elements["row"].shape == (*axes, 3)
+    assert elements["one"].shape == tuple(axes)
+    assert not elements["row"].numpy().any()
     assert read == []
 
 

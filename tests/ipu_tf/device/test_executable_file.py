@@ -50,18 +50,18 @@ hidden = {key: jnp.zeros(t["shape"], t["dtype"]) for key, t in about["hidden"].i
 for part in about["parts"]:
     read = lambda names: tuple(slots[i] for i in part[names])
     if part["kind"] == "straight":
-        out, hidden, rows = call(part["run"], read("in"), hidden, {q: element(q) for q in part["infeeds"]})
-        given.append(rows)
+        out, hidden, enqueued = call(part["run"], read("in"), hidden, {q: element(q) for q in part["infeeds"]})
+        given.append(enqueued)
     else:
         out, constants = read("in"), read("constants")
         while call(part["goes_on"], out, constants):
             elements = {q: element(q) for q in part["infeeds"]}
-            out, hidden, rows = call(part["step"], out, constants, hidden, elements)
-            given.append(rows)
+            out, hidden, enqueued = call(part["step"], out, constants, hidden, elements)
+            given.append(enqueued)
     slots.update(zip(part["out"], out))
 results = [np.asarray(slots[i]).tolist() for i in about["results"]]
-rows = [np.asarray(array).tolist() for rows in given for row in rows.values() for array in row]
-print("RESULT", json.dumps([results, rows, sorted(m for m in sys.modules if m in ("tensorflow", "ipu_tf"))]))
+elements = [np.asarray(array).tolist() for each in given for element in each.values() for array in element]
+print("RESULT", json.dumps([results, elements, sorted(m for m in sys.modules if m in ("tensorflow", "ipu_tf"))]))
 """
 
 
@@ -98,9 +98,9 @@ def test_jax_alone_runs_it(tmp_path: Path) -> None:
     path = saved(tmp_path, loop_program(), weights={1: np.full(3, 2, np.float32)})
     done = subprocess.run([sys.executable, "-c", PLAIN_JAX, str(path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    results, rows, modules = json.loads(done.stdout.split("RESULT ")[1])
+    results, elements, modules = json.loads(done.stdout.split("RESULT ")[1])
     assert results == [[21.0] * 3]
-    assert rows == [[0.0] * 3, [7.0] * 3, [26.0] * 3, [63.0] * 3]
+    assert elements == [[0.0] * 3, [7.0] * 3, [26.0] * 3, [63.0] * 3]
     assert modules == []
 
 
@@ -133,16 +133,16 @@ def test_an_engine_goes_through_the_program_call_by_call(tmp_path: Path) -> None
     file = read(saved(tmp_path, loop_program(), weights={1: np.ones(3, np.float32)}))
     engine = EmbeddedEngine(file, [np.zeros(3, np.float32)])
     with device_work() as work:
-        rows = [float(engine.call([np.full(3, number, np.float32)])[0][0]) for number in range(1, 9)]
+        elements = [float(engine.call([np.full(3, number, np.float32)])[0][0]) for number in range(1, 9)]
     # The variable keeps its value where the loop starts anew, and iterations are counted from 0 again.
-    assert rows == [0, 3, 12, 30, 0, 21, 56, 108]
+    assert elements == [0, 3, 12, 30, 0, 21, 56, 108]
     assert work.counts.executions == 8
 
 
-def test_an_engine_needs_a_row_for_each_element(tmp_path: Path) -> None:
+def test_an_engine_needs_an_output_for_each_element(tmp_path: Path) -> None:
     silent = StraightLinePart(lambda live, hidden, elements: ((), hidden, {}), (), (), {"in": (FLOATS,)}, {})
     file = read(saved(tmp_path, Program("silent", (), (silent,), (), {})))
-    with pytest.raises(NoOutput, match="one row for each element"):
+    with pytest.raises(NoOutput, match="one element for each element"):
         EmbeddedEngine(file, []).call([np.zeros(3, np.float32)])
     idle = StraightLinePart(lambda live, hidden, elements: (live, hidden, {}), (0,), (1,))
     file = read(saved(tmp_path, Program("idle", (FLOATS,), (idle,), (1,), {})))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -10,6 +11,8 @@ import keras
 import numpy as np
 import pytest
 
+from ipu_tf.device.cache.jax_compilation import Compilation
+from ipu_tf.device.run.interruptible_function import CompilationGate, InterruptibleFunction
 from tests.helpers.device_counts import device_work
 from tests.helpers.sigint import press_ctrl_c, sigint_interrupts  # noqa: F401 - a fixture
 from tests.helpers.some_ipus import ipus
@@ -40,9 +43,9 @@ class SlowCompilation:
         may: set when they may go on.
     """
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, compiler: Any = jax.stages.Lowered) -> None:
         self.count, self.may = 0, threading.Event()
-        stock = jax.stages.Lowered.compile
+        stock = compiler.compile
 
         def compile_late(lowered: Any, *args: Any, **options: Any) -> Any:
             self.count += 1
@@ -51,15 +54,22 @@ class SlowCompilation:
             assert self.may.wait(60)
             return stock(lowered, *args, **options)
 
-        monkeypatch.setattr(jax.stages.Lowered, "compile", compile_late)
+        monkeypatch.setattr(compiler, "compile", compile_late)
 
 
-def test_a_compilation_is_left_and_its_result_used_by_the_next_call(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("cached", [False, True])
+def test_a_compilation_is_left_and_its_result_used_by_the_next_call(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cached: bool
+) -> None:
+    if cached:
+        monkeypatch.setenv("TF_POPLAR_FLAGS", f"--executable_cache_path={tmp_path / 'cache'}")
     with ipus(1) as strategy, strategy.scope():
         wanted = trained(built("adam"))
+        for entry in tmp_path.glob("cache/*"):  # else there was nothing to compile
+            entry.unlink()
         model = built("adam")
         before = model.get_weights()
-        slow = SlowCompilation(monkeypatch)
+        slow = SlowCompilation(monkeypatch, Compilation if cached else jax.stages.Lowered)
         with pytest.raises(KeyboardInterrupt):
             trained(model)  # would wait for a minute
         for mine, first in zip(model.get_weights(), before, strict=True):
@@ -68,6 +78,7 @@ def test_a_compilation_is_left_and_its_result_used_by_the_next_call(monkeypatch:
         with device_work() as work:
             found = trained(model)
     assert slow.count == 1
+    assert len(list(tmp_path.glob("cache/*.poplar_exec"))) == int(cached)
     assert (work.counts.programs, work.counts.steps) == (1, 8)
     for mine, other in zip(found, wanted, strict=True):
         np.testing.assert_array_equal(mine, other)
@@ -104,3 +115,24 @@ def test_an_optimizer_is_not_left_without_its_slots() -> None:
             trained(model)
         for mine, other in zip(trained(model), wanted, strict=True):
             np.testing.assert_array_equal(mine, other)
+
+
+def test_a_compilation_that_fails_is_tried_again_by_the_next_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    stock = jax.stages.Lowered.compile
+    failed: list[Any] = []
+
+    def compile_the_second_time(lowered: Any, *args: Any, **options: Any) -> Any:
+        if not failed:
+            failed.append(lowered)
+            raise MemoryError("no room to compile")
+        return stock(lowered, *args, **options)
+
+    gate = CompilationGate()
+    function = InterruptibleFunction(jax.jit(lambda x: x * 2), gate)
+    monkeypatch.setattr(jax.stages.Lowered, "compile", compile_the_second_time)
+    with jax.enable_x64(True), gate.interrupts:
+        assert (gate.interrupts.active, gate.untouched) == (True, True)
+        with pytest.raises(MemoryError, match="no room to compile"):
+            function(np.float32(3))
+        assert function(np.float32(3)) == 6
+    assert len(failed) == 1

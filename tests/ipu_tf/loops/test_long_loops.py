@@ -11,8 +11,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from ipu_tf import loops
 from ipu_tf.device.run import loop_run
 from ipu_tf.device.run.loop_run import LoopRun, Pace
+from ipu_tf.lowering.programs import build
+from ipu_tf.ops.cross_replica_ops import cross_replica_sum
+from ipu_tf.ops.replication_ops import replication_index
 from tests.helpers.device_counts import device_work
 from tests.helpers.sigint import press_ctrl_c, sigint_interrupts  # noqa: F401 - a fixture
 from tests.helpers.some_ipus import ipus
@@ -94,6 +98,62 @@ def test_a_streamed_loop_of_a_strategy_keeps_complete_iterations(chunks: list[tu
         assert float(total) == sum(iterations for iterations, _ in chunks) > 3
 
 
+def replicated_loop(iterations: int) -> tuple[Any, tf.Variable]:
+    """A function of two replicas that communicate in a loop, and the variable that counts its iterations."""
+    total = tf.Variable(0)
+
+    @tf.function
+    def program(x: Any) -> Any:
+        def body(x: Any) -> Any:
+            total.assign_add(1)
+            mine = tf.sin(x) + 0.001 * tf.cast(replication_index(), tf.float32)
+            return cross_replica_sum(mine) / 2 + 0.001 * tf.random.stateless_normal((4,), [1, 2])
+
+        return loops.repeat(iterations, body, [x])
+
+    return program, total
+
+
+def test_a_counted_loop_of_replicas_is_interrupted(chunks: list[tuple[int, float]]) -> None:
+    program, total = replicated_loop(2**31 - 1)
+    with ipus(2) as strategy:
+        assert interrupted(lambda: strategy.run(program, [tf.ones((4,))]), chunks, after=3) <= CHUNKS_AFTER
+        assert int(total) == sum(iterations for iterations, _ in chunks) > 3
+        doubled = tf.function(lambda x: 2 * x)
+        np.testing.assert_array_equal(strategy.run(doubled, [tf.ones((2,))])[0], 2.0)
+
+
+def test_chunks_of_replicas_change_no_bit(monkeypatch: pytest.MonkeyPatch, chunks: list[tuple[int, float]]) -> None:
+    results = []
+    for seconds in (0.0005, 1000.0):
+        monkeypatch.setattr(loop_run, "SECONDS", seconds)
+        program, total = replicated_loop(600_000)
+        with ipus(2) as strategy:
+            results.append([np.asarray(strategy.run(program, [tf.ones((4,))])), total.numpy()])
+    assert len(chunks) > 3
+    monkeypatch.setattr(build, "_in_chunks", lambda *arguments: False)
+    program, total = replicated_loop(600_000)
+    with ipus(2) as strategy:
+        whole = np.asarray(strategy.run(program, [tf.ones((4,))]))
+    for x, counted in results:
+        np.testing.assert_array_equal(x, whole)
+        assert counted == total.numpy() == 600_000
+
+
+def test_replicas_that_may_end_at_other_times_are_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LoopRun, "__init__", None)
+
+    @tf.function
+    def counted(limit: Any) -> Any:
+        steps = 0
+        while steps < limit * (1 + replication_index()):
+            steps += 1
+        return cross_replica_sum(steps)
+
+    with ipus(2) as strategy:
+        np.testing.assert_array_equal(strategy.run(counted, [tf.constant(3)]), 9)
+
+
 @pytest.mark.parametrize("limit", [3, 1000, 100_000])
 def test_chunks_change_no_bit(limit: int, monkeypatch: pytest.MonkeyPatch, chunks: list[tuple[int, float]]) -> None:
     noise = tf.Variable(tf.random.stateless_normal((4, 4), [1, 2]))
@@ -113,7 +173,7 @@ def test_chunks_change_no_bit(limit: int, monkeypatch: pytest.MonkeyPatch, chunk
             results.append(strategy.run(tf.function(iterated.python_function), [tf.constant(limit)]))
         assert device.counts.steps == 1  # an execution, not its iterations
     assert len(chunks) > 3
-    stock = tf.function(iterated.python_function, jit_compile=True)(tf.constant(limit))
+    stock = tf.function(iterated.python_function)(tf.constant(limit))
     for x, steps in results:
         np.testing.assert_array_equal(x, results[0][0])
         np.testing.assert_allclose(x, stock[0], rtol=1e-4, atol=1e-5)

@@ -21,7 +21,7 @@ from benchmarks import convolution_step as cnn
 from ipu_tf.device import portable
 from ipu_tf.device.convolution import filter_gradient, grouped, shared_taps
 from ipu_tf.device.convolution import windows as convolution_windows
-from ipu_tf.device.convolution.chunks import chunk_size, sum_over_chunks
+from ipu_tf.device.convolution.blocks import block_size, sum_over_blocks
 from ipu_tf.device.convolution.convolve import ConvLayout, canonicalize, convolution
 from ipu_tf.device.convolution.plan import NATIVE, ONEDNN
 from ipu_tf.device.convolution.plans import callable_now, choose, solve
@@ -115,10 +115,10 @@ def test_a_loop_is_left_no_convolution_but_canonical_ones(name: str) -> None:
     features=st.tuples(st.sampled_from([1, 3, 17]), st.integers(1, 4)),
     taps=st.tuples(st.integers(1, 5), st.integers(1, 5)),
     dilation=st.tuples(st.integers(1, 2), st.integers(1, 2)),
-    chunk=st.sampled_from([1, 2, 3]),
+    block=st.sampled_from([1, 2, 3]),
 )
-def test_filter_gradients_by_chunks_of_examples(
-    module: Any, examples: int, features: tuple[int, int], taps: tuple[int, int], dilation: tuple[int, int], chunk: int
+def test_filter_gradients_by_blocks_of_examples(
+    module: Any, examples: int, features: tuple[int, int], taps: tuple[int, int], dilation: tuple[int, int], block: int
 ) -> None:
     """Few examples at a time, odd ones left over, taps one by one and in a loop."""
     strides = tuple(reversed(dilation))
@@ -141,15 +141,15 @@ def test_filter_gradients_by_chunks_of_examples(
     [plan] = module.PLANS
     assert plan.applies(problem)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "chunk_size", lambda rows, most: min(rows, chunk))
+        patch.setattr(module, "block_size", lambda rows, most: min(rows, block))
         patch.setattr(convolution_windows, "MOST_UNROLLED", 6)
         result = jax.jit(lambda lhs, rhs: plan.emit(lhs, rhs, problem, solve))(lhs, rhs)
     expected = by_lax(lhs, rhs, ConvLayout.canonical(2), window_strides=strides, rhs_dilation=dilation)
     close(result, expected)
 
 
-@pytest.mark.parametrize("chunk", [1, 2, 5])
-def test_depthwise_filter_gradients_by_chunks_of_examples(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("block", [1, 2, 5])
+def test_depthwise_filter_gradients_by_blocks_of_examples(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     window = {"padding": SAME, "batch_group_count": 3}
     lhs, rhs = random(5, 6, 6, 6), random(5, 6, 6, 12, seed=1)
     problem = canonicalize(
@@ -163,7 +163,7 @@ def test_depthwise_filter_gradients_by_chunks_of_examples(chunk: int, monkeypatc
         padding=SAME,
         batch_group_count=3,
     )
-    monkeypatch.setattr(grouped, "chunk_size", lambda rows, most: chunk)
+    monkeypatch.setattr(grouped, "block_size", lambda rows, most: block)
     plan = grouped.MULTIPLY_REDUCE
     operands = lhs.transpose(FILTER.input), rhs.transpose(FILTER.kernel)
     result = jax.jit(lambda a, b: plan.emit(a, b, problem, solve))(*operands)
@@ -171,18 +171,18 @@ def test_depthwise_filter_gradients_by_chunks_of_examples(chunk: int, monkeypatc
 
 
 @given(rows=st.integers(1, 100), most=st.integers(-1, 30))
-def test_chunks_are_neither_too_large_nor_needlessly_uneven(rows: int, most: int) -> None:
-    size = chunk_size(rows, most)
+def test_blocks_are_neither_too_large_nor_needlessly_uneven(rows: int, most: int) -> None:
+    size = block_size(rows, most)
     limit = max(1, min(rows, most))
     assert limit / 2 <= size <= limit
     assert rows % size == 0 or all(rows % smaller for smaller in range(limit // 2 + 1, limit + 1))
 
 
 @pytest.mark.parametrize("size", [1, 3, 4, 7, 9])
-def test_a_sum_over_chunks(size: int) -> None:
+def test_a_sum_over_blocks(size: int) -> None:
     """A NaN in the first row stays where it belongs."""
     rows = random(7, 4).at[0, 1].set(jnp.nan)
-    result = jax.jit(lambda rows: sum_over_chunks(lambda part: part.sum(0), (rows,), size))(rows)
+    result = jax.jit(lambda rows: sum_over_blocks(lambda part: part.sum(0), (rows,), size))(rows)
     np.testing.assert_allclose(result, rows.sum(0), rtol=1e-5)
 
 

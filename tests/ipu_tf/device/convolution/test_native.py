@@ -147,11 +147,11 @@ def test_programs_with_it_are_kept_and_found_by_the_build_that_made_them(
 
     def run() -> bool:
         function = jax.jit(lambda a, b: [solve(a, b, LAYER)])
-        made, loaded = executable_cache.compile_cached(
+        compiled = executable_cache.compile_cached(
             function.lower(*arrays(LAYER)), cache, tuple(jax.local_devices()[:1])
         )
-        np.testing.assert_allclose(made(*arrays(LAYER))[0], expected, rtol=1e-4, atol=1e-4)
-        return bool(loaded)
+        np.testing.assert_allclose(compiled.function(*arrays(LAYER))[0], expected, rtol=1e-4, atol=1e-4)
+        return compiled.loaded
 
     with portable.without_native_code():
         expected = solve(*arrays(LAYER), LAYER)
