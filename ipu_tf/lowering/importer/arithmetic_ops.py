@@ -1,30 +1,15 @@
-"""Classifies StableHLO ops: floating-point arithmetic, comparison, data movement."""
+"""Classifies StableHLO ops: floating-point arithmetic, as their rules registered it; comparison; data movement."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ipu_tf.lowering.importer.rules.regions import combiner
-from ipu_tf.lowering.stablehlo.hidden_state import ACCUMULATE
+from ipu_tf.lowering.importer.rules.registry import ARITHMETIC, ArithmeticKind
 from ipu_tf.lowering.stablehlo.module import custom_call_target
 
 CONVERT = "stablehlo.convert"
-_SIMPLE = (
-    "add subtract multiply divide remainder power atan2 cbrt sqrt rsqrt cosine sine tan tanh exponential "
-    "exponential_minus_one log log_plus_one logistic"
-)
-_SPECIAL = (
-    "acos acosh asin asinh atan atanh cosh sinh tan erf erfc erf_inv bessel_i1e digamma lgamma polygamma square zeta"
-)
-ELEMENTWISE = frozenset(
-    [CONVERT]
-    + [f"stablehlo.{name}" for name in _SIMPLE.split()]
-    + [f"{dialect}.{name}" for dialect in ("chlo", "mhlo") for name in _SPECIAL.split()]
-)
-"""Arithmetic ops, each element of whose result depends on one element of each operand."""
 _PRODUCTS = ("stablehlo.dot", "stablehlo.dot_general", "stablehlo.convolution")
-_NORMS = tuple(f"stablehlo.batch_norm_{kind}" for kind in ("training", "inference", "grad"))
-_MARKERS = (ACCUMULATE, "ipu.all_reduce", "ipu.reduce_scatter")
 _SCALAR_REGIONS = {
     f"stablehlo.{name}": region
     for name, region in (("reduce", 0), ("reduce_window", 0), ("scatter", 0), ("select_and_scatter", 1), ("sort", 0))
@@ -36,11 +21,14 @@ _COMBINED = ("stablehlo.add", "stablehlo.multiply")
 def is_arithmetic(operation: Any) -> bool:
     """Returns whether an op is floating-point arithmetic, rather than data movement."""
     name = operation.name
-    if name in ELEMENTWISE or name in _PRODUCTS or name in _NORMS:
-        return True
     if name in _SCALAR_REGIONS:
         return region_kind(operation) in _COMBINED
-    return name == "stablehlo.custom_call" and custom_call_target(operation) in _MARKERS
+    return (custom_call_target(operation) if name == "stablehlo.custom_call" else name) in ARITHMETIC
+
+
+def is_elementwise(name: str) -> bool:
+    """Returns whether an op is arithmetic on one element of each operand for each element of its result."""
+    return ARITHMETIC.get(name) is ArithmeticKind.ELEMENTWISE
 
 
 def region_kind(operation: Any) -> str:

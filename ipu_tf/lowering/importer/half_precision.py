@@ -23,9 +23,9 @@ from ipu_tf.device.memory.hidden_state import SEED, SEED_TYPE, SHARED_SEED
 from ipu_tf.device.numerics import exceptions, half
 from ipu_tf.device.numerics.exceptions import EXCEPTIONS, EXCEPTIONS_TYPE
 from ipu_tf.lowering.importer.arithmetic_ops import (
-    ELEMENTWISE,
     has_half_operand,
     is_checked,
+    is_elementwise,
     is_ordering,
     only_moves_operands,
     region_kind,
@@ -33,13 +33,14 @@ from ipu_tf.lowering.importer.arithmetic_ops import (
 )
 from ipu_tf.lowering.importer.numerics import Numerics, Rounding
 from ipu_tf.lowering.jax.jax_private import ir
-from ipu_tf.lowering.stablehlo.hidden_state import ACCUMULATE
 from ipu_tf.lowering.stablehlo.module import Module, configuration, custom_call_target, walk
+from ipu_tf.lowering.stablehlo.needed_hidden_state import ACCUMULATE
 from ipu_tf.lowering.stablehlo.op import Op
 from ipu_tf.lowering.stablehlo.replica_divergence import varying
 from ipu_tf.lowering.tensorflow.stochastic_rounding_scopes import OVERRIDE, OVERRIDES
 
 HALF = np.dtype(np.float16)
+_SUMS_OF_REPLICAS = ("ipu.all_reduce", "ipu.reduce_scatter")
 _ATTRIBUTES = "mhlo.frontend_attributes"
 
 
@@ -85,7 +86,7 @@ class ModuleArithmetic:
 
     def seed_of(self, operation: Any) -> str | None:
         """Returns the key of the seed for stochastic rounding of an op's result; None for rounding to nearest."""
-        if operation.name == "stablehlo.custom_call" and custom_call_target(operation) != ACCUMULATE:
+        if operation.name == "stablehlo.custom_call" and custom_call_target(operation) in _SUMS_OF_REPLICAS:
             return None  # what replicas sum up together stays the same on all of them
         identical = self.replicas == 1 or not any(name in self.varying for name in operation.results)
         rounding = self.numerics.rounding
@@ -156,7 +157,7 @@ class ModuleArithmetic:
         elif not given:
             bits = exceptions.conversion_exception_bits(floats[0], op.result.dtype, kinds)
         else:
-            bits = exceptions.found(op.name, floats, given, kinds, op.name in ELEMENTWISE, overflow)
+            bits = exceptions.found(op.name, floats, given, kinds, is_elementwise(op.name), overflow)
         place = self.places[op.origin]
         importer.hidden[EXCEPTIONS] = exceptions.noted(importer.hidden[EXCEPTIONS], bits, place)
 

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 import jax
 
+from ipu_tf.device.op_scopes import scope_named
 from ipu_tf.device.run.interrupts import check_interrupts
-from ipu_tf.lowering.importer.op_scopes import scope_of
 from ipu_tf.lowering.importer.rules import RULES
 from ipu_tf.lowering.stablehlo.errors import placed
 from ipu_tf.lowering.stablehlo.module import Module
@@ -80,7 +80,7 @@ class Interpreter:
         check_interrupts()
         rule, op, operands = RULES[operation.name], Op(operation), self.read(operation.operands)
         try:
-            with scope_of(op):
+            with scope_named("" if op.origin == "unknown" else op.origin):
                 results = rule(self, op, *operands) if self.arithmetic is None else self._rounded(rule, op, operands)
         except Exception as error:
             at_line = placed(error, self.module.name, op.name, self.module.place_of(op.origin))

@@ -1,39 +1,68 @@
-"""Removes assertions that always hold, with conditions computed from constants, from a module."""
+"""Removes checks that always hold from a module: computed from constants, or of indices that are in range."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import jax
-import numpy as np
+import jax.numpy as jnp
 
-from ipu_tf.lowering.importer.feeds import PartFeeds
 from ipu_tf.lowering.importer.interpreter import Interpreter
+from ipu_tf.lowering.importer.part_feeds import PartFeeds
+from ipu_tf.lowering.importer.rules.checks import failure
 from ipu_tf.lowering.jax.jax_private import ir
-from ipu_tf.lowering.stablehlo.checks import check_markers
+from ipu_tf.lowering.stablehlo.check_markers import LIST_ITEMS, OPERANDS, RANDOM_INTEGERS, check_markers
 from ipu_tf.lowering.stablehlo.module import Module, configuration
+from ipu_tf.lowering.stablehlo.op import array_type
+from ipu_tf.lowering.stablehlo.value_ranges import ValueRanges
 
 _MOST_OPERATIONS = 200
 _NOT_COMPUTED = frozenset(f"stablehlo.{name}" for name in ("custom_call", "rng", "replica_id", "while", "case", "if"))
 
 
 def remove_true_checks(module: Module) -> None:
-    """Removes assertions whose condition is computed from constants and holds."""
+    """Removes checks that always hold: their operands are constants, or their indices are known to be in range."""
+    ranges = ValueRanges(module)
     for marker in check_markers(module):
-        if configuration(marker)["kind"] == "Assert" and _always_true(module, marker.operands[0]):
+        settings = configuration(marker)
+        if _in_range(ranges, settings, marker.operands) or _always_true(module, settings, marker.operands):
             marker.erase()
 
 
-def _always_true(module: Module, condition: Any) -> bool:
-    operations = _constant_slice(condition)
-    if operations is None:
+def remove_operand_checks(module: Module) -> None:
+    """Removes checks of operands' values, for a program that is exported: a file cannot raise for them."""
+    for marker in check_markers(module):
+        if configuration(marker)["kind"] in OPERANDS:
+            marker.erase()
+
+
+def _in_range(ranges: ValueRanges, settings: dict[str, Any], operands: Any) -> bool:
+    """Returns whether a check of indices or of a range holds whatever the values are."""
+    kind = settings["kind"]
+    if kind in RANDOM_INTEGERS:
+        least, limit = (ranges.of(operand) for operand in operands)
+        return bool(least and limit and least[1] < limit[0])
+    if kind == "ReverseSequence":
+        lengths, size = ranges.of(operands[1]), array_type(str(operands[0].type)).shape[settings["axis"]]
+        return bool(lengths and lengths[0] >= 0 and lengths[1] <= size)
+    if kind in LIST_ITEMS:
+        index, length = (ranges.of(operand) for operand in operands)
+        return bool(index and length and index[0] >= 0 and index[1] < length[0])
+    return False
+
+
+def _always_true(module: Module, settings: dict[str, Any], operands: Any) -> bool:
+    """Returns whether a check of constants holds."""
+    needed = operands[:1] if settings["kind"] == "Assert" else operands
+    slices = [_constant_slice(operand) for operand in needed]
+    if any(operations is None for operations in slices):
         return False
     interpreter = Interpreter(module, PartFeeds({}, ()))
     with jax.enable_x64(True), jax.ensure_compile_time_eval():
-        for operation in operations:
+        for operation in dict.fromkeys(operation for operations in slices for operation in operations or ()):
             interpreter.run_operation(operation)
-        [value] = interpreter.read([condition])
-        return bool(np.all(np.asarray(value)))
+        failed, _ = failure(settings, *map(jnp.asarray, interpreter.read(needed)))
+        return not bool(failed)
 
 
 def _constant_slice(name: Any) -> list[Any] | None:

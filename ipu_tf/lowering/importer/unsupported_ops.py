@@ -1,4 +1,8 @@
-"""Collects all unsupported ops of a module in one error, before anything runs."""
+"""Collects all unsupported ops of a module in one error, before anything runs.
+
+Unsupported are ops without a rule, shapes that depend on values, a TensorArray of size 0 that grows, and assertions in
+the condition of a loop that uses feeds.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from typing import Any
 from ipu_tf.lowering.importer.interpreter import TERMINATORS
 from ipu_tf.lowering.importer.rules import CUSTOM_CALLS, RULES
 from ipu_tf.lowering.stablehlo.advice import FIXED_SHAPES
-from ipu_tf.lowering.stablehlo.checks import check_markers_in, never_fits
+from ipu_tf.lowering.stablehlo.check_markers import check_markers_in, never_fits
 from ipu_tf.lowering.stablehlo.errors import UnsupportedOp, UnsupportedOpsError
 from ipu_tf.lowering.stablehlo.module import Module, configuration, custom_call_target, walk
 from ipu_tf.lowering.stablehlo.op import Op
@@ -24,7 +28,10 @@ IN_CONDITION = "an assertion in the condition of a loop that uses feeds: assert 
 
 
 def check_supported(module: Module) -> None:
-    """Looks up a rule for every op of a module, and checks that no shape depends on values.
+    """Checks that the device can run a module: it has a rule for every op, and no shape depends on values.
+
+    Refuses a TensorArray of size 0 that grows, too; one of another size that grows is refused when it does, by a check
+    of the program (`graph_checks`). Refuses assertions in the condition of a loop that uses feeds.
 
     Raises:
         UnsupportedOpsError: listing every op that cannot be imported, with the lines of the program it came from.

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import traceback
 from collections.abc import Iterator
 from typing import Any
 
 import jax
 
 from ipu_tf.device.op_places import OpPlace, with_text
-from ipu_tf.device.source_lines import SourceLine, traceback_frames, user_lines
+from ipu_tf.device.source_lines import SourceLine, stack_frames, traceback_frames, user_lines
 
 #: What JAX raises where a function cannot be traced: values, or shapes, that depend on data.
 REFUSALS = (jax.errors.JAXTypeError, jax.errors.JAXIndexError)
@@ -47,5 +46,4 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _lines(error: BaseException) -> tuple[SourceLine, ...]:
-    outer = [(frame.f_code.co_filename, line, frame.f_code.co_name) for frame, line in traceback.walk_stack(None)]
-    return user_lines([*reversed(outer), *traceback_frames(error.__traceback__)])
+    return user_lines([*stack_frames(), *traceback_frames(error.__traceback__)])

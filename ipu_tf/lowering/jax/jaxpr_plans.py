@@ -16,6 +16,7 @@ from jax.extend.core import primitives
 from ipu_tf.device.convolution.convolve import ConvLayout, convolution
 from ipu_tf.device.convolution.pooling import Reducer, reduce_window, select_and_scatter
 from ipu_tf.device.convolution.summation import as_product, reduce_sum
+from ipu_tf.device.op_scopes import scope_named
 
 Rule = Callable[..., jax.Array]
 
@@ -63,7 +64,8 @@ def _evaluate(function: core.ClosedJaxpr, arguments: Any) -> list[Any]:
         return atom.val if isinstance(atom, core.Literal) else values[atom]
 
     for eqn in graph.eqns:
-        results = _run(eqn, [read(atom) for atom in eqn.invars])
+        with scope_named(str(eqn.source_info.name_stack)):
+            results = _run(eqn, [read(atom) for atom in eqn.invars])
         values.update(zip(eqn.outvars, results, strict=True))
     return [read(atom) for atom in graph.outvars]
 

@@ -1,6 +1,7 @@
-"""Builds device programs from traced functions, and TensorFlow graph ops that run them.
+"""Builds device programs (`ipu_tf.device.program`) from traced TensorFlow functions, and graph ops that run them.
 
-    traced function --build / step_program--> Program --device_function (eager) | embed (graphs)--> results
+    traced function --build / step_program--> Program --device_function (eager) | graph_op (graphs)--> results
 
-Start with `build`.
+Keras's steps and feeds are a loop made by `step_program`; other functions are cut at their loops by `build`.
+`tensorflow_errors` turns errors of the device into TensorFlow's. Start with `build`.
 """

@@ -10,22 +10,27 @@ import jax
 import jax.numpy as jnp
 
 from ipu_tf.device.op_places import described
-from ipu_tf.device.program.program import Arrays, Elements, Hidden, LoopPart, Part, Program, StraightLinePart, Types
-from ipu_tf.lowering.importer.feeds import PartFeeds
+from ipu_tf.device.program.program import Hidden, LoopPart, Part, Program, StraightLinePart
 from ipu_tf.lowering.importer.half_precision import checked_origins, with_numerics
 from ipu_tf.lowering.importer.interpreter import Interpreter
 from ipu_tf.lowering.importer.numerics import Numerics
+from ipu_tf.lowering.importer.part_feeds import PartFeeds, queue_types
 from ipu_tf.lowering.importer.rules.deferred_products import deferred_products
 from ipu_tf.lowering.importer.true_checks import remove_true_checks
 from ipu_tf.lowering.importer.unsupported_ops import check_supported
-from ipu_tf.lowering.stablehlo.accumulation_checks import accumulation_counts_of_body, check_inside_loops
-from ipu_tf.lowering.stablehlo.checks import checks_of
+from ipu_tf.lowering.programs.part_functions import LoopFunctions, straight_line_function
+from ipu_tf.lowering.stablehlo.accumulation_checks import (
+    accumulation_counts_of_body,
+    accumulation_place_of_body,
+    check_inside_loops,
+)
+from ipu_tf.lowering.stablehlo.check_markers import checks_of
 from ipu_tf.lowering.stablehlo.duration import runs_long
-from ipu_tf.lowering.stablehlo.hidden_state import ENQUEUED, hidden_types, types_in
-from ipu_tf.lowering.stablehlo.module import INFEED, OUTFEED, Module, custom_call_target, feed_name, walk
-from ipu_tf.lowering.stablehlo.op import Op, array_type
+from ipu_tf.lowering.stablehlo.module import OUTFEED, Module, custom_call_target, feed_name, walk
+from ipu_tf.lowering.stablehlo.needed_hidden_state import hidden_types, types_in
+from ipu_tf.lowering.stablehlo.op import Op
 from ipu_tf.lowering.stablehlo.partition import LoopPiece, Rebind, StraightLinePiece, partition
-from ipu_tf.lowering.stablehlo.trip_count import most_trips, trip_count
+from ipu_tf.lowering.stablehlo.trip_count import is_counted_by_constants, most_trips, trip_count
 from ipu_tf.lowering.stages.stage_loops import loop_stages
 from ipu_tf.lowering.tensorflow.host_calls import calls_host
 
@@ -39,7 +44,7 @@ def build_program(module: Module, replicas: int = 1, numerics: Numerics = Numeri
     remove_true_checks(module)
     check_supported(module)
     module = with_numerics(module, numerics, replicas)
-    pieces = partition(module, lambda loop: replicas == 1 and _in_chunks(module, loop))
+    pieces = partition(module, lambda loop: _in_chunks(module, loop, replicas))
     names = _SlotNumbers(module, pieces.same)
     operations = list(walk(module.main, module.functions))
     feeds = {name for name in map(feed_name, operations) if name}
@@ -79,8 +84,13 @@ def program_function(
     return function
 
 
-def _in_chunks(module: Module, loop: Any) -> bool:
-    """Returns whether a loop without feeds runs in chunks: one that may run long, and is not faster as a whole."""
+def _in_chunks(module: Module, loop: Any, replicas: int) -> bool:
+    """Returns whether a loop without feeds runs in chunks: one that may run long, and is not faster as a whole.
+
+    Of several replicas each may end a loop at another time, unless constants of the program count it.
+    """
+    if replicas > 1 and not is_counted_by_constants(module, loop):
+        return False
     if types_in(walk(loop.regions[0].blocks[0], module.functions), module):
         return False  # a condition that notes failures is evaluated in the loop's body
     return runs_long(module, loop) and deferred_products(loop, most_trips(module, loop)) is None
@@ -115,56 +125,23 @@ def _part(module: Module, piece: StraightLinePiece | LoopPiece, names: _SlotNumb
     if isinstance(piece, LoopPiece):
         return _loop_part(module, piece, names, replicas)
     operations = [step.operation for step in piece.steps if not isinstance(step, Rebind)]
-    infeeds, outfeeds = _queues(module, operations, piece.feeds)
+    infeeds, outfeeds = queue_types(operations, piece.feeds)
 
-    def run(live: Arrays, hidden: Hidden, elements: Elements) -> tuple[Arrays, Hidden, Elements]:
-        feeds = PartFeeds(elements, tuple(outfeeds), replicas)
-        interpreter = Interpreter(module, feeds, hidden, replicas)
-        interpreter.bind(piece.live_in, live)
-        for step in piece.steps:
-            if isinstance(step, Rebind):
-                interpreter.bind(step.targets, interpreter.read(step.sources))
-            else:
-                interpreter.run_operation(step.operation)
-        outputs = tuple(jnp.asarray(value) for value in interpreter.read(piece.live_out))
-        return outputs, interpreter.hidden, feeds.enqueued
-
+    run = straight_line_function(module, piece, tuple(outfeeds), replicas)
     return StraightLinePart(run, names.slots(piece.live_in), names.slots(piece.live_out), infeeds, outfeeds)
 
 
 def _loop_part(module: Module, piece: LoopPiece, names: _SlotNumbers, replicas: int) -> LoopPart:
     loop = piece.operation
-    condition, body = (region.blocks[0] for region in loop.regions)
-    infeeds, outfeeds = _queues(module, list(_inside(module, body)), piece.feeds)
+    infeeds, outfeeds = queue_types(_inside(module, loop.regions[1].blocks[0]), piece.feeds)
     initial = tuple(loop.operands)
     constants = tuple(name for name in piece.live_in if name not in set(initial) or _read_inside(module, loop, name))
-
-    def interpreter(feeds: PartFeeds, hidden: Hidden, values: Arrays) -> Interpreter:
-        made = Interpreter(module, feeds, hidden, replicas)
-        made.bind(constants, values)
-        return made
-
-    def step(carry: Arrays, values: Arrays, hidden: Hidden, elements: Elements) -> tuple[Arrays, Hidden, Elements]:
-        feeds = PartFeeds(elements, tuple(outfeeds), replicas)
-        running = interpreter(feeds, hidden | nothing_enqueued(), values)
-        outputs = tuple(jnp.asarray(value) for value in running.run_block(body, carry))
-        enqueued: dict[str, Any] = {name: running.hidden.pop(ENQUEUED + name) for name in piece.sometimes}
-        return outputs, running.hidden, feeds.enqueued | enqueued
-
-    def goes_on(carry: Arrays, values: Arrays) -> jax.Array:
-        (more,) = interpreter(PartFeeds({}, (), replicas), {}, values).run_block(condition, carry)
-        return jnp.reshape(more, ())
-
-    def nothing_enqueued() -> dict[str, Any]:
-        """Returns the initial flags and elements of the queues that are used in branches: nothing enqueued."""
-        zeros = {name: tuple(jnp.zeros(t.shape, t.dtype) for t in outfeeds[name]) for name in piece.sometimes}
-        return {ENQUEUED + name: (jnp.bool_(False), *element) for name, element in zeros.items()}
-
+    functions = LoopFunctions(module, piece, constants, outfeeds, replicas)
     read_later = set(piece.live_out)
     return LoopPart(
-        step=step,
-        goes_on=goes_on,
-        trip_count=None if piece.feedless else trip_count(module, loop),
+        step=functions.step,
+        goes_on=functions.goes_on,
+        trip_count=None if piece.feedless and replicas == 1 else trip_count(module, loop),
         feedless=piece.feedless,
         carry_in=names.slots(initial),
         constants=names.slots(constants),
@@ -172,6 +149,7 @@ def _loop_part(module: Module, piece: LoopPiece, names: _SlotNumbers, replicas: 
         infeeds=infeeds,
         outfeeds=outfeeds,
         accumulation_counts=accumulation_counts_of_body(module, loop),
+        accumulated_at=accumulation_place_of_body(module, loop),
         sometimes=piece.sometimes,
         stages=loop_stages(module, loop, constants, replicas),
     )
@@ -188,20 +166,3 @@ def _read_inside(module: Module, loop: Any, name: Any) -> bool:
 
 def _inside(module: Module, block: Any) -> Iterator[Any]:
     yield from walk(block, module.functions)
-
-
-def _queues(
-    module: Module, operations: Sequence[Any], staged: frozenset[str]
-) -> tuple[dict[str, Types], dict[str, Types]]:
-    """Returns the element types of the staged infeeds and outfeeds among some operations."""
-    infeeds: dict[str, Types] = {}
-    outfeeds: dict[str, Types] = {}
-    for operation in operations:
-        name = feed_name(operation)
-        if name is None or name not in staged:
-            continue
-        if custom_call_target(operation) == INFEED:
-            infeeds[name] = tuple(Op(operation).results)
-        else:
-            outfeeds[name] = tuple(array_type(str(value.type)) for value in operation.operands)
-    return infeeds, outfeeds

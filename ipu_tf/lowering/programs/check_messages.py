@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_tf.device.numerics.assertions import AssertionFailed
+from ipu_tf.lowering.stablehlo.check_markers import GROWS, LIST_ITEMS, RANDOM_INTEGERS
 from ipu_tf.lowering.tensorflow import tf_values
 
 _GROWS = (
@@ -38,8 +39,43 @@ def _not_finite(error: AssertionFailed) -> str:
     return _tensorflow_message(ops[error.check.kind], tensor=shown, message=error.check.message)
 
 
-def _grows(error: AssertionFailed) -> str:
-    return _GROWS.format(*(int(value[0]) for value in error.values))
+def _list_index(error: AssertionFailed) -> str:
+    index, length = _numbers(error)
+    if error.check.message == GROWS:
+        return _GROWS.format(index, length)
+    scalars = {"element_shape": np.zeros(0, np.int32), "element_dtype": tf.float32}
+    with tf_values.eager_mode():
+        items = tf.raw_ops.TensorListReserve(num_elements=length, **scalars)
+    if error.check.kind == "TensorListSetItem":
+        return _tensorflow_message(tf.raw_ops.TensorListSetItem, input_handle=items, index=index, item=0.0)
+    if error.check.kind == "TensorListGather":
+        return _tensorflow_message(tf.raw_ops.TensorListGather, input_handle=items, indices=[index], **scalars)
+    return _tensorflow_message(tf.raw_ops.TensorListGetItem, input_handle=items, index=index, **scalars)
+
+
+def _sequence_length(error: AssertionFailed) -> str:
+    place, length, size, axis = _numbers(error)
+    batch_axis, lengths = int(axis == 0), np.zeros(place + 1, np.int32)
+    shape = np.ones(max(axis, batch_axis) + 1, np.int32)
+    lengths[place], shape[axis], shape[batch_axis] = length, size, place + 1
+    arguments = {"input": np.zeros(shape, np.bool_), "seq_lengths": lengths, "seq_dim": axis, "batch_dim": batch_axis}
+    return _tensorflow_message(tf.raw_ops.ReverseSequence, **arguments)
+
+
+def _no_permutation(error: AssertionFailed) -> str:
+    place, value, size = _numbers(error)
+    order = np.arange(size, dtype=np.int32)
+    order[0 if value == place else place] = value
+    return _tensorflow_message(tf.raw_ops.InvertPermutation, x=order)
+
+
+def _empty_range(error: AssertionFailed) -> str:
+    least, limit = (value[0] for value in error.values)
+    return _tensorflow_message(tf.raw_ops.RandomUniformInt, shape=[1], minval=least, maxval=limit)
+
+
+def _numbers(error: AssertionFailed) -> list[int]:
+    return [int(value[0]) for value in error.values]
 
 
 def _filled(struct: jax.ShapeDtypeStruct, first: np.ndarray) -> np.ndarray:
@@ -63,5 +99,8 @@ _MESSAGES: dict[str, Callable[[AssertionFailed], str]] = {
     "Assert": _asserted,
     "CheckNumerics": _not_finite,
     "CheckNumericsV2": _not_finite,
-    "TensorListSetItem": _grows,
+    **dict.fromkeys(LIST_ITEMS, _list_index),
+    "ReverseSequence": _sequence_length,
+    "InvertPermutation": _no_permutation,
+    **dict.fromkeys(RANDOM_INTEGERS, _empty_range),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,9 +13,10 @@ from ipu_tf.device.errors import DeviceError
 from ipu_tf.device.run.executable import Executable
 from ipu_tf.device.run.interrupts import Interrupts, check_interrupts
 from ipu_tf.lowering.programs.build import build_program
+from ipu_tf.lowering.programs.capture_notes import capture_notes
 from ipu_tf.lowering.programs.captures import Captures
-from ipu_tf.lowering.programs.host_errors import to_tensorflow_error
 from ipu_tf.lowering.programs.program_target import Target
+from ipu_tf.lowering.programs.tensorflow_errors import to_tensorflow_error
 from ipu_tf.lowering.tensorflow import tf_values
 from ipu_tf.lowering.tensorflow.trace import Lowered, lower
 
@@ -25,21 +27,24 @@ class DeviceFunction:
     Args:
         function: a concrete function; its inputs must have fixed shapes.
         target: where it runs.
+        title: what a user calls it, for reports.
 
     Raises:
         LoweringError: TensorFlow cannot lower the function.
         UnsupportedOpsError: the device cannot run some of its ops.
     """
 
-    def __init__(self, function: Any, target: Target) -> None:
+    def __init__(self, function: Any, target: Target, title: str = "") -> None:
         self._function = function  # keeps the captured variables alive
         check_interrupts()
         self.lowered: Lowered = lower(function)
         check_interrupts()
         try:
-            self.executable = Executable(
-                build_program(self.lowered.module, target.replicas, target.numerics), target.ordinal
-            )
+            program = build_program(self.lowered.module, target.replicas, target.numerics)
+            inputs = tuple(f"input {number}" for number in range(len(self.lowered.inputs)))
+            notes = capture_notes(self.lowered.captures, before=inputs)
+            program = dataclasses.replace(program, parameter_notes=notes, title=title)
+            self.executable = Executable(program, target.ordinal)
         except DeviceError as error:
             raise to_tensorflow_error(error) from error.__cause__
         self._captures = Captures(self.lowered)

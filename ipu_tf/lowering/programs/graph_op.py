@@ -20,9 +20,9 @@ import tensorflow as tf
 from ipu_tf.device.errors import DeviceError
 from ipu_tf.device.run.executable import Executable
 from ipu_tf.lowering.programs.build import build_program
-from ipu_tf.lowering.programs.host_errors import to_tensorflow_error
 from ipu_tf.lowering.programs.program_target import Target
 from ipu_tf.lowering.programs.replica_variables import ReplicaVariables
+from ipu_tf.lowering.programs.tensorflow_errors import to_tensorflow_error
 from ipu_tf.lowering.tensorflow import tf_graphs, tf_private, tf_values
 from ipu_tf.lowering.tensorflow.graph_pruning import pruned
 from ipu_tf.lowering.tensorflow.host_op import host_op

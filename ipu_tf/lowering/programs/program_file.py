@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from ipu_tf.device.files.executable_file import contents
 from ipu_tf.device.program.program import Program
+from ipu_tf.lowering.importer.true_checks import remove_operand_checks
 from ipu_tf.lowering.programs.build import build_program
 from ipu_tf.lowering.programs.program_target import Target
 from ipu_tf.lowering.tensorflow.trace import Lowered
@@ -42,6 +43,7 @@ def program_contents(lowered: Lowered, parameters: Sequence[Parameter], target: 
         tf.errors.InvalidArgumentError: if it has tensors of a dtype that the device has not.
     """
     _check_dtypes(lowered)
+    remove_operand_checks(lowered.module)
     program = build_program(lowered.module, target.replicas, target.numerics)
     if not outputs:
         program = _without_first_result(program)

@@ -8,9 +8,10 @@ from typing import Any
 import jax
 import tensorflow as tf
 
+from ipu_tf.lowering.importer.true_checks import remove_operand_checks
 from ipu_tf.lowering.programs.build import program_function
 from ipu_tf.lowering.programs.exported_function import exported_function
-from ipu_tf.lowering.stablehlo.checks import checks_of
+from ipu_tf.lowering.stablehlo.check_markers import checks_of
 from ipu_tf.lowering.stablehlo.errors import LoweringError
 from ipu_tf.lowering.tensorflow import tf_private, tf_values
 from ipu_tf.lowering.tensorflow.trace import Lowered, lower
@@ -46,6 +47,7 @@ def _compiled(concrete: Any) -> Callable[..., list[tf.Tensor]]:
     lowered = lower(concrete)
     with jax.enable_x64(True):
         held = [tf_values.tensor_memory(tf.convert_to_tensor(capture)) for capture in lowered.captures]
+        remove_operand_checks(lowered.module)
         function = program_function(lowered.module)
         _check_asserts_nothing(lowered)
         return exported_function(

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
 from ipu_tf.device.errors import AccumulationCountError, AccumulationOutsideLoopError
+from ipu_tf.device.op_places import OpPlace, as_placed
 from ipu_tf.lowering.stablehlo.errors import placed
-from ipu_tf.lowering.stablehlo.hidden_state import ACCUMULATE, UPDATE_DUE, accumulation_counts
 from ipu_tf.lowering.stablehlo.module import Module, callee, custom_call_target
+from ipu_tf.lowering.stablehlo.needed_hidden_state import ACCUMULATE, UPDATE_DUE, accumulation_counts
 from ipu_tf.lowering.stablehlo.op import Op
 from ipu_tf.lowering.stablehlo.trip_count import trip_count
 
@@ -35,6 +36,17 @@ def accumulation_counts_of_body(module: Module, loop: Any) -> tuple[int, ...]:
     return accumulation_counts(own_operations(module, loop.regions[1].blocks[0]))
 
 
+def accumulation_place_of_body(module: Module, loop: Any) -> OpPlace | None:
+    """Returns the op of a `while` that accumulates gradients over its own iterations; None if there is none."""
+    return accumulation_place(module, own_operations(module, loop.regions[1].blocks[0]))
+
+
+def accumulation_place(module: Module, operations: Iterable[Any]) -> OpPlace | None:
+    """Returns the first of some operations that accumulates gradients, with the user's line; None if there is none."""
+    found = next(filter(_accumulation, operations), None)
+    return None if found is None else module.place_of(Op(found).origin)
+
+
 def accumulates(module: Module, loop: Any) -> bool:
     """Returns whether a `while` accumulates gradients over its own iterations."""
     return any(_accumulation(o) for o in own_operations(module, loop.regions[1].blocks[0]))
@@ -56,7 +68,7 @@ def check_accumulation(module: Module, loop: Any, operands: Sequence[Any]) -> No
     iterations = trips(operands) if trips is not None and known else None
     for count in counts:
         if iterations is None or iterations % count:
-            raise AccumulationCountError(count, iterations)
+            raise as_placed(AccumulationCountError(count, iterations, accumulation_place_of_body(module, loop)))
 
 
 def check_inside_loops(module: Module) -> None:

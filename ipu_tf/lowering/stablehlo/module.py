@@ -1,4 +1,7 @@
-"""`Module`: a parsed StableHLO module with functions, state aliases, and feed names."""
+"""`Module`: a parsed StableHLO module: functions, parameters, and which results are new values of variables.
+
+Reads what markers (custom calls `ipu.*`) carry, too: their configuration, the queues of infeeds and outfeeds.
+"""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ipu_tf.lowering.stablehlo.accumulation_checks import accumulates, own_operations
-from ipu_tf.lowering.stablehlo.hidden_state import ACCUMULATE
 from ipu_tf.lowering.stablehlo.module import INFEED, OUTFEED, Module, callee, custom_call_target, feed_name, walk
+from ipu_tf.lowering.stablehlo.needed_hidden_state import ACCUMULATE
 
 _COPIES = ("stablehlo.reshape", "stablehlo.convert", "mhlo.copy")
 

@@ -10,7 +10,7 @@ from ipu_tf.lowering.stablehlo.module import configuration, custom_call_target
 
 STAGE_BOUNDARY = "ipu.stage_boundary"
 CHECKPOINT = "ipu.recomputation_checkpoint"
-"""On what a stage keeps where it computes its activations again. It gives what it takes."""
+"""On what a stage keeps where it computes its activations again. Its result is its operand."""
 
 
 @dataclasses.dataclass(frozen=True)

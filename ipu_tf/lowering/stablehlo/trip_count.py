@@ -15,9 +15,9 @@ import numpy as np
 
 from ipu_tf.lowering.jax.jax_private import ir
 from ipu_tf.lowering.stablehlo.module import Module, callee
-from ipu_tf.lowering.stablehlo.op import Op
+from ipu_tf.lowering.stablehlo.op import Op, array_type
 
-_SAME_VALUE = ("stablehlo.reshape", "stablehlo.convert", "mhlo.copy", "stablehlo.optimization_barrier")
+_SAME_VALUE = ("stablehlo.reshape", "mhlo.copy", "stablehlo.optimization_barrier")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +58,15 @@ def trip_count(module: Module, loop: Any) -> Callable[[Sequence[Any]], int] | No
     return lambda carry: min(bound.trips(carry) for bound in bounds)
 
 
+def is_counted_by_constants(module: Module, loop: Any) -> bool:
+    """Returns whether a loop's trip count is in the program itself: it is the same in every replica and every run."""
+    bounds = _bounds_of(module, loop)
+    if bounds is None:
+        return False
+    carried = [each for bound in bounds for each in (bound.index, bound.limit) if isinstance(each, CarriedValue)]
+    return all(_at_most(module, loop.operands[each.index], exactly=True) is not None for each in carried)
+
+
 def most_trips(module: Module, loop: Any) -> int | None:
     """Returns an upper bound of the trip count of a counted `stablehlo.while`; None if the program does not tell.
 
@@ -75,7 +84,7 @@ def most_trips(module: Module, loop: Any) -> int | None:
 def _bounds_of(module: Module, loop: Any) -> list[LoopBound] | None:
     """Returns the bounds whose conjunction is a loop's condition; None for a data-dependent loop."""
     condition, body = (region.blocks[0] for region in loop.regions)
-    found = _bounds(module, _returned(condition)[0], {}, _returned(body))
+    found = _bounds(module, condition, body)
     return None if not found or None in found else [bound for bound in found if bound is not None]
 
 
@@ -88,17 +97,52 @@ def _at_most(module: Module, value: Any, exactly: bool = False) -> int | None:
     if operation.name != "stablehlo.while" or exactly:
         return _constant(operation)
     place = list(operation.results).index(value)
-    step = _step(CarriedValue(place), _returned(operation.regions[1].blocks[0]))
+    step = _step(CarriedValue(place), operation.regions[1].blocks[0])
     start, trips = _at_most(module, operation.operands[place]), most_trips(module, operation)
     return None if step is None or step < 0 or start is None or trips is None else start + step * trips
 
 
-def _returned(block: Any) -> Any:
+def known_bounds(module: Module, loop: Any) -> list[LoopBound]:
+    """Returns those bounds of a loop's condition that the program tells; others may end the loop before."""
+    condition, body = (region.blocks[0] for region in loop.regions)
+    return [bound for bound in _bounds(module, condition, body) if bound is not None]
+
+
+def known_floors(module: Module, loop: Any) -> list[tuple[CarriedValue, int]]:
+    """Returns the carried values, with the least integer of each, that a loop's condition wants to be that at least."""
+    condition = loop.regions[0].blocks[0]
+    floors = _conjuncts(module, returned(condition)[0], {}, lambda compare, names: _floor(compare, names, condition))
+    return [floor for floor in floors if floor is not None]
+
+
+def behind(value: Any) -> Any:
+    """Follows a value back through identities."""
+    return _behind(value, {})
+
+
+def returned(block: Any) -> Any:
+    """Returns the values that a block returns."""
     return block.operations[len(block.operations) - 1].operands
 
 
-def _bounds(module: Module, value: Any, arguments: dict[Any, Any], next_values: Any) -> list[LoopBound | None]:
-    """Returns the bounds whose conjunction is a value; None for a conjunct that is no bound."""
+def _bounds(module: Module, condition: Any, body: Any) -> list[LoopBound | None]:
+    """Returns the bounds whose conjunction is a condition; None for a conjunct that is no bound."""
+    return _conjuncts(
+        module, returned(condition)[0], {}, lambda compare, names: _bound(compare, names, condition, body)
+    )
+
+
+def _conjuncts(
+    module: Module, value: Any, arguments: dict[Any, Any], found: Callable[[Any, dict[Any, Any]], Any]
+) -> list[Any]:
+    """Returns what a function finds in each comparison whose conjunction is a value; None for another conjunct.
+
+    Args:
+        module: the module.
+        value: the value.
+        arguments: what the arguments of functions stand for.
+        found: a function of a comparison and these arguments.
+    """
     value = _behind(value, arguments)
     operation = _operation(value)
     if operation is None:
@@ -107,47 +151,57 @@ def _bounds(module: Module, value: Any, arguments: dict[Any, Any], next_values: 
         return []
     if operation.name == "stablehlo.and":
         left, right = operation.operands
-        return _bounds(module, left, arguments, next_values) + _bounds(module, right, arguments, next_values)
+        return _conjuncts(module, left, arguments, found) + _conjuncts(module, right, arguments, found)
     if operation.name == "func.call":
         block = module.functions[callee(operation)]
         inner = dict(zip(block.arguments, (_behind(o, arguments) for o in operation.operands), strict=True))
         position = list(operation.results).index(value)
-        return _bounds(module, _returned(block)[position], {**arguments, **inner}, next_values)
-    if operation.name == "stablehlo.compare":
-        return [_bound(operation, arguments, next_values)]
-    return [None]
+        return _conjuncts(module, returned(block)[position], {**arguments, **inner}, found)
+    return [found(operation, arguments) if operation.name == "stablehlo.compare" else None]
 
 
-def _bound(compare: Any, arguments: dict[Any, Any], next_values: Any) -> LoopBound | None:
+def _floor(compare: Any, arguments: dict[Any, Any], condition: Any) -> tuple[CarriedValue, int] | None:
+    """Parses `index >= floor` or `index > floor`; returns the carried index and its least integer."""
     direction = Op(compare).word("comparison_direction")
-    left, right = (_operand(value, arguments) for value in compare.operands)
+    left, right = (_operand(value, arguments, condition) for value in compare.operands)
+    if direction in ("LT", "LE"):
+        left, right, direction = right, left, {"LT": "GT", "LE": "GE"}[direction]
+    if direction not in ("GT", "GE") or not isinstance(left, CarriedValue) or not isinstance(right, int):
+        return None
+    return left, right + (direction == "GT")
+
+
+def _bound(compare: Any, arguments: dict[Any, Any], condition: Any, body: Any) -> LoopBound | None:
+    direction = Op(compare).word("comparison_direction")
+    left, right = (_operand(value, arguments, condition) for value in compare.operands)
     if direction in ("GT", "GE"):
         left, right, direction = right, left, {"GT": "LT", "GE": "LE"}[direction]
     if direction not in ("LT", "LE") or not isinstance(left, CarriedValue) or right is None:
         return None
-    if isinstance(right, CarriedValue) and _step(right, next_values) != 0:
+    if isinstance(right, CarriedValue) and _step(right, body) != 0:
         return None
-    step = _step(left, next_values)
+    step = _step(left, body)
     return LoopBound(left, right, step, direction == "LE") if step is not None and step > 0 else None
 
 
-def _operand(value: Any, arguments: dict[Any, Any]) -> CarriedValue | int | None:
+def _operand(value: Any, arguments: dict[Any, Any], block: Any) -> CarriedValue | int | None:
+    """Returns which carried value of a loop or which constant a value is, in the loop's condition or body."""
     value = _behind(value, arguments)
     operation = _operation(value)
     if operation is None:
-        return CarriedValue(ir.BlockArgument(value).arg_number)
+        return CarriedValue(ir.BlockArgument(value).arg_number) if value.owner == block else None
     return _constant(operation)
 
 
-def _step(carried: CarriedValue, next_values: Any) -> int | None:
+def _step(carried: CarriedValue, body: Any) -> int | None:
     """Returns the constant that the body adds to a carried value; None if it is not constant."""
-    value = _behind(next_values[carried.index], {})
+    value = _behind(returned(body)[carried.index], {})
     operation = _operation(value)
     if operation is None:
-        return 0 if ir.BlockArgument(value).arg_number == carried.index else None
+        return 0 if _operand(value, {}, body) == carried else None
     if operation.name != "stablehlo.add":
         return None
-    left, right = (_operand(term, {}) for term in operation.operands)
+    left, right = (_operand(term, {}, body) for term in operation.operands)
     if isinstance(right, CarriedValue):
         left, right = right, left
     return right if left == carried and isinstance(right, int) else None
@@ -159,10 +213,18 @@ def _behind(value: Any, arguments: dict[Any, Any]) -> Any:
         operation = _operation(value)
         if value in arguments:
             value = arguments[value]
-        elif operation is not None and operation.name in _SAME_VALUE:
-            value = operation.operands[0]
+        elif operation is not None and _is_identity(operation):
+            value = operation.operands[list(operation.results).index(value)]
         else:
             return value
+
+
+def _is_identity(operation: Any) -> bool:
+    """Returns whether the results of an op are the integers of its operands; a conversion may cut them off."""
+    if operation.name != "stablehlo.convert":
+        return operation.name in _SAME_VALUE
+    before, after = (array_type(str(v.type)).dtype for v in (operation.operands[0], operation.results[0]))
+    return before.kind in "iub" and after.kind in "iu" and np.can_cast(before, after, "safe")
 
 
 def _operation(value: Any) -> Any:

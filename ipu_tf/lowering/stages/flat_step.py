@@ -12,8 +12,8 @@ from typing import Any
 import jax
 
 from ipu_tf.lowering.importer.interpreter import TERMINATORS
-from ipu_tf.lowering.stablehlo.hidden_state import UPDATE_DUE
 from ipu_tf.lowering.stablehlo.module import Module, callee, custom_call_target
+from ipu_tf.lowering.stablehlo.needed_hidden_state import UPDATE_DUE
 from ipu_tf.lowering.stablehlo.op import array_types
 from ipu_tf.lowering.stablehlo.partition import is_identity, names_read
 

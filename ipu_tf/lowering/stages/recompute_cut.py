@@ -14,10 +14,10 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 
 from ipu_tf.device.memory.hidden_state import SEED
-from ipu_tf.lowering.stablehlo.hidden_state import types_in
 from ipu_tf.lowering.stablehlo.module import Module, custom_call_target
+from ipu_tf.lowering.stablehlo.needed_hidden_state import types_in
 from ipu_tf.lowering.stages.flat_step import Node
-from ipu_tf.lowering.stages.stage_assignment import StageCut
+from ipu_tf.lowering.stages.op_stages import StageCut
 from ipu_tf.lowering.stages.stage_checks import EFFECTS, inside
 
 

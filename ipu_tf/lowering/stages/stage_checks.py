@@ -7,9 +7,9 @@ from typing import Any
 
 from ipu_tf.device.memory.hidden_state import SEED
 from ipu_tf.device.numerics.exceptions import EXCEPTIONS
-from ipu_tf.lowering.stablehlo.checks import CHECK
-from ipu_tf.lowering.stablehlo.hidden_state import ACCUMULATE, UPDATE_DUE, types_in
+from ipu_tf.lowering.stablehlo.check_markers import CHECK
 from ipu_tf.lowering.stablehlo.module import INFEED, OUTFEED, Module, configuration, custom_call_target, walk
+from ipu_tf.lowering.stablehlo.needed_hidden_state import ACCUMULATE, UPDATE_DUE, types_in
 from ipu_tf.lowering.stablehlo.op import Op
 from ipu_tf.lowering.stablehlo.stage_markers import StageMarker
 from ipu_tf.lowering.stages.flat_step import CannotCutPipelineError, FlatLoopBody, Node
@@ -34,28 +34,28 @@ def check_cuttable(module: Module, step: FlatLoopBody, live: Sequence[Node], mar
             where = origin(module, node)
             raise CannotCutPipelineError(f"it has an assertion ({where}), which is one state of the whole program")
     for node in live:
-        if node.after_update:
-            raise CannotCutPipelineError(
-                f"{origin(module, node)} reads what the update changes in the same micro-batch"
-            )
-        uses = types_in(inside(module, node), module)
-        if EXCEPTIONS in uses or (
-            SEED in uses and node.operation.name != "stablehlo.rng" and not node.operation.regions
-        ):
-            raise CannotCutPipelineError(
-                "floating-point settings round stochastically, or look for exceptions, which is one state of the "
-                f"whole program ({origin(module, node)})"
-            )
-        if node.operation.regions and uses:
-            raise CannotCutPipelineError(
-                f"{origin(module, node)} is a loop or branch with random numbers or state of its own"
-            )
-        if node.on_update and uses:
-            raise CannotCutPipelineError(f"the update uses random numbers or a counter ({origin(module, node)})")
-        if node.operation.regions and any(custom_call_target(o) in EFFECTS for o in inside(module, node)):
-            raise CannotCutPipelineError(
-                f"a loop or branch inside of a stage ({origin(module, node)}) uses a queue or the host"
-            )
+        reason = _obstacle(module, node)
+        if reason is not None:
+            raise CannotCutPipelineError(reason)
+
+
+def _obstacle(module: Module, node: Node) -> str | None:
+    """Returns the reason why an operation cannot be on one stage; None if it can."""
+    if node.after_update:
+        return f"{origin(module, node)} reads what the update changes in the same micro-batch"
+    operation, uses = node.operation, types_in(inside(module, node), module)
+    if EXCEPTIONS in uses or (SEED in uses and operation.name != "stablehlo.rng" and not operation.regions):
+        return (
+            "floating-point settings round stochastically, or look for exceptions, which is one state of the whole "
+            f"program ({origin(module, node)})"
+        )
+    if operation.regions and uses:
+        return f"{origin(module, node)} is a loop or branch with random numbers or state of its own"
+    if node.on_update and uses:
+        return f"the update uses random numbers or a counter ({origin(module, node)})"
+    if operation.regions and any(custom_call_target(o) in EFFECTS for o in inside(module, node)):
+        return f"a loop or branch inside of a stage ({origin(module, node)}) uses a queue or the host"
+    return None
 
 
 def inside(module: Module, node: Node) -> Iterable[Any]:

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from ipu_tf.lowering.stablehlo.accumulation_checks import own_operations
-from ipu_tf.lowering.stablehlo.hidden_state import ACCUMULATE, FIFO
 from ipu_tf.lowering.stablehlo.module import INFEED, OUTFEED, Module, custom_call_target
+from ipu_tf.lowering.stablehlo.needed_hidden_state import ACCUMULATE, FIFO
 from ipu_tf.lowering.stablehlo.stage_markers import StageMarker, stage_marker_of
 from ipu_tf.lowering.stages.flat_step import CannotCutPipelineError, FlatLoopBody, Node
-from ipu_tf.lowering.stages.stage_assignment import StageCut, StepSignature, stage_of
+from ipu_tf.lowering.stages.op_stages import StageCut, StepSignature, stage_of
 from ipu_tf.lowering.stages.stage_checks import EFFECTS, check_cuttable, origin
 
 _NONE, _UPDATE = -1, -2
@@ -157,18 +157,29 @@ class _StageAssigner:
             return self._level_of_marker(place, node, mark, level)
         if custom_call_target(node.operation) == INFEED:
             return 0
-        anchored = {value: self.anchors.get(value, frozenset()) for value in node.operands}
-        stages = frozenset().union(*anchored.values())
         if level == _NONE and self._pinned(node):
-            wanted = set().union(*(reach.get(result, set()) for result in node.results)) - {_UPDATE}
-            last = self.mark.stages - 1 if custom_call_target(node.operation) == OUTFEED else 0
-            level = min(wanted, default=last)
+            level = self._level_of_effect(node, reach)
+        anchored = {value: self.anchors.get(value, frozenset()) for value in node.operands}
         if level == _NONE:
+            stages = frozenset().union(*anchored.values())
             if len({self._device(stage) for stage in stages}) <= 1:
                 return None
             level = max(stages)
-        own = self._device(stage_of(self.mark, level))
-        foreign = {stage for stage in stages if self._device(stage) != own}
+        return self._level_beside_weights(place, level, anchored)
+
+    def _level_of_effect(self, node: Node, reach: Mapping[int, set[int]]) -> int:
+        """Returns the level of a node with side effects that reads nothing of a micro-batch."""
+        wanted = set().union(*(reach.get(result, set()) for result in node.results)) - {_UPDATE}
+        last = self.mark.stages - 1 if custom_call_target(node.operation) == OUTFEED else 0
+        return min(wanted, default=last)
+
+    def _level_beside_weights(self, place: int, level: int, anchored: Mapping[int, frozenset[int]]) -> int:
+        """Returns the level, from `level` on, of a node of which operands belong to the weights of some stages.
+
+        It moves to the stage of these weights where it may; what then still lies elsewhere is sent.
+        """
+        stages = frozenset().union(*anchored.values())
+        foreign = self._foreign(stages, level)
         if not foreign:
             return level
         if level >= self.mark.stages:
@@ -177,11 +188,16 @@ class _StageAssigner:
                 return later
         elif max(stages) > level:
             level = max(stages)  # what the weights of a later stage go into belongs to that stage
-            foreign = {stage for stage in stages if self._device(stage) != self._device(level)}
+            foreign = self._foreign(stages, level)
         for value, anchors in anchored.items():
             if anchors & foreign:
                 self._send(place, value, min(anchors & foreign), level)
         return level
+
+    def _foreign(self, stages: frozenset[int], level: int) -> set[int]:
+        """Returns those of some stages that are on another device than a level."""
+        own = self._device(stage_of(self.mark, level))
+        return {stage for stage in stages if self._device(stage) != own}
 
     def _level_of_marker(self, place: int, node: Node, mark: StageMarker, level: int) -> int:
         starts = self._marked_level(mark)
@@ -254,8 +270,8 @@ def _live(
     step: FlatLoopBody, shape: StepSignature, states: Mapping[int, int], weights: Mapping[int, int]
 ) -> tuple[Node, ...]:
     """Returns the nodes that variables, outfeeds or host calls depend on."""
-    rows = (step.results[position] for positions in shape.rows.values() for position in positions)
-    wanted = {*states.values(), *weights.values(), *rows}
+    outputs = (step.results[position] for positions in shape.outputs.values() for position in positions)
+    wanted = {*states.values(), *weights.values(), *outputs}
     found = []
     for node in reversed(step.nodes):
         if custom_call_target(node.operation) in EFFECTS or wanted & set(node.results):

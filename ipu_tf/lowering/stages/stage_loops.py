@@ -8,7 +8,7 @@ from typing import Any
 from ipu_tf.device.program.stage_program import StageProgram
 from ipu_tf.lowering.stablehlo.module import Module
 from ipu_tf.lowering.stages.flat_step import CannotCutPipelineError, flat_step
-from ipu_tf.lowering.stages.stage_assignment import StepSignature
+from ipu_tf.lowering.stages.op_stages import StepSignature
 from ipu_tf.lowering.stages.stage_cut import pipeline_of
 from ipu_tf.lowering.stages.stages import stage_program
 
@@ -60,7 +60,7 @@ def step_stages(module: Module, infeed: str, outfeed: str, inputs: int, outputs:
         shape = StepSignature(
             carried={step.arguments[parameter]: result for parameter, result in written.items()},
             elements={infeed: step.arguments[:inputs]} if inputs else {},
-            rows={outfeed: tuple(range(outputs))},
+            outputs={outfeed: tuple(range(outputs))},
         )
         unwritten = [step.arguments[p] for p in range(inputs, len(step.arguments)) if p not in written]
         carried = [None, *(step.arguments[parameter] for parameter in module.aliases.values())]

@@ -1,27 +1,20 @@
-"""Builds a `StageProgram` from a loop with stage markers: a JAX function for each pass of each stage."""
+"""Builds a `StageProgram` from a loop with stage markers: gathers the ops of each pass of each stage."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-import jax.numpy as jnp
-
-from ipu_tf.device.memory.hidden_state import SEED
-from ipu_tf.device.program.program import Arrays, Elements, Hidden, Types
 from ipu_tf.device.program.stage_program import StageProgram, StageSegment, UpdateStep
 from ipu_tf.device.schedule.timetable import Recomputation, TaskKind
-from ipu_tf.lowering.importer.feeds import PartFeeds
-from ipu_tf.lowering.importer.interpreter import Interpreter
-from ipu_tf.lowering.stablehlo.hidden_state import ACCUMULATE, types_in
-from ipu_tf.lowering.stablehlo.module import INFEED, OUTFEED, Module, configuration, custom_call_target, feed_name
-from ipu_tf.lowering.stablehlo.op import Op, array_type
+from ipu_tf.lowering.stablehlo.module import Module, configuration, custom_call_target
+from ipu_tf.lowering.stablehlo.needed_hidden_state import ACCUMULATE
 from ipu_tf.lowering.stablehlo.stage_markers import CHECKPOINT, StageMarker, stage_marker_of
-from ipu_tf.lowering.stages.flat_step import CannotCutPipelineError, FlatLoopBody, Node
+from ipu_tf.lowering.stages.flat_step import CannotCutPipelineError, FlatLoopBody
+from ipu_tf.lowering.stages.op_stages import StageCut, StepSignature
 from ipu_tf.lowering.stages.recompute_cut import followed, repeated
-from ipu_tf.lowering.stages.stage_assignment import StageCut, StepSignature
 from ipu_tf.lowering.stages.stage_cut import cut
+from ipu_tf.lowering.stages.stage_tracer import PassOps, StageTracer, UpdateOps
 from ipu_tf.lowering.stages.update_cut import UpdateSegment, cut_update
 
 
@@ -65,16 +58,20 @@ class _Pass:
     outputs: dict[int, None] = dataclasses.field(default_factory=dict)
 
 
+_UNKNOWN = -1
+
+
 class _Builder:
     """Builds the stage program of one step."""
 
     def __init__(self, module: Module, step: FlatLoopBody, shape: StepSignature, cut: StageCut, replicas: int) -> None:
-        self._module, self._step, self._shape, self._cut, self._replicas = module, step, shape, cut, replicas
+        self._module, self._step, self._shape, self._cut = module, step, shape, cut
         self._maker = {value: place for place, node in enumerate(cut.live) for value in node.results}
         self._alias, self._checkpoints = self._aliases()
         self._passes = [_Pass(level) for level in range(cut.mark.stages * (2 if cut.mark.training else 1))]
         self._update = cut_update(step, cut)
-        self._rows = self._output_levels()
+        self._output_levels = self._levels_of_outputs()
+        self._tracer = StageTracer(module, step, self._alias, replicas)
 
     def build(self, carried: Sequence[int | None], outer: Sequence[int | None]) -> StageProgram:
         for each in self._passes:
@@ -116,14 +113,14 @@ class _Builder:
     def _behind(self, value: int) -> int:
         return followed(self._alias, value)
 
-    def _output_levels(self) -> dict[str, int]:
+    def _levels_of_outputs(self) -> dict[str, int]:
         """Returns the pass that computes the element of each outfeed that is a result of the step."""
         last = self._cut.mark.stages - 1
-        values = {name: [self._step.results[p] for p in places] for name, places in self._shape.rows.items()}
+        values = {name: [self._step.results[p] for p in places] for name, places in self._shape.outputs.items()}
         return {name: max((self._cut.made_at.get(v, last) for v in of), default=last) for name, of in values.items()}
 
-    def _row(self, queue: str) -> list[int]:
-        return [self._behind(self._step.results[position]) for position in self._shape.rows[queue]]
+    def _outfeed_element(self, queue: str) -> tuple[int, ...]:
+        return tuple(self._behind(self._step.results[position]) for position in self._shape.outputs[queue])
 
     def _states(self, level: int) -> list[int]:
         return [value for value in self._cut.states if self._cut.made_at[value] == level]
@@ -135,8 +132,8 @@ class _Builder:
                 self._add(each, place)
         for state in self._states(each.level):
             self._want(each, self._cut.states[state])
-        for queue, level in self._rows.items():
-            for value in self._row(queue) if level == each.level else ():
+        for queue, level in self._output_levels.items():
+            for value in self._outfeed_element(queue) if level == each.level else ():
                 self._want(each, value)
 
     def _add(self, each: _Pass, place: int) -> None:
@@ -206,48 +203,22 @@ class _Builder:
         return found
 
     def _segment(self, each: _Pass) -> StageSegment:
-        nodes = [self._cut.live[place] for place in each.nodes]
+        reads_inputs = each.level == 0 and not each.again
+        queues = [name for name, level in self._output_levels.items() if level == each.level and not each.again]
         states = [] if each.again else self._states(each.level)
-        inputs, outputs, constants = tuple(each.inputs), tuple(each.outputs), tuple(each.constants)
-        infeeds, outfeeds = _queues(nodes)
-        elements = self._shape.elements if each.level == 0 and not each.again else {}
-        infeeds |= {name: self._types(values) for name, values in elements.items()}
-        rows = [name for name, level in self._rows.items() if level == each.level and not each.again]
-        outfeeds |= {name: self._types(self._row(name)) for name in rows}
-        hidden = types_in((node.operation for node in nodes), self._module)
-        hidden.pop(SEED, None)
-        draws = [self._cut.draws[place] for place in each.nodes if place in self._cut.draws]
-        new_states = [self._behind(self._cut.states[state]) for state in states]
-
-        def run(
-            before: Arrays, hidden: Hidden, given: Arrays, received: Arrays, seeds: Arrays, taken: Elements
-        ) -> tuple[Arrays, Arrays, Hidden, Elements]:
-            values = dict(zip([*states, *constants, *inputs], [*before, *given, *received], strict=True))
-            for name, numbers in elements.items():
-                values.update(zip(numbers, taken[name], strict=True))
-            own = {name: taken[name] for name in infeeds if name not in elements}
-            feeds = PartFeeds(own, tuple(outfeeds), self._replicas)
-            hidden = self._run(nodes, values, feeds, hidden, seeds)
-            given_rows = {name: _arrays(values[v] for v in self._row(name)) for name in rows}
-            return (
-                _arrays(values[value] for value in outputs),
-                _arrays(values[value] for value in new_states),
-                hidden,
-                {**feeds.enqueued, **given_rows},
+        return self._tracer.segment(
+            PassOps(
+                kind=self._kind(each),
+                stage=self._cut.stage_of(each.level),
+                nodes=tuple(self._cut.live[place] for place in each.nodes),
+                states={state: self._behind(self._cut.states[state]) for state in states},
+                constants=tuple(each.constants),
+                inputs=tuple(each.inputs),
+                outputs=tuple(each.outputs),
+                draws=tuple(self._cut.draws[place] for place in each.nodes if place in self._cut.draws),
+                elements=self._shape.elements if reads_inputs else {},
+                results={name: self._outfeed_element(name) for name in queues},
             )
-
-        return StageSegment(
-            kind=self._kind(each),
-            stage=self._cut.stage_of(each.level),
-            run=run,
-            constants=constants,
-            inputs=inputs,
-            outputs=outputs,
-            states=tuple(states),
-            hidden=hidden,
-            draws=tuple(draws),
-            infeeds=infeeds,
-            outfeeds=outfeeds,
         )
 
     def _kind(self, each: _Pass) -> TaskKind:
@@ -264,53 +235,5 @@ class _Builder:
             for weight, value in self._cut.weights.items()
             if self._update.homes[weight] == piece.stage and self._behind(value) in outputs
         }
-        _, outfeeds = _queues(piece.nodes)
-
-        def run(taken: Mapping[int, Any], kept: Mapping[int, Any]) -> tuple[Arrays, Elements]:
-            feeds = PartFeeds({}, tuple(outfeeds), self._replicas)
-            values = {**taken, **kept}
-            self._run(piece.nodes, values, feeds, {}, ())
-            # A copy: what an update passes on as it is may be an accumulator, whose memory is used again.
-            return tuple(
-                jnp.copy(values[v]) if v in inputs else jnp.asarray(values[v]) for v in outputs
-            ), feeds.enqueued
-
-        return UpdateStep(piece.stage, run, inputs, frozenset(replaced & set(inputs)) - later, outputs, outfeeds)
-
-    def _run(
-        self, nodes: Sequence[Node], values: dict[int, Any], feeds: PartFeeds, hidden: Hidden, seeds: Arrays
-    ) -> Hidden:
-        """Traces some nodes; stores their results in `values`."""
-        interpreter = Interpreter(self._module, feeds, hidden, self._replicas)
-        left = iter(seeds)
-        for node in nodes:
-            interpreter.bind(node.names, [values[self._behind(value)] for value in node.operands])
-            if node.operation.name == "stablehlo.rng":
-                interpreter.hidden[SEED] = next(left)
-            interpreter.run_operation(node.operation)
-            values.update(zip(node.results, interpreter.read(node.operation.results), strict=True))
-        interpreter.hidden.pop(SEED, None)
-        return interpreter.hidden
-
-    def _types(self, values: Iterable[int]) -> Types:
-        return tuple(kind for kind in (self._step.types[value] for value in values) if kind is not None)
-
-
-_UNKNOWN = -1
-
-
-def _queues(nodes: Sequence[Node]) -> tuple[dict[str, Types], dict[str, Types]]:
-    """Returns the element types of the infeeds and outfeeds that some nodes use."""
-    infeeds: dict[str, Types] = {}
-    outfeeds: dict[str, Types] = {}
-    for node in nodes:
-        name = feed_name(node.operation) or ""
-        if custom_call_target(node.operation) == INFEED:
-            infeeds[name] = tuple(Op(node.operation).results)
-        elif custom_call_target(node.operation) == OUTFEED:
-            outfeeds[name] = tuple(array_type(str(value.type)) for value in node.operation.operands)
-    return infeeds, outfeeds
-
-
-def _arrays(values: Iterable[Any]) -> Arrays:
-    return tuple(jnp.asarray(value) for value in values)
+        taken = frozenset(replaced & set(inputs)) - later
+        return self._tracer.update_step(UpdateOps(piece.stage, piece.nodes, inputs, outputs, taken))

@@ -15,7 +15,7 @@ import numpy as np
 
 from ipu_tf.lowering.stablehlo.module import OUTFEED, custom_call_target
 from ipu_tf.lowering.stages.flat_step import FlatLoopBody, Node
-from ipu_tf.lowering.stages.stage_assignment import StageCut
+from ipu_tf.lowering.stages.op_stages import StageCut
 
 _SPREADING = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.convert")
 

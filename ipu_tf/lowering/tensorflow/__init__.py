@@ -1,5 +1,5 @@
 """TensorFlow's side of lowering: tracing to StableHLO, markers, values, graphs and sessions.
 
-The files `tf_private`, `tf_values`, `tf_patches` and `tf1_private` hold all use of TensorFlow's private API.
+The files `tf_private`, `tf_graphs`, `tf_values`, `tf1_private` and `tf_*patches` hold all use of its private API.
 Start with `trace`.
 """

@@ -13,7 +13,7 @@ from ipu_tf._state.numbers import next_number
 from ipu_tf._state.registry import register_state
 from ipu_tf.device.errors import DeviceError
 from ipu_tf.lowering.stablehlo.errors import LoweringError, UnsupportedOpsError
-from ipu_tf.lowering.tensorflow import tf_patches
+from ipu_tf.lowering.tensorflow import tf_session_patches
 
 _REFUSALS = (DeviceError, LoweringError, UnsupportedOpsError, tf.errors.OpError)
 _failures: dict[int, BaseException] = register_state("exceptions of host ops", {})
@@ -67,7 +67,7 @@ def host_op(
         results = tf.numpy_function(call, list(inputs), dtypes, stateful=True, name=name)
     results = list(results) if isinstance(results, (list, tuple)) else [results]
     operation = results[0].op
-    setattr(operation.graph, tf_patches.RUNS_PROGRAMS, True)
+    setattr(operation.graph, tf_session_patches.RUNS_PROGRAMS, True)
     for result, spec in zip(results, outputs, strict=False):
         result.set_shape(spec.shape)
     return HostOp(operation, results[: len(outputs)])
@@ -75,7 +75,7 @@ def host_op(
 
 def raise_original_errors() -> None:
     """Patches `Session.run` to raise the original exception of a host op's function."""
-    tf_patches.patch_session_errors(_original)
+    tf_session_patches.patch_session_errors(_original)
 
 
 def _remembered(error: BaseException) -> str:

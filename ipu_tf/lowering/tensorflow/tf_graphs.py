@@ -6,6 +6,7 @@ If TensorFlow moves one of these, `tests/project/test_private_api.py` names it.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,6 +18,10 @@ from tensorflow.python.framework import op_def_library as _op_def_library
 from tensorflow.python.framework import op_def_registry as _op_def_registry
 from tensorflow.python.framework import ops as _ops
 from tensorflow.python.ops import control_flow_util as _control_flow_util
+
+from ipu_tf._state.context import context_value
+
+_tracing_for_device: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_tracing_for_device", default=False)
 
 
 def ancestors(operation: tf.Operation) -> list[tf.Operation]:
@@ -46,6 +51,16 @@ def captured_from(tensor: tf.Tensor) -> tf.Tensor:
 def in_program(graph: tf.Graph) -> bool:
     """Returns whether a graph is, or lies in, one that is traced for the device (or for XLA otherwise)."""
     return bool(_control_flow_util.GraphOrParentsInXlaContext(graph))
+
+
+def tracing_for_device() -> contextlib.AbstractContextManager[None]:
+    """Context in which functions are traced for the device, not for TensorFlow's own XLA."""
+    return context_value(_tracing_for_device, True)
+
+
+def is_traced_for_device(graph: tf.Graph) -> bool:
+    """Returns whether a graph is, or lies in, one that is being traced for the device."""
+    return _tracing_for_device.get() and in_program(graph)
 
 
 def scope_attribute(name: str) -> Any:

@@ -25,17 +25,18 @@ from tensorflow.python.ops import resource_variable_ops as _resource_variable_op
 from tensorflow.python.platform import tf_logging as _tf_logging
 
 from ipu_tf.lowering.tensorflow.graph_pruning import part_of
-from ipu_tf.lowering.tensorflow.tf_graphs import ancestors, set_origin
+from ipu_tf.lowering.tensorflow.tf_graphs import ancestors, set_origin, tracing_for_device
 from ipu_tf.lowering.tensorflow.tf_values import current_device
 
 
 def concrete_function(function: Any, *specs: tf.TensorSpec) -> Any:
-    """Calls `function.get_concrete_function(*specs)`; its graph is dismantled when the concrete function is dropped.
+    """Traces a function for the device by `function.get_concrete_function(*specs)`.
 
-    The public method gives up that duty. A graph left alone is a cycle that Python's collector does not find, and
-    keeps every variable that the function uses.
+    Its graph is dismantled when the concrete function is dropped. The public method gives up that duty. A graph left
+    alone is a cycle that Python's collector does not find, and keeps every variable that the function uses.
     """
-    return function._get_concrete_function_garbage_collected(*specs)
+    with tracing_for_device():
+        return function._get_concrete_function_garbage_collected(*specs)
 
 
 def stablehlo_bytecode(function: Any, specs: Sequence[tf.TensorSpec]) -> bytes:
@@ -102,9 +103,10 @@ def trace_in_graph(name: str, function: Callable[..., Any], arguments: Sequence[
         finally:
             xla.Exit()
 
-    return _func_graph.func_graph_from_py_func(
-        name, in_xla_context, tuple(arguments), {}, add_control_dependencies=True
-    )
+    with tracing_for_device():
+        return _func_graph.func_graph_from_py_func(
+            name, in_xla_context, tuple(arguments), {}, add_control_dependencies=True
+        )
 
 
 def _on_host(next_creator: Callable[..., Any], **arguments: Any) -> Any:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -13,6 +15,7 @@ import ipu_tf as ipu
 from ipu_tf._loops.step_loop import StepLoop
 from ipu_tf._loops.tensor_feed import TensorFeed
 from ipu_tf._loops.tensorflow_step import TensorFlowStep, flush_variables
+from ipu_tf.device.numerics import exceptions
 from ipu_tf.device.numerics.exceptions import EXCEPTIONS, FloatingPointExceptionError
 from ipu_tf.lowering.importer.numerics import Numerics
 from ipu_tf.lowering.programs.build import build_program
@@ -45,6 +48,19 @@ RAISES: dict[str, tuple[Callable[[Any], Any], Any, str, str]] = {
     "inverse hyperbolic tangent": (tf.atanh, SINGLE(1), "div0", "Atanh"),
     "logarithm": (tf.math.log, SINGLE(-1), "inv", "Log"),
     "square root": (tf.sqrt, SINGLE(-1), "inv", "Sqrt"),
+    "factorization": (tf.linalg.cholesky, np.array([[1, 2], [2, 1]], SINGLE), "inv", "Cholesky"),
+    "singular system": (
+        lambda x: tf.linalg.triangular_solve(x, tf.ones([2, 1])),
+        np.array([[1, 0], [2, 0]], SINGLE),
+        "div0",
+        "MatrixTriangularSolve",
+    ),
+    "half solution": (
+        lambda x: tf.linalg.triangular_solve(x, tf.ones([2, 1], tf.float16)),
+        np.array([[1e-5, 0], [0, 1]], HALF),
+        "oflo",
+        "MatrixTriangularSolve",
+    ),
     "difference of infinities": (lambda x: x - x, SINGLE(np.inf), "inv", "sub"),
     "too large for an integer": (lambda x: tf.cast(x, tf.int32), SINGLE(3e9), "inv", "Cast"),
     "order of NaN": (lambda x: x < 1, SINGLE(np.nan), "inv", "Less"),
@@ -67,6 +83,10 @@ PASSES: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "equality with NaN": (lambda x: tf.math.is_nan(x), SINGLE(np.nan)),
     "the least int32": (lambda x: tf.cast(x, tf.int32), SINGLE(-(2.0**31))),
     "integers": (lambda x: x * x, np.int32(1 << 20)),
+    "linear algebra": (
+        lambda x: (tf.linalg.cholesky(x), tf.linalg.qr(x), tf.linalg.eigh(x), tf.linalg.inv(x)),
+        np.array([[4, 1], [1, 3]], SINGLE),
+    ),
     "pooling": (lambda x: tf.nn.max_pool2d(x, 2, 2, "SAME"), np.ones((1, 5, 5, 1), SINGLE)),
 }
 
@@ -164,3 +184,18 @@ def test_only_programs_that_ask_for_it_are_checked() -> None:
     assert EXCEPTIONS in program.hidden
     assert [origin.rpartition("/")[2] for origin in program.checked] == ["Exp", "mul"]
     assert "an invalid operation and an overflow in `a/b`" in str(FloatingPointExceptionError(("inv", "oflo"), "a/b"))
+
+
+@pytest.mark.parametrize(
+    "bits",
+    [
+        lambda x, kinds: exceptions.found("stablehlo.divide", [x, x], [x / x], kinds, elementwise=True),
+        lambda x, kinds: exceptions.comparison_exception_bits(x, x, kinds),
+        lambda x, kinds: exceptions.conversion_exception_bits(x, np.dtype(np.int32), kinds),
+    ],
+    ids=["arithmetic", "comparison", "conversion"],
+)
+def test_the_order_of_kinds_changes_no_program(bits: Callable[..., Any]) -> None:
+    """The order of a set of names differs between processes, which share programs by the executable cache."""
+    orders = itertools.permutations(KINDS)
+    assert len({str(jax.make_jaxpr(lambda x, kinds=kinds: bits(x, kinds))(1.0)) for kinds in orders}) == 1

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 import ipu_tf as ipu
-from ipu_tf._config.numerics import configured_numerics
+from ipu_tf._config.configured_numerics import configured_numerics
 from ipu_tf._loops.step_loop import StepLoop
 from ipu_tf._loops.tensor_feed import TensorFeed
 from ipu_tf._loops.tensorflow_step import TensorFlowStep
@@ -142,6 +142,26 @@ def test_sums_and_products_are_computed_in_float32() -> None:
     exact = a.astype(np.float64) @ b.astype(np.float64).T
     np.testing.assert_allclose(wide[0], exact, rtol=2**-10, atol=2**-10)
     np.testing.assert_allclose(wide[1], b.astype(np.float64).sum(1), rtol=2**-10, atol=2**-10)
+
+
+@pytest.mark.parametrize("name", ["cholesky", "qr", "eigh", "triangular_solve"])
+def test_linear_algebra_is_computed_in_float32_and_rounded_once(name: str) -> None:
+    function = getattr(tf.linalg, name)
+    matrix = np.array([[400.0, 10.0, 3.0], [10.0, 300.0, 5.0], [3.0, 5.0, 0.1]], np.float16)
+    args = (matrix, matrix) if name == "triangular_solve" else (matrix,)
+    found = on_device(lambda *args: tf.nest.flatten(function(*args)), *args)
+    wide = on_device(lambda *args: tf.nest.flatten(function(*args)), *(arg.astype(np.float32) for arg in args))
+    for got, exact in zip(found, wide, strict=True):
+        # Some factorizations are several ops, each of which rounds.
+        np.testing.assert_allclose(got, model(exact, nan_on_overflow=False), rtol=2**-8, atol=2**-8)
+
+
+def test_float16_solutions_saturate() -> None:
+    tiny = np.array([[1e-5, 0], [0, -1e-5]], np.float16)
+    for nanoo in (False, True):
+        found = on_device(lambda x: tf.linalg.triangular_solve(x, tf.ones([2, 1], tf.float16)), tiny, nanoo=nanoo)
+        exact = np.linalg.solve(tiny.astype(np.float64), np.ones([2, 1]))
+        np.testing.assert_array_equal(found, model(exact, nan_on_overflow=nanoo))
 
 
 def test_float16_becomes_integers_as_on_an_ipu() -> None:

@@ -220,10 +220,6 @@ def popped_after_close(x: tf.Tensor) -> tf.Tensor:
         return RAW.StackPopV2(handle=handle, elem_type=tf.float32)
 
 
-def array_of(x: tf.Tensor) -> tf.TensorArray:
-    return tf.TensorArray(tf.float32, size=2).unstack(x)
-
-
 def labelled(x: tf.Tensor) -> tf.Tensor:
     return tf.nn.sparse_softmax_cross_entropy_with_logits(integers(x[:, 0]), x * 0)
 
@@ -235,9 +231,6 @@ UNCHECKED: dict[str, tuple[Program, Any]] = {
     "slice": (lambda x: tf.slice(x[0], integers(x[0, 1:]), [1]), [2]),
     "scatter": (lambda x: tf.tensor_scatter_nd_update(x, integers(x[:, :1]), x), [[1, 2], [1, 2]]),
     "segment_sum": (lambda x: tf.math.unsorted_segment_sum(x[0], integers(x[:, 0]), 2), [0, 1]),
-    "TensorArray.read": (lambda x: array_of(x).read(integers(x)[1, 0]), [3, 4]),
-    "TensorArray.gather": (lambda x: array_of(x).gather(integers(x[1])), [[3, 4], [3, 4]]),
-    "TensorArray.write": (lambda x: array_of(x).write(integers(x)[1, 0], x[0]).stack(), [[1, 2], [1, 2]]),
     "integer division": (lambda x: integers(x) // integers(x * 0), [[-1, -1], [-1, -1]]),
     "integer remainder": (lambda x: integers(x) % integers(x * 0), [[1, 2], [3, 4]]),
     "negative integer power": (lambda x: integers(x) ** integers(-x), [[1, 0], [0, 0]]),
@@ -245,9 +238,6 @@ UNCHECKED: dict[str, tuple[Program, Any]] = {
     "solve": (lambda x: tf.math.reduce_all(tf.math.is_finite(tf.linalg.solve(x * 0, x))), False),
     "eigenvalues of NaN": (lambda x: tf.linalg.eigvalsh(x * np.nan), [np.nan, np.nan]),
     "labels": (labelled, [np.log(np.float32(2)), np.nan]),
-    "reverse_sequence": (lambda x: tf.reverse_sequence(x, integers(x[1]), 1), [[2, 2], [4, 4]]),
-    "no permutation": (lambda x: tf.math.invert_permutation(integers(x[0])), [0, 0]),
-    "empty range": (lambda x: tf.random.uniform([2], integers(x)[0, 1], integers(x)[0, 0], tf.int32), [2, 2]),
     "TensorArray after its close": (used_after_close, X),
     "stack after its close": (popped_after_close, X),
 }

@@ -1,4 +1,15 @@
-"""Importer rules: one JAX function for each StableHLO op; importing the package registers all of them."""
+"""Importer rules: one JAX function for each StableHLO op; importing the package registers all of them.
+
+How to add an op (more of it in CONTRIBUTING.md):
+
+1. Its file: `elementwise` for StableHLO's elementwise ops, `special_functions` for the dialects CHLO and MHLO
+   (`chlo.top_k`, `chlo.erf`), `shapes` for what moves elements, else the file of its kind. Markers (`ipu.*`) and other
+   custom calls are in the file of what they do: `linear_algebra`, `collectives`, `accumulation`, `feeds`, `checks`.
+2. `@rule("dialect.name")`, or `@custom_call_rule("target")`.
+3. If it computes floating-point numbers: `@rule("dialect.name", arithmetic=ArithmeticKind.ELEMENTWISE)`, or `WHOLE`.
+   Its results are then rounded to float16 and checked for floating-point exceptions; without, they silently are not.
+4. A new file is imported below.
+"""
 
 from ipu_tf.lowering.importer.rules import (
     accumulation,

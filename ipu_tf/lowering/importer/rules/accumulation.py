@@ -9,13 +9,13 @@ import jax.numpy as jnp
 from jax import lax
 
 from ipu_tf.device.memory.hidden_state import ITERATION
-from ipu_tf.lowering.importer.rules.registry import custom_call_rule
-from ipu_tf.lowering.stablehlo.hidden_state import ACCUMULATE, FIFO, ITERATION_COUNTER, UPDATE_DUE
+from ipu_tf.lowering.importer.rules.registry import ArithmeticKind, custom_call_rule
 from ipu_tf.lowering.stablehlo.module import configuration
+from ipu_tf.lowering.stablehlo.needed_hidden_state import ACCUMULATE, FIFO, ITERATION_COUNTER, UPDATE_DUE
 from ipu_tf.lowering.stablehlo.op import Op
 
 
-@custom_call_rule(ACCUMULATE)
+@custom_call_rule(ACCUMULATE, arithmetic=ArithmeticKind.WHOLE)
 def _accumulate(importer: Any, op: Op, value: jax.Array, *count: jax.Array) -> jax.Array:
     settings = configuration(op.operation)
     number = importer.hidden[ITERATION] % _count(settings, count)

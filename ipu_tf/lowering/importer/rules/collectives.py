@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from ipu_tf.device.errors import ReplicaGroupError
 from ipu_tf.device.program import collectives
-from ipu_tf.lowering.importer.rules.registry import custom_call_rule, rule
+from ipu_tf.lowering.importer.rules.registry import ArithmeticKind, custom_call_rule, rule
 from ipu_tf.lowering.stablehlo.module import configuration
 from ipu_tf.lowering.stablehlo.op import Op
 
@@ -24,7 +24,7 @@ def _replica_index(importer: Any, op: Op) -> jax.Array:
     return collectives.replica_index(importer.replicas)
 
 
-@custom_call_rule("ipu.all_reduce")
+@custom_call_rule("ipu.all_reduce", arithmetic=ArithmeticKind.WHOLE)
 def _all_reduce(importer: Any, op: Op, *values: jax.Array) -> list[jax.Array]:
     settings = configuration(op.operation)
     group = _checked_group(settings["group"], importer.replicas)
@@ -44,7 +44,7 @@ def _all_to_all(importer: Any, op: Op, value: jax.Array) -> jax.Array:
     return collectives.all_to_all(value, settings["split"], settings["concat"], importer.replicas)
 
 
-@custom_call_rule("ipu.reduce_scatter")
+@custom_call_rule("ipu.reduce_scatter", arithmetic=ArithmeticKind.WHOLE)
 def _reduce_scatter(importer: Any, op: Op, *values: jax.Array) -> list[jax.Array]:
     _check_factor(op, importer.replicas)
     operation = configuration(op.operation)["operation"]

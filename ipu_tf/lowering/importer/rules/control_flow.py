@@ -6,8 +6,9 @@ flag and an element as hidden state, and the element is enqueued after the branc
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -21,8 +22,8 @@ from ipu_tf.lowering.importer.rules import host_regions
 from ipu_tf.lowering.importer.rules.deferred_products import DeferredProducts, deferred_products
 from ipu_tf.lowering.importer.rules.registry import rule
 from ipu_tf.lowering.stablehlo.accumulation_checks import check_accumulation, own_operations
-from ipu_tf.lowering.stablehlo.hidden_state import ENQUEUED, keys_used, types_in
 from ipu_tf.lowering.stablehlo.module import OUTFEED, custom_call_target, feed_name, walk
+from ipu_tf.lowering.stablehlo.needed_hidden_state import ENQUEUED, keys_used, types_in
 from ipu_tf.lowering.stablehlo.op import Op, array_type
 from ipu_tf.lowering.stablehlo.trip_count import most_trips
 
@@ -34,7 +35,6 @@ def _call(importer: Any, op: Op, *operands: jax.Array) -> list[jax.Array]:
 
 @rule("stablehlo.while")
 def _while(importer: Any, op: Op, *operands: jax.Array) -> list[jax.Array]:
-    condition_block, body_block = op.regions
     check_accumulation(importer.module, op.operation, operands)
     trips = most_trips(importer.module, op.operation)
     if trips == 0:
@@ -42,41 +42,75 @@ def _while(importer: Any, op: Op, *operands: jax.Array) -> list[jax.Array]:
     outer, inner = _parted(importer, op)
     if ITERATION in inner:
         inner[ITERATION] = jnp.int32(0)
+    condition_block, body_block = op.regions
+    loop = _WhileLoop(
+        importer,
+        condition_block,
+        body_block,
+        noting=_notes(importer, condition_block),
+        stops=trips is None and importer.replicas == 1,
+        deferred=deferred_products(op.operation, trips) if importer.arithmetic is None else None,
+    )
+    run = functools.partial(host_regions.loop, importer) if host_regions.calls_host(importer, op) else lax.while_loop
+    inner, results = loop.run(run, inner, operands)
+    importer.hidden.update(inner | outer)
+    return results
 
-    noting, stops = _notes(importer, condition_block), trips is None and importer.replicas == 1
 
-    def evaluated(hidden: Any, values: Any) -> tuple[Any, jax.Array]:
+@dataclasses.dataclass(frozen=True)
+class _WhileLoop:
+    """Condition and body of a `stablehlo.while`, as `lax.while_loop` takes them.
+
+    Its state is hidden state, the loop's values, room for deferred products, and whether the loop continues.
+
+    Attributes:
+        importer: traces both.
+        condition_block: the condition.
+        body_block: the body.
+        noting: whether the condition has hidden state, so that it is evaluated in the body.
+        stops: whether a failed assertion ends the loop.
+        deferred: sums of products that are computed after the loop, or None.
+    """
+
+    importer: Any
+    condition_block: Any
+    body_block: Any
+    noting: bool
+    stops: bool
+    deferred: DeferredProducts | None
+
+    def run(
+        self, while_loop: Callable[..., Any], hidden: dict[str, Any], operands: Sequence[jax.Array]
+    ) -> tuple[dict[str, Any], list[jax.Array]]:
+        """Returns the hidden state after the loop and its results."""
+        start = tuple(jnp.asarray(value) for value in operands)
+        room: Any = () if self.deferred is None else (jnp.int32(0), self.deferred.room())
+        hidden, first = self._evaluated(hidden, start) if self.noting else (hidden, ())
+        hidden, values, kept, _ = while_loop(self._condition, self._body, (hidden, start, room, first))
+        return hidden, list(values) if self.deferred is None else self.deferred.totals(values, kept[1])
+
+    def _evaluated(self, hidden: Any, values: Any) -> tuple[Any, jax.Array]:
         """Evaluates the condition; returns the hidden state after it, and whether the loop continues."""
-        with importer.branch(hidden) as after:
-            (going_on,) = importer.run_block(condition_block, values)
+        with self.importer.branch(hidden) as after:
+            (going_on,) = self.importer.run_block(self.condition_block, values)
         going_on = jnp.reshape(going_on, ())
-        return after, going_on & ~failed(after[ASSERTIONS]) if stops and ASSERTIONS in after else going_on
+        return after, going_on & ~failed(after[ASSERTIONS]) if self.stops and ASSERTIONS in after else going_on
 
-    def condition(carry: Any) -> jax.Array:
-        return carry[3] if noting else evaluated(carry[0], carry[1])[1]
+    def _condition(self, state: Any) -> jax.Array:
+        return state[3] if self.noting else self._evaluated(state[0], state[1])[1]
 
-    deferred = deferred_products(op.operation, trips) if importer.arithmetic is None else None
-
-    def body(carry: Any) -> Any:
-        hidden, values, kept, _ = carry
-        with importer.branch(hidden) as after:
-            results = importer.run_block(body_block, values)
-            kept = kept if deferred is None else _kept(deferred, kept, importer)
+    def _body(self, state: Any) -> Any:
+        hidden, values, kept, _ = state
+        with self.importer.branch(hidden) as after:
+            results = self.importer.run_block(self.body_block, values)
+            kept = kept if self.deferred is None else _kept(self.deferred, kept, self.importer)
         if ASSERTIONS in after:
             after[ASSERTIONS] = stamped(hidden[ASSERTIONS], after[ASSERTIONS], hidden[ITERATION])
         if ITERATION in after:
             after[ITERATION] = after[ITERATION] + 1
-        results = results if deferred is None else deferred.unchanged(values, results)
-        after, going_on = evaluated(after, results) if noting else (after, ())
+        results = results if self.deferred is None else self.deferred.unchanged(values, results)
+        after, going_on = self._evaluated(after, results) if self.noting else (after, ())
         return after, tuple(results), kept, going_on
-
-    start = tuple(jnp.asarray(value) for value in operands)
-    room: Any = () if deferred is None else (jnp.int32(0), deferred.room())
-    run = functools.partial(host_regions.loop, importer) if host_regions.calls_host(importer, op) else lax.while_loop
-    inner, first = evaluated(inner, start) if noting else (inner, ())
-    inner, values, kept, _ = run(condition, body, (inner, start, room, first))
-    importer.hidden.update(inner | outer)
-    return list(values) if deferred is None else deferred.totals(values, kept[1])
 
 
 def _notes(importer: Any, condition_block: Any) -> bool:

@@ -14,12 +14,12 @@ from jax import lax
 from ipu_tf.device.convolution.convolve import ConvLayout, convolution, convolution_bias_relu
 from ipu_tf.lowering.importer.rules.attributes import precision
 from ipu_tf.lowering.importer.rules.products import has_one_use
-from ipu_tf.lowering.importer.rules.registry import Importer, rule
+from ipu_tf.lowering.importer.rules.registry import ArithmeticKind, Importer, rule
 from ipu_tf.lowering.jax.jax_private import stablehlo
 from ipu_tf.lowering.stablehlo.op import Op, array_type
 
 
-@rule("stablehlo.convolution")
+@rule("stablehlo.convolution", arithmetic=ArithmeticKind.WHOLE)
 def _convolution(importer: Importer, op: Op, left: jax.Array, right: jax.Array) -> jax.Array:
     return convolution(left, right, **_window(op))
 

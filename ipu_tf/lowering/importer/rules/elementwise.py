@@ -1,4 +1,7 @@
-"""Rules for elementwise ops."""
+"""Rules for StableHLO's elementwise ops: arithmetic, comparison, select, convert, bits.
+
+`stablehlo.maximum` is in `convolution`, which it may be fused with; `chlo` ops are in `special_functions`.
+"""
 
 from __future__ import annotations
 
@@ -10,62 +13,66 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ipu_tf.lowering.importer.rules.registry import Importer, rule
+from ipu_tf.lowering.importer.rules.registry import ArithmeticKind, Importer, rule
 from ipu_tf.lowering.importer.rules.total_order import to_ordered_bits
 from ipu_tf.lowering.stablehlo.op import Op
 
-_SAME_AS_LAX: dict[str, Callable[..., Any]] = {
-    "abs": lax.abs,
+_ARITHMETIC: dict[str, Callable[..., Any]] = {
     "add": lax.add,
-    "and": lax.bitwise_and,
     "atan2": lax.atan2,
     "cbrt": lax.cbrt,
-    "ceil": lax.ceil,
-    "clamp": lax.clamp,
-    "complex": lax.complex,
     "cosine": lax.cos,
-    "count_leading_zeros": lax.clz,
     "divide": lax.div,
     "exponential": lax.exp,
     "exponential_minus_one": lax.expm1,
-    "floor": lax.floor,
-    "imag": lax.imag,
-    "is_finite": lax.is_finite,
     "log": lax.log,
     "log_plus_one": lax.log1p,
     "logistic": lax.logistic,
-    "minimum": lax.min,
     "multiply": lax.mul,
-    "negate": lax.neg,
-    "not": lax.bitwise_not,
-    "or": lax.bitwise_or,
-    "popcnt": lax.population_count,
-    "real": lax.real,
     "remainder": lax.rem,
-    "round_nearest_afz": lambda x: lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO),
-    "round_nearest_even": lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN),
     "rsqrt": lax.rsqrt,
-    "shift_left": lax.shift_left,
-    "shift_right_arithmetic": lax.shift_right_arithmetic,
-    "shift_right_logical": lax.shift_right_logical,
-    "sign": lax.sign,
     "sine": lax.sin,
     "sqrt": lax.sqrt,
     "subtract": lax.sub,
     "tan": lax.tan,
     "tanh": lax.tanh,
+}
+_EXACT: dict[str, Callable[..., Any]] = {
+    "abs": lax.abs,
+    "and": lax.bitwise_and,
+    "ceil": lax.ceil,
+    "clamp": lax.clamp,
+    "complex": lax.complex,
+    "count_leading_zeros": lax.clz,
+    "floor": lax.floor,
+    "imag": lax.imag,
+    "is_finite": lax.is_finite,
+    "minimum": lax.min,
+    "negate": lax.neg,
+    "not": lax.bitwise_not,
+    "or": lax.bitwise_or,
+    "popcnt": lax.population_count,
+    "real": lax.real,
+    "round_nearest_afz": lambda x: lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO),
+    "round_nearest_even": lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN),
+    "shift_left": lax.shift_left,
+    "shift_right_arithmetic": lax.shift_right_arithmetic,
+    "shift_right_logical": lax.shift_right_logical,
+    "sign": lax.sign,
     "xor": lax.bitwise_xor,
 }
 
 
-def _register(name: str, function: Callable[..., Any]) -> None:
-    @rule(f"stablehlo.{name}")
+def _register(name: str, function: Callable[..., Any], arithmetic: ArithmeticKind | None) -> None:
+    @rule(f"stablehlo.{name}", arithmetic=arithmetic)
     def elementwise(importer: Importer, op: Op, *operands: jax.Array) -> jax.Array:
         return function(*operands)
 
 
-for _name, _function in _SAME_AS_LAX.items():
-    _register(_name, _function)
+for _name, _function in _ARITHMETIC.items():
+    _register(_name, _function, ArithmeticKind.ELEMENTWISE)
+for _name, _function in _EXACT.items():
+    _register(_name, _function, None)
 
 _SMALL_UNSIGNED = (np.dtype(np.uint8), np.dtype(np.uint16))
 _COMPARISONS = {"EQ": lax.eq, "NE": lax.ne, "LT": lax.lt, "LE": lax.le, "GT": lax.gt, "GE": lax.ge}
@@ -83,7 +90,7 @@ def _select(importer: Importer, op: Op, which: jax.Array, if_true: jax.Array, if
     return lax.select(which, if_true, if_false)
 
 
-@rule("stablehlo.convert")
+@rule("stablehlo.convert", arithmetic=ArithmeticKind.ELEMENTWISE)
 def _convert(importer: Importer, op: Op, operand: jax.Array) -> jax.Array:
     wanted = op.result.dtype
     if operand.dtype == wanted:
@@ -105,7 +112,7 @@ def _reduce_precision(importer: Importer, op: Op, operand: jax.Array) -> jax.Arr
     return lax.reduce_precision(operand, op.integer("exponent_bits"), op.integer("mantissa_bits"))
 
 
-@rule("stablehlo.power")
+@rule("stablehlo.power", arithmetic=ArithmeticKind.ELEMENTWISE)
 def _power(importer: Importer, op: Op, base: jax.Array, exponent: jax.Array) -> jax.Array:
     return _integer_power(base, exponent) if jnp.issubdtype(base.dtype, jnp.integer) else lax.pow(base, exponent)
 

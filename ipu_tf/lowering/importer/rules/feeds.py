@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipu_tf.lowering.importer.rules.registry import custom_call_rule
-from ipu_tf.lowering.stablehlo.hidden_state import ENQUEUED
 from ipu_tf.lowering.stablehlo.module import INFEED, OUTFEED, feed_name
+from ipu_tf.lowering.stablehlo.needed_hidden_state import ENQUEUED
 from ipu_tf.lowering.stablehlo.op import Op
 
 

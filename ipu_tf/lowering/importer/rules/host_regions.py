@@ -16,8 +16,8 @@ from jax import lax
 
 from ipu_tf.device.program.replicas import any_replica
 from ipu_tf.lowering.stablehlo.accumulation_checks import own_operations
-from ipu_tf.lowering.stablehlo.hidden_state import ENQUEUED
 from ipu_tf.lowering.stablehlo.module import INFEED, OUTFEED, custom_call_target, feed_name, walk
+from ipu_tf.lowering.stablehlo.needed_hidden_state import ENQUEUED
 from ipu_tf.lowering.stablehlo.op import Op
 from ipu_tf.lowering.tensorflow.host_calls import HOST_CALLS
 

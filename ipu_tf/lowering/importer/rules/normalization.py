@@ -11,7 +11,7 @@ from jax import lax
 
 from ipu_tf.device.convolution.summation import reduce_sum
 from ipu_tf.device.program import collectives
-from ipu_tf.lowering.importer.rules.registry import rule
+from ipu_tf.lowering.importer.rules.registry import ArithmeticKind, rule
 from ipu_tf.lowering.stablehlo.op import Op
 
 
@@ -62,7 +62,7 @@ class _Features:
         return lax.rsqrt(variance + self.epsilon)
 
 
-@rule("stablehlo.batch_norm_training")
+@rule("stablehlo.batch_norm_training", arithmetic=ArithmeticKind.WHOLE)
 def _training(importer: Any, op: Op, operand: jax.Array, scale: jax.Array, offset: jax.Array) -> list[jax.Array]:
     features = _Features.of(importer, op, operand)
     mean = features.mean(operand)
@@ -70,7 +70,7 @@ def _training(importer: Any, op: Op, operand: jax.Array, scale: jax.Array, offse
     return [_normalized(features, operand, scale, offset, mean, variance), mean, variance]
 
 
-@rule("stablehlo.batch_norm_inference")
+@rule("stablehlo.batch_norm_inference", arithmetic=ArithmeticKind.WHOLE)
 def _inference(importer: Any, op: Op, operand: jax.Array, *parameters: jax.Array) -> jax.Array:
     return _normalized(_Features.of(importer, op, operand), operand, *parameters)
 
@@ -87,7 +87,7 @@ def _normalized(
     return (operand - features.spread(mean)) * features.spread(factor) + features.spread(offset)
 
 
-@rule("stablehlo.batch_norm_grad")
+@rule("stablehlo.batch_norm_grad", arithmetic=ArithmeticKind.WHOLE)
 def _gradient(
     importer: Any,
     op: Op,

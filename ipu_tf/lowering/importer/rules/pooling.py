@@ -1,4 +1,4 @@
-"""Rules for pooling and its gradients: `reduce_window` and `select_and_scatter`."""
+"""Rules for max and average pooling and their gradients: `reduce_window` and `select_and_scatter`."""
 
 from __future__ import annotations
 

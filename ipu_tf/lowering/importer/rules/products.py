@@ -1,4 +1,4 @@
-"""Rules for `dot_general`; fuses batched products with the sum over their batch.
+"""Rules for matrix products, `dot` and `dot_general`; fuses batched products with the sum over their batch.
 
 TensorFlow differentiates a product that broadcasts its weights as a product for each sample, and a sum over them:
 
@@ -17,17 +17,17 @@ import numpy as np
 from jax import lax
 
 from ipu_tf.lowering.importer.rules.attributes import precision
-from ipu_tf.lowering.importer.rules.registry import Importer, rule
+from ipu_tf.lowering.importer.rules.registry import ArithmeticKind, Importer, rule
 from ipu_tf.lowering.jax.jax_private import stablehlo
 from ipu_tf.lowering.stablehlo.op import Op, array_type
 
 
-@rule("stablehlo.dot")
+@rule("stablehlo.dot", arithmetic=ArithmeticKind.WHOLE)
 def _dot(importer: Importer, op: Op, left: jax.Array, right: jax.Array) -> jax.Array:
     return _product(op, left, right, _dimensions(op))
 
 
-@rule("stablehlo.dot_general")
+@rule("stablehlo.dot_general", arithmetic=ArithmeticKind.WHOLE)
 def _dot_general(importer: Importer, op: Op, left: jax.Array, right: jax.Array) -> jax.Array:
     if op.has("algorithm"):
         raise NotImplementedError(f"a product by a prescribed algorithm: {op.text('algorithm')}")

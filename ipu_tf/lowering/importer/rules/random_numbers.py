@@ -1,8 +1,9 @@
-"""Rules for random numbers: stateful ones from the device's seed, and `rng_bit_generator`.
+"""Rules for random numbers: stateful ones (`rng`) from the device's seed, and `rng_bit_generator`.
 
 `stablehlo.rng` carries no state, so the seed is hidden state of the program: one key a draw, split off the last.
 As on an IPU, the numbers differ from those TensorFlow's CPU kernels draw; only their distribution agrees.
 `rng_bit_generator` is of `tf.random.stateless_*`, `tf.random.Generator` and seeded dropout.
+`ipu.random_sample` is of distributions that StableHLO has no op for: gamma, Poisson, binomial.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import numpy as np
 from jax import lax
 
 from ipu_tf.device.numerics.philox import philox_bits
-from ipu_tf.lowering.importer.rules.registry import Importer, rule
+from ipu_tf.lowering.importer.rules.registry import Importer, custom_call_rule, rule
+from ipu_tf.lowering.stablehlo.module import configuration
 from ipu_tf.lowering.stablehlo.op import Op
 
 
@@ -45,3 +47,18 @@ def _rng(importer: Any, op: Op, first: jax.Array, second: jax.Array, shape: jax.
         return jax.random.bernoulli(key, 0.5, result.shape)
     unit = jax.random.uniform(key, result.shape, result.dtype)
     return jnp.asarray(first + unit * (second - first), result.dtype)
+
+
+@custom_call_rule("ipu.random_sample")
+def _random_sample(importer: Any, op: Op, seed: jax.Array, first: jax.Array, *second: jax.Array) -> jax.Array:
+    words = lax.bitcast_convert_type(seed, jnp.uint32)
+    key = jax.random.wrap_key_data(words[:2], impl="threefry2x32")
+    for word in words[2:]:  # a counter's, beside the key
+        key = jax.random.fold_in(key, word)
+    shape = op.result.shape
+    distribution = configuration(op.operation)["distribution"]
+    if distribution == "gamma":
+        return jax.random.gamma(key, first, shape, jnp.float32)
+    if distribution == "poisson":
+        return jnp.asarray(jax.random.poisson(key, first, shape, jnp.int32), jnp.float32)
+    return jax.random.binomial(key, first, second[0], shape, jnp.float32)

@@ -1,4 +1,4 @@
-"""Rules for `reduce` and `map`."""
+"""Rules for `reduce` (sum, max, argmax, any reducer) and `map`; windows of them are in `pooling`."""
 
 from __future__ import annotations
 

@@ -1,17 +1,21 @@
 """Registry of importer rules from StableHLO op to JAX function: `rule`, `custom_call_rule`.
 
 A rule is a small function from an op and the JAX values of its operands to the JAX values of its results.
+Rules of floating-point arithmetic say so when they register (`ArithmeticKind`): their results are rounded to float16
+and checked for exceptions.
 A rule that meets an attribute it does not understand raises `NotImplementedError` saying which; the importer
 collects these before anything runs and reports all of them in one `UnsupportedOpsError`.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import jax
 
+from ipu_tf._state.registry import register_state
 from ipu_tf.lowering.stablehlo.module import custom_call_target
 from ipu_tf.lowering.stablehlo.op import Op
 
@@ -55,33 +59,64 @@ CUSTOM_CALLS: dict[str, Rule] = {}
 """Rules of `stablehlo.custom_call` by target name, e.g. `TopK`."""
 
 
-def rule(*names: str) -> Callable[[Rule], Rule]:
+class ArithmeticKind(enum.Enum):
+    """How a rule computes floating-point numbers. Its results are rounded to float16 and checked for exceptions."""
+
+    ELEMENTWISE = "elementwise"
+    """Each element of a result depends on one element of each operand, as in `add` and `erf`."""
+    WHOLE = "whole"
+    """Elements of a result depend on several elements, as in products, norms and factorizations."""
+
+
+ARITHMETIC: dict[str, ArithmeticKind] = register_state("arithmetic ops", {}, kept="filled by importing the rules")
+"""The ops and custom call targets whose rules compute. All others move, choose or compare numbers, or are exact;
+reductions, scatters and sorts do what their regions do (`arithmetic_ops`)."""
+
+
+def rule(*names: str, arithmetic: ArithmeticKind | None = None) -> Callable[[Rule], Rule]:
     """Registers a function as the rule of one or more ops.
+
+    Args:
+        names: of the ops, e.g. `chlo.erf`.
+        arithmetic: how it computes floating-point numbers; None, if it does not: its results are not rounded then.
 
     Raises:
         ValueError: if an op has a rule already.
     """
-    return _registration(RULES, names)
+    return _registration(RULES, names, arithmetic)
 
 
-def custom_call_rule(*targets: str) -> Callable[[Rule], Rule]:
+def custom_call_rule(*targets: str, arithmetic: ArithmeticKind | None = None) -> Callable[[Rule], Rule]:
     """Registers a function as the rule of one or more custom call targets.
+
+    Args:
+        targets: names of the targets, e.g. `Qr`.
+        arithmetic: as in `rule`.
 
     Raises:
         ValueError: if a target has a rule already.
     """
-    return _registration(CUSTOM_CALLS, targets)
+    return _registration(CUSTOM_CALLS, targets, arithmetic)
 
 
-def _registration(table: dict[str, Rule], names: Sequence[str]) -> Callable[[Rule], Rule]:
+def _registration(
+    table: dict[str, Rule], names: Sequence[str], arithmetic: ArithmeticKind | None
+) -> Callable[[Rule], Rule]:
     def register(function: Rule) -> Rule:
-        for name in names:
-            if name in table:
-                raise ValueError(f"{name} has a rule already: {table[name]}.")
-            table[name] = function
+        _enter(table, names, function)
+        if arithmetic is not None:
+            _enter(ARITHMETIC, names, arithmetic)
         return function
 
     return register
+
+
+def _enter(table: dict[str, Any], names: Sequence[str], value: Any) -> None:
+    """Enters a value under new names into a table, when the module of its rule is imported."""
+    for name in names:
+        if name in table:
+            raise ValueError(f"{name} has a rule already: {table[name]}.")
+        table[name] = value
 
 
 @rule("stablehlo.custom_call")

@@ -1,4 +1,7 @@
-"""Rule for `sort`, with any comparator: by key, by `top_k`, or by a sorting network."""
+"""Rule for `stablehlo.sort`, with any comparator: by key, by JAX's top-k, or by a sorting network.
+
+The op `chlo.top_k` is in `special_functions`.
+"""
 
 from __future__ import annotations
 

@@ -15,8 +15,10 @@ import numpy as np
 
 from ipu_tf.device.memory.hidden_state import ITERATION, ITERATION_TYPE
 from ipu_tf.device.op_places import OpPlace
+from ipu_tf.device.program.parameter_notes import ParameterNotes
 from ipu_tf.device.program.program import Arrays, Elements, Hidden, LoopPart, Program, Types
 from ipu_tf.device.program.replicas import AXIS
+from ipu_tf.device.source_lines import lines_of_stack
 from ipu_tf.lowering.jax.jax_lines import place_of_equation, refusals_at_lines
 from ipu_tf.lowering.jax.jax_updates import AccumulationSettings, GradientUpdates, cast_to_state_dtypes
 from ipu_tf.lowering.jax.jaxpr_plans import planned
@@ -55,6 +57,7 @@ def traced_step(
     outfeed: str,
     most_steps: int | None = None,
     lengths_vary: bool = False,
+    notes: ParameterNotes = ParameterNotes(),  # noqa: B008
 ) -> TracedStep:
     """Traces a step into a looped program, in JAX's own precision whatever the device's.
 
@@ -67,6 +70,7 @@ def traced_step(
         outfeed: name of the queue for the step's outputs.
         most_steps: most steps that run before their outputs reach the queue; None for no limit.
         lengths_vary: whether runs of one step and of several share one compiled function.
+        notes: on the program's parameters, for reports.
 
     Raises:
         ValueError: if the step gives another state than it takes.
@@ -85,8 +89,8 @@ def traced_step(
         trace = jax.make_jaxpr(whole, axis_env=axes, return_shape=True)
         with refusals_at_lines():
             function, (_, _, outputs) = trace(ITERATION_TYPE, list(rule.accumulators), *trees)
-    carried, element, row = (tuple(map(_type, jax.tree.leaves(tree))) for tree in (*trees, outputs))
-    loop = _loop_part(planned(function), rule, len(carried), {infeed: element}, {outfeed: row})
+    carried, element, output = (tuple(map(_type, jax.tree.leaves(tree))) for tree in (*trees, outputs))
+    loop = _loop_part(planned(function), rule, len(carried), {infeed: element}, {outfeed: output})
     loop = dataclasses.replace(loop, most_steps=most_steps, lengths_vary=lengths_vary)
     program = Program(
         name="jax step",
@@ -97,8 +101,9 @@ def traced_step(
         hidden=_hidden(rule),
         replicas=rule.replicas,
         controls=1,
+        parameter_notes=notes,
     )
-    return TracedStep(program, row, jax.tree.structure(outputs), _dtypes(function.jaxpr))
+    return TracedStep(program, output, jax.tree.structure(outputs), _dtypes(function.jaxpr))
 
 
 def _loop_part(
@@ -117,8 +122,8 @@ def _loop_part(
         with jax.enable_x64(False):
             results = function(*given)
         accumulated = dict(zip(keys, results[state : state + len(keys)], strict=True))
-        row = tuple(results[state + len(keys) :])
-        return (carry[0], *results[:state]), {**hidden, **accumulated}, {outfeed: row}
+        output = tuple(results[state + len(keys) :])
+        return (carry[0], *results[:state]), {**hidden, **accumulated}, {outfeed: output}
 
     first_free = 1 + state
     return LoopPart(
@@ -131,6 +136,7 @@ def _loop_part(
         infeeds={name: types for name, types in infeeds.items() if types},
         outfeeds=outfeeds,
         accumulation_counts=(rule.accumulation_count,) if rule.accumulation_count > 1 else (),
+        accumulated_at=OpPlace("gradient accumulation", lines=lines_of_stack()),
     )
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
 import jax
 
 from ipu_tf.device.feeds import callbacks
-from ipu_tf.device.program.program import Elements
+from ipu_tf.device.program.program import Elements, Types
+from ipu_tf.lowering.stablehlo.module import INFEED, OUTFEED, custom_call_target, feed_name
+from ipu_tf.lowering.stablehlo.op import Op, array_type
 
 
 class PartFeeds:
@@ -54,3 +57,25 @@ class PartFeeds:
             self.enqueued[queue] = tuple(values)
         else:
             callbacks.enqueue(queue, values, self._replicas, given)
+
+
+def queue_types(
+    operations: Iterable[Any], names: Collection[str] | None = None
+) -> tuple[dict[str, Types], dict[str, Types]]:
+    """Returns the element types of the infeeds and of the outfeeds that some operations use, by name.
+
+    Args:
+        operations: MLIR operations, not those in their regions.
+        names: the queues to look for; all by default.
+    """
+    infeeds: dict[str, Types] = {}
+    outfeeds: dict[str, Types] = {}
+    for operation in operations:
+        name = feed_name(operation) or ""
+        if names is not None and name not in names:
+            continue
+        if custom_call_target(operation) == INFEED:
+            infeeds[name] = tuple(Op(operation).results)
+        elif custom_call_target(operation) == OUTFEED:
+            outfeeds[name] = tuple(array_type(str(value.type)) for value in operation.operands)
+    return infeeds, outfeeds

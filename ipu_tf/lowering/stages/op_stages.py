@@ -16,12 +16,12 @@ class StepSignature:
     Attributes:
         carried: from an argument's value to the position of the result that it becomes.
         elements: the values that an infeed's element gives, by the infeed's name.
-        rows: positions of the results that make an outfeed's row, by its name.
+        outputs: positions of the results that make an outfeed's element, by its name.
     """
 
     carried: Mapping[int, int]
     elements: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
-    rows: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    outputs: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)

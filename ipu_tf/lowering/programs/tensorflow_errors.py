@@ -21,15 +21,23 @@ from ipu_tf.device.numerics.assertions import AssertionFailed
 from ipu_tf.device.numerics.exceptions import FloatingPointExceptionError
 from ipu_tf.lowering.programs.check_messages import check_message
 
+#: Device errors and the TensorFlow error of each, with the same message.
+_TENSORFLOW_ERRORS: tuple[tuple[tuple[type[BaseException], ...], type[tf.errors.OpError]], ...] = (
+    ((InfeedExhausted,), tf.errors.OutOfRangeError),
+    ((InfeedTimeout,), tf.errors.DeadlineExceededError),
+    ((DeviceNotAttachedError, HostTableIndexError, ReplicaGroupError), tf.errors.InvalidArgumentError),
+    ((FloatingPointExceptionError,), tf.errors.InternalError),
+    ((UnknownQueue,), tf.errors.NotFoundError),
+    ((AccumulationCountError, AccumulationOutsideLoopError), tf.errors.FailedPreconditionError),
+    ((HostTableExists, UnknownHostTable), tf.errors.FailedPreconditionError),
+    ((InfeedInUse, InfeedReplicaMismatch, OutfeedReplicaMismatch), tf.errors.FailedPreconditionError),
+)
+
 
 def to_tensorflow_error(error: BaseException) -> BaseException:
     """Converts a device error to a TensorFlow error; other exceptions are unchanged."""
     if isinstance(error, AssertionFailed):
         return tf.errors.InvalidArgumentError(None, None, check_message(error))
-    if isinstance(error, InfeedExhausted):
-        return tf.errors.OutOfRangeError(None, None, str(error))
-    if isinstance(error, InfeedTimeout):
-        return tf.errors.DeadlineExceededError(None, None, str(error))
     if isinstance(error, UnknownQueue) and error.kind == "infeed":
         return tf.errors.FailedPreconditionError(
             None,
@@ -37,16 +45,7 @@ def to_tensorflow_error(error: BaseException) -> BaseException:
             "Trying to access an infeed dataset iterator which has not been created. Did you initialize the "
             f"infeed_queue '{error.name}' ?",
         )
-    if isinstance(error, (DeviceNotAttachedError, HostTableIndexError, ReplicaGroupError)):
-        return tf.errors.InvalidArgumentError(None, None, str(error))
-    if isinstance(error, FloatingPointExceptionError):
-        return tf.errors.InternalError(None, None, str(error))
-    if isinstance(error, UnknownQueue):
-        return tf.errors.NotFoundError(None, None, str(error))
-    if isinstance(error, (AccumulationCountError, AccumulationOutsideLoopError)):
-        return tf.errors.FailedPreconditionError(None, None, str(error))
-    if isinstance(
-        error, (HostTableExists, UnknownHostTable, InfeedInUse, InfeedReplicaMismatch, OutfeedReplicaMismatch)
-    ):
-        return tf.errors.FailedPreconditionError(None, None, str(error))
+    for kinds, tensorflow_error in _TENSORFLOW_ERRORS:
+        if isinstance(error, kinds):
+            return tensorflow_error(None, None, str(error))
     return error

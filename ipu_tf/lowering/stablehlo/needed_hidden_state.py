@@ -9,7 +9,7 @@ import jax
 
 from ipu_tf.device.memory.hidden_state import ITERATION, ITERATION_TYPE, SEED, SEED_TYPE
 from ipu_tf.device.numerics.assertions import ASSERTIONS, state_type
-from ipu_tf.lowering.stablehlo.checks import CHECK, described
+from ipu_tf.lowering.stablehlo.check_markers import CHECK, described
 from ipu_tf.lowering.stablehlo.module import Module, configuration, custom_call_target, feed_name, walk
 from ipu_tf.lowering.stablehlo.op import Op
 
@@ -18,7 +18,7 @@ ITERATION_COUNTER = "ipu.iteration"
 UPDATE_DUE = "ipu.update_due"
 FIFO = "ipu.fifo"
 
-ENQUEUED = "row of "
+ENQUEUED = "element of "
 """Before the name of an outfeed: the element, if any, that this iteration enqueued in a branch."""
 
 Types = dict[str, jax.ShapeDtypeStruct]
