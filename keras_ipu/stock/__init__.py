@@ -1,1 +1,4 @@
-"""Keras's private API, in one file for each subject: arrays, graphs of layers, patches, models and optimizers."""
+"""Keras's private API, in one file for each subject: arrays, graphs of layers, patches, models and optimizers.
+
+Nothing else in this project imports `keras.src`. Start with `patches`: how a method of Keras is replaced.
+"""

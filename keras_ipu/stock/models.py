@@ -56,6 +56,8 @@ def scales_loss(optimizer: Any) -> bool:
 def applying(optimizer: Any, ours: Callable[..., Any]) -> Iterator[None]:
     """Context in which `optimizer.apply(gradients, variables)` is `ours(stock, gradients, variables)`.
 
+    `stock` clips (`clipnorm`, `clipvalue`, `global_clipnorm`), decays and updates, with the gradients `ours` passes.
+
     An optimizer's own `apply_gradients` is replaced too, so that it gets the gradients that `ours` passes on.
     """
     own = _has_own(optimizer, "apply_gradients")
@@ -179,6 +181,17 @@ def state_of(model: Any, names: Iterable[str]) -> tuple[list[Any], ...]:
 
 def _variables(model: Any, name: str) -> Any:
     return model.optimizer.variables if name == "optimizer_variables" else getattr(model, name)
+
+
+def variable_paths(model: Any, names: Iterable[str]) -> tuple[tuple[str, ...], ...]:
+    """Returns the paths of a model's variables, such as `dense/kernel`, in the order of `state_of`."""
+    return tuple(tuple(variable.path for variable in _variables(model, name)) for name in names)
+
+
+def optimizer_state(model: Any) -> list[Any]:
+    """Returns the values of the variables of a model's optimizer: TensorFlow variables, or JAX arrays."""
+    optimizer = getattr(model, "optimizer", None)
+    return [] if optimizer is None else [variable.value for variable in optimizer.variables]
 
 
 def mark_out_of_date(model: Any) -> None:

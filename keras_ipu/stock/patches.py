@@ -195,3 +195,13 @@ def add_attribute(owner: type, name: str, descriptor: Any) -> None:
     """Adds an attribute to one of Keras's classes unless it has one of that name already."""
     if name not in vars(owner):
         replace_in(owner, name, lambda absent: descriptor, missing=None)
+
+
+def patch_gaussian_blur(ours: Callable[..., Any]) -> None:
+    """Replaces Keras's Gaussian blur on TensorFlow by `ours(stock, images, kernel_size, sigma, data_format)`, once."""
+    from keras.src.backend.tensorflow import image
+
+    def patched(stock: Callable[..., Any]) -> Callable[..., Any]:
+        return functools.wraps(stock)(functools.partial(ours, stock))
+
+    replace_in(image, "gaussian_blur", patched)

@@ -1,1 +1,4 @@
-"""Shared by both back ends: trainer, step function, epoch iterator, step split, callbacks, checks before a run."""
+"""Shared by both back ends: trainer, step function, epoch iterator, step split, callbacks, checks before a run.
+
+The way of a batch through these files is in `keras_ipu.training`. Start with `trainer`, then `step_function`.
+"""

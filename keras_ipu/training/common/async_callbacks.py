@@ -24,7 +24,7 @@ from keras_ipu.options.model_state import options_of
 from keras_ipu.options.options import ReplicatedMetricReductionMethod as Method
 from keras_ipu.pipeline.run_checks import accumulates_outfeed
 from keras_ipu.stock import patches as keras_patches
-from keras_ipu.training.common.step_outputs import ArrayFunctions, reduce_replica_logs
+from keras_ipu.training.common.outputs_for_keras import ArrayFunctions, reduce_replica_logs
 from keras_ipu.training.common.variable_sync import suspend_variable_sync, sync_variables
 
 _KINDS = {"fit": "train", "evaluate": "test", "predict": "predict"}
@@ -52,7 +52,7 @@ class AsynchronousRun:
         self._arrays = arrays
         self._kind = _KINDS[doing]
         self._replicas = replicas
-        self._method = options_of(model).replicated_metric_reduction
+        self._method = options_of(model).log_reduction
         self._callbacks: Any = None
         self._next = 0
 
@@ -67,23 +67,23 @@ class AsynchronousRun:
         self._next = step * self._replicas
         self.looked_at = sync_variables(callbacks.callbacks)
 
-    def on_step_logs(self, row: Any) -> None:
+    def on_step_logs(self, logs: Any) -> None:
         """Calls the callbacks for the logs of one step; with several replicas they have a dimension of replicas."""
         if self._method is Method.NONE or self._replicas == 1:
-            self._call(row)
+            self._call(logs)
             return
-        reduced = reduce_replica_logs(row, self._replicas, self._method, self._arrays)
+        reduced = reduce_replica_logs(logs, self._replicas, self._method, self._arrays)
         for _ in range(self._replicas):
             self._call_once(reduced)
 
-    def on_step_outputs(self, row: Any) -> None:
+    def on_step_outputs(self, outputs: Any) -> None:
         """Calls the callbacks for the predictions of one step, as `on_step_logs` does."""
-        self._call({"outputs": row})
+        self._call({"outputs": outputs})
 
-    def _call(self, row: Any) -> None:
+    def _call(self, logs: Any) -> None:
         for replica in range(self._replicas):
             own = operator.itemgetter(replica)
-            self._call_once(row if self._replicas == 1 else self._arrays.map_structure(own, row))
+            self._call_once(logs if self._replicas == 1 else self._arrays.map_structure(own, logs))
 
     def _call_once(self, logs: Any) -> None:
         # The execution may be over by now, for the thread may be late: what callbacks see shall not depend on that.

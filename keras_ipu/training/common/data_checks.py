@@ -47,7 +47,7 @@ def checked_data(x: Any, steps_per_epoch: int | None, full: bool = True) -> None
             )
 
 
-def checked_steps(adapter: Any, steps_per_epoch: int | None, replicas: int = 1) -> int | None:
+def checked_steps_per_epoch(adapter: Any, steps_per_epoch: int | None, replicas: int = 1) -> int | None:
     """Returns the steps of each replica in an epoch by Graphcore's rules; None if unknown before the data ends.
 
     Args:

@@ -2,20 +2,46 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import logging
 from collections.abc import Callable
 from typing import Any
 
+import tensorflow as tf
+
 from ipu_tf._config.state import graphcore_rules
+from ipu_tf._state.context import context_value
 from ipu_tf._state.once import first_time
 from keras_ipu.options.model_state import options_of
 from keras_ipu.pipeline.run_checks import is_pipelined
+from keras_ipu.stock.patches import StockEpochIterator
+from keras_ipu.training.common.sparse_data import dense_elements
 from keras_ipu.training.common.step_split import replica_count
 
 _log = logging.getLogger("ipu_tf")
 _GRAPHCORES = (
     "Keras models cannot run eagerly when using `IPUStrategy`. Set `run_eagerly=False` when calling `compile`."
 )
+
+
+_eager: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_eager_run", default=False)
+
+
+def eager_run(eagerly: bool) -> contextlib.AbstractContextManager[None]:
+    """Context in which Keras's loop is, or is not, that of an IPU model that runs eagerly."""
+    return context_value(_eager, eagerly)
+
+
+def stock_epoch_iterator(*args: Any, **kwargs: Any) -> Any:
+    """Makes Keras's own epoch iterator; in an eager run sparse batches of its dataset are made dense."""
+    return (_DenseEpochIterator if _eager.get() else StockEpochIterator)(*args, **kwargs)
+
+
+class _DenseEpochIterator(StockEpochIterator):
+    def _get_iterator(self) -> Any:
+        batches = super()._get_iterator()
+        return dense_elements(batches) if isinstance(batches, tf.data.Dataset) else batches
 
 
 class EagerFunction:

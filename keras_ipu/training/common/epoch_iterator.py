@@ -21,7 +21,12 @@ from ipu_tf._loops.batch_feed import BatchFeed
 from ipu_tf._loops.tensor_feed import TensorFeed
 from keras_ipu.stock import patches as keras_patches
 from keras_ipu.stock.arrays import ArrayBatches, arrays_of, can_prefetch
-from keras_ipu.training.common.data_checks import checked_data, checked_steps, checked_steps_per_execution, warn_cast
+from keras_ipu.training.common.data_checks import (
+    checked_data,
+    checked_steps_per_epoch,
+    checked_steps_per_execution,
+    warn_cast,
+)
 from keras_ipu.training.common.partial_batches import sizes_vary
 from keras_ipu.training.common.sparse_data import dense_elements
 
@@ -38,9 +43,10 @@ class BatchPlaceholder:
 
 
 class ExecutionLimit:
-    """Ends `predict`'s loop after an execution that is shorter than the model's `steps_per_execution`.
+    """Ends `next` on an epoch's iterator after the batches of one execution, which `predict` takes one by one.
 
-    Keras takes as many batches from the iterator as the model was compiled with, or as there are.
+    Keras's `predict` takes as many batches as the model's `steps_per_execution`, or as there are: where an execution is
+    shorter, this ends it. `fit` and `evaluate` take whole executions (`ElementIterator.feed`): this does nothing there.
 
     Args:
         steps: steps of one execution.
@@ -79,6 +85,7 @@ class ElementIterator:
         left: executions that the epoch has left, with the one at hand; None if unknown, or if batches are not to
             be read before Keras asks for them.
         waiting: logs or predictions of executions that ran already, ahead of Keras's loop.
+        most: the most steps that the next execution takes.
     """
 
     def __init__(
@@ -93,10 +100,11 @@ class ElementIterator:
     ) -> None:
         self._batches = batches
         self._replicas = replicas
+        self._wanted = wanted
         self._ration = ExecutionLimit(steps, wanted)
         self._first = first
         self._unread = unread
-        self.steps = steps
+        self.steps = self.most = steps
         self.left: int | None = None
         self.waiting: collections.deque[Any] = collections.deque()
         self._feed = feed
@@ -112,6 +120,11 @@ class ElementIterator:
         with self._not_empty():
             self._feed.spec()
         return self._feed
+
+    def limit(self, steps: int) -> None:
+        """Sets the steps that the epoch has left for the next execution."""
+        self.most = min(self.steps, steps)
+        self._ration = ExecutionLimit(self.most, self._wanted)
 
     def __iter__(self) -> ElementIterator:
         return self
@@ -154,7 +167,7 @@ class IPUEpochIterator(keras_patches.StockEpochIterator):
     """
 
     arrays_of: Callable[[Any], ArrayBatches | None] = staticmethod(arrays_of)
-    """Finds the arrays behind Keras's data, if its batches are rows of arrays."""
+    """Finds the arrays behind Keras's data, if its batches are samples of arrays."""
 
     _graphcore_rules: bool
     steps_per_execution: int
@@ -171,7 +184,7 @@ class IPUEpochIterator(keras_patches.StockEpochIterator):
         self._begun = False
         adapter = self.data_adapter
         if self._graphcore_rules:
-            steps = checked_steps(adapter, self.steps_per_epoch, replicas)
+            steps = checked_steps_per_epoch(adapter, self.steps_per_epoch, replicas)
         else:
             steps = self._per_replica(adapter.num_batches)
             if self.steps_per_epoch is not None:
@@ -191,10 +204,10 @@ class IPUEpochIterator(keras_patches.StockEpochIterator):
 
     @data_adapter.setter
     def data_adapter(self, adapter: Any) -> None:
-        rows = self.arrays_of(adapter)
-        if rows is not None:
-            adapter.get_tf_dataset = rows.dataset
-        self._adapter, self._rows = adapter, rows
+        arrays = self.arrays_of(adapter)
+        if arrays is not None:
+            adapter.get_tf_dataset = arrays.dataset
+        self._adapter, self._arrays = adapter, arrays
 
     def reset(self) -> None:
         """Restarts at the first batch."""
@@ -204,6 +217,9 @@ class IPUEpochIterator(keras_patches.StockEpochIterator):
     def _enumerate_iterator(self) -> Iterator[Any]:
         for begin, end, iterator in super()._enumerate_iterator():
             iterator.left = self._left(begin)
+            # One replica takes whole executions, as stock Keras does. Several would take others than one.
+            if self._replicas > 1 and self.steps_per_epoch is not None:
+                iterator.limit(self.steps_per_epoch - begin)
             yield begin, end, iterator
 
     def _left(self, begin: int) -> int | None:
@@ -228,7 +244,7 @@ class IPUEpochIterator(keras_patches.StockEpochIterator):
     def _get_iterator(self) -> Any:
         counts = (self.steps_per_execution, self._replicas, self._wanted)
         unread = self._predicts and can_prefetch(self.data_adapter)
-        return _Epoch(super()._get_iterator(), self._rows, *counts, self.is_first(), unread)
+        return _Epoch(super()._get_iterator(), self._arrays, *counts, self.is_first(), unread)
 
     def is_first(self) -> bool:
         """Returns whether this is the first pass over the data."""
@@ -237,16 +253,16 @@ class IPUEpochIterator(keras_patches.StockEpochIterator):
 
 
 class _Epoch:
-    """Iterator over a dataset, or over rows of arrays, from the start."""
+    """Iterator over a dataset, or over samples of arrays, from the start."""
 
-    def __init__(self, dataset: Any, rows: ArrayBatches | None, *counts: Any) -> None:
+    def __init__(self, dataset: Any, arrays: ArrayBatches | None, *counts: Any) -> None:
         self._dataset = dataset
-        self._rows = rows
+        self._arrays = arrays
         self._counts = counts
 
     def __iter__(self) -> ElementIterator:
-        if self._rows is None:
+        if self._arrays is None:
             iterator = iter(dense_elements(self._dataset))
             return ElementIterator(iterator, TensorFeed(iterator, warn_cast, sizes_vary()), *self._counts)
-        feed = ArrayFeed(self._rows.arrays, self._rows.indices(), self._rows.batch, warn_cast, sizes_vary())
+        feed = ArrayFeed(self._arrays.arrays, self._arrays.indices(), self._arrays.batch, warn_cast, sizes_vary())
         return ElementIterator(feed, feed, *self._counts)

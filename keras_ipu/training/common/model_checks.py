@@ -64,7 +64,7 @@ def checked_arguments(
 
     Raises:
         TypeError: for a count that is no whole number, or arguments that the method does not take.
-        ValueError: for a count out of range, or data of rows of different lengths.
+        ValueError: for a count out of range, or data of which arrays have different numbers of samples.
     """
     bound = inspect.signature(method).bind(model, *args, **kwargs)
     given = bound.arguments

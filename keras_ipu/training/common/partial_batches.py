@@ -25,8 +25,8 @@ _log = logging.getLogger("ipu_tf")
 
 
 @dataclasses.dataclass(frozen=True)
-class StepOutputs:
-    """Outputs of consecutive steps of an execution.
+class ExecutedSteps:
+    """Consecutive steps that an execution ran, either full ones in a loop or a remainder, with their outputs.
 
     Attributes:
         outputs: what the loop returned; for a remainder, a tuple of the outputs of each of its batches.
@@ -49,7 +49,7 @@ def run_execution(
     state: Any,
     run_loop: Callable[[Any, int], StepLoopResult],
     run_remainder: Callable[[Any, list[Any]], StepLoopResult],
-) -> tuple[StepLoopResult, list[StepOutputs]]:
+) -> tuple[StepLoopResult, list[ExecutedSteps]]:
     """Runs up to `steps` steps: full ones in a loop, remainders each in a program of its own.
 
     Args:
@@ -67,7 +67,7 @@ def run_execution(
     while True:
         if not feed.at_remainder:
             ran = run_loop(done.state, steps - done.steps)
-            parts += [StepOutputs(ran.outputs)] if ran.steps else []
+            parts += [ExecutedSteps(ran.outputs)] if ran.steps else []
             done = dataclasses.replace(ran, steps=done.steps + ran.steps)
             if done.error is not None or done.steps >= steps:
                 return done, parts
@@ -75,7 +75,7 @@ def run_execution(
         if not batches:
             return done, parts
         ran = run_remainder(done.state, batches)
-        parts += [StepOutputs(ran.outputs, remainder=True)] if ran.steps else []
+        parts += [ExecutedSteps(ran.outputs, remainder=True)] if ran.steps else []
         done = dataclasses.replace(ran, steps=done.steps + -(-len(batches) // replicas) * ran.steps)
         if done.error is not None or done.steps >= steps or len(batches) < feed.group:
             return done, parts  # fewer than a group are the last

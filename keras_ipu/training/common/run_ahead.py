@@ -33,7 +33,7 @@ class StepsAhead:
 
     >>> length, lengths = StepsAhead(), []
     >>> for left in (10, 9, 7, 3):
-    ...     with length.timed(left, row_bytes=8) as steps:
+    ...     with length.timed(left, output_bytes=8) as steps:
     ...         lengths.append(steps)
     >>> lengths
     [1, 2, 4, 3]
@@ -43,14 +43,14 @@ class StepsAhead:
         self._steps = 1
 
     @contextlib.contextmanager
-    def timed(self, left: int, row_bytes: int) -> Iterator[int]:
+    def timed(self, left: int, output_bytes: int) -> Iterator[int]:
         """Context that yields the number of steps to run and times them for the next number.
 
         Args:
             left: how many may run.
-            row_bytes: bytes of what one step returns.
+            output_bytes: bytes of what one step returns.
         """
-        steps = max(1, min(self._steps, left, _BYTES // max(1, row_bytes)))
+        steps = max(1, min(self._steps, left, _BYTES // max(1, output_bytes)))
         began = time.perf_counter()
         yield steps
         within = int(steps * PAUSE / max(time.perf_counter() - began, 1e-6))

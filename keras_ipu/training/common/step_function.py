@@ -20,14 +20,19 @@ from ipu_tf._loops.step_loop import DeviceStep, LoopOptions, StepLoop, StepLoopR
 from ipu_tf._training.replication import target
 from ipu_tf.emulation import EmulationError
 from keras_ipu.pipeline.run_checks import accumulates_outfeed, accumulation_count
-from keras_ipu.pipeline.schedule_check import check_micro_batch_count
 from keras_ipu.stock import models as keras_models
 from keras_ipu.training.common.async_callbacks import current_run
 from keras_ipu.training.common.epoch_iterator import ElementIterator
-from keras_ipu.training.common.partial_batches import StepOutputs, batch_size, log_remainder, run_execution
+from keras_ipu.training.common.outputs_for_keras import ArrayFunctions, OutputsForKeras
+from keras_ipu.training.common.partial_batches import ExecutedSteps, batch_size, log_remainder, run_execution
 from keras_ipu.training.common.run_ahead import StepsAhead, steps_left
-from keras_ipu.training.common.step_outputs import ArrayFunctions, OutputsForKeras
-from keras_ipu.training.common.step_split import StepSplit, log_effective_batch_size, step_split
+from keras_ipu.training.common.step_split import (
+    StepSplit,
+    check_micro_batch_count,
+    log_effective_batch_size,
+    step_split,
+)
+from keras_ipu.training.common.traced_loops import TracedLoops
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +50,7 @@ class StepKind:
     predicts: bool = False
 
 
-RunSteps = Callable[..., tuple[StepLoopResult, list[StepOutputs]]]
+RunSteps = Callable[..., tuple[StepLoopResult, list[ExecutedSteps]]]
 """`run_execution` for the batches of an execution; takes `steps` and `run_loop`."""
 
 TRAIN, TEST, PREDICT = StepKind("train", training=True), StepKind("test"), StepKind("predict", predicts=True)
@@ -69,6 +74,11 @@ class ExecutionBatches:
     for_replicas: bool = True
     ahead: bool = True
 
+    @property
+    def most(self) -> int:
+        """The most steps to run: fewer than `steps` where the epoch has fewer left."""
+        return self.steps if self.epoch is None else self.epoch.most
+
 
 @dataclasses.dataclass(frozen=True)
 class Execution:
@@ -85,7 +95,7 @@ class Execution:
     replicas: int
 
 
-class StepFunction(abc.ABC):
+class StepFunction(TracedLoops, abc.ABC):
     """Runs a model's train, test or predict step in loops on the device, one for each shape of batches and step split.
 
     Args:
@@ -95,11 +105,16 @@ class StepFunction(abc.ABC):
     """
 
     def __init__(self, model: Any, kind: StepKind, arrays: ArrayFunctions) -> None:
+        super().__init__()
         self._model = model
         self._kind = kind
         self._outputs = OutputsForKeras(model, kind.predicts, arrays)
-        self._loops: dict[Any, StepLoop] = {}
         self._ahead = StepsAhead()
+
+    @property
+    def _title(self) -> str:
+        """What reports call its programs."""
+        return f"{self._model.name}: {self._kind.name} step"
 
     @abc.abstractmethod
     def _device_step(self, batch_spec: Any, state: Any, split: StepSplit) -> DeviceStep:
@@ -138,8 +153,8 @@ class StepFunction(abc.ABC):
         check_interrupts()
         split = self._split(batches)
         batches.feed.group = split.accumulation_count * split.replicas
-        run, steps = current_run(), batches.steps
-        ahead = steps == 1 and run is None and batches.ahead
+        run, steps = current_run(), batches.most if split.accumulation_count == 1 else batches.steps
+        ahead = batches.steps == 1 and run is None and batches.ahead
         averaged = split.accumulation_count if self._kind.training and accumulates_outfeed(self._model) else 1
         loop = self._loop(
             batches.feed,
@@ -150,18 +165,24 @@ class StepFunction(abc.ABC):
             lengths_vary=ahead,
         )
         watch = None if run is None else run.on_step_outputs if self._kind.predicts else run.on_step_logs
-        run_steps: RunSteps = functools.partial(
-            run_execution,
-            batches.feed,
-            replicas=split.replicas,
-            state=self._device_state(state, split.replicas),
-            run_remainder=lambda now, remainder: self._run_remainder(remainder, state, now, split, watch),
-        )
+        run_steps = self._run_steps(batches.feed, state, split, watch)
         if ahead:
             return self._run_ahead(loop, batches, split, run_steps)
         ran, parts = run_steps(steps=steps, run_loop=lambda now, left: loop.run(now, batches.feed, left, watch))
         outputs = [self._outputs.of_execution(parts, split.replicas, averaged)] if parts else []
         return Execution(ran, outputs, split.replicas)
+
+    def _run_steps(
+        self, feed: BatchFeed, state: Any, split: StepSplit, watch: Callable[[Any], None] | None
+    ) -> RunSteps:
+        """Returns the function that runs so many steps by a loop, and batches that do not fill a step by themselves."""
+        return functools.partial(
+            run_execution,
+            feed,
+            replicas=split.replicas,
+            state=self._device_state(state, split.replicas),
+            run_remainder=lambda now, remainder: self._run_remainder(remainder, state, now, split, watch),
+        )
 
     def _run_ahead(self, loop: StepLoop, batches: ExecutionBatches, split: StepSplit, run_steps: RunSteps) -> Execution:
         """Runs an execution of one step, and further ones as long as no callback is called between them."""
@@ -188,7 +209,7 @@ class StepFunction(abc.ABC):
         chosen = LoopOptions(ordinal, split.shards)
         key = ("remainder", feed.spec_name, tuple(map(len, state)), split, chosen, target(ordinal, split.shards))
         if key not in self._loops:
-            self._loops[key] = StepLoop(self._remainder_step(feed.spec(), state, split), chosen)
+            self._loops[key] = StepLoop(self._remainder_step(feed.spec(), state, split), chosen, self._title)
         ran = self._loops[key].run(now, feed, 1)
         if watch is not None and ran.steps:
             for outputs in ran.outputs:
@@ -233,5 +254,5 @@ class StepFunction(abc.ABC):
             if self._kind.training:
                 shapes = (each.shape for each in feed.types)
                 log_effective_batch_size(self._model.name, shapes, split.accumulation_count, split.replicas)
-            self._loops[key] = StepLoop(self._device_step(feed.spec(), state, split), chosen)
+            self._loops[key] = StepLoop(self._device_step(feed.spec(), state, split), chosen, self._title)
         return self._loops[key]

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from ipu_tf._config.state import current_config, graphcore_rules
 from ipu_tf._state.once import first_time
 from ipu_tf._training.replication import target
+from ipu_tf.pipeline import (
+    MicroBatchCountError,
+    PipelineShape,
+    Schedule,
+    check_micro_batches,
+    check_schedule,
+    overlap_length,
+)
 from keras_ipu.options.model_state import options_of
-from keras_ipu.pipeline.run_checks import shard_count
+from keras_ipu.pipeline.run_checks import is_pipelined, shard_count, stage_numbers
 from keras_ipu.stock import models as keras_models
 
 _log = logging.getLogger("ipu_tf")
@@ -28,6 +37,7 @@ class StepSplit:
         dtype: of the accumulators: None for that of each variable, a dtype, or a function from a variable to a dtype.
         replicas: copies of the model that run side by side, on batches of their own.
         shards: IPUs that one replica takes.
+        joint_metrics: whether the metrics of every replica count the batches of all, as stock Keras's do.
     """
 
     accumulation_count: int = 1
@@ -35,6 +45,7 @@ class StepSplit:
     dtype: Any = None
     replicas: int = 1
     shards: int = 1
+    joint_metrics: bool = True
 
     @property
     def is_trivial(self) -> bool:
@@ -43,8 +54,11 @@ class StepSplit:
 
     def accumulator_dtype(self, variables: Any, position: int) -> tf.DType | None:
         """The dtype of the accumulator of the gradient at a position; None for that of the gradient."""
-        dtype = self.dtype(variables[position]) if callable(self.dtype) and variables is not None else self.dtype
-        return None if dtype is None or callable(dtype) else tf.as_dtype(dtype)
+        function = callable(self.dtype) and not isinstance(self.dtype, type)  # NumPy's dtypes are classes
+        if function and variables is None:
+            return None
+        dtype = self.dtype(variables[position]) if function else self.dtype
+        return None if dtype is None else tf.as_dtype(dtype)
 
 
 def step_split(model: Any, accumulation_count: int = 1) -> StepSplit:
@@ -66,6 +80,7 @@ def step_split(model: Any, accumulation_count: int = 1) -> StepSplit:
         dtype=dtype if accumulation_count > 1 else None,
         replicas=replica_count(model),
         shards=shard_count(model),
+        joint_metrics=options.replicated_metric_reduction is None and not graphcore_rules(),
     )
 
 
@@ -111,3 +126,40 @@ def _log_message(model: str, batch: int, count: int, replicas: int) -> None:
         " on each of ".join(split),
         batch * count * replicas,
     )
+
+
+def check_micro_batch_count(model: Any, count: int, training: bool) -> None:
+    """Checks a micro-batch count against a pipelined model's schedule; other models run any number.
+
+    Args:
+        model: the model.
+        count: micro-batches of a weight update, or of an execution where the model does not train.
+        training: whether it trains.
+
+    Raises:
+        tf.errors.FailedPreconditionError: if the schedule cannot run so many.
+        TypeError, ValueError, NotImplementedError: for options of the pipeline that cannot be.
+    """
+    if not is_pipelined(model):
+        return
+    options = options_of(model)
+    stages = max(stage_numbers(model)) + 1
+    _check_sharding(options.pipelining_kwargs)
+    schedule = Schedule(int(options.pipelining_kwargs.get("pipeline_schedule") or Schedule.GROUPED))
+    shape = PipelineShape(stages, tuple(options.pipelining_device_mapping or ()), training)
+    check_schedule(schedule, shape)
+    config = current_config()
+    io_tiles = config is not None and config.io_tiles.place_ops_on_io_tiles and schedule is Schedule.GROUPED
+    try:
+        check_micro_batches(count, overlap_length(schedule, shape), io_tiles)
+    except MicroBatchCountError as error:
+        raise tf.errors.FailedPreconditionError(None, None, str(error)) from None
+
+
+def _check_sharding(kwargs: Mapping[str, Any]) -> None:
+    """Checks arguments of `pipelining_ops.pipeline` that do not go together, as that does."""
+    if kwargs.get("replicated_optimizer_state_sharding") and kwargs.get("offload_weight_update_variables") is False:
+        raise ValueError(
+            "To use replicated_optimizer_state_sharding, optimizer state must be offloaded by using "
+            "offload_weight_update_variables."
+        )

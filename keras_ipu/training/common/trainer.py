@@ -22,19 +22,18 @@ from ipu_tf._state.context import context_value
 from ipu_tf.ipu_iterator import stock_iterators
 from keras_ipu.pipeline.run_checks import check_before
 from keras_ipu.pipeline.stage_discovery import discover_stages
-from keras_ipu.stock import patches as keras_patches
 from keras_ipu.stock.ownership import is_ipu_model
+from keras_ipu.training.common import eager_runs
 from keras_ipu.training.common.async_callbacks import asynchronous
-from keras_ipu.training.common.eager_runs import EagerFunction, check_eager_model, runs_eagerly
 from keras_ipu.training.common.model_checks import (
     check_runnable,
     checked_arguments,
     compile_arguments,
     dense_arguments,
 )
+from keras_ipu.training.common.outputs_for_keras import ArrayFunctions
 from keras_ipu.training.common.run_ahead import without_batch_callbacks
 from keras_ipu.training.common.step_function import PREDICT, TEST, TRAIN, StepFunction, StepKind
-from keras_ipu.training.common.step_outputs import ArrayFunctions
 from keras_ipu.training.common.step_split import replica_count
 from keras_ipu.training.common.variable_sync import SyncVariablesEachBatch, with_variable_sync
 
@@ -109,7 +108,7 @@ class IPUTrainer(abc.ABC):
         """Returns the iterator over an epoch's executions: Keras's own where no IPU model runs."""
         run = _run.get()
         if run is None:
-            return keras_patches.StockEpochIterator(*args, **kwargs)
+            return eager_runs.stock_epoch_iterator(*args, **kwargs)
         return self.new_epoch_iterator(run, *args, **kwargs)
 
     def _run_epochs(self, stock: Stock, model: Any, *args: Any, **kwargs: Any) -> Any:
@@ -121,7 +120,7 @@ class IPUTrainer(abc.ABC):
 
     def _run_interruptible(self, stock: Stock, model: Any, *args: Any, **kwargs: Any) -> Any:
         args, kwargs = checked_arguments(stock, model, args, kwargs)
-        if runs_eagerly(model):
+        if eager_runs.runs_eagerly(model):
             args, kwargs = dense_arguments(args, kwargs)
             return self._run_eagerly(stock, model, *args, **kwargs)
         check_before(model, stock.__name__)
@@ -136,7 +135,7 @@ class IPUTrainer(abc.ABC):
         if not is_ipu_model(model):
             return _run_stock(stock, model, *args, **kwargs)
         args, kwargs = dense_arguments(args, kwargs)
-        if runs_eagerly(model):
+        if eager_runs.runs_eagerly(model):
             return self._run_eagerly(stock, model, *args, **kwargs)
         with InterruptibleCall(), self._running(model, stock.__name__):
             return stock(model, *args, **kwargs)
@@ -144,9 +143,9 @@ class IPUTrainer(abc.ABC):
     def _run_eagerly(self, stock: Stock, model: Any, *args: Any, **kwargs: Any) -> Any:
         """Runs Keras's own loop, whose steps run op by op on the device."""
         check_runnable(model)
-        check_eager_model(model)
-        with self.running_eagerly(model), stock_iterators():
-            return _run_stock(stock, model, *args, **kwargs)
+        eager_runs.check_eager_model(model)
+        with self.running_eagerly(model), stock_iterators(), context_value(_run, None), eager_runs.eager_run(True):
+            return stock(model, *args, **kwargs)
 
     @contextlib.contextmanager
     def _running(self, model: Any, doing: str) -> Iterator[None]:
@@ -172,17 +171,21 @@ class IPUTrainer(abc.ABC):
             if not is_ipu_model(model):
                 return stock(model, force)
             now = getattr(model, attribute)
-            if runs_eagerly(model):
+            if eager_runs.runs_eagerly(model):
                 if force or isinstance(now, StepFunction | None):
                     stock(model, True)
-                    setattr(model, attribute, EagerFunction(getattr(model, attribute), self.eager_step_ran))
-            elif force or isinstance(now, EagerFunction | None):
+                    setattr(model, attribute, eager_runs.EagerFunction(getattr(model, attribute), self.eager_step_ran))
+            elif force or isinstance(now, eager_runs.EagerFunction | None):
                 setattr(model, attribute, self.new_function(model, kind))
             return getattr(model, attribute)
 
         return make
 
     def _metrics_from_host(self, stock: Stock, model: Any, logs: Any) -> Any:
+        """Replaces `_get_metrics_result_or_logs`: Keras reads the logs of an epoch from the variables of the metrics.
+
+        On TensorFlow variables are written back before, at the end of each epoch: `TensorFlowTrainer` does that.
+        """
         if not is_ipu_model(model):
             return stock(model, logs)
         run = _run.get()
@@ -194,5 +197,5 @@ class IPUTrainer(abc.ABC):
 
 def _run_stock(stock: Stock, model: Any, *args: Any, **kwargs: Any) -> Any:
     """Runs a model that is none of an `IPUStrategy`, maybe from a callback of one that is."""
-    with context_value(_run, None):
+    with context_value(_run, None), eager_runs.eager_run(False):
         return stock(model, *args, **kwargs)

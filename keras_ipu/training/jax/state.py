@@ -16,6 +16,9 @@ import jax.numpy as jnp
 
 from keras_ipu.stock import models as keras_models
 
+_REPLICA_STATE = "_ipu_replica_state"
+"""A model's attribute."""
+
 
 def separate(model: Any) -> None:
     """Copies arrays that several variables of a model share, since a run donates its arguments.
@@ -100,3 +103,9 @@ class StateCopy:
             [new if held is found else found for new, held, found in zip(*parts, strict=True)]
             for parts in zip(after, self._held, now, strict=True)
         )
+
+
+def replica_state_of(model: Any) -> ReplicaState:
+    """Returns the `ReplicaState` of a model, which all its functions share."""
+    state: ReplicaState = vars(model).setdefault(_REPLICA_STATE, ReplicaState())
+    return state

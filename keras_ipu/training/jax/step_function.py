@@ -13,7 +13,7 @@ import jax
 
 from ipu_tf._loops.interruption import Interrupts
 from ipu_tf._loops.jax_feed import JaxFeed
-from ipu_tf._loops.jax_step import AccumulationSettings, JaxStep
+from ipu_tf._loops.jax_step import AccumulationSettings, JaxStep, all_gather
 from ipu_tf.emulation import record_ignored
 from ipu_tf.pipeline import require_one_device
 from keras_ipu.options.model_state import options_of
@@ -22,9 +22,10 @@ from keras_ipu.stock import models as keras_models
 from keras_ipu.training.common.async_callbacks import current_run
 from keras_ipu.training.common.data_checks import warn_cast
 from keras_ipu.training.common.epoch_iterator import ElementIterator
+from keras_ipu.training.common.outputs_for_keras import ARRAYS
 from keras_ipu.training.common.partial_batches import sizes_vary
+from keras_ipu.training.common.replica_metrics import metrics_in_remainder, metrics_in_step
 from keras_ipu.training.common.step_function import StepFunction, StepKind
-from keras_ipu.training.common.step_outputs import ARRAYS
 from keras_ipu.training.common.step_split import StepSplit
 from keras_ipu.training.jax.model_steps import State, model_step, remainder_step
 from keras_ipu.training.jax.state import ReplicaState, StateCopy
@@ -112,11 +113,27 @@ class JaxStepFunction(StepFunction):
         accumulation = AccumulationSettings(
             split.accumulation_count, split.reduction, self._accumulators(split), split.replicas
         )
-        return JaxStep(model_step(model, self._kind), state, batch_spec, accumulation)
+        step = model_step(model, self._kind)
+
+        def traced(*given: Any) -> tuple[Any, State]:
+            with metrics_in_step(model, split, all_gather):
+                return step(*given)
+
+        return JaxStep(traced, state, batch_spec, accumulation, self._variable_names())
 
     def _remainder_step(self, batches_spec: Any, state: State, split: StepSplit) -> JaxStep:
         accumulation = AccumulationSettings(reduction=split.reduction, replicas=split.replicas)
-        return JaxStep(remainder_step(self._model, self._kind, split), state, batches_spec, accumulation)
+        steps = remainder_step(self._model, self._kind, split)
+
+        def traced(*given: Any) -> tuple[Any, State]:
+            with metrics_in_remainder(self._model, split):
+                return steps(*given)
+
+        return JaxStep(traced, state, batches_spec, accumulation, self._variable_names())
+
+    def _variable_names(self) -> dict[str, tuple[str, ...]]:
+        """Returns the paths of the variables in each part of the state."""
+        return dict(zip(self._names, keras_models.variable_paths(self._model, self._names), strict=True))
 
     def _accumulators(self, split: StepSplit) -> tuple[jax.ShapeDtypeStruct, ...]:
         if split.accumulation_count == 1:

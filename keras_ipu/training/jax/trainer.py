@@ -14,16 +14,14 @@ from keras_ipu.stock import models as keras_models
 from keras_ipu.stock.ownership import is_ipu_model, on_device
 from keras_ipu.training.common.data_checks import check_batch, warn_cast
 from keras_ipu.training.common.epoch_iterator import ElementIterator, IPUEpochIterator
+from keras_ipu.training.common.outputs_for_keras import ARRAYS
 from keras_ipu.training.common.partial_batches import sizes_vary
 from keras_ipu.training.common.sparse_data import DenseBatches
 from keras_ipu.training.common.step_function import StepKind
-from keras_ipu.training.common.step_outputs import ARRAYS
 from keras_ipu.training.common.trainer import IPUTrainer, ModelRun, Stock
 from keras_ipu.training.common.variable_sync import SyncVariablesEachBatch
-from keras_ipu.training.jax.state import ReplicaState, separate
+from keras_ipu.training.jax.state import replica_state_of, separate
 from keras_ipu.training.jax.step_function import JaxStepFunction
-
-_STATE = "_ipu_replica_state"
 
 
 class JaxElementIterator(ElementIterator):
@@ -68,7 +66,7 @@ class JaxTrainer(IPUTrainer):
 
     def new_function(self, model: Any, kind: StepKind) -> JaxStepFunction:
         """Returns a new train, test or predict function; all of a model share its `ReplicaState`."""
-        return JaxStepFunction(model, kind, vars(model).setdefault(_STATE, ReplicaState()))
+        return JaxStepFunction(model, kind, replica_state_of(model))
 
     def new_epoch_iterator(self, run: ModelRun, *args: Any, **kwargs: Any) -> JaxEpochIterator:
         """Returns an iterator over the executions of an epoch."""

@@ -15,12 +15,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf._training.weight_update import accumulate_and_apply, variables_created_whole
+from ipu_tf._training.weight_update import accumulate_and_apply
 from keras_ipu.optimizers.inner_optimizer_calls import takes_captured_grads
 from keras_ipu.stock import models as keras_models
 from keras_ipu.training.common.partial_batches import GradientSum, gradient_weights
 from keras_ipu.training.common.step_function import StepKind
 from keras_ipu.training.common.step_split import StepSplit
+from keras_ipu.training.tensorflow.first_trace import slots_created
 from keras_ipu.training.tensorflow.summed_rows import sum_repeated_rows
 
 Step = Callable[[Any], Any]
@@ -124,8 +125,7 @@ def _accumulate_and_apply(
         and not optimizer.built
         and not (split.is_trivial and keras_models.computes_slots(optimizer))
     ):
-        again = keras_models.scales_loss(optimizer)
-        with variables_created_whole(traced_again=again), keras_models.scope_of_optimizer(optimizer):
+        with slots_created(optimizer), keras_models.scope_of_optimizer(optimizer):
             optimizer.build(variables)
     if split.is_trivial:
         stock(gradients, variables)

@@ -5,7 +5,6 @@ Keras calls the train and test function with an epoch's iterator, the predict fu
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,20 +13,20 @@ import tensorflow as tf
 
 from ipu_tf._loops.tensor_feed import TensorFeed
 from ipu_tf._loops.tensorflow_step import TensorFlowStep
-from ipu_tf._training.weight_update import variables_created_whole
+from ipu_tf.ops.all_to_all_op import all_gather
 from keras_ipu.pipeline.graph import build_graph
 from keras_ipu.pipeline.run_checks import is_pipelined
 from keras_ipu.pipeline.staged_call import staged_call
 from keras_ipu.stock import models as keras_models
-from keras_ipu.stock.compiled_metrics import metrics_built_in
-from keras_ipu.stock.patches import overridden
 from keras_ipu.training.common.data_checks import warn_cast
 from keras_ipu.training.common.epoch_iterator import BatchPlaceholder, ElementIterator, ReplicaBatches
+from keras_ipu.training.common.outputs_for_keras import TENSORS
 from keras_ipu.training.common.partial_batches import sizes_vary
 from keras_ipu.training.common.recurrent_weights import hoist_weight_reads
+from keras_ipu.training.common.replica_metrics import metrics_in_remainder, metrics_in_step
 from keras_ipu.training.common.step_function import PREDICT, ExecutionBatches, StepFunction, StepKind
-from keras_ipu.training.common.step_outputs import TENSORS
 from keras_ipu.training.common.step_split import StepSplit
+from keras_ipu.training.tensorflow.first_trace import metrics_created
 from keras_ipu.training.tensorflow.model_steps import model_step, remainder_step
 
 
@@ -74,11 +73,11 @@ class TensorFlowStepFunction(StepFunction):
 
         def traced(batch: Any) -> Any:
             staged = staged_call(model, split.accumulation_count, self._kind.training)
-            metrics = _metrics_outside_trace(model)
-            with strategy.replica_context(), staged, hoist_weight_reads(), metrics:
+            counted = metrics_in_step(model, split, all_gather)
+            with strategy.replica_context(), staged, hoist_weight_reads(), metrics_created(model), counted:
                 return step(batch)
 
-        return TensorFlowStep(traced, batch_spec)
+        return TensorFlowStep(traced, batch_spec, lambda: keras_models.optimizer_state(model))
 
     def _remainder_step(self, batches_spec: Any, state: Any, split: StepSplit) -> TensorFlowStep:
         model, strategy = self._model, keras_models.strategy_of(self._model)
@@ -86,21 +85,11 @@ class TensorFlowStepFunction(StepFunction):
         steps = remainder_step(model, self._kind, split)
 
         def traced(batches: Any) -> Any:
-            metrics = _metrics_outside_trace(model)
-            with strategy.replica_context(), hoist_weight_reads(), metrics:
+            counted = metrics_in_remainder(model, split)
+            with strategy.replica_context(), hoist_weight_reads(), metrics_created(model), counted:
                 return steps(batches)
 
-        return TensorFlowStep(traced, batches_spec)
-
-
-def _metrics_outside_trace(model: Any) -> contextlib.AbstractContextManager[None]:
-    """Context in which a model's own metrics are no reason to trace a step again.
-
-    The user's steps are traced again, as by stock Keras: `model.metrics` may differ once losses and metrics are built.
-    """
-    if any(overridden(model, name) for name in ("train_step", "test_step", "compute_loss", "compute_metrics")):
-        return contextlib.nullcontext()
-    return metrics_built_in(model, variables_created_whole)
+        return TensorFlowStep(traced, batches_spec, lambda: keras_models.optimizer_state(model))
 
 
 class TensorFlowPredictFunction(TensorFlowStepFunction):

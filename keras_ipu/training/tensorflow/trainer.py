@@ -12,8 +12,8 @@ from ipu_tf._strategy.run import functions_run_eagerly
 from keras_ipu.stock import models as keras_models
 from keras_ipu.stock.ownership import is_ipu_model
 from keras_ipu.training.common.epoch_iterator import IPUEpochIterator
+from keras_ipu.training.common.outputs_for_keras import TENSORS
 from keras_ipu.training.common.step_function import PREDICT, StepKind
-from keras_ipu.training.common.step_outputs import TENSORS
 from keras_ipu.training.common.trainer import IPUTrainer, ModelRun, Stock
 from keras_ipu.training.common.variable_sync import SyncVariablesEachBatch
 from keras_ipu.training.tensorflow.step_functions import TensorFlowPredictFunction, TensorFlowStepFunction
@@ -55,6 +55,7 @@ class TensorFlowTrainer(IPUTrainer):
             keras_models.adopt(model.optimizer, keras_models.strategy_of(model))
 
     def _metrics_from_host(self, stock: Stock, model: Any, logs: Any) -> Any:
+        """Writes all variables back to the host at the end of an epoch, then reads its logs from the metrics."""
         if is_ipu_model(model):
             flush_variables()
         return super()._metrics_from_host(stock, model, logs)

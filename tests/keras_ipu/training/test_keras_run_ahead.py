@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from keras_ipu.training.common import run_ahead
 from keras_ipu.training.common.run_ahead import StepsAhead
 from tests.helpers.device_counts import device_work
 from tests.helpers.keras_parity import configure, integers, ipu_scope, numbers
+from tests.helpers.sigint import press_ctrl_c, sigint_interrupts  # noqa: F401 - a fixture
 
 # Keras makes arrays of TensorFlow variables in a way that NumPy 2 no longer likes.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -106,13 +106,14 @@ def test_what_runs_ahead_shows_the_same(name: str, monkeypatch: pytest.MonkeyPat
     assert executions < steps / 2
 
 
+@pytest.mark.usefixtures("sigint_interrupts")
 @pytest.mark.parametrize("mode", ["evaluate", "fit"])
 def test_an_interrupted_run_keeps_the_steps_that_ran(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made, runs, stock = model(), itertools.count(), LoopRun.run
 
     def run(*arguments: Any, **named: Any) -> Any:
         if next(runs) == 4:
-            signal.raise_signal(signal.SIGINT)
+            press_ctrl_c()
         return stock(*arguments, **named)
 
     monkeypatch.setattr(LoopRun, "run", run)
@@ -205,9 +206,9 @@ def test_a_second_run_compiles_nothing() -> None:
 @given(st.lists(st.tuples(st.integers(1, 2000), st.integers(0, 1 << 22)), max_size=20))
 def test_lengths(asked: list[tuple[int, int]]) -> None:
     length, before = StepsAhead(), 0.5
-    for left, row_bytes in asked:
-        with length.timed(left, row_bytes) as steps:
+    for left, output_bytes in asked:
+        with length.timed(left, output_bytes) as steps:
             assert 1 <= steps <= max(1, 2 * before)
             assert steps <= left
-            assert steps == 1 or steps * row_bytes <= 1 << 20
+            assert steps == 1 or steps * output_bytes <= 1 << 20
         before = max(before, steps)

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from keras_ipu.options.model_state import options_of
 from keras_ipu.options.options import ReplicatedMetricReductionMethod as Method
-from keras_ipu.training.common.partial_batches import StepOutputs
+from keras_ipu.training.common.partial_batches import ExecutedSteps
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +83,7 @@ class OutputsForKeras:
         self._predicts = predicts
         self._arrays = arrays
 
-    def of_execution(self, parts: Sequence[StepOutputs], replicas: int, averaged: int = 1) -> Any:
+    def of_execution(self, parts: Sequence[ExecutedSteps], replicas: int, averaged: int = 1) -> Any:
         """Returns the last logs of an execution, or all its predictions joined.
 
         Args:
@@ -102,7 +102,7 @@ class OutputsForKeras:
         stacked = self._arrays.map_structure(self._arrays.stack, *last.outputs)
         return self._logs(stacked, replicas, len(last.outputs))
 
-    def of_each_step(self, parts: Sequence[StepOutputs], replicas: int) -> list[Any]:
+    def of_each_step(self, parts: Sequence[ExecutedSteps], replicas: int) -> list[Any]:
         """Returns the logs or predictions of each step; a remainder counts as one step."""
         outputs: list[Any] = []
         for part in parts:
@@ -117,7 +117,7 @@ class OutputsForKeras:
             return join_predictions(outputs, int(replicas > 1), self._arrays)
         return self._logs(outputs, replicas)
 
-    def _predictions(self, part: StepOutputs, replicas: int) -> list[Any]:
+    def _predictions(self, part: ExecutedSteps, replicas: int) -> list[Any]:
         """Returns the predictions of consecutive steps, joined; of a remainder, those of each batch."""
         if not part.remainder:
             return [join_predictions(part.outputs, 1 + int(replicas > 1), self._arrays)]
@@ -127,7 +127,7 @@ class OutputsForKeras:
         return [join_predictions(each, 0, self._arrays) for each in one]
 
     def _logs(self, outputs: Any, replicas: int, averaged: int = 1) -> Any:
-        method = options_of(self._model).replicated_metric_reduction
+        method = options_of(self._model).log_reduction
         return reduce_replica_logs(outputs, replicas, method, self._arrays, averaged)
 
 
