@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ipu_tf.device.op_places import OpPlace
+
 
 class DeviceError(RuntimeError):
     """Base class of the device's errors."""
@@ -102,7 +104,7 @@ class OutfeedReplicaMismatch(DeviceError):
     def __init__(self, name: str, before: int, wanted: int) -> None:
         super().__init__(
             f"Outfeed with id='{name}' already exists but with a different tensor shape or replication factor. "
-            f"Consider changing the `feed_name` in IPUOutfeedQueue. It has rows of {before} replicas. Received: a "
+            f"Consider changing the `feed_name` in IPUOutfeedQueue. It has elements of {before} replicas. Received: a "
             f"program with {wanted}."
         )
 
@@ -124,20 +126,22 @@ class AccumulationCountError(DeviceError):
     Args:
         count: the accumulation count.
         iterations: iterations of the loop; None for a data-dependent loop.
+        place: where the program accumulates; None where it is not known.
     """
 
-    def __init__(self, count: int, iterations: int | None) -> None:
+    def __init__(self, count: int, iterations: int | None, place: OpPlace | None = None) -> None:
+        where = f"\n{place}" if place else ""
         if iterations is None:
             super().__init__(
                 "Can't have runtime num mini batches for resource update: gradients are accumulated over "
                 f"{count} mini-batches in a loop whose number of iterations depends on data. Use a loop with a "
-                "fixed number of iterations, such as `loops.repeat`."
+                f"fixed number of iterations, such as `loops.repeat`.{where}"
             )
             return
         super().__init__(
             f"Detected a gradient accumulation operation with {count} number of mini batches inside a loop with "
             f"{iterations} iterations.\nIt is required that the number of mini batches to accumulate evenly divides "
-            "the number of loop iterations."
+            f"the number of loop iterations.{where}"
         )
 
 

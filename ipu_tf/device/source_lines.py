@@ -10,6 +10,7 @@ import functools
 import importlib.util
 import linecache
 import sysconfig
+import traceback
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -58,12 +59,23 @@ def user_lines(frames: Iterable[Frame]) -> tuple[SourceLine, ...]:
     return tuple(SourceLine(*frame) for frame in found)
 
 
-def traceback_frames(traceback: TracebackType | None) -> Iterator[Frame]:
+def lines_of_stack() -> tuple[SourceLine, ...]:
+    """Returns the user's source lines, as `user_lines`, of the call that is being made."""
+    return user_lines(stack_frames())
+
+
+def stack_frames() -> list[Frame]:
+    """Returns the frames of the call that is being made, outermost first."""
+    stack = [(frame.f_code.co_filename, line, frame.f_code.co_name) for frame, line in traceback.walk_stack(None)]
+    return stack[::-1]
+
+
+def traceback_frames(raised: TracebackType | None) -> Iterator[Frame]:
     """Returns the frames of an exception's traceback, outermost first."""
-    while traceback is not None:
-        code = traceback.tb_frame.f_code
-        yield code.co_filename, traceback.tb_lineno, code.co_name
-        traceback = traceback.tb_next
+    while raised is not None:
+        code = raised.tb_frame.f_code
+        yield code.co_filename, raised.tb_lineno, code.co_name
+        raised = raised.tb_next
 
 
 def indented(text: object, by: str = "    ") -> str:

@@ -21,6 +21,7 @@ from ipu_tf.device.convolution.canonical import canonicalize
 from ipu_tf.device.convolution.onednn_plan import ONEDNN_CONVOLUTION, pays_to_fuse
 from ipu_tf.device.convolution.plans import callable_now, choose, explain, solve
 from ipu_tf.device.convolution.problem import CanonicalConvolution, ConvLayout
+from ipu_tf.device.convolution.recorded import recorded
 from ipu_tf.device.convolution.xla_plans import library_convolution
 
 __all__ = ["CanonicalConvolution", "ConvLayout", "canonicalize", "convolution", "explain"]
@@ -73,11 +74,7 @@ def convolution(
         Array([2., 2., 2.], dtype=float32)
     """
     layout = dimension_numbers
-    if lhs.dtype != rhs.dtype:
-        raise ValueError(
-            f"the operands of a convolution must have one element type; received {lhs.dtype} and "
-            f"{rhs.dtype}. Convert one of them."
-        )
+    _check_element_types(lhs, rhs)
     problem = canonicalize(
         lhs.shape,
         rhs.shape,
@@ -96,8 +93,18 @@ def convolution(
     rhs = lax.rev(rhs, reversed_axes) if reversed_axes else rhs
     if (platform or jax.default_backend()) != "cpu":
         return library_convolution(lhs, rhs, problem, layout)
-    result = _solved(solve, problem)(lhs.transpose(layout.input), rhs.transpose(layout.kernel))
+    operands = lhs.transpose(layout.input), rhs.transpose(layout.kernel)
+    with recorded(problem, choose(problem, callable_now()).name):
+        result = _solved(solve, problem)(*operands)
     return result.transpose(np.argsort(layout.output))
+
+
+def _check_element_types(lhs: jax.Array, rhs: jax.Array) -> None:
+    if lhs.dtype != rhs.dtype:
+        raise ValueError(
+            f"the operands of a convolution must have one element type; received {lhs.dtype} and "
+            f"{rhs.dtype}. Convert one of them."
+        )
 
 
 def convolution_bias_relu(
@@ -123,7 +130,9 @@ def convolution_bias_relu(
     if not pays_to_fuse(problem) or choose(problem, callable_now()) is not ONEDNN_CONVOLUTION:
         return None
     operands = (lhs.transpose(layout.input), rhs.transpose(layout.kernel), bias)
-    return _solved(onednn.convolution_bias_relu, problem)(*operands).transpose(np.argsort(layout.output))
+    with recorded(problem, f"{ONEDNN_CONVOLUTION.name} with bias and relu"):
+        result = _solved(onednn.convolution_bias_relu, problem)(*operands)
+    return result.transpose(np.argsort(layout.output))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ipu_tf.device.convolution.chunks import chunk_size, sum_over_chunks_in, zeros_like_result
+from ipu_tf.device.convolution.blocks import block_size, sum_over_blocks_in, zeros_like_result
 from ipu_tf.device.convolution.plan import CALL, Best, Plan, Solve, arithmetic, traffic
 from ipu_tf.device.convolution.problem import CanonicalConvolution
 from ipu_tf.device.convolution.windows import Windows, batch_first, flat, product
@@ -36,13 +36,13 @@ def _example_bytes(problem: CanonicalConvolution) -> int:
     return problem.bytes_of(problem.taps, problem.positions, problem.batch)
 
 
-def _chunk(problem: CanonicalConvolution) -> int:
-    return chunk_size(problem.in_features, int(CHUNK // _example_bytes(problem)))
+def _block(problem: CanonicalConvolution) -> int:
+    return block_size(problem.in_features, int(CHUNK // _example_bytes(problem)))
 
 
 def _cost(problem: CanonicalConvolution, best: Best) -> float:
-    chunks = problem.in_features / _chunk(problem)
-    return arithmetic(problem.products, RATE) + chunks * (8 * CALL + traffic(_example_bytes(problem)))
+    blocks = problem.in_features / _block(problem)
+    return arithmetic(problem.products, RATE) + blocks * (8 * CALL + traffic(_example_bytes(problem)))
 
 
 def _emit(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:
@@ -74,7 +74,7 @@ def _sum_over_examples(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolu
         return zeros_like_result(windows.patches, (left,))
 
     # The rows are kept from one pass to the next and overwritten, which spares writing them twice.
-    return sum_over_chunks_in(room, part, (lhs, rhs), _chunk(problem))
+    return sum_over_blocks_in(room, part, (lhs, rhs), _block(problem))
 
 
 def _multiply(rows: jax.Array, kernel: jax.Array, problem: CanonicalConvolution) -> jax.Array:

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ipu_tf.device.convolution.chunks import chunk_size, sum_over_chunks
+from ipu_tf.device.convolution.blocks import block_size, sum_over_blocks
 from ipu_tf.device.convolution.plan import CALL, Best, Plan, Solve, traffic
 from ipu_tf.device.convolution.problem import CanonicalConvolution
 from ipu_tf.device.convolution.windows import Windows, batch_first
@@ -78,8 +78,8 @@ def _emit_multiply_reduce(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConv
     # The sum runs over the examples, which are the features here, and over the window.
     operands = lax.optimization_barrier(batch_first(lhs, rhs))
     terms = problem.positions * (problem.batch // problem.batch_groups)
-    chunk = chunk_size(problem.in_features, MOST_PRODUCTS // terms)
-    sums = sum_over_chunks(lambda a, b: _sums_over_examples(a, b, problem), operands, chunk)
+    block = block_size(problem.in_features, MOST_PRODUCTS // terms)
+    sums = sum_over_blocks(lambda a, b: _sums_over_examples(a, b, problem), operands, block)
     return sums.reshape(problem.output_shape).astype(problem.out_dtype)
 
 
@@ -90,9 +90,9 @@ def _sums_over_examples(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvol
     space: XLA computes the sum of an array over all but its last axis one number at a time.
     """
     example = problem.bytes_of(math.prod(problem.input) * problem.batch + problem.taps * problem.out_features)
-    chunk = chunk_size(lhs.shape[0], max(FEW_EXAMPLES, int(CHUNK // example)))
-    starts = range(0, lhs.shape[0], chunk)
-    parts = [jnp.stack(list(_sums(lhs[n : n + chunk], rhs[n : n + chunk], problem))) for n in starts]
+    block = block_size(lhs.shape[0], max(FEW_EXAMPLES, int(CHUNK // example)))
+    starts = range(0, lhs.shape[0], block)
+    parts = [jnp.stack(list(_sums(lhs[n : n + block], rhs[n : n + block], problem))) for n in starts]
     return jnp.sum(jnp.stack(parts), axis=(0, *range(2, 2 + problem.rank)))
 
 

@@ -1,4 +1,7 @@
-"""Pooling and its gradients: `reduce_window` and `select_and_scatter`, axis by axis.
+"""Max, min and average pooling and their gradients: `reduce_window` and `select_and_scatter`, axis by axis.
+
+    max pooling        reduce_window by max            its gradient   select_and_scatter
+    average pooling    reduce_window by add, divided   its gradient   padded between elements, then reduce_window by add
 
 XLA:CPU scatters the gradients of max pooling one element at a time. Here a window's selected element is found
 along the last axis first, then among those found along the axis before it, and so on, and gradients go the
@@ -101,7 +104,10 @@ def reduce_window(
     base_dilation: Sequence[int] | None = None,
     window_dilation: Sequence[int] | None = None,
 ) -> jax.Array:
-    """Computes `stablehlo.reduce_window` with one of three reducers: max, min or average pooling.
+    """Computes `stablehlo.reduce_window` by max or min, as max pooling does, or by add, as average pooling does.
+
+    Sums are not divided by the size of the window: TensorFlow divides them by an op of its own. The gradient of average
+    pooling is a sum over windows, too.
 
     Sums of float16 and bfloat16 are kept in float32. Windows over a dilated operand, dilated windows and
     windows longer than `LONGEST` are reduced by XLA.

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from ipu_tf.device.convolution import onednn
-from ipu_tf.device.convolution.chunks import chunk_size, sum_over_chunks_in, zeros_like_result
+from ipu_tf.device.convolution.blocks import block_size, sum_over_blocks_in, zeros_like_result
 from ipu_tf.device.convolution.plan import CALL, Best, Plan, Solve, arithmetic
 from ipu_tf.device.convolution.problem import CanonicalConvolution
 from ipu_tf.device.convolution.windows import Windows, batch_first, flat, pad_spatial, product
@@ -60,24 +60,24 @@ def _example_bytes(problem: CanonicalConvolution) -> int:
     return problem.bytes_of(_rows(problem), *problem.window[1:], sum(_width(problem)))
 
 
-def _chunk(problem: CanonicalConvolution) -> int:
-    return chunk_size(problem.in_features, int(CHUNK // _example_bytes(problem)))
+def _block(problem: CanonicalConvolution) -> int:
+    return block_size(problem.in_features, int(CHUNK // _example_bytes(problem)))
 
 
 def _cost(problem: CanonicalConvolution, best: Best) -> float:
     left, right = (-(-width // WIDTH) * WIDTH for width in _width(problem))
     products = problem.in_features * _rows(problem) * math.prod(problem.window[1:]) * left * right
-    chunks = problem.in_features / _chunk(problem)
-    return arithmetic(products, RATE) + problem.in_features * _example_bytes(problem) / BYTES + chunks * 8 * CALL
+    blocks = problem.in_features / _block(problem)
+    return arithmetic(products, RATE) + problem.in_features * _example_bytes(problem) / BYTES + blocks * 8 * CALL
 
 
 def _emit(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:
     operands = lax.optimization_barrier(batch_first(lhs, rhs))
-    total = sum_over_chunks_in(
+    total = sum_over_blocks_in(
         lambda left, right: _room(left, right, problem),
         lambda room, left, right: _part(room, left, right, problem),
         operands,
-        _chunk(problem),
+        _block(problem),
     )
     result = total.reshape(*problem.output[1:], problem.batch, problem.output[0], problem.out_features)
     return jnp.moveaxis(result, (-3, -2), (0, 1)).astype(problem.out_dtype)

@@ -17,14 +17,14 @@ class SampleOrder:
     """Order of samples: the sample indices of each batch.
 
     Args:
-        blocks: gives the indices of rows, in order, in vectors of any length.
-        batch: rows of a batch.
-        group: batches are given out in groups of so many. Rows at the end that do not fill a group are the `rest`.
+        blocks: gives the indices of samples, in order, in vectors of any length.
+        batch: samples of a batch.
+        group: batches are given out in groups of so many. Samples at the end that do not fill a group are the `rest`.
 
     >>> order = SampleOrder(iter([np.arange(11)]), batch=2, group=2)
     >>> order.take(3).tolist(), order.at_rest, order.take(3).tolist(), order.at_rest
     ([[0, 1], [2, 3], [4, 5]], False, [[6, 7]], True)
-    >>> [rows.tolist() for rows in order.take_rest()], order.at_rest
+    >>> [samples.tolist() for samples in order.take_rest()], order.at_rest
     ([[8, 9], [10]], False)
     """
 
@@ -38,30 +38,30 @@ class SampleOrder:
 
     @property
     def at_rest(self) -> bool:
-        """Whether only rows of the `rest` are left."""
+        """Whether only samples of the `rest` are left."""
         self._left = self._read(2 * self._group)
         return self._ended and 0 < len(self._left) < self._group - self._given % self._group
 
     def take_rest(self) -> list[np.ndarray]:
         """Returns the sample indices that fill no group, in batches of which the last may be smaller."""
         self.take(0)
-        rows, self._left = self._left, self._left[:0]
+        samples, self._left = self._left, self._left[:0]
         self._given = 0
-        return [rows[first : first + self._batch] for first in range(0, len(rows), self._batch)]
+        return [samples[first : first + self._batch] for first in range(0, len(samples), self._batch)]
 
     def take(self, batches: int) -> np.ndarray:
         """Returns sample indices of the next batches, `[n, batch]`; fewer than requested at the end of the data."""
         wanted = batches * self._batch
         # Also reads the group that the last of them belongs to, and the next one: is anything but the rest left then?
-        rows = self._read(wanted + 2 * self._group)
-        complete = (self._given + len(rows)) // self._group * self._group - self._given
+        samples = self._read(wanted + 2 * self._group)
+        complete = (self._given + len(samples)) // self._group * self._group - self._given
         whole = min(wanted, max(0, complete))
-        self._left = rows[whole:]
+        self._left = samples[whole:]
         self._given += whole
-        return rows[:whole].reshape(-1, self._batch)
+        return samples[:whole].reshape(-1, self._batch)
 
     def _read(self, wanted: int) -> np.ndarray:
-        """Returns at least so many of the rows that are left; fewer at the end of the data."""
+        """Returns at least so many of the samples that are left; fewer at the end of the data."""
         parts, have = [self._left], len(self._left)
         while have < wanted and not self._ended:
             block = next(self._blocks, None)
@@ -78,15 +78,15 @@ class SampleOrder:
         self._given -= batches.size
 
 
-def batch_of(array: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Gathers rows of an array, for reading only: contiguous rows are a view, others are copied.
+def batch_of(array: np.ndarray, samples: np.ndarray) -> np.ndarray:
+    """Gathers samples of an array by index, for reading only: contiguous ones are a view, others are copied.
 
     >>> array = np.arange(5)
     >>> batch_of(array, np.array([1, 2, 3])).base is array, batch_of(array, np.array([3, 1])).tolist()
     (True, [3, 1])
     """
-    first, size = int(rows[0]), len(rows)
-    return array[first : first + size] if np.array_equal(rows, np.arange(first, first + size)) else array[rows]
+    first, size = int(samples[0]), len(samples)
+    return array[first : first + size] if np.array_equal(samples, np.arange(first, first + size)) else array[samples]
 
 
 class ArrayInfeed(Infeed):
@@ -102,7 +102,7 @@ class ArrayInfeed(Infeed):
     >>> import jax
     >>> order = SampleOrder(iter([np.array([3, 1, 0]), np.array([2])]), batch=2)
     >>> types = (jax.ShapeDtypeStruct((2,), np.float32),)
-    >>> infeed = ArrayInfeed("rows", types, (np.float32([0, 10, 20, 30]),), order, lambda: None)
+    >>> infeed = ArrayInfeed("samples", types, (np.float32([0, 10, 20, 30]),), order, lambda: None)
     >>> infeed.next()[0].tolist(), infeed.next()[0].tolist()
     ([30.0, 10.0], [0.0, 20.0])
     """
@@ -119,30 +119,30 @@ class ArrayInfeed(Infeed):
         self._check_first_enqueue = check
 
     def fill(self, buffers: tuple[np.ndarray, ...], count: int) -> Staged:
-        """As `Infeed.fill`, with one gathering of rows for each array."""
+        """As `Infeed.fill`, gathering all samples of an array at once."""
         with self._lock:
             if self._returned or synthetic.current().feeds:
                 return super().fill(buffers, count)
-            rows, replicas = self._rows(buffers)
+            flat, replicas = self._flat(buffers)
             try:
-                chosen = self._taken_rows(count * replicas)
+                chosen = self._next_batches(count * replicas)
             except BaseException as error:  # noqa: B036 - raised in the thread that runs the program
                 return Staged(buffers, 0, error)
             steps = len(chosen) // replicas
             whole = steps * replicas
             self._order.put_back(chosen[whole:])
-            for row, array in zip(rows, self._arrays, strict=True):
-                out = row[:whole].reshape(-1, *array.shape[1:])
+            for buffer, array in zip(flat, self._arrays, strict=True):
+                out = buffer[:whole].reshape(-1, *array.shape[1:])
                 # Indices are those of samples; with mode="raise" numpy would fill a buffer of its own first.
                 np.take(array, chosen[:whole].reshape(-1), axis=0, out=out, mode="clip")
             self._taken += whole
             return Staged(buffers, steps, None if steps == count else InfeedExhausted(self.name, self._taken))
 
-    def _taken_rows(self, batches: int) -> np.ndarray:
+    def _next_batches(self, batches: int) -> np.ndarray:
         self._check_first_enqueue()
         return self._order.take(batches)
 
     def _one_by_one(self) -> Iterator[Element]:
-        while len(rows := self._taken_rows(1)):
-            element = tuple(batch_of(array, rows[0]) for array in self._arrays)
+        while len(samples := self._next_batches(1)):
+            element = tuple(batch_of(array, samples[0]) for array in self._arrays)
             yield synthetic.infeed_element(element) if synthetic.current().feeds else element

@@ -105,38 +105,38 @@ class Infeed:
                 check_numbers(value, dtype, f"Feature {name} of element {self._taken} of '{self.name}'")
 
     def fill(self, buffers: tuple[np.ndarray, ...], count: int) -> Staged:
-        """Stacks the next elements into `count` rows of staging buffers; fewer, with the error, if the source ends.
+        """Stacks the next elements into staging buffers, for `count` steps; fewer, with the error, if the source ends.
 
-        A row holds one element, or one for each replica: `[capacity, replicas, *shape]`.
+        A step takes one element, or one for each replica: `[capacity, replicas, *shape]`.
         """
-        rows, replicas = self._rows(buffers)
+        flat, replicas = self._flat(buffers)
         for index in range(count * replicas):
             try:
                 element = self.next()
             except BaseException as error:  # noqa: B036 - raised in the thread that runs the program
-                self._return(rows, range(index - index % replicas, index))
+                self._return(flat, range(index - index % replicas, index))
                 return Staged(buffers, index // replicas, error)
-            for row, value in zip(rows, element, strict=True):
-                row[index] = value
+            for buffer, value in zip(flat, element, strict=True):
+                buffer[index] = value
         return Staged(buffers, count)
 
     def return_elements(self, staged: Staged, first: int) -> None:
-        """Returns the staged elements from row `first` on to the front of the stream."""
-        rows, replicas = self._rows(staged.arrays)
-        self._return(rows, range(first * replicas, staged.count * replicas))
+        """Returns the staged elements from step `first` on to the front of the stream."""
+        flat, replicas = self._flat(staged.arrays)
+        self._return(flat, range(first * replicas, staged.count * replicas))
 
-    def _rows(self, buffers: tuple[np.ndarray, ...]) -> tuple[list[np.ndarray], int]:
-        """Returns staging buffers with one row for each element, without a copy, and their number of replicas."""
-        rows = [_elements_of(buffer, wanted) for buffer, wanted in zip(buffers, self.types, strict=True)]
-        return rows, len(rows[0]) // len(buffers[0]) if len(buffers[0]) else 1
+    def _flat(self, buffers: tuple[np.ndarray, ...]) -> tuple[list[np.ndarray], int]:
+        """Returns staging buffers as `[elements, *shape]`, without a copy, and their number of replicas."""
+        flat = [_elements_of(buffer, wanted) for buffer, wanted in zip(buffers, self.types, strict=True)]
+        return flat, len(flat[0]) // len(buffers[0]) if len(buffers[0]) else 1
 
-    def _return(self, rows: list[np.ndarray], indices: range) -> None:
+    def _return(self, flat: list[np.ndarray], indices: range) -> None:
         """Puts elements back in front of the stream."""
         with self._lock:
-            self._returned.extendleft([np.array(row[index]) for row in rows] for index in reversed(indices))
+            self._returned.extendleft([np.array(buffer[index]) for buffer in flat] for index in reversed(indices))
             self._taken -= len(indices)
 
 
 def _elements_of(buffer: np.ndarray, wanted: jax.ShapeDtypeStruct) -> np.ndarray:
-    """Reshapes a staging buffer to one row for each element, whatever the number of replicas; no copy."""
+    """Reshapes a staging buffer to `[elements, *shape]`, whatever the number of replicas; no copy."""
     return buffer.reshape(-1, *wanted.shape) if buffer.ndim > len(wanted.shape) + 1 else buffer

@@ -1,4 +1,4 @@
-"""Staging buffers: elements of a chunk stacked in aligned host memory, which a loop slices."""
+"""Staging buffers: elements of a chunk stacked in aligned host memory, which a loop slices; how many a chunk has."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Staged:
     """Chunk of staged elements.
 
     Attributes:
-        arrays: one array for each tensor of an element, `[capacity, *shape]`, or `[capacity, replicas, *shape]`; rows
-            from `count` on are undefined.
-        count: how many rows hold elements.
+        arrays: one array for each tensor of an element, `[capacity, *shape]`, or `[capacity, replicas, *shape]`;
+            undefined from `count` on.
+        count: for how many steps they hold elements.
         error: what ended the source, if it ended before the chunk was full.
     """
 

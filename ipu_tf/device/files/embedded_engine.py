@@ -48,7 +48,7 @@ class EmbeddedEngine:
             self._parameters = {i: jnp.asarray(value) for i, value in parameters_of(file, inputs).items()}
             self._functions = {name: executable_cache.jitted(f.call) for name, f in file.functions.items()}
         self._outfeeds = [queue for part in file.parts for queue in part["outfeeds"]]
-        self._rows: dict[str, Arrays] = {}
+        self._outputs: dict[str, Arrays] = {}
         self._running: _Wanted | None = None
         self._wants: str | None = None
         self._asked = False
@@ -72,28 +72,28 @@ class EmbeddedEngine:
             pending.setdefault(str(tensor.place), []).append(value)
         with self._lock, jax.enable_x64(True):
             try:
-                rows = self._advance({queue: tuple(map(jnp.asarray, row)) for queue, row in pending.items()})
+                outputs = self._advance({queue: tuple(map(jnp.asarray, each)) for queue, each in pending.items()})
             except BaseException:
                 self._running = None  # the next call starts the program anew
                 raise
         COUNTERS.count_execution()
-        return rows
+        return outputs
 
     def _advance(self, pending: Elements) -> list[np.ndarray]:
-        self._rows = {}
+        self._outputs = {}
         if self._running is None:
             self._running = self._run_forever()
             self._wants = next(self._running)
         while self._wants in pending:
             self._wants = self._running.send(pending.pop(self._wants))
-        if pending or any(queue not in self._rows for queue in self._outfeeds) or not self._outfeeds:
+        if pending or any(queue not in self._outputs for queue in self._outfeeds) or not self._outfeeds:
             raise NoOutput(
-                f"'{self._file.name}' took {'no element' if pending else 'an element'} and gave rows to "
-                f"{sorted(self._rows) or 'no queue'}. An embedded program gives each of its outfeeds "
-                f"({sorted(self._outfeeds) or 'it has none'}) one row for each element of its infeeds: use "
+                f"'{self._file.name}' took {'no element' if pending else 'an element'} and gave elements to "
+                f"{sorted(self._outputs) or 'no queue'}. An embedded program gives each of its outfeeds "
+                f"({sorted(self._outfeeds) or 'it has none'}) one element for each element of its infeeds: use "
                 "`infeed_queue` and `enqueue` in the body of one `loops.repeat` or `pipeline`."
             )
-        return [np.asarray(array) for queue in self._outfeeds for array in self._rows[queue]]
+        return [np.asarray(array) for queue in self._outfeeds for array in self._outputs[queue]]
 
     def _run_forever(self) -> _Wanted:
         """Runs the program again and again; its variables persist between executions."""
@@ -114,8 +114,8 @@ class EmbeddedEngine:
     def _straight(self, part: dict[str, Any], slots: dict[int, Any], state: Hidden) -> Generator[str, Arrays, Hidden]:
         elements = yield from self._elements(part)
         live = tuple(slots[slot] for slot in part["in"])
-        outputs, state, rows = self._functions[part["run"]](live, state, elements)
-        self._give(part, state, rows)
+        outputs, state, enqueued = self._functions[part["run"]](live, state, elements)
+        self._give(part, state, enqueued)
         slots.update(zip(part["out"], outputs, strict=True))
         return state
 
@@ -126,19 +126,19 @@ class EmbeddedEngine:
             state = {**state, hidden_state.ITERATION: jnp.int32(0)}
         while bool(goes_on(carry, constants)):
             elements = yield from self._elements(part)
-            carry, state, rows = step(carry, constants, state, elements)
-            self._give(part, state, rows)
+            carry, state, enqueued = step(carry, constants, state, elements)
+            self._give(part, state, enqueued)
         slots.update((slot, value) for slot, value in zip(part["out"], carry, strict=True) if slot is not None)
         return state
 
-    def _give(self, part: dict[str, Any], state: Hidden, rows: Elements) -> None:
+    def _give(self, part: dict[str, Any], state: Hidden, enqueued: Elements) -> None:
         if EXCEPTIONS in state:
             check_exceptions(np.asarray(state[EXCEPTIONS]), self._file.checked)
-        for queue, row in rows.items():
+        for queue, element in enqueued.items():
             if queue not in part["sometimes"]:
-                self._rows[queue] = row
-            elif bool(row[0]):
-                self._rows[queue] = row[1:]
+                self._outputs[queue] = element
+            elif bool(element[0]):
+                self._outputs[queue] = element[1:]
 
     def _elements(self, part: dict[str, Any]) -> Generator[str, Arrays, Elements]:
         elements: Elements = {}

@@ -8,7 +8,8 @@
 A program is a list of parts over numbered slots; its parameters are the first slots. A part of kind "straight" is one
 function; one of kind "loop" is a step, and a function that says whether the loop goes on. Parts thread a dictionary of
 hidden state, such as the seed of random ops. With `slots` filled with the parameters, this is all there is to running
-one, given `element(queue)`, which gives the next tuple of arrays of an infeed, and `give(queue, rows)`:
+one, given `element(queue)`, which gives the next tuple of arrays of an infeed, and `give(enqueued)`, which takes such
+a tuple for each outfeed:
 
     archive = zipfile.ZipFile(path)                       # skips the first line by itself
     about = json.loads(archive.read("executable.json"))
@@ -17,19 +18,19 @@ one, given `element(queue)`, which gives the next tuple of arrays of an infeed, 
     for part in about["parts"]:
         read = lambda names: tuple(slots[i] for i in part[names])
         if part["kind"] == "straight":
-            out, hidden, rows = call(part["run"], read("in"), hidden, {q: element(q) for q in part["infeeds"]})
-            give(rows)
+            out, hidden, enqueued = call(part["run"], read("in"), hidden, {q: element(q) for q in part["infeeds"]})
+            give(enqueued)
         else:
             out, constants = read("in"), read("constants")
             while call(part["goes_on"], out, constants):
                 elements = {q: element(q) for q in part["infeeds"]}
-                out, hidden, rows = call(part["step"], out, constants, hidden, elements)
-                give(rows)
+                out, hidden, enqueued = call(part["step"], out, constants, hidden, elements)
+                give(enqueued)
         slots.update(zip(part["out"], out))
     results = [slots[i] for i in about["results"]]
 
-64-bit numbers need `jax.config.update("jax_enable_x64", True)`. A row of a queue in "sometimes" starts with a flag that
-says whether it was given. `tests/ipu_tf/device/test_executable_file.py` does it so.
+64-bit numbers need `jax.config.update("jax_enable_x64", True)`. An element of a queue in "sometimes" starts with a flag
+that says whether it was enqueued. `tests/ipu_tf/device/test_executable_file.py` does it so.
 """
 
 from __future__ import annotations
@@ -137,25 +138,11 @@ def _export_part(
     name: str, part: Part, program: Program, slots: dict[int, Any], functions: dict[str, bytes]
 ) -> dict[str, Any]:
     """Exports a part's functions, and returns its description; records the types of the slots that it fills."""
-    hidden = dict(program.hidden)
     feeds = {"infeeds": sorted(part.infeeds), "outfeeds": sorted(part.outfeeds)}
     if isinstance(part, LoopPart):
-        carry, constants = (tuple(slots[s] for s in names) for names in (part.carry_in, part.constants))
-        functions[f"{name}.step"], results = _exported(_counting(part), carry, constants, hidden, dict(part.infeeds))
-        functions[f"{name}.goes_on"], _ = _exported(part.goes_on, carry, constants)
-        slots.update((s, t) for s, t in zip(part.carry_out, results[0], strict=True) if s is not None)
-        return {
-            "kind": "loop",
-            "step": f"{name}.step",
-            "goes_on": f"{name}.goes_on",
-            "in": list(part.carry_in),
-            "constants": list(part.constants),
-            "out": list(part.carry_out),
-            "sometimes": sorted(part.sometimes),
-            **feeds,
-        }
+        return _export_loop(name, part, program, slots, functions) | feeds
     live = tuple(slots[s] for s in part.live_in)
-    functions[f"{name}.run"], results = _exported(part.run, live, hidden, dict(part.infeeds))
+    functions[f"{name}.run"], results = _exported(part.run, live, dict(program.hidden), dict(part.infeeds))
     slots.update(zip(part.live_out, results[0], strict=True))
     return {
         "kind": "straight",
@@ -167,14 +154,34 @@ def _export_part(
     }
 
 
+def _export_loop(
+    name: str, part: LoopPart, program: Program, slots: dict[int, Any], functions: dict[str, bytes]
+) -> dict[str, Any]:
+    """Exports a loop's step and condition, as `_export_part` does; its queues are not described."""
+    carry, constants = (tuple(slots[s] for s in names) for names in (part.carry_in, part.constants))
+    arguments = (carry, constants, dict(program.hidden), dict(part.infeeds))
+    functions[f"{name}.step"], results = _exported(_counting(part), *arguments)
+    functions[f"{name}.goes_on"], _ = _exported(part.goes_on, carry, constants)
+    slots.update((s, t) for s, t in zip(part.carry_out, results[0], strict=True) if s is not None)
+    return {
+        "kind": "loop",
+        "step": f"{name}.step",
+        "goes_on": f"{name}.goes_on",
+        "in": list(part.carry_in),
+        "constants": list(part.constants),
+        "out": list(part.carry_out),
+        "sometimes": sorted(part.sometimes),
+    }
+
+
 def _counting(part: LoopPart) -> Any:
     """Wraps a loop's step to count iterations, if the iteration counter is used."""
 
     def step(carry: Arrays, constants: Arrays, hidden: Hidden, elements: Elements) -> tuple[Arrays, Hidden, Elements]:
-        carry, hidden, rows = part.step(carry, constants, hidden, elements)
+        carry, hidden, enqueued = part.step(carry, constants, hidden, elements)
         if ITERATION in hidden:
             hidden = {**hidden, ITERATION: hidden[ITERATION] + 1}
-        return carry, hidden, rows
+        return carry, hidden, enqueued
 
     return step
 
@@ -204,9 +211,9 @@ def _described(
         outfeeds |= part.outfeeds
     return {
         "inputs": [_tensor(names.get(i, f"input_{i}"), program.parameters[i], i) for i in inputs],
-        "streamed_inputs": [_tensor(f"{q}.{i}", t, q) for q, row in infeeds.items() for i, t in enumerate(row)],
+        "streamed_inputs": [_tensor(f"{q}.{i}", t, q) for q, types in infeeds.items() for i, t in enumerate(types)],
         "outputs": [_tensor(f"output_{i}", slots[slot], i) for i, slot in enumerate(program.results)],
-        "streamed_outputs": [_tensor(f"{q}.{i}", t, q) for q, row in outfeeds.items() for i, t in enumerate(row)],
+        "streamed_outputs": [_tensor(f"{q}.{i}", t, q) for q, types in outfeeds.items() for i, t in enumerate(types)],
         "frozen": {str(i): _struct_text(program.parameters[i]) for i in weights},
     }
 

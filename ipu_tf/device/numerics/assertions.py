@@ -29,9 +29,9 @@ class Check:
     """Assertion of a program.
 
     Attributes:
-        kind: the type of TensorFlow's op: `Assert`, `CheckNumerics`, `CheckNumericsV2` or `TensorListSetItem`.
+        kind: the type of TensorFlow's op: `Assert`, `CheckNumerics`, or one whose operands are checked.
         origin: the operation, by TensorFlow's name for it.
-        message: of `check_numerics`.
+        message: of `check_numerics`; of a TensorArray, whether it may grow.
         pieces: what an assertion shows, in order: text, or None for the next of its tensors.
         summarize: how many elements of each tensor it shows; -1 for all.
         tensors: shape and dtype of each tensor that is kept for the message.

@@ -6,7 +6,7 @@ the program's list of checked ops and a bit for each kind. The number is checked
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -48,7 +48,7 @@ def found(
     name: str,
     operands: Sequence[jax.Array],
     results: Sequence[jax.Array],
-    kinds: frozenset[str],
+    kinds: Collection[str],
     elementwise: bool,
     overflow: float = np.inf,
 ) -> jax.Array:
@@ -64,28 +64,28 @@ def found(
         elementwise: whether each element of a result depends on the same element of the operands alone.
         overflow: the least magnitude of a result that counts as overflow.
     """
-    masks: dict[str, jax.Array] = {kind: jnp.bool_(False) for kind in kinds}
+    masks: dict[str, jax.Array] = {kind: jnp.bool_(False) for kind in _in_order(kinds)}
     finite = _of_all(jnp.isfinite, operands, elementwise)
     numbers = _of_all(lambda array: ~jnp.isnan(array), operands, elementwise)
     for result in results:
         endless = finite & (jnp.abs(result) >= overflow)
-        pole = endless & _at_pole(name, operands) if elementwise else jnp.bool_(False)
+        pole = endless & _at_pole(name, operands)
         seen = {"inv": numbers & jnp.isnan(result), "div0": pole, "oflo": endless & ~pole}
         masks = {kind: mask | jnp.any(seen[kind]) for kind, mask in masks.items()}
     return _as_bits(masks)
 
 
-def conversion_exception_bits(value: jax.Array, dtype: np.dtype, kinds: frozenset[str]) -> jax.Array:
+def conversion_exception_bits(value: jax.Array, dtype: np.dtype, kinds: Collection[str]) -> jax.Array:
     """Detects the exceptions of a conversion to an integer: NaN, or numbers beyond 32 bits, are invalid."""
     largest = 2.0**32 if dtype == np.uint32 else 2.0**31
     fits = (value >= -(2.0**31)) & (value < largest) if dtype.itemsize <= 4 else jnp.isfinite(value)
-    return _as_bits({kind: jnp.any(~fits) if kind == "inv" else jnp.bool_(False) for kind in kinds})
+    return _as_bits({kind: jnp.any(~fits) if kind == "inv" else jnp.bool_(False) for kind in _in_order(kinds)})
 
 
-def comparison_exception_bits(left: jax.Array, right: jax.Array, kinds: frozenset[str]) -> jax.Array:
+def comparison_exception_bits(left: jax.Array, right: jax.Array, kinds: Collection[str]) -> jax.Array:
     """Detects the exceptions of an ordered comparison: NaN is invalid."""
     unordered = jnp.any(jnp.isnan(left) | jnp.isnan(right))
-    return _as_bits({kind: unordered if kind == "inv" else jnp.bool_(False) for kind in kinds})
+    return _as_bits({kind: unordered if kind == "inv" else jnp.bool_(False) for kind in _in_order(kinds)})
 
 
 def noted(code: jax.Array, bits: jax.Array, place: int) -> jax.Array:
@@ -133,7 +133,14 @@ def _at_pole(name: str, operands: Sequence[jax.Array]) -> jax.Array:
         return jnp.asarray(operands[0] == 0)
     if name in ("chlo.atanh", "mhlo.atanh"):
         return jnp.abs(operands[0]) == 1
+    if name == "stablehlo.triangular_solve":  # TensorFlow's have no diagonal that is taken for ones
+        return jnp.any(jnp.diagonal(operands[0], axis1=-2, axis2=-1) == 0)
     return jnp.asarray(operands[0] == _POLES[name]) if name in _POLES else jnp.bool_(False)
+
+
+def _in_order(kinds: Collection[str]) -> list[str]:
+    """Returns kinds in one order: a set's differs between processes, and the executable cache's key has the program."""
+    return [kind for kind in KINDS if kind in kinds]
 
 
 def _as_bits(masks: dict[str, jax.Array]) -> jax.Array:

@@ -9,19 +9,24 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
+from ipu_tf.device.program.parameter_notes import ParameterNotes
+
 if TYPE_CHECKING:
     from ipu_tf.device.numerics.assertions import Check
+    from ipu_tf.device.op_places import OpPlace
     from ipu_tf.device.program.stage_program import StageProgram
 
 Types = tuple[jax.ShapeDtypeStruct, ...]
 Arrays = tuple[jax.Array, ...]
 Hidden = dict[str, jax.Array]
+_OF_TENSORFLOW = re.compile(r"(?:__inference_)?(.+)_\d+")
 Elements = dict[str, Arrays]
 """One element for each queue, by the queue's name."""
 
@@ -36,7 +41,7 @@ class StraightLinePart:
     """Straight-line part of a program: runs once.
 
     Attributes:
-        run: `(live, hidden, elements) -> (live_out, hidden, rows)`, traceable by JAX.
+        run: `(live, hidden, elements) -> (live_out, hidden, enqueued)`, traceable by JAX.
         live_in: slots it reads, in the order of `run`'s arguments.
         live_out: slots it fills, in the order of `run`'s results.
         infeeds: element types of the infeeds it dequeues one element from.
@@ -55,7 +60,7 @@ class LoopPart:
     """Streamed loop: runs in chunks, its infeeds staged by the host, which may end it between chunks.
 
     Attributes:
-        step: `(carry, constants, hidden, elements) -> (carry, hidden, rows)`, traceable by JAX.
+        step: `(carry, constants, hidden, elements) -> (carry, hidden, enqueued)`, traceable by JAX.
         goes_on: `(carry, constants) -> bool array`, the loop's condition, traceable by JAX.
         trip_count: from the initial carry to the number of iterations; None for a data-dependent loop.
         carry_in: slots of the initial carried values; a slot may occur twice.
@@ -65,6 +70,7 @@ class LoopPart:
         outfeeds: element types of the outfeeds it enqueues one element to in each iteration.
         sometimes: outfeeds that not every iteration enqueues to; `step` returns for each a flag, then the element.
         accumulation_counts: gradient accumulation counts; each has to divide the number of iterations.
+        accumulated_at: the op that accumulates them, with the user's source line; None where it is not known.
         most_steps: most iterations of a chunk, and so most elements that outfeeds get at a time; None for no limit.
         lengths_vary: whether executions of one iteration and of several share one compiled function.
         feedless: whether it has no feeds, and is a part only so that the host may end it between chunks.
@@ -82,13 +88,14 @@ class LoopPart:
     outfeeds: Mapping[str, Types] = dataclasses.field(default_factory=dict)
     sometimes: frozenset[str] = frozenset()
     accumulation_counts: tuple[int, ...] = ()
+    accumulated_at: OpPlace | None = None
     most_steps: int | None = None
     lengths_vary: bool = False
     feedless: bool = False
     stages: StageProgram | str | None = None
 
     @functools.cached_property
-    def row_bytes(self) -> int:
+    def element_bytes(self) -> int:
         """Bytes that one iteration dequeues and enqueues."""
         return sum(map(bytes_of, (*self.infeeds.values(), *self.outfeeds.values())))
 
@@ -126,7 +133,8 @@ class Program:
         checked: the operations that are checked for floating-point exceptions, by TensorFlow's names for them; see
             `ipu_tf.device.numerics.exceptions`. Such programs donate nothing, so that state survives an exception.
         checks: its assertions by their numbers; see `ipu_tf.device.numerics.assertions`. They donate nothing either.
-        parameter_names: a name for each parameter, for reports; empty where they have none.
+        parameter_notes: names of the parameters and what they are, for reports.
+        title: what a user calls it, such as a model and its step; "" where that is not known.
     """
 
     name: str
@@ -141,7 +149,14 @@ class Program:
     called_back: tuple[str, ...] = ()
     checked: tuple[str, ...] = ()
     checks: Mapping[int, Check] = dataclasses.field(default_factory=dict)
-    parameter_names: tuple[str, ...] = ()
+    parameter_notes: ParameterNotes = ParameterNotes()
+    title: str = ""
+
+    @property
+    def readable_name(self) -> str:
+        """Its title, or its name without what TensorFlow adds to that of a function."""
+        found = _OF_TENSORFLOW.fullmatch(self.name)
+        return self.title or (found[1] if found else self.name)
 
     @property
     def infeeds(self) -> tuple[str, ...]:

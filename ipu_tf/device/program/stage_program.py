@@ -30,7 +30,7 @@ class StageSegment:
     Attributes:
         kind: forward, backward or recomputation.
         stage: the stage's number.
-        run: `(states, hidden, constants, inputs, seeds, elements) -> (outputs, states, hidden, rows)`, traceable by
+        run: `(states, hidden, constants, inputs, seeds, elements) -> (outputs, states, hidden, enqueued)`, traceable by
             JAX.
         constants: values that it reads and that no micro-batch changes, such as weights.
         inputs: values of the same micro-batch from other segments.
@@ -61,7 +61,7 @@ class UpdateStep:
 
     Attributes:
         stage: the stage's number.
-        run: `(taken, kept) -> (outputs, rows)`, traceable by JAX: values by number; the first
+        run: `(taken, kept) -> (outputs, enqueued)`, traceable by JAX: values by number; the first
             are donated.
         inputs: values it reads.
         taken: those of them that are not read afterwards.

@@ -53,17 +53,24 @@ def start_offsets(schedule: Schedule, shape: PipelineShape) -> tuple[int, ...]:
         return tuple(range(shape.period))
     if schedule is Schedule.SEQUENTIAL:
         return (0,)
-    passes = [_has_own_device(where) for where in shape.mapping]
-    return _non_overlapping_rotations(passes + passes[::-1] if shape.training else passes)
+    passes = [_device_of(where) for where in shape.mapping]
+    return _starts_without_overlap(passes + passes[::-1] if shape.training else passes)
 
 
-def _has_own_device(where: StageDevices) -> int:
-    """Returns the device of a stage for overlap checks; `ALL_DEVICES` for parallel stages."""
+def _device_of(where: StageDevices) -> int:
+    """Returns the device of a stage, which micro-batches must not meet on; `ALL_DEVICES` for parallel stages."""
     return where if isinstance(where, int) else ALL_DEVICES
 
 
-def _non_overlapping_rotations(passes: list[int]) -> tuple[int, ...]:
-    """Finds rotations of a cycle of devices that pairwise differ at every tick, greedily from 0 on."""
+def _starts_without_overlap(passes: list[int]) -> tuple[int, ...]:
+    """Returns the ticks at which micro-batches can start without two of them ever meeting on a device.
+
+    A micro-batch visits the devices of `passes` in order, one a tick, and again after the last: started `offset` ticks
+    later, it is the same cycle rotated by `offset`. Takes each tick, from 0 on, that goes with those taken before.
+
+    Args:
+        passes: the device of each pass of a micro-batch.
+    """
     period = len(passes)
     chosen = [0]
     for offset in range(1, period):

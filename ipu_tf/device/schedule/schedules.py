@@ -11,6 +11,11 @@ Two stages on two devices, four micro-batches in training (F forward, B backward
     sequential   IPU 0   F0       B0 F1       B1 F2       B2 F3       B3 U
                  IPU 1      F0 B0       F1 B1       F2 B2       F3 B3    U
 
+In Megatron's and PyTorch's words interleaved is 1F1B (one forward, one backward): the passes are interleaved, not the
+stages; several stages on a device ("virtual stages") are given by a device mapping. Grouped alternates passes likewise,
+with twice as many micro-batches in flight, and is the default of `pipelining_ops.pipeline` and of Keras models. No
+schedule is GPipe's.
+
 With N stages a micro-batch passes stage s forward s ticks after it started, and backward 2 N - 1 - s ticks after: the
 schedules differ in when micro-batches start only.
 """
@@ -41,7 +46,7 @@ def grouped(shape: PipelineShape, micro_batches: int, io_tiles: bool = False) ->
 
 
 def interleaved(shape: PipelineShape, micro_batches: int) -> Timetable:
-    """Timetable of the interleaved schedule: a stage goes forward in one tick and backward in the next.
+    """Timetable of the interleaved schedule (1F1B): a stage goes forward in one tick and backward in the next.
 
     Args:
         shape: the pipeline. In training no two stages may share a device, and recomputation cannot be part of backward
