@@ -43,7 +43,8 @@ PARTS = {
     "/jax/core/compile/backend_compile_duration": "XLA",
 }
 COLUMNS = ("trace", "bridge", *PARTS.values(), "wall", "CPU")
-WHO = ("ours-tf", "stock-tf", "ours-jax", "stock-jax", "kept-tf", "kept-jax")
+WHO = ("ours-tf", "stock-tf", "ours-jax", "stock-jax", "again-tf", "again-jax", "kept-tf", "kept-jax")
+"""`again`: in a second process, with the programs that are kept by default; `kept`: with a folder that is asked for."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +71,11 @@ def _application(name: str) -> Network:
     return Network(make, (64, 64, 3))
 
 
+def _workload(name: str) -> Network:
+    workload = WORKLOADS[name]
+    return Network(lambda: model_of(workload), workload.shape, workload.batch, workload.vocabulary)
+
+
 def _bert() -> Any:
     workload = dataclasses.replace(WORKLOADS["transformer"], shape=(64,))
     tokens = keras.Input(workload.shape, dtype="int32")
@@ -81,6 +87,8 @@ NETWORKS = {
     "mobilenet": _application("MobileNetV2"),
     "efficientnet": _application("EfficientNetB0"),
     "resnet50": _application("ResNet50"),
+    "lstm": _workload("lstm"),
+    "dense": _workload("dense"),
     "bert": Network(_bert, (64,), 8, WORKLOADS["transformer"].vocabulary),
 }
 
@@ -151,11 +159,18 @@ def probe(name: str, ours: bool) -> dict[str, float]:
     return {**dict.fromkeys(COLUMNS, 0.0), **parts.seconds(), "wall": wall, "CPU": cpu, "loss": loss}
 
 
-def probed(name: str, backend: str, ours: bool, cache: str = "") -> dict[str, float]:
-    """Runs `probe` in a process."""
+def probed(name: str, backend: str, ours: bool, environment: dict[str, str]) -> dict[str, float]:
+    """Runs `probe` in a process with such variables."""
     command = ["-m", "benchmarks.first_epoch", "--probe", "--networks", name, *(["--stock"] if not ours else [])]
-    flags = {"TF_POPLAR_FLAGS": f"--executable_cache_path={cache}"} if cache else {}
-    return answer(command, KERAS_BACKEND=backend, **flags)
+    return answer(command, KERAS_BACKEND=backend, **environment)
+
+
+def _caches(family: str, folder: str) -> dict[str, str]:
+    """The variables with which programs are kept in a folder; none if they are not."""
+    return {
+        "again": {"IPU_TF_CACHE": "1", "XDG_CACHE_HOME": folder},
+        "kept": {"TF_POPLAR_FLAGS": f"--executable_cache_path={folder}"},
+    }.get(family, {})
 
 
 def compare(name: str, rounds: int, whom: Sequence[str]) -> None:
@@ -164,11 +179,12 @@ def compare(name: str, rounds: int, whom: Sequence[str]) -> None:
     for _ in range(rounds):
         for who in whom:
             family, backend = who.split("-")
-            with tempfile.TemporaryDirectory() as cache:
+            with tempfile.TemporaryDirectory() as folder:
                 given = (name, {"tf": "tensorflow", "jax": "jax"}[backend], family != "stock")
-                if family == "kept":
-                    probed(*given, cache)
-                found[who].append(probed(*given, cache if family == "kept" else ""))
+                caches = _caches(family, folder)
+                if caches:
+                    probed(*given, caches)
+                found[who].append(probed(*given, caches))
     print(f"\n{name:<14}" + "".join(f"{column:>10}" for column in COLUMNS))
     for who, each in found.items():
         medians = (statistics.median(one[column] for one in each) for column in COLUMNS)

@@ -45,9 +45,9 @@ class Training:
         logits = tf.matmul(features, weights) + biases
         loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
         right = tf.equal(tf.argmax(logits, axis=1, output_type=tf.int32), labels)
-        row = {"loss": loss, "accuracy": tf.reduce_mean(tf.cast(right, tf.float32))}
+        output = {"loss": loss, "accuracy": tf.reduce_mean(tf.cast(right, tf.float32))}
         update = v1.train.MomentumOptimizer(0.02, 0.9).minimize(loss)
-        return [update, self.outfeed.enqueue(row)]
+        return [update, self.outfeed.enqueue(output)]
 
     def program(self) -> Any:
         """The loop: it carries no values, only operations."""
@@ -63,12 +63,12 @@ def main() -> None:
         training = Training()
         with ipu.scopes.ipu_scope("/device:IPU:0"):
             run = ipu.ipu_compiler.compile(training.program, inputs=[])
-        rows = training.outfeed.dequeue()
+        elements = training.outfeed.dequeue()
         session.run([v1.global_variables_initializer(), training.infeed.initializer])
         print(f"{'steps':>6} {'first loss':>11} {'last loss':>10} {'mean accuracy':>14}")
         for execution in range(1, EXECUTIONS + 1):
             session.run(run)
-            got = session.run(rows)
+            got = session.run(elements)
             loss, accuracy = got["loss"], got["accuracy"]
             print(f"{execution * STEPS:6d} {loss[0]:11.4f} {loss[-1]:10.4f} {accuracy.mean():14.1%}")
 

@@ -70,9 +70,9 @@ def main() -> None:
     for execution in range(1, EXECUTIONS + 1):
         strategy.run(train, args=[iterator, tf.constant(0.02)])
         # One element for each step of this execution.
-        rows = losses.dequeue().numpy()
+        losses_seen = losses.dequeue().numpy()
         slope, offset = float(line.slope), float(line.offset)
-        print(f"{execution * STEPS:6d} {rows[0]:11.4f} {rows[-1]:10.4f} {slope:7.3f} {offset:7.3f}")
+        print(f"{execution * STEPS:6d} {losses_seen[0]:11.4f} {losses_seen[-1]:10.4f} {slope:7.3f} {offset:7.3f}")
     print(f"the line the points were made from: slope {SLOPE}, offset {OFFSET}")
 
 

@@ -1,4 +1,4 @@
-"""Reports on emulation: device counts, ignored options and arguments, pipelines on one device."""
+"""Reports on emulation: device counts, ignored options and arguments, pipelines on one device; `clear_session`."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf._tracing.deferred_errors import deferring, raise_first_error
+from ipu_tf._tracing.construction_errors import deferring, raise_first_error
 from ipu_tf._tracing.unconverted import do_not_convert
 from ipu_tf._training.replication import target, target_of
 from ipu_tf.device.run.interruptible_call import InterruptibleCall
@@ -42,7 +42,7 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
 
     Raises:
         Exception: outside an `ipu_scope`, unless the computation consists of no-ops in a graph.
-        TypeError: for `inputs` that are no list and no tuple.
+        TypeError: for `inputs` that are no list and no tuple, or a computation that is no function.
         ValueError: if the computation gives operations before tensors, or an estimator's spec.
         tf.errors.FailedPreconditionError: when it runs, if no device is configured.
 
@@ -57,6 +57,8 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
         >>> float(product)
         6.0
     """
+    if not callable(computation):
+        raise TypeError(f"`computation` must be a function. Received: {computation!r}.")
     if not isinstance(inputs, (list, tuple, type(None))):
         raise TypeError(f"`inputs` must be a list or tuple of tensors, or None. Received: {inputs!r}.")
     with tf.device("/device:CPU:0"):
@@ -67,7 +69,8 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
     if tf_values.executing_eagerly():
         function = tf.function(parts, autograph=False, jit_compile=True)
         with InterruptibleCall():
-            concrete = function.get_concrete_function(*[tf.TensorSpec(t.shape, t.dtype) for t in tensors])
+            with tf_graphs.tracing_for_device():
+                concrete = function.get_concrete_function(*[tf.TensorSpec(t.shape, t.dtype) for t in tensors])
             where = target_of(_checked_ordinal(device), concrete.graph)
             return parts.packed(DeviceFunction(concrete, where)(tensors), None)
     # TensorFlow makes the variables of a nested graph in the innermost graph that was entered, else eagerly.

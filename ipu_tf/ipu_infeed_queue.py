@@ -15,16 +15,17 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_tf._config.flags import flags
+from ipu_tf._config.library_options import warn_of_unknown
 from ipu_tf._data.dataset_reading import check_dataset
 from ipu_tf._state.numbers import next_number
 from ipu_tf._tracing.element_arguments import body_arguments
-from ipu_tf._tracing.queue_arguments import checked_ordinal, checked_prefetch_depth
+from ipu_tf._tracing.queue_arguments import INFEED, checked_ordinal
 from ipu_tf.device.errors import DeviceError
 from ipu_tf.device.feeds import queues
 from ipu_tf.device.feeds.infeed import Infeed
 from ipu_tf.device.feeds.synthetic import infeed_elements
 from ipu_tf.device.feeds.timeout import watched
-from ipu_tf.lowering.programs.host_errors import to_tensorflow_error
+from ipu_tf.lowering.programs.tensorflow_errors import to_tensorflow_error
 from ipu_tf.lowering.tensorflow import tf_patches, tf_values
 from ipu_tf.lowering.tensorflow.dataset_source import GraphDataset, eager_elements, flat_specs
 from ipu_tf.lowering.tensorflow.host_op import host_op
@@ -44,10 +45,10 @@ class IPUInfeedQueue:
         prefetch_depth: elements the hardware would prefetch, 1 to 255; default 3. Changes no result here: the
             emulator stages elements in chunks of its own.
         optimise_latency: without effect in emulation.
-        **kwargs: accepted for compatibility with other releases, ignored.
+        **kwargs: accepted for compatibility with other releases, ignored. Names that none of them has are warned of.
 
     Raises:
-        TypeError: for anything but a dataset, or a prefetch depth that is no whole number.
+        TypeError: for anything but a dataset, or an argument of another type.
         ValueError: for a shape that is not fully defined, nested elements, a bad ordinal or a bad prefetch depth.
         tf.errors.OpError: in eager mode, as `initializer`.
 
@@ -69,7 +70,8 @@ class IPUInfeedQueue:
         if not tf_patches.is_stock_iterator(dataset):  # programs may take elements of those too
             check_dataset(dataset)
         _check_structure(dataset)
-        checked_prefetch_depth(3 if prefetch_depth is None else prefetch_depth)
+        INFEED.check({"prefetch_depth": prefetch_depth, "optimise_latency": optimise_latency})
+        warn_of_unknown("IPUInfeedQueue", kwargs)
         self._device_ordinal = checked_ordinal(device_ordinal)
         self._dataset = dataset
         self._structure = dataset.element_spec

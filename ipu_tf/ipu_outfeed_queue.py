@@ -14,8 +14,8 @@ import tensorflow as tf
 from ipu_tf._config.flags import flags
 from ipu_tf._config.state import configured_devices, on_reset
 from ipu_tf._state.numbers import next_number
-from ipu_tf._tracing.deferred_errors import defer
-from ipu_tf._tracing.queue_arguments import checked_buffer_depth, checked_ordinal
+from ipu_tf._tracing.construction_errors import defer
+from ipu_tf._tracing.queue_arguments import OUTFEED, checked_ordinal
 from ipu_tf._tracing.unconverted import do_not_convert
 from ipu_tf.device.feeds import queues
 from ipu_tf.device.feeds.outfeed import Outfeed
@@ -42,6 +42,7 @@ class IPUOutfeedQueue:
         optimise_latency: without effect in emulation.
 
     Raises:
+        TypeError: for an argument of another type.
         ValueError: for a bad mode, ordinal or depth.
 
     Example:
@@ -62,7 +63,7 @@ class IPUOutfeedQueue:
                 f"Expected `outfeed_mode` value to be of `ipu_outfeed_queue.IPUOutfeedMode` type, but is "
                 f"{outfeed_mode}."
             )
-        checked_buffer_depth(buffer_depth)
+        OUTFEED.check({"buffer_depth": buffer_depth, "optimise_latency": optimise_latency})
         self._mode = outfeed_mode or IPUOutfeedMode.ALL
         self._device_ordinal = checked_ordinal(device_ordinal)
         self._id = f"outfeed_{next_number('outfeed')}"

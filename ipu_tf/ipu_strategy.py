@@ -10,7 +10,7 @@ strategy.run(tf_function, args)
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -35,6 +35,9 @@ class IPUStrategyV1(KerasExtensions, tf.distribute.Strategy):
         cpu_device: the host.
         enable_dataset_iterators: whether `iter(dataset)` within the scope makes an iterator that feeds the device.
         enable_keras_extensions: whether Keras models made within the scope run on the device.
+
+    Raises:
+        ValueError: for a device that is not an IPU.
 
     Example:
         >>> import tensorflow as tf
@@ -92,9 +95,13 @@ class IPUStrategyV1(KerasExtensions, tf.distribute.Strategy):
 
         Raises:
             ValueError: in eager mode, for a function that is not a `tf.function`.
-            TypeError: for a float64 input or output.
+            TypeError: for a float64 input or output, `args` that are no list or tuple, `kwargs` that are no dictionary.
             tf.errors.FailedPreconditionError: if no device is configured.
         """
+        if not isinstance(args, (list, tuple)):
+            raise TypeError(f"`args` must be a list or tuple of arguments of `fn`. Received: {args!r:.200}.")
+        if not isinstance(kwargs, Mapping | None):
+            raise TypeError(f"`kwargs` must be a dictionary of arguments of `fn`, or None. Received: {kwargs!r:.200}.")
         return run_on_device(self, fn, tuple(args), dict(kwargs or {}))
 
     def experimental_run_v2(self, *args: Any, **kwargs: Any) -> Any:
@@ -153,10 +160,14 @@ def device_ordinal(device: str) -> int:
     Raises:
         ValueError: for a device that is not an IPU.
     """
-    spec = tf.DeviceSpec.from_string(device)
-    if spec.device_type != "IPU":
+    try:
+        spec = tf.DeviceSpec.from_string(device)
+        ordinal = int(spec.device_index or 0)
+    except (ValueError, AttributeError, TypeError):
+        spec, ordinal = None, -1
+    if spec is None or spec.device_type != "IPU" or ordinal < 0:
         raise ValueError(f"Wanted an IPU device such as '/device:IPU:0'. Received: {device!r}.")
-    return int(spec.device_index or 0)
+    return ordinal
 
 
 class _IPUExtended(tf.compat.v1.distribute.StrategyExtended):
@@ -164,6 +175,7 @@ class _IPUExtended(tf.compat.v1.distribute.StrategyExtended):
 
     def __init__(self, strategy: tf.distribute.Strategy, ipu_device: str, cpu_device: str) -> None:
         super().__init__(strategy)
+        device_ordinal(ipu_device)
         self._ipu_device = ipu_device
         self._cpu_device = cpu_device
 
@@ -243,6 +255,10 @@ class _IPUExtended(tf.compat.v1.distribute.StrategyExtended):
 
     @property
     def _num_replicas_in_sync(self) -> int:
+        """1, as for Graphcore's strategy: `tf.distribute` sees one replica, whatever runs on the device.
+
+        The replicas of a program are made when it is compiled (`_training.replication`).
+        """
         return 1
 
     @property

@@ -63,9 +63,27 @@ def while_loop(
     def loop_condition(*state: tf.Tensor) -> Any:
         return condition(*state[: len(values)])
 
+    results = tf.while_loop(
+        loop_condition,
+        _loop_body(body, dtypes, infeed_queue),
+        carried,
+        maximum_iterations=maximum_iterations,
+        parallel_iterations=1,
+    )
+    results = _as_list(results)
+    if not values:
+        return results[0].op
+    return results[0] if len(results) == 1 else results
+
+
+def _loop_body(
+    body: Callable[..., Any], dtypes: Sequence[tf.DType], infeed_queue: IPUInfeedQueue | None
+) -> Callable[..., list[tf.Tensor]]:
+    """Returns the body of a loop as `tf.while_loop` takes it: it dequeues an element, and runs operations first."""
+
     def loop_body(*state: tf.Tensor) -> list[tf.Tensor]:
         positional, named = body_arguments(infeed_queue._dequeue()) if infeed_queue is not None else ([], {})
-        tensors, operations = _split(body(*state[: len(values)], *positional, **named))
+        tensors, operations = _split(body(*state[: len(dtypes)], *positional, **named))
         if [tensor.dtype for tensor in tensors] != dtypes:
             raise TypeError(
                 f"Mismatch between input types and output types for loop body: {dtypes} vs "
@@ -74,13 +92,7 @@ def while_loop(
         with tf.control_dependencies(operations):
             return [tf.identity(tensor) for tensor in tensors or state]
 
-    results = tf.while_loop(
-        loop_condition, loop_body, carried, maximum_iterations=maximum_iterations, parallel_iterations=1
-    )
-    results = _as_list(results)
-    if not values:
-        return results[0].op
-    return results[0] if len(results) == 1 else results
+    return loop_body
 
 
 def repeat(
@@ -143,6 +155,8 @@ def _split(outputs: Any) -> tuple[list[tf.Tensor], list[tf.Operation]]:
 def _check_arguments(
     role: str, function: Callable[..., Any], values: Sequence[tf.Tensor], infeed_queue: IPUInfeedQueue | None
 ) -> None:
+    if not callable(function):
+        raise TypeError(f"`{role}` must be a function. Received: {function!r}.")
     extra = infeed_queue.number_of_tuple_elements if infeed_queue is not None and role == "body" else 0
     wanted = _argument_mismatch(function, len(values) + extra)
     if wanted is None:

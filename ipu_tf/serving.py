@@ -6,6 +6,7 @@ inputs ──► preprocessing_step ──► predict_step ──► postprocess
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,8 +14,8 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_tf import loops
-from ipu_tf._serving.checks import Specs, Step, check_signatures, checked_directory, input_signature
 from ipu_tf._serving.export import ExportRequest, export
+from ipu_tf._serving.export_checks import ServedSteps, Specs, Step, checked_directory
 from ipu_tf.ops.pipelining_ops import PipelineSchedule, PipelineStageOptions, pipeline
 
 
@@ -72,7 +73,7 @@ def export_single_step(
         [2. 4.]
     """
     directory = checked_directory(export_dir, purge_export_dir)
-    check_signatures(
+    steps = ServedSteps(
         predict_step,
         predict_step_signature,
         input_dataset,
@@ -81,22 +82,9 @@ def export_single_step(
         postprocessing_step,
         postprocessing_step_signature,
     )
-    signature, element = _signatures(
-        predict_step, predict_step_signature, input_dataset, preprocessing_step, preprocessing_step_signature, ()
-    )
-    return export(
-        ExportRequest(
-            predict_step,
-            element,
-            step_loop(tf.function(predict_step), iterations),
-            signature,
-            preprocessing_step,
-            postprocessing_step,
-            _after(postprocessing_step, postprocessing_step_signature),
-            output_names,
-        ),
-        directory,
-    )
+    steps.check()
+    loop = step_loop(tf.function(predict_step), iterations)
+    return export(_request(steps, predict_step, loop, output_names), directory)
 
 
 def export_pipeline(
@@ -145,9 +133,8 @@ def export_pipeline(
         TypeError, ValueError: as `export_single_step` and `pipelining_ops.pipeline` do.
     """
     directory = checked_directory(export_dir, purge_export_dir)
-    first = computational_stages[0]
-    check_signatures(
-        first,
+    steps = ServedSteps(
+        computational_stages[0],
         predict_step_signature,
         input_dataset,
         preprocessing_step,
@@ -155,37 +142,19 @@ def export_pipeline(
         postprocessing_step,
         postprocessing_step_signature,
     )
+    steps.check()
     given = [tf.convert_to_tensor(value) for value in inputs or ()]
-    signature, element = _signatures(
-        first, predict_step_signature, input_dataset, preprocessing_step, preprocessing_step_signature, given
+    loop = functools.partial(
+        _pipeline_loop,
+        computational_stages=computational_stages,
+        gradient_accumulation_count=iterations,
+        inputs=inputs,
+        device_mapping=device_mapping,
+        pipeline_schedule=pipeline_schedule,
+        forward_propagation_stages_poplar_options=poplar_options,
+        name=name,
     )
-
-    def device_loop(infeed: Any, outfeed: Any) -> tf.Operation:
-        return pipeline(
-            computational_stages=computational_stages,
-            gradient_accumulation_count=iterations,
-            inputs=inputs,
-            infeed_queue=infeed,
-            outfeed_queue=outfeed,
-            device_mapping=device_mapping,
-            pipeline_schedule=pipeline_schedule,
-            forward_propagation_stages_poplar_options=poplar_options,
-            name=name,
-        )
-
-    return export(
-        ExportRequest(
-            _composed(computational_stages, given),
-            element,
-            device_loop,
-            signature,
-            preprocessing_step,
-            postprocessing_step,
-            _after(postprocessing_step, postprocessing_step_signature),
-            output_names,
-        ),
-        directory,
-    )
+    return export(_request(steps, _composed(computational_stages, given), loop, output_names, given), directory)
 
 
 def export_keras(
@@ -245,20 +214,38 @@ def step_loop(step: Step, iterations: int) -> Callable[[Any, Any], Any]:
     return device_loop
 
 
-def _signatures(
-    step: Step, signature: Any, dataset: Any, preprocessing: Step | None, preprocessing_signature: Any, given: Any
-) -> tuple[list[tf.TensorSpec], list[tf.TensorSpec]]:
-    """Returns the signatures of the exported function and of the step."""
-    if preprocessing is None:
-        taken = input_signature(step, signature, dataset, given)
-        return taken, taken
-    return input_signature(preprocessing, preprocessing_signature, dataset), input_signature(
-        step, signature, None, given
+def _pipeline_loop(infeed: Any, outfeed: Any, **arguments: Any) -> tf.Operation:
+    """The device's program for the stages of a pipeline."""
+    return pipeline(infeed_queue=infeed, outfeed_queue=outfeed, **arguments)
+
+
+def _request(
+    steps: ServedSteps,
+    computed: Step,
+    loop: Callable[[Any, Any], Any],
+    output_names: Any,
+    given: Sequence[tf.Tensor] = (),
+) -> ExportRequest:
+    """Returns what to export.
+
+    Args:
+        steps: the steps.
+        computed: what the device computes for one element.
+        loop: makes the device's program.
+        output_names: of the results.
+        given: what the first arguments of `steps.predict_step` always are.
+    """
+    signature, element = steps.signatures(given)
+    return ExportRequest(
+        computed,
+        element,
+        loop,
+        signature,
+        steps.preprocessing_step,
+        steps.postprocessing_step,
+        steps.postprocessing_signature(),
+        output_names,
     )
-
-
-def _after(step: Step | None, signature: Any) -> list[tf.TensorSpec] | None:
-    return None if step is None else input_signature(step, signature)
 
 
 def _composed(stages: Sequence[Step], given: Sequence[tf.Tensor]) -> Step:

@@ -8,16 +8,19 @@ from __future__ import annotations
 import argparse
 import collections
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from ipu_tf._compat.aliases import install_aliases
+from ipu_tf._config.argument_table import ArgumentTable
 from ipu_tf._config.base import settings_of
 from ipu_tf._config.flag_table import FLAGS
 from ipu_tf._config.treatment import Effect
-from ipu_tf._supported.entry import Entry, Status, examine
+from ipu_tf._pipelining.pipeline_table import PIPELINE
+from ipu_tf._supported.entry import Entry, Status, attribute, examine
 from ipu_tf._supported.keras_names import KERAS_NAMES
 from ipu_tf._supported.tensorflow_names import TENSORFLOW_NAMES
+from ipu_tf._tracing.queue_arguments import INFEED, OUTFEED
 from ipu_tf.config import IPUConfig
 
 _EFFECTS = {Effect.MODELLED: "works", Effect.NO_EFFECT: "recorded without effect", Effect.WARNS: "warns: not emulated"}
@@ -28,7 +31,8 @@ of it here. This file is written by `python -m ipu_tf.supported`, which looks at
 compares the two. "works" says that the name exists and takes Graphcore's parameters; the tests say what it computes.
 
 - **works**: with Graphcore's parameters. Arguments that do nothing here are named;
-  `ipu_tf.emulation.ignored_arguments()` lists those that a program gave.
+  `ipu_tf.emulation.ignored_arguments()` lists those that a program gave. Types, ranges and defaults are in
+  [docs/options.md](docs/options.md).
 - **works, with other parameters**: it exists, and differs as the note says.
 - **refused**: it can be imported; using it raises an `EmulationError` that says why and what to use instead.
 - **missing**: importing it raises an error that names it.
@@ -47,6 +51,8 @@ def report() -> str:
     lines = [_HEAD, f"{sum(counts.values())} names: {total}."]
     for (title, module), entries in tables.items():
         lines += ["", f"## {title}: `{module}`", "", *_table(entries)]
+    lines += ["", "## Arguments of queues and pipelines", "", *_arguments((INFEED, OUTFEED, PIPELINE))]
+    lines += ["", "## Options of Keras models", "", *_arguments(_keras_tables())]
     lines += ["", "## Attributes of `IPUConfig`", "", *_configuration()]
     lines += ["", "## Flags of `TF_POPLAR_FLAGS`", "", *_flags()]
     return "\n".join(lines) + "\n"
@@ -57,6 +63,21 @@ def _table(entries: Sequence[Entry]) -> Iterator[str]:
     yield "|---|---|---|"
     for entry in entries:
         yield f"| `{entry.name}` | {entry.status.value} | {_cell(entry.note)} |"
+
+
+def _arguments(tables: Iterable[ArgumentTable]) -> Iterator[str]:
+    yield "| argument | here | note |"
+    yield "|---|---|---|"
+    for table in tables:
+        for each in table.arguments:
+            here = "refused" if each.refused else _EFFECTS[each.treatment.effect]
+            yield f"| `{table.function}({each.name})` | {here} | {_cell(each.treatment.reason)} |"
+
+
+def _keras_tables() -> list[ArgumentTable]:
+    """The tables of the options of Keras models; this package does not import the one that has them."""
+    found: dict[str, ArgumentTable] = attribute("keras_ipu.options.option_table", "METHODS")
+    return list(found.values())
 
 
 def _configuration() -> Iterator[str]:

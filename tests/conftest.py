@@ -18,6 +18,7 @@ for _name, _value in {
     "CUDA_VISIBLE_DEVICES": "-1",
     "JAX_PLATFORMS": "cpu",
     "KERAS_BACKEND": "tensorflow",
+    "IPU_TF_CACHE": "0",
 }.items():
     os.environ.setdefault(_name, _value)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,10 +30,10 @@ example:
 Python processes that the program starts find Graphcore's modules as well; with IPU_TF_ALIASES=0 they do not."""
 
 USAGE = """\
-{command} [--stats] [--help] SCRIPT [ARGS...]
-       {command} [--stats] -m MODULE [ARGS...]"""
+{command} [--stats] [--report FILE] [--no-cache] [--help] SCRIPT [ARGS...]
+       {command} [--stats] [--report FILE] [--no-cache] -m MODULE [ARGS...]"""
 
-_MODULE = "-m"
+_MODULE, _REPORT = "-m", "--report"
 
 
 def main(argv: Sequence[str] | None = None, command: str = "python -m ipu_tf") -> None:
@@ -48,7 +49,7 @@ def main(argv: Sequence[str] | None = None, command: str = "python -m ipu_tf") -
     """
     parser = _parser(command)
     options, program_line = _split(sys.argv[1:] if argv is None else list(argv))
-    stats = parser.parse_args(options).stats
+    given = parser.parse_args(options)
     if not program_line:
         parser.error("which script? Give the path of a Python file after the options")
     program: Script | ModuleProgram
@@ -59,8 +60,21 @@ def main(argv: Sequence[str] | None = None, command: str = "python -m ipu_tf") -
     else:
         program = _script(program_line, parser)
         prepare(program.file)
+    if given.no_cache:
+        environment.keep_no_executables()
     environment.enable_aliases_in_children(str(Path(__file__).with_name("child_processes")))
-    _run(program, StatsReport() if stats else None)
+    if given.report:
+        from ipu_tf.reports.auto import setting, use  # imports JAX, which a program may yet configure
+
+        use(dataclasses.replace(setting(), page=_page(given.report, parser)))
+    _run(program, StatsReport() if given.stats else None)
+
+
+def _page(path: str, parser: argparse.ArgumentParser) -> Path:
+    page = Path(path).absolute()
+    if not page.parent.is_dir() or page.is_dir():
+        parser.error(f"--report must be a file in a folder that there is. Received: {path!r}")
+    return page
 
 
 def _script(command: Sequence[str], parser: argparse.ArgumentParser) -> Script:
@@ -98,8 +112,11 @@ def _run(program: Script | ModuleProgram, report: StatsReport | None) -> None:
 
 def _split(argv: list[str]) -> tuple[list[str], list[str]]:
     """Splits the command line into the launcher's options and the program's arguments, from the script or `-m` on."""
-    end = next((i for i, arg in enumerate(argv) if not arg.startswith("-") or arg.startswith(_MODULE)), len(argv))
-    return argv[:end], argv[end:]
+    for place, arg in enumerate(argv):
+        is_value = place > 0 and argv[place - 1] == _REPORT
+        if not is_value and (not arg.startswith("-") or arg.startswith(_MODULE)):
+            return argv[:place], argv[place:]
+    return argv, []
 
 
 def _parser(command: str) -> argparse.ArgumentParser:
@@ -115,5 +132,15 @@ def _parser(command: str) -> argparse.ArgumentParser:
         "--stats",
         action="store_true",
         help="print what the emulated device did as the last line, also when the script fails",
+    )
+    parser.add_argument(
+        _REPORT,
+        metavar="FILE",
+        help="write an HTML page on the program that took most of the time: memory, FLOPs, times",
+    )
+    parser.add_argument(
+        "--no-cache",
+        action="store_true",
+        help="keep no compiled programs in the user's cache folder, as with IPU_TF_CACHE=0",
     )
     return parser

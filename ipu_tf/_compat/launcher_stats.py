@@ -34,8 +34,9 @@ def stats_line(counts: DeviceCounts, devices: JaxDevices) -> str:
         >>> stats_line(DeviceCounts(programs=2, executions=1, steps=40, replicas=4), JaxDevices(1, "cpu"))
         'ipu_tf: 2 programs compiled, 1 execution, 40 steps, 4 replicas on 1 device (cpu)'
     """
+    loaded = f"{counts.loads} loaded, " if counts.loads else ""
     return (
-        f"ipu_tf: {_count(counts.programs, 'program')} compiled, {_count(counts.executions, 'execution')}, "
+        f"ipu_tf: {_count(counts.programs, 'program')} compiled, {loaded}{_count(counts.executions, 'execution')}, "
         f"{_count(counts.steps, 'step')}, {_count(counts.replicas, 'replica')} "
         f"on {_count(devices.count, 'device')} ({devices.platform})"
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf._config.numerics import configured_numerics
+from ipu_tf._config.configured_numerics import configured_numerics
 from ipu_tf.lowering.tensorflow.tf1_private import Layer
 from ipu_tf.ops.cross_replica_ops import cross_replica_sum
 

@@ -1,4 +1,4 @@
-"""Datasets and named arrays on the host: iterates over datasets, reads and writes `.npz` files.
+"""Reads datasets on the host, and reads and writes named arrays as `.npz` files. Private; `ipu_tf.data` is Graphcore's.
 
 Enters: `tf.data` datasets, names with arrays. Leaves: NumPy arrays, `.npz` files.
 Start with `dataset_reading`.

@@ -113,7 +113,7 @@ class EvaluationLoop(EstimatorLoop):
     def _newest(self) -> dict[str, tuple[tf.Tensor, tf.Operation]]:
         """The device's metrics, over replicas their mean. They are read once, at the end: nothing is to be updated."""
         with tf.device(HOST):
-            return {name: (tf.reduce_mean(row), tf.no_op()) for name, row in self.rows().items()}
+            return {name: (tf.reduce_mean(output), tf.no_op()) for name, output in self.outputs().items()}
 
 
 class PredictionLoop(EstimatorLoop):
@@ -138,7 +138,7 @@ class PredictionLoop(EstimatorLoop):
 
     def leftovers(self) -> Any:
         """Returns the predictions that a run made before its data ended."""
-        return self.rows()
+        return self.outputs()
 
 
 def _outfeed(loop: EstimatorLoop, mode: IPUOutfeedMode) -> IPUOutfeedQueue:

@@ -66,19 +66,19 @@ class EstimatorLoop(abc.ABC):
         return None
 
     def dequeued(self, after: Any) -> Any:
-        """The rows of the outfeed once `after`, results or the operation of the program, is there."""
+        """The elements of the outfeed once `after`, results or the operation of the program, is there."""
         with tf.device(HOST), tf.control_dependencies(after if isinstance(after, list) else [after]):
-            return self.rows()
+            return self.outputs()
 
-    def rows(self) -> Any:
-        """The rows that are in the outfeed when this is computed."""
+    def outputs(self) -> Any:
+        """The elements that are in the outfeed when this is computed."""
         assert self.outfeed is not None
         with tf.device(HOST):
-            rows = self.outfeed.dequeue(wait_for_completion=True)
+            elements = self.outfeed.dequeue(wait_for_completion=True)
             if self.model.run.num_replicas == 1:
-                return rows
+                return elements
             # Replicas add a dimension, which the queue, made before the program, does not know of.
-            return tf.nest.map_structure(lambda row: tf.compat.v1.placeholder_with_default(row, None), rows)
+            return tf.nest.map_structure(lambda tensor: tf.compat.v1.placeholder_with_default(tensor, None), elements)
 
 
 def mean_over_loop(model: EstimatorModel, total: tf.Tensor) -> tf.Tensor:

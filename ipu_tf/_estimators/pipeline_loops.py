@@ -101,7 +101,7 @@ class PipelinePredictionLoop(PipelineLoop):
 
     def leftovers(self) -> Any:
         """The predictions that a run made before it failed for want of data."""
-        return _one(self.rows())
+        return _one(self.outputs())
 
 
 def _one(predictions: Any) -> Any:

@@ -64,10 +64,7 @@ class IPUPipelineEstimatorSpec(_SpecFields):
         reduction_method: Any = GradientAccumulationReductionMethod.SUM,
         **pipeline_op_kwargs: Any,
     ) -> IPUPipelineEstimatorSpec:
-        if mode == ModeKeys.TRAIN and not optimizer_function:
-            raise ValueError("`IPUPipelineEstimatorSpec` must contain `optimizer_function` when training")
-        if mode == ModeKeys.EVAL and not eval_metrics_fn:
-            raise ValueError("`IPUPipelineEstimatorSpec` must contain `eval_metrics_fn` when evaluating")
+        _check_functions(mode, eval_metrics_fn, optimizer_function)
         if not gradient_accumulation_count:
             raise ValueError("`IPUPipelineEstimatorSpec` must contain `gradient_accumulation_count`")
         checked_count("gradient_accumulation_count", gradient_accumulation_count)
@@ -90,3 +87,11 @@ class IPUPipelineEstimatorSpec(_SpecFields):
             reduction_method=reduction_method,
             pipeline_op_kwargs=pipeline_op_kwargs,
         )
+
+
+def _check_functions(mode: str, eval_metrics_fn: Any, optimizer_function: Any) -> None:
+    """Raises a ValueError if a function is missing that the mode needs."""
+    if mode == ModeKeys.TRAIN and not optimizer_function:
+        raise ValueError("`IPUPipelineEstimatorSpec` must contain `optimizer_function` when training")
+    if mode == ModeKeys.EVAL and not eval_metrics_fn:
+        raise ValueError("`IPUPipelineEstimatorSpec` must contain `eval_metrics_fn` when evaluating")

@@ -22,12 +22,12 @@ class ArrayFeed(TensorFeed):
 
     Args:
         arrays: a structure of arrays `[samples, ...]`, and of `None`s. They are read while the loop runs.
-        indices: which rows come, as vectors of indices of any length: a dataset of them that TensorFlow is told not to
-            tune, or any other iterable. Nobody asks for its iterator, which takes TensorFlow milliseconds to make,
-            before rows are read.
-        batch: rows of a batch; at most `samples`.
+        indices: of the samples to give, as vectors of any length: a dataset that TensorFlow is told not to tune, or
+            any other iterable. Its iterator, which takes TensorFlow milliseconds to make, is made when samples are
+            read.
+        batch: samples of a batch; at most `samples`.
         on_cast: called with each 64-bit dtype, which becomes a 32-bit one.
-        sizes_vary: whether rows at the end that do not fill a batch, or a group, are given to `take_remainder`; else
+        sizes_vary: whether samples at the end that do not fill a batch, or a group, are given to `take_remainder`; else
             they are left out.
 
     Raises:
@@ -61,25 +61,25 @@ class ArrayFeed(TensorFeed):
 
     @property
     def at_remainder(self) -> bool:
-        """Whether only rows that fill no group are left."""
+        """Whether only samples that fill no group are left."""
         return self._sizes_vary and self._order.at_rest
 
     def take_remainder(self) -> list[Any]:
-        """Returns batches of the rows that fill no group; an empty list if there are none."""
-        return [self._rows(rows) for rows in self._order.take_rest()] if self._sizes_vary else []
+        """Returns batches of the samples that fill no group; an empty list if there are none."""
+        return [self._batch_of(samples) for samples in self._order.take_rest()] if self._sizes_vary else []
 
     def __iter__(self) -> ArrayFeed:
         return self
 
     def __next__(self) -> Any:
-        for rows in self._order.take(1):
-            return self._rows(rows)
+        for samples in self._order.take(1):
+            return self._batch_of(samples)
         for batch in self.take_remainder():
             return batch
         raise StopIteration
 
-    def _rows(self, rows: np.ndarray) -> Any:
-        return tf.nest.map_structure(lambda array: None if array is None else batch_of(array, rows), self._arrays)
+    def _batch_of(self, samples: np.ndarray) -> Any:
+        return tf.nest.map_structure(lambda array: None if array is None else batch_of(array, samples), self._arrays)
 
     def _new_infeed(self, name: str) -> Infeed:
         arrays = [array for array in tf.nest.flatten(self._arrays) if array is not None]

@@ -16,7 +16,7 @@ from ipu_tf.device.feeds import synthetic
 from ipu_tf.device.feeds.infeed import Infeed
 from ipu_tf.device.feeds.timeout import TimedRead, waiting, watched
 from ipu_tf.device.program.program import Types
-from ipu_tf.lowering.programs.host_errors import to_tensorflow_error
+from ipu_tf.lowering.programs.tensorflow_errors import to_tensorflow_error
 
 Arrays = tuple[np.ndarray, ...]
 

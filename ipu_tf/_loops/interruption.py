@@ -1,4 +1,8 @@
-"""What Keras's training needs of Ctrl-C: `InterruptibleCall` around a call, `Interrupts` where state is handed over."""
+"""Handles Ctrl-C in Keras's training: exports `InterruptibleCall`, `Interrupts` and `check_interrupts` of the device.
+
+`InterruptibleCall` is around a whole `fit`, `evaluate` or `predict`. `Interrupts` defers Ctrl-C while a model's state
+is taken from Keras's variables or given back, so that none of it is lost.
+"""
 
 from __future__ import annotations
 

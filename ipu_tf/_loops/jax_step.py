@@ -5,7 +5,9 @@ The numbers are JAX's own; a float16 that overflows becomes infinite, as JAX has
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+import types
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -13,16 +15,25 @@ import numpy as np
 
 from ipu_tf._loops.step_loop import INFEED, OUTFEED, LoopOptions
 from ipu_tf.device.counters import COUNTERS
+from ipu_tf.device.program.collectives import all_gather
+from ipu_tf.device.program.parameter_notes import ParameterNotes
 from ipu_tf.device.program.program import Program
 from ipu_tf.device.run.executable import Executable
 from ipu_tf.emulation import EmulationError
 from ipu_tf.lowering.importer.numerics import Numerics, Rounding
 from ipu_tf.lowering.jax.jax_lines import refusals_at_lines
-from ipu_tf.lowering.jax.jax_step import Step, TracedStep, traced_step
 from ipu_tf.lowering.jax.jax_updates import AccumulationSettings, GradientUpdates
+from ipu_tf.lowering.jax.traced_step import Step, TracedStep, traced_step
 from ipu_tf.lowering.programs.program_target import Target
 
-__all__ = ["JaxStep", "AccumulationSettings", "GradientUpdates", "count_eager_execution", "refusals_at_lines"]
+__all__ = [
+    "AccumulationSettings",
+    "GradientUpdates",
+    "JaxStep",
+    "all_gather",
+    "count_eager_execution",
+    "refusals_at_lines",
+]
 
 _HALF = np.dtype(np.float16)
 
@@ -40,6 +51,8 @@ class JaxStep:
         state: a tree of arrays or `jax.ShapeDtypeStruct`s, of one replica.
         batch_spec: `jax.ShapeDtypeStruct`s of a batch, as `JaxFeed.spec` gives them.
         accumulation: how gradients make updates; it has the number of replicas too.
+        names: names of the state's leaves by what they are: "trainable_variables", "optimizer_variables" or others, in
+            the order of the leaves. For reports.
     """
 
     def __init__(
@@ -48,12 +61,14 @@ class JaxStep:
         state: Any,
         batch_spec: Any,
         accumulation: AccumulationSettings = AccumulationSettings(),  # noqa: B008
+        names: Mapping[str, Sequence[str]] = types.MappingProxyType({}),
     ) -> None:
         self._step = step
         # Shapes and dtypes alone: the arrays are donated to the first run.
         self._state = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(tuple(leaf.shape), leaf.dtype), state)
         self._batch_spec = batch_spec
         self._accumulation = accumulation
+        self._notes = _notes(names)
 
     def trace(self, target: Target, options: LoopOptions) -> Program:
         """Traces the step; see `DeviceStep.trace`.
@@ -62,7 +77,8 @@ class JaxStep:
             EmulationError: for floating-point settings that would change results and are not emulated for JAX steps.
         """
         lengths = options.most_steps, options.lengths_vary
-        traced = traced_step(self._step, self._state, self._batch_spec, self._accumulation, INFEED, OUTFEED, *lengths)
+        given = (self._step, self._state, self._batch_spec, self._accumulation)
+        traced = traced_step(*given, INFEED, OUTFEED, *lengths, self._notes)
         _check_numerics(target.numerics, traced)
         self._output_tree, self.output_types = traced.output_tree, traced.outputs
         return traced.program
@@ -81,6 +97,16 @@ class JaxStep:
     def pack(self, arrays: Sequence[Any]) -> Any:
         """Returns NumPy arrays in the structure that the step returns."""
         return jax.tree.unflatten(self._output_tree, arrays)
+
+
+def _notes(names: Mapping[str, Sequence[str]]) -> ParameterNotes:
+    """Returns the notes on the program's parameters: the number of steps, then the state's leaves."""
+    kinds = ["", *(kind for kind, each in names.items() for _ in each)]
+    weights, slots = (
+        frozenset(number for number, kind in enumerate(kinds) if kind == wanted)
+        for wanted in ("trainable_variables", "optimizer_variables")
+    )
+    return ParameterNotes(("number of steps", *itertools.chain(*names.values())) if names else (), weights, slots)
 
 
 def _check_numerics(numerics: Numerics, traced: TracedStep) -> None:

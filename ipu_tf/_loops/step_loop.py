@@ -10,6 +10,7 @@ Everything that does not depend on who traces the step is here: queues, Ctrl-C, 
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -27,8 +28,8 @@ from ipu_tf.device.memory.seed import is_seeded
 from ipu_tf.device.program.program import Program, Types, bytes_of
 from ipu_tf.device.run.executable import Executable, ExecutionResult
 from ipu_tf.device.run.interrupts import Interrupts, check_interrupts, undeferred
-from ipu_tf.lowering.programs.host_errors import to_tensorflow_error
 from ipu_tf.lowering.programs.program_target import Target
+from ipu_tf.lowering.programs.tensorflow_errors import to_tensorflow_error
 
 INFEED, OUTFEED = "step_infeed", "step_outfeed"
 """Names of a step loop's queues, which are passed to each execution."""
@@ -124,6 +125,7 @@ class StepLoop:
     Args:
         step: the step, as TensorFlow or JAX will trace it.
         options: of the loop.
+        title: what a user calls it, for reports: the model and what it does.
 
     Attributes:
         output_bytes: bytes of what one step returns, on one replica.
@@ -136,19 +138,26 @@ class StepLoop:
         tf.errors.InternalError: if the IPUs of a replica do not divide those of the device.
     """
 
-    def __init__(self, step: DeviceStep, options: LoopOptions = LoopOptions()) -> None:  # noqa: B008
+    def __init__(self, step: DeviceStep, options: LoopOptions = LoopOptions(), title: str = "") -> None:  # noqa: B008
         self._step = step
         self._options = options
         self._target = target(options.ordinal, options.shards)
         self._outfeed = Outfeed(OUTFEED, last_only=not options.all_outputs)
+        start = time.perf_counter()
         with undeferred():
-            program = step.trace(self._target, options)
+            program = dataclasses.replace(step.trace(self._target, options), title=title)
         check_interrupts()
         self._executable = Executable(program, options.ordinal)
+        self._executable.record.front_end_seconds = time.perf_counter() - start
         self._calls_host, self._draws = program.uses_callbacks, SEED in program.hidden
         self.output_bytes = bytes_of(step.output_types)
         replicas = self._executable.replicas
         self._outputs = StepOutputs(self._outfeed, step.output_types, replicas, options.all_outputs)
+
+    @property
+    def executable(self) -> Executable:
+        """The program that runs the steps, with the times of its executions."""
+        return self._executable
 
     @property
     def may_run_ahead(self) -> bool:

@@ -24,10 +24,14 @@ class TensorFlowStep:
     Args:
         step: takes one batch and returns a structure of tensors; may read and change variables, which are its state.
         batch_spec: the structure of `tf.TensorSpec`s of a batch, `None`s allowed; shapes fully defined.
+        optimizer_state: gives the variables of the optimizer once the step is traced, for reports.
     """
 
-    def __init__(self, step: Callable[[Any], Any], batch_spec: Any) -> None:
+    def __init__(
+        self, step: Callable[[Any], Any], batch_spec: Any, optimizer_state: Callable[[], Sequence[Any]] = tuple
+    ) -> None:
         self._step = step
+        self._optimizer_state = optimizer_state
         self._batch_spec = batch_spec
 
     def trace(self, target: Target, options: LoopOptions) -> Program:
@@ -45,7 +49,8 @@ class TensorFlowStep:
         self.output_types = self._lowered.module.results[: self._lowered.outputs]
         numerics = target.numerics
         lengths = options.most_steps, options.lengths_vary
-        return step_program(self._lowered, INFEED, OUTFEED, target.replicas, numerics, *lengths)
+        slots = self._optimizer_state()
+        return step_program(self._lowered, INFEED, OUTFEED, target.replicas, numerics, *lengths, slots)
 
     def acquire(self, state: Any, executable: Executable) -> Sequence[Any]:
         """Returns the values of the captured variables and tensors on the device."""

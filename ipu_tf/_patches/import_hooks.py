@@ -79,7 +79,7 @@ def install_finder(finder: importlib.abc.MetaPathFinder) -> None:
 
 
 def after_import(name: str, callback: Callback) -> None:
-    """Calls `callback(module)` once module `name` has been executed; at once when it already has.
+    """Calls `callback(module)` once module `name` has been executed; at once when it already has. Idempotent.
 
     Importing this module or calling this function imports nothing.
 
@@ -90,7 +90,9 @@ def after_import(name: str, callback: Callback) -> None:
     """
     if _FINDER not in sys.meta_path:
         install_finder(_FINDER)
-    _FINDER.callbacks.setdefault(name, []).append(callback)
+    callbacks = _FINDER.callbacks.setdefault(name, [])
+    if callback not in callbacks:
+        callbacks.append(callback)
     module = sys.modules.get(name)
     if module is not None:
         callback(module)

@@ -45,6 +45,22 @@ TENSORFLOW = (
         "TensorFlow's samplers of classes have no kernel in a program",
     ),
     Patch(
+        "tensorflow.python.ops.gen_stateless_random_ops*:stateless_*",
+        When.IMPORT,
+        "`tf.random.stateless_*` in a program draws the numbers of TensorFlow's CPU kernels, which XLA does not, and "
+        "distributions that XLA has no kernel for",
+    ),
+    Patch(
+        "tensorflow.python.ops.gen_random_ops:random_*",
+        When.IMPORT,
+        "TensorFlow's gamma and Poisson distributions have no kernel in a program",
+    ),
+    Patch(
+        "tensorflow.python.ops.gen_math_ops:dense_bincount",
+        When.IMPORT,
+        "`tf.math.bincount` computes its length, which a program has to know before",
+    ),
+    Patch(
         "tensorflow._api.v2.raw_ops:ImageProjectiveTransformV3",
         When.IMPORT,
         "TensorFlow's op that rotates and zooms images has no kernel in a program",
@@ -94,9 +110,34 @@ KERAS = (
     Patch("keras.src.models.sequential:Sequential.*", When.SCOPE, "pipeline stages and saving of IPU models"),
     Patch("keras.src.models.cloning:_clone_*_model", When.SCOPE, "clones of IPU models have their options"),
     Patch("keras.src.ops.operation:Operation.__new__", When.SCOPE, "layers know the `PipelineStage` they were made in"),
+    Patch(
+        "keras.src.layers.layer:Layer.__call__",
+        When.SCOPE,
+        "with JAX, user code's own functions that compute with layers of the scope on the host are reported",
+    ),
     Patch("keras.src.ops.node:Node.__init__", When.SCOPE, "calls of layers know the `PipelineStage` they were made in"),
     Patch("keras.src.layers.core.input_layer:InputLayer.__init__", When.SCOPE, "`keras.Input(32)` as Keras 2 took it"),
     Patch("keras.src.layers.rnn.rnn:RNN.inner_loop", When.SCOPE, "recurrent layers read their weights once a call"),
+    Patch(
+        "keras.src.layers.preprocessing.image_preprocessing.equalization:Equalization._apply_equalization",
+        When.SCOPE,
+        "images are equalized in a step with fixed shapes",
+    ),
+    Patch(
+        "keras.src.layers.preprocessing.image_preprocessing.random_crop:RandomCrop.transform_images",
+        When.SCOPE,
+        "images are cropped in a step with fixed shapes",
+    ),
+    Patch(
+        "keras.src.backend.tensorflow.image:gaussian_blur",
+        When.SCOPE,
+        "elastic transforms draw the width of a blur in a step with fixed shapes",
+    ),
+    Patch(
+        "keras_hub.src.models.causal_lm:CausalLM.make_generate_function",
+        When.SCOPE,
+        "`generate` of KerasHub's language models runs on the device as one execution",
+    ),
     Patch(
         "keras.src.callbacks.callback_list:CallbackList.on_*_batch_*",
         When.USE,

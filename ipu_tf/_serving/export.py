@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import tensorflow as tf
 
-from ipu_tf._serving.checks import Specs, Step, check_compatible, checked_names
+from ipu_tf._serving.export_checks import Specs, Step, check_compatible, checked_names
 from ipu_tf._strategy.run import skip_device_compilation
 from ipu_tf.device.files.executable_file import SUFFIX
 from ipu_tf.ipu_infeed_queue import IPUInfeedQueue

@@ -1,7 +1,7 @@
 """Warns about a `tf.function` that computes with weights of a strategy's scope on TensorFlow's CPU, not on the device.
 
 `fit`, `evaluate`, `predict` and `strategy.run` compute on the device. A function that user code makes and calls itself
-(`generate` of KerasHub makes one) is TensorFlow's, which runs it on the host.
+(`generate` of KerasHub's image models makes one) is TensorFlow's, which runs it on the host.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import tensorflow as tf
 
 from ipu_tf._state.once import first_time
 from ipu_tf._state.registry import register_state
-from ipu_tf.lowering.tensorflow import tf_patches
+from ipu_tf._tracing.calling_place import calling_place
+from ipu_tf.lowering.tensorflow import tf_eager_patches
 from ipu_tf.lowering.tensorflow.session_graph import MOVING
 
 _log = logging.getLogger("ipu_tf")
@@ -27,7 +28,7 @@ _weights: dict[int, Any] = register_state("trainable variables of scopes", {}, k
 
 def install() -> None:
     """Patches `tf.function` to check each function before its first call from eager code. Idempotent."""
-    tf_patches.patch_eager_calls(_look)
+    tf_eager_patches.patch_eager_calls(_look)
 
 
 def note_variable(variable: Any) -> None:
@@ -68,6 +69,7 @@ def _warn(name: str) -> None:
     _log.warning(
         "ipu_tf: the tf.function `%s` computes with weights of an IPUStrategy's scope on TensorFlow's CPU, not on the "
         "device: user code called it. To run it on the device, call `strategy.run(function, args)`; fit, evaluate and "
-        "predict run there by themselves.",
+        "predict run there by themselves.\n%s",
         name,
+        calling_place(name),
     )

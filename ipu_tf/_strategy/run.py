@@ -106,9 +106,9 @@ def _prepare(strategy: Any, function: Callable[..., Any], structure: Any, leaves
     concrete = tf_private.concrete_function(tf.function(body, autograph=False, jit_compile=True), *specs)
     _check_dtypes(concrete.inputs, "input")
     _check_dtypes([output for output in concrete.outputs if output is not None], "output")
-    return _Prepared(
-        DeviceFunction(concrete, target_of(ordinal, concrete.graph)), concrete.structured_outputs, tuple(leaves)
-    )
+    title = str(getattr(function, "__name__", ""))
+    runs = DeviceFunction(concrete, target_of(ordinal, concrete.graph), title)
+    return _Prepared(runs, concrete.structured_outputs, tuple(leaves))
 
 
 def _restored(prepared: _Prepared, tensors: list[tf.Tensor]) -> list[Any]:

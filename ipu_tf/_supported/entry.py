@@ -49,7 +49,7 @@ def examine(module: str, wanted: str) -> Entry:
     """
     name, called, parameters = wanted.removesuffix(")").partition("(")
     try:
-        found = _found(module, name)
+        found = attribute(module, name)
     except EmulationError as error:
         return Entry(name, Status.REFUSED, _first_sentence(str(error)))
     except (ImportError, AttributeError):
@@ -85,7 +85,8 @@ def ignored_parameters(found: Any) -> tuple[str, ...]:
     return tuple(name for name, words in items if _IGNORED.search(words))
 
 
-def _found(module: str, name: str) -> Any:
+def attribute(module: str, name: str) -> Any:
+    """What a dotted name of a module stands for."""
     found: Any = importlib.import_module(module)
     for part in name.split("."):
         found = getattr(found, part)

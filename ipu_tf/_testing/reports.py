@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import collections
 import fnmatch
+import shutil
+import tempfile
+import weakref
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 import tensorflow as tf
@@ -19,7 +23,7 @@ from ipu_tf.poplar.ops import gen_ipu_ops
 
 
 class ReportHelper:
-    """Counts compiled programs: one report name, without a file, for each program.
+    """Counts compiled programs, and finds the report of each if the configuration with its options was configured.
 
     Example:
         >>> import ipu_tf
@@ -33,6 +37,9 @@ class ReportHelper:
     def __init__(self) -> None:
         self._first = COUNTERS.read().programs
         self._options_set = False
+        self._folder = Path(tempfile.mkdtemp(prefix="tf_report_"))
+        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        self._cleared: frozenset[Path] = frozenset()
 
     def set_autoreport_options(
         self,
@@ -42,30 +49,38 @@ class ReportHelper:
         output_execution_profile: bool = False,
         max_execution_reports: int = 1000,
     ) -> None:
-        """Sets report options in a configuration; they have no effect in emulation.
+        """Sets report options in a configuration: reports go to a folder that is removed with this object.
 
         Args:
             cfg: the configuration, changed in place.
-            output_graph_profile: whether a report would describe the program.
-            output_execution_profile: whether it would hold cycles.
-            max_execution_reports: of how many executions.
+            output_graph_profile: whether a report describes the program. Either of the two makes all files.
+            output_execution_profile: whether it has the times of executions, measured on this machine; no cycles.
+            max_execution_reports: of how many executions; no effect.
         """
         self._options_set = True
         cfg.compilation_poplar_options = {
+            "autoReport.directory": str(self._folder),
             "autoReport.outputGraphProfile": str(output_graph_profile).lower(),
             "autoReport.outputExecutionProfile": str(output_execution_profile).lower(),
             "autoReport.executionProfileProgramRunCount": str(max_execution_reports),
         }
 
     def find_reports(self) -> list[str]:
-        """A name for each program compiled since this object was made or cleared, oldest first. No file has it.
+        """A name for each program compiled since this object was made or cleared, oldest first.
+
+        They are those of files, for `pva.openReport`, if each of these programs has a report.
 
         Raises:
             RuntimeError: if `set_autoreport_options` was not called.
         """
         if not self._options_set:
             raise RuntimeError("Call set_autoreport_options with the configuration before looking for reports.")
-        return [f"emulated-program-{number}.pop" for number in range(self._first, COUNTERS.read().programs)]
+        names = [f"emulated-program-{number}.pop" for number in range(self._first, COUNTERS.read().programs)]
+        files = sorted(self._files() - self._cleared)
+        return [str(path) for path in files] if len(files) == len(names) else names
+
+    def _files(self) -> frozenset[Path]:
+        return frozenset(self._folder.glob("tf_report__*/profile.pop"))
 
     def find_report(self) -> str:
         """The name of the one program compiled, see `find_reports`.
@@ -82,6 +97,7 @@ class ReportHelper:
     def clear_reports(self) -> None:
         """Forgets the programs compiled so far."""
         self._first = COUNTERS.read().programs
+        self._cleared = self._files()
 
 
 class ReportJSON:

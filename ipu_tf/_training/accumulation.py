@@ -19,7 +19,7 @@ import tensorflow as tf
 from ipu_tf._arguments.counts import checked_count, checked_iterations
 from ipu_tf._state.numbers import next_number
 from ipu_tf.gradient_accumulation import GradientAccumulationReductionMethod as Reduction
-from ipu_tf.lowering.stablehlo.hidden_state import ACCUMULATE, UPDATE_DUE
+from ipu_tf.lowering.stablehlo.needed_hidden_state import ACCUMULATE, UPDATE_DUE
 from ipu_tf.lowering.tensorflow.markers import marker
 
 Count = Any

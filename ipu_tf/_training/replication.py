@@ -7,14 +7,20 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from ipu_tf._config.numerics import configured_numerics
+from ipu_tf._config.configured_numerics import configured_numerics
 from ipu_tf._config.state import use_device
 from ipu_tf.lowering.programs.program_target import Target
 from ipu_tf.lowering.tensorflow.shards import shard_count_of
 
 
 def target_of(ordinal: int, graph: tf.Graph) -> Target:
-    """Returns device and replicas of the program that a traced graph holds, on `/device:IPU:<ordinal>`.
+    """Returns the target of a program that is compiled from a traced graph: its device, replicas and numerics.
+
+    As many replicas as fit on the IPUs of `/device:IPU:<ordinal>`: the graph's shards say how many one takes.
+
+    Args:
+        ordinal: of the device.
+        graph: of the traced function, whose ops are on shards.
 
     Raises:
         tf.errors.FailedPreconditionError: if nothing is configured.
@@ -26,8 +32,8 @@ def target_of(ordinal: int, graph: tf.Graph) -> Target:
 
 
 def target(ordinal: int, shards: int = 1) -> Target:
-    """Returns device and replicas for compiling or running a program of so many shards; raises as `target_of` does."""
-    replicas = replica_count(use_device(ordinal).num_ipus, shards)
+    """Returns the target of a program that uses so many shards; otherwise as `target_of`."""
+    replicas = replicas_that_fit(use_device(ordinal).num_ipus, shards)
     numerics = configured_numerics()
     _check_norm_groups(replicas, numerics.norm_group)
     return Target(ordinal, replicas, numerics)
@@ -49,7 +55,7 @@ def check_target(compiled_for: Target, shards: int) -> None:
         )
 
 
-def replica_count(ipus: int, shards: int) -> int:
+def replicas_that_fit(ipus: int, shards: int) -> int:
     """Returns the number of replicas of a program that fit on a device.
 
     The IPUs of a replica are a power of two, as they are on a machine.
@@ -62,7 +68,7 @@ def replica_count(ipus: int, shards: int) -> int:
         tf.errors.InternalError: if they do not fit evenly.
 
     Example:
-        >>> replica_count(8, 3)
+        >>> replicas_that_fit(8, 3)
         2
     """
     needed = 1 << (shards - 1).bit_length()

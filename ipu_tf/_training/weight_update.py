@@ -2,7 +2,7 @@
 
 micro-batches    g0 + g1 + ...         on each replica, as the loop goes
 replicas                 └─► sum       once an update
-optimizer                     └─► `clipnorm`, decay, schedules: on the complete gradient, once an update
+optimizer                     └─► `clipnorm`, `clipvalue`, `global_clipnorm`, decay, schedules: once an update
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ def accumulate_and_apply(
     dtype: Callable[[int], tf.DType | None] | None = None,
 ) -> None:
     """Accumulates gradients over the iterations of a loop and over replicas, and applies them when they are complete.
+
+    So `clipnorm`, `clipvalue` and `global_clipnorm` of the optimizer act on complete gradients, not on micro-batches'.
 
     Args:
         gradients: of this micro-batch on this replica; a None stays one.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -134,12 +135,8 @@ def _compile_op(
     computation: _Computation, tensors: Sequence[tf.Tensor], path: str, freeze: bool, name: str
 ) -> tf.Tensor:
     specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
-    before = tf.compat.v1.get_variable_scope().use_resource
-    tf.compat.v1.get_variable_scope().set_use_resource(True)
-    try:
+    with _resource_variables():
         graph = tf_private.trace_in_graph(name, computation, specs)
-    finally:
-        tf.compat.v1.get_variable_scope().set_use_resource(before)
     captured = list(zip(graph.external_captures, graph.internal_captures, strict=True))
     handles = [pair for pair in captured if pair[0].dtype == tf.resource]
     values = [pair for pair in captured if pair[0].dtype != tf.resource]
@@ -161,6 +158,17 @@ def _compile_op(
         return [np.array(path.encode())]
 
     return host_op(compile_now, [*outer, *states], [tf.TensorSpec([], tf.string)], name).results[0]
+
+
+@contextlib.contextmanager
+def _resource_variables() -> Iterator[None]:
+    """Context in which `tf.compat.v1.get_variable` makes resource variables."""
+    before = tf.compat.v1.get_variable_scope().use_resource
+    tf.compat.v1.get_variable_scope().set_use_resource(True)
+    try:
+        yield
+    finally:
+        tf.compat.v1.get_variable_scope().set_use_resource(before)
 
 
 def _target(shards: int) -> Target:

@@ -20,7 +20,7 @@ from ipu_tf.device.files.embedded_engine import EmbeddedEngine
 from ipu_tf.device.files.executable_about import Signature, Tensor
 from ipu_tf.device.files.executable_reading import about_text, read
 from ipu_tf.emulation import record_ignored
-from ipu_tf.lowering.programs.host_errors import to_tensorflow_error
+from ipu_tf.lowering.programs.tensorflow_errors import to_tensorflow_error
 from ipu_tf.lowering.tensorflow import tf_values
 from ipu_tf.lowering.tensorflow.host_op import host_op
 

@@ -11,7 +11,7 @@ from ipu_tf._arguments.counts import checked_count
 from ipu_tf._config.ignored_arguments import record_ignored
 from ipu_tf._state.numbers import next_number
 from ipu_tf._training.accumulation import current_accumulation_count
-from ipu_tf.lowering.stablehlo.hidden_state import FIFO, ITERATION_COUNTER
+from ipu_tf.lowering.stablehlo.needed_hidden_state import FIFO, ITERATION_COUNTER
 from ipu_tf.lowering.tensorflow import tf_values
 from ipu_tf.lowering.tensorflow.host_calls import print_marker
 from ipu_tf.lowering.tensorflow.markers import marker

@@ -85,7 +85,7 @@ def accumulate_gradients(
     Args:
         grads_and_vars: gradients of one micro-batch with their variables; a None gradient stays one.
         gradient_accumulation_dtype: as `get_accumulator_dtype` takes it.
-        accum_scale: by what the accumulator is multiplied first; only 1 is to be had.
+        accum_scale: by what the accumulator is multiplied first; only 1 is supported.
         grad_scale: by what each gradient is multiplied first.
         create_accumulator_from_shape: without effect in emulation.
 

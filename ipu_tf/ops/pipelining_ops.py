@@ -8,12 +8,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf._arguments.counts import checked_count
 from ipu_tf._pipelining.optimizer_output import OptimizerFunctionOutput
-from ipu_tf._pipelining.pipeline_arguments import PipelineArguments, Stage, checked_micro_batches, stage_options
-from ipu_tf._pipelining.program import pipeline_loop
+from ipu_tf._pipelining.pipeline_arguments import PipelineArguments, Stage, record_stage_options
+from ipu_tf._pipelining.pipeline_loop import pipeline_loop
+from ipu_tf._pipelining.pipeline_table import check_arguments
 from ipu_tf._pipelining.stage_boundaries import checkpoint
-from ipu_tf._tracing.deferred_errors import defer
+from ipu_tf._tracing.construction_errors import defer
 from ipu_tf._tracing.unconverted import do_not_convert
 from ipu_tf.emulation import record_ignored
 from ipu_tf.gradient_accumulation import GradientAccumulationReductionMethod
@@ -103,7 +103,7 @@ def pipeline(
         offload_gradient_accumulation_buffers: recorded, without effect.
         replicated_weight_sharding: recorded, without effect.
         offload_weights: recorded, without effect.
-        continuous_weight_updates: not to be had.
+        continuous_weight_updates: not supported.
         outfeed_loss: give the outfeed the loss alone.
         accumulate_outfeed: give the outfeed the sum over an update's micro-batches, once an update.
         accumulate_outfeed_dtype: of these sums, as `gradient_accumulation_dtype`.
@@ -122,18 +122,14 @@ def pipeline(
         tf.errors.FailedPreconditionError: when the program runs, for a number of micro-batches that the schedule cannot
             run.
     """
-    count = checked_micro_batches(gradient_accumulation_count)
+    given = check_arguments(dict(locals()))
+    count, reduction_method = given["gradient_accumulation_count"], given.get("reduction_method", reduction_method)
+    repeat_count, batch_serialization_iterations = given["repeat_count"], given["batch_serialization_iterations"]
     if replicated_optimizer_state_sharding and offload_weight_update_variables is False:
         raise ValueError(
             "To use replicated_optimizer_state_sharding, optimizer state must be offloaded by using "
             "offload_weight_update_variables."
         )
-    if optimizer_function is not None:
-        reduction_method = GradientAccumulationReductionMethod.parse(reduction_method)
-    if continuous_weight_updates:
-        raise NotImplementedError("Continuous weight updates are currently not supported.")
-    repeat_count = checked_count("repeat_count", repeat_count, least=0)
-    batch_serialization_iterations = checked_count("batch_serialization_iterations", batch_serialization_iterations)
     serialized = batch_serialization_iterations > 1
     sequential = PipelineSchedule.Sequential if serialized else PipelineSchedule.Grouped
     request = PipelineArguments(
@@ -157,13 +153,13 @@ def pipeline(
         reduction=reduction_method,
         name=name or "pipeline",
     )
-    _check_stage_options(
+    _record_stage_options(
         request,
         forward_propagation_stages_poplar_options=forward_propagation_stages_poplar_options,
         backward_propagation_stages_poplar_options=backward_propagation_stages_poplar_options,
     )
     if request.training:
-        _check_update_options(weight_update_poplar_options)
+        _record_update_options(weight_update_poplar_options)
     _record(
         offload_weight_update_variables=offload_weight_update_variables,
         replicated_optimizer_state_sharding=replicated_optimizer_state_sharding or None,
@@ -214,19 +210,16 @@ def _tensors(inputs: Any) -> list[tf.Tensor]:
     return [tf.convert_to_tensor(value) for value in inputs]
 
 
-def _check_stage_options(request: PipelineArguments, **options: Any) -> None:
+def _record_stage_options(request: PipelineArguments, **options: Any) -> None:
     """Those of backward stages are looked at in training alone."""
     for argument, value in options.items():
         if request.training or argument.startswith("forward"):
-            stage_options(value, len(request.stages), argument)
+            record_stage_options(value, len(request.stages), argument)
 
 
-def _check_update_options(options: Any) -> None:
-    if options is None:
-        return
-    if not isinstance(options, PipelineStageOptions):
-        raise TypeError(f"weight_update_poplar_options to be of type PipelineStageOptions, but got {options} instead.")
-    record_ignored("pipeline.weight_update_poplar_options", None if options.empty else options)
+def _record_update_options(options: Any) -> None:
+    if options is not None and not options.empty:
+        record_ignored("pipeline.weight_update_poplar_options", options)
 
 
 def _record(**arguments: Any) -> None:

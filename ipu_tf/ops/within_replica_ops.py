@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf._tracing.deferred_errors import defer
+from ipu_tf._tracing.construction_errors import defer
 from ipu_tf.lowering.tensorflow.shards import shards_of
 from ipu_tf.ops.reduce_scatter_op import collective_operation
 from ipu_tf.sharding import shard_scope

@@ -43,23 +43,11 @@ def run_training(built: BuiltModel, training: Training) -> np.ndarray | None:
         EndOfData: if the data ended before the steps did. Until then the model is trained and saved.
         ValueError: for listeners where there are no checkpoints.
     """
-    spec, config = built.spec, training.config
+    spec = built.spec
     if not any(summary.op.name == LOSS_METRIC_KEY for summary in tf1.get_collection(tf1.GraphKeys.SUMMARIES)):
         tf1.summary.scalar(LOSS_METRIC_KEY, spec.loss)
-    scaffold = spec.scaffold or _scaffold(config)
     loss, ended = None, None
-    with tf1.train.MonitoredTrainingSession(
-        checkpoint_dir=training.model_dir,
-        scaffold=scaffold,
-        hooks=[*built.hooks, *training.hooks, *_reports(spec, config), *spec.training_hooks],
-        # The global step comes first: checkpoints and summaries of the same run then bear the new one.
-        chief_only_hooks=[training.step_hook, *spec.training_chief_hooks, *_savers(spec, training, scaffold)],
-        save_checkpoint_secs=0,
-        save_summaries_steps=config.save_summary_steps,
-        config=config.session_options(),
-        max_wait_secs=config.session_creation_timeout_secs,
-        log_step_count_steps=config.log_step_count_steps,
-    ) as session:
+    with _session(built, training) as session:
         while not session.should_stop():
             try:
                 _, loss = session.run([spec.train_op, spec.loss])
@@ -70,6 +58,24 @@ def run_training(built: BuiltModel, training: Training) -> np.ndarray | None:
     if ended is not None:
         raise ended
     return loss
+
+
+def _session(built: BuiltModel, training: Training) -> Any:
+    """Returns the session that trains, with its hooks."""
+    spec, config = built.spec, training.config
+    scaffold = spec.scaffold or _scaffold(config)
+    return tf1.train.MonitoredTrainingSession(
+        checkpoint_dir=training.model_dir,
+        scaffold=scaffold,
+        hooks=[*built.hooks, *training.hooks, *_reports(spec, config), *spec.training_hooks],
+        # The global step comes first: checkpoints and summaries of the same run then bear the new one.
+        chief_only_hooks=[training.step_hook, *spec.training_chief_hooks, *_savers(spec, training, scaffold)],
+        save_checkpoint_secs=0,
+        save_summaries_steps=config.save_summary_steps,
+        config=config.session_options(),
+        max_wait_secs=config.session_creation_timeout_secs,
+        log_step_count_steps=config.log_step_count_steps,
+    )
 
 
 def _scaffold(config: RunConfig) -> Any:

@@ -1,7 +1,7 @@
-"""Extension classes of Keras models in an `IPUStrategy`'s scope.
+"""Extension classes of Keras models, as Graphcore's `keras.ipu.extensions` has them: which methods an IPU model has.
 
 Models keep the class they have. A model made in the scope has the methods below and is an instance of the extension
-class of its kind; any other model has neither.
+class of its kind; any other model has neither. `keras_ipu.scope` installs the methods.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from keras_ipu.pipeline.stage_assignment import (
 from keras_ipu.pipeline.stage_methods import StageMethods
 from keras_ipu.saving.serving import ServingMethods
 from keras_ipu.stock.ownership import is_ipu_model
+from keras_ipu.training.common.report_methods import ReportMethods
 
 __all__ = [
     "FunctionalExtension",
@@ -65,7 +66,9 @@ class _ExtensionMeta(type):
         return cls.kind is None or kind_of(instance) is cls.kind
 
 
-class KerasExtensionBase(OptionMethods, StageMethods, SplitMethods, ServingMethods, metaclass=_ExtensionMeta):
+class KerasExtensionBase(
+    OptionMethods, StageMethods, SplitMethods, ServingMethods, ReportMethods, metaclass=_ExtensionMeta
+):
     """Every IPU model is an instance of this class."""
 
     kind: ClassVar[ModelKind | None] = None
@@ -112,7 +115,7 @@ def extension_attributes() -> dict[str, IPUModelAttribute]:
     """The attributes that IPU models have beyond Keras's, by name."""
     methods = {
         name: method
-        for part in (OptionMethods, StageMethods, SplitMethods, ServingMethods)
+        for part in (OptionMethods, StageMethods, SplitMethods, ServingMethods, ReportMethods)
         for name, method in vars(part).items()
         if not name.startswith("_")
     }

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_tf._arguments.counts import checked_count, optional_count
-from keras_ipu.training.common.data_checks import checked_data, checked_steps, checked_steps_per_execution
+from keras_ipu.training.common.data_checks import checked_data, checked_steps_per_epoch, checked_steps_per_execution
 
 _log = logging.getLogger("ipu_tf")
 _FROM_GENERATOR = "use `tf.data.Dataset.from_generator()` to specify the shape of your data."
@@ -127,7 +127,7 @@ class IPUDataHandler:
             ValueError: for fewer batches than replicas, or steps of executions that do not divide those of an epoch.
         """
         self._replication_factor = value = checked_count("replication_factor", value)
-        self._inferred_steps = checked_steps(self._adapter, self._wanted, value)
+        self._inferred_steps = checked_steps_per_epoch(self._adapter, self._wanted, value)
         self._steps_per_execution = checked_steps_per_execution(self._inferred_steps, self._steps_per_execution, value)
 
     def enumerate_epochs(self) -> Iterator[tuple[int, Any]]:

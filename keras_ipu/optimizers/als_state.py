@@ -31,7 +31,7 @@ class ALSState:
     previous: Any
 
 
-def update_due(state: ALSState, settings: ALSDefaults) -> Any:
+def factor_update_due(state: ALSState, settings: ALSDefaults) -> Any:
     """Returns whether this application changes the factor: a boolean scalar.
 
     The counter starts at zero, and zero is no multiple here: the period is `update_frequency` + 1 applications, but 1
@@ -47,7 +47,7 @@ def observed(
     state: ALSState, settings: ALSDefaults, grads: Sequence[Any], captured_grads: Mapping[str, Any] | None
 ) -> ALSState:
     """Returns the state with the statistics of scaled and captured float16 gradients added."""
-    due = update_due(state, settings)
+    due = factor_update_due(state, settings)
     keep = ops.cast(1.0 - settings.lpf_alpha, "float32")
     counts = ops.zeros((2,), "float32")
     if not settings.captured_grads_only:
@@ -62,7 +62,7 @@ def observed(
 
 def advanced(state: ALSState, settings: ALSDefaults) -> ALSState:
     """Returns the state after gradients were applied: the factor may have changed."""
-    due = update_due(state, settings)
+    due = factor_update_due(state, settings)
     factor = ops.where(due, _next_factor(state, settings), state.factor)
     return ALSState(
         histogram=ops.where(due, ops.zeros_like(state.histogram), state.histogram),

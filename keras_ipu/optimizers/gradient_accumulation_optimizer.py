@@ -9,7 +9,7 @@ import keras
 
 from ipu_tf._arguments.counts import checked_integer
 from ipu_tf.emulation import record_ignored
-from keras_ipu.optimizers.gradient_reduction import accumulated, reduction_named
+from keras_ipu.optimizers.gradient_reduction import add_gradient, reduction_named
 from keras_ipu.optimizers.inner_optimizer_calls import apply_if
 from keras_ipu.optimizers.ipu_optimizer import CapturedGrads, IpuOptimizer
 
@@ -90,7 +90,7 @@ class GradientAccumulationOptimizer(IpuOptimizer):
         holders = [self._accumulators[self._get_variable_index(variable)] for variable in variables]
         position = keras.ops.convert_to_tensor(self._position)
         totals = [
-            None if grad is None else accumulated(holder, grad, position, self.reduction_method, self.num_mini_batches)
+            None if grad is None else add_gradient(holder, grad, position, self.reduction_method, self.num_mini_batches)
             for grad, holder in zip(grads, holders, strict=True)
         ]
         due = keras.ops.equal(position, self.num_mini_batches - 1)

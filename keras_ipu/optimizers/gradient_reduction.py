@@ -18,7 +18,7 @@ def reduction_named(reduction_method: Any) -> Any:
     return gradient_accumulation.GradientAccumulationReductionMethod.parse(reduction_method)
 
 
-def accumulated(total: Any, gradient: Any, position: Any, method: Any, count: int) -> Any:
+def add_gradient(total: Any, gradient: Any, position: Any, method: Any, count: int) -> Any:
     """Returns the accumulator with one more gradient added.
 
     Args:

@@ -66,10 +66,10 @@ class TrainingRun:
 class _LogRecorder(keras.callbacks.Callback):
     def __init__(self) -> None:
         super().__init__()
-        self.rows: list[dict[str, Any]] = []
+        self.logs: list[dict[str, Any]] = []
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self.rows.append(dict(logs))
+        self.logs.append(dict(logs))
 
 
 def split_run(task: TrainingTask) -> TrainingRun:
@@ -86,7 +86,7 @@ def split_run(task: TrainingTask) -> TrainingRun:
         keeper = _LogRecorder()
         dataset = tf.data.Dataset.from_tensor_slices(stacked)
         copy.fit(dataset, shuffle=False, verbose=0, callbacks=[keeper])
-    return _run_of(copy, keeper.rows)
+    return _run_of(copy, keeper.logs)
 
 
 def plain_run(task: TrainingTask) -> TrainingRun:
@@ -103,9 +103,9 @@ def plain_run(task: TrainingTask) -> TrainingRun:
         for _ in range(task.split.accumulation_count):
             for replica in range(task.split.replicas):
                 assign(others, states[replica])
-                row, gradients = steps.gradients(next(batches))
+                step_logs, gradients = steps.gradients(next(batches))
                 states[replica] = values_of(others)
-                logs.append({name: float(value) for name, value in row.items()})
+                logs.append({name: float(value) for name, value in step_logs.items()})
                 total = gradients if total is None else [_plus(a, b) for a, b in zip(total, gradients, strict=True)]
         assert total is not None
         largest = np.maximum(largest, [_largest(each) for each in total])
@@ -113,11 +113,21 @@ def plain_run(task: TrainingTask) -> TrainingRun:
     copy.optimizer.finalize_variable_values(copy.trainable_weights)
     assign(others, states[0])
     run = _run_of(copy, logs)
-    vanishing = {
-        id(v) for v, g in zip(copy.trainable_variables, largest, strict=True) if g < _ROUND_OFF * np.nanmax(largest)
-    }
-    names = {name for name, weight in zip(run.weights, copy.weights, strict=True) if id(weight) in vanishing}
-    return dataclasses.replace(run, round_off=frozenset(names))
+    return dataclasses.replace(run, round_off=_round_off(copy, run, largest))
+
+
+def _round_off(model: Any, run: TrainingRun, largest: np.ndarray) -> frozenset[str]:
+    """Returns the names of the weights whose gradients were nothing but round-off.
+
+    Args:
+        model: the model that was trained.
+        run: its training run.
+        largest: for each of its trainable variables the largest number in the gradients.
+    """
+    least = _ROUND_OFF * np.nanmax(largest)
+    vanishing = {id(v) for v, g in zip(model.trainable_variables, largest, strict=True) if g < least}
+    named = zip(run.weights, model.weights, strict=True)
+    return frozenset(name for name, weight in named if id(weight) in vanishing)
 
 
 def _plus(a: Any, b: Any) -> Any:
@@ -167,9 +177,9 @@ def _clone_by_config(model: Any) -> Any:
         ) from error
 
 
-def _run_of(model: Any, rows: Sequence[dict[str, Any]]) -> TrainingRun:
+def _run_of(model: Any, step_logs: Sequence[dict[str, Any]]) -> TrainingRun:
     weights = {weight.path: weight.numpy() for weight in model.weights}
     if len(weights) < len(model.weights):  # layers of the same name
         weights = {f"{place} {weight.path}": weight.numpy() for place, weight in enumerate(model.weights)}
-    logs = {name: np.array([row[name] for row in rows], np.float32) for name in rows[0]}
+    logs = {name: np.array([each[name] for each in step_logs], np.float32) for name in step_logs[0]}
     return TrainingRun(weights, logs, model.optimizer.recorded_norms.numpy())

@@ -85,7 +85,7 @@ def _counted_by_tensorflow(plan: StagePlan, specs: Sequence[tf.TensorSpec]) -> C
 def _counted_by_jax(plan: StagePlan, specs: Sequence[tf.TensorSpec]) -> Counted:
     import jax
 
-    from keras_ipu.pipeline.jax_flops import flops_of
+    from ipu_tf.reports.flops import flops_of
 
     known: dict[int, Any] = {}
     flops: list[float] = []

@@ -19,6 +19,23 @@ __all__ = [
 ]
 
 
+class _LayerCall:
+    """One call of a layer, or of a model within a model."""
+
+    _called: keras.layers.Layer
+    _node_index: int
+
+    @property
+    def node_index(self) -> int:
+        """Index of this call among all calls of the layer or inner model, from 0."""
+        return self._node_index
+
+    @property
+    def inbound_layers(self) -> list[Any]:
+        """The layers whose outputs the call takes, `InputLayer`s among them."""
+        return _inbound(self._called, self._node_index)
+
+
 class SequentialLayerPipelineStageAssignment:
     """The stage of a layer of a `Sequential`.
 
@@ -42,7 +59,7 @@ class SequentialLayerPipelineStageAssignment:
         return f"Layer: {self.layer.name} is assigned to pipeline stage: {self.pipeline_stage}"
 
 
-class ModelLayerPipelineStageAssignment(SequentialLayerPipelineStageAssignment):
+class ModelLayerPipelineStageAssignment(_LayerCall, SequentialLayerPipelineStageAssignment):
     """The stage of one call of a layer of a subclassed `Model`.
 
     Stages that share a layer have to lie on the same IPU.
@@ -55,17 +72,7 @@ class ModelLayerPipelineStageAssignment(SequentialLayerPipelineStageAssignment):
 
     def __init__(self, layer: keras.layers.Layer, node_index: int, pipeline_stage: int | None = None) -> None:
         super().__init__(layer, pipeline_stage)
-        self._node_index = node_index
-
-    @property
-    def node_index(self) -> int:
-        """Index of this call among the layer's calls, from 0."""
-        return self._node_index
-
-    @property
-    def inbound_layers(self) -> list[Any]:
-        """The layers whose outputs the call takes, `InputLayer`s among them."""
-        return _inbound(self._layer, self._node_index)
+        self._called, self._node_index = layer, node_index
 
     def __str__(self) -> str:
         return (
@@ -119,7 +126,7 @@ class SequentialNestedModelPipelineStageAssignment:
         return f"Model: {self.nested_model.name}"
 
 
-class NestedModelPipelineStageAssignment(SequentialNestedModelPipelineStageAssignment):
+class NestedModelPipelineStageAssignment(_LayerCall, SequentialNestedModelPipelineStageAssignment):
     """The stages of the layers of a model that is called within a subclassed `Model`.
 
     They are apart from the stages that the inner model has by itself, which are only the defaults.
@@ -132,17 +139,7 @@ class NestedModelPipelineStageAssignment(SequentialNestedModelPipelineStageAssig
 
     def __init__(self, nested_model: keras.Model, node_index: int, pipeline_stage_assignments: Sequence[Any]) -> None:
         super().__init__(nested_model, pipeline_stage_assignments)
-        self._node_index = node_index
-
-    @property
-    def node_index(self) -> int:
-        """Index of this call among the inner model's calls, from 0."""
-        return self._node_index
-
-    @property
-    def inbound_layers(self) -> list[Any]:
-        """The layers whose outputs the call takes, `InputLayer`s among them."""
-        return _inbound(self._nested_model, self._node_index)
+        self._called, self._node_index = nested_model, node_index
 
     def _title(self) -> str:
         return f"{super()._title()} (node index {self.node_index})"

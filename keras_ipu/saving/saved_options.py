@@ -6,10 +6,10 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from keras_ipu.options.options import ReplicatedMetricReductionMethod
+from keras_ipu.options.option_table import checked_arguments
+from keras_ipu.options.options import REDUCTIONS, ReplicatedMetricReductionMethod
 
 STAGES, STAGES_VALID = "pipeline_stages", "pipeline_stages_valid"
-_REDUCTIONS = ("SUM", "MEAN", "RUNNING_MEAN")
 _log = logging.getLogger("ipu_tf")
 
 
@@ -55,8 +55,19 @@ def _is_mapping(value: Any) -> bool:
     return value is None or (isinstance(value, list) and all(map(_is_whole, value)))
 
 
-def _is_dictionary(value: Any) -> bool:
-    return isinstance(value, dict) and all(isinstance(name, str) for name in value)
+def _is_of(method: str) -> Callable[[Any], bool]:
+    """Returns a test whether a value is a dictionary of arguments that a `set_..._options` method takes."""
+
+    def test(value: Any) -> bool:
+        if not isinstance(value, dict):
+            return False
+        try:
+            checked_arguments(method, value)
+        except (TypeError, ValueError):
+            return False
+        return True
+
+    return test
 
 
 def _is_stages(value: Any, depth: int = 0) -> bool:
@@ -71,13 +82,13 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "asynchronous_callbacks": _is_bool,
     "replicated_metric_reduction": lambda value: value in ReplicatedMetricReductionMethod.__members__,
     "gradient_accumulation_steps": _is_count,
-    "gradient_accumulation_reduction": lambda value: value in _REDUCTIONS,
+    "gradient_accumulation_reduction": lambda value: value in REDUCTIONS,
     "use_v2_gradient_accumulation_optimizer": _is_bool,
     "pipelining_gradient_accumulation_steps": _is_count,
     "pipelining_device_mapping": _is_mapping,
     "pipelining_accumulate_outfeed": lambda value: value is None or isinstance(value, bool),
-    "infeed_kwargs": _is_dictionary,
-    "outfeed_kwargs": _is_dictionary,
+    "infeed_kwargs": _is_of("set_infeed_queue_options"),
+    "outfeed_kwargs": _is_of("set_outfeed_queue_options"),
     STAGES: _is_stages,
     STAGES_VALID: _is_bool,
 }

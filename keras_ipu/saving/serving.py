@@ -11,8 +11,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from ipu_tf._serving.checks import Step, check_signatures, checked_directory, input_signature
 from ipu_tf._serving.export import ExportRequest, export, tensorflow_function
+from ipu_tf._serving.export_checks import ServedSteps, Step, checked_directory, input_signature
 from ipu_tf.serving import step_loop
 from keras_ipu.pipeline.graph import ModelKind, graph_of, kind_of
 from keras_ipu.stock import graphs as keras_graphs
@@ -60,7 +60,7 @@ class ServingMethods:
         directory = checked_directory(export_dir, purge_export_dir)
         structure, signature = _inputs(self, None if batch_size is None else int(batch_size))
         predict_step = _predict_step(self, structure, signature)
-        check_signatures(
+        steps = ServedSteps(
             predict_step,
             signature,
             None,
@@ -69,20 +69,19 @@ class ServingMethods:
             postprocessing_step,
             postprocessing_step_signature,
         )
-        before, after = preprocessing_step, postprocessing_step
-        return export(
-            ExportRequest(
-                predict_step,
-                signature,
-                step_loop(predict_step, int(self.steps_per_execution)),  # type: ignore[attr-defined]
-                signature if before is None else input_signature(before, preprocessing_step_signature),
-                before,
-                after,
-                None if after is None else input_signature(after, postprocessing_step_signature),
-                output_names,
-            ),
-            directory,
+        steps.check()
+        before = preprocessing_step
+        request = ExportRequest(
+            predict_step,
+            signature,
+            step_loop(predict_step, int(self.steps_per_execution)),  # type: ignore[attr-defined]
+            signature if before is None else input_signature(before, preprocessing_step_signature),
+            before,
+            postprocessing_step,
+            steps.postprocessing_signature(),
+            output_names,
         )
+        return export(request, directory)
 
 
 def _predict_step(model: Any, structure: Any, signature: list[tf.TensorSpec]) -> Step:

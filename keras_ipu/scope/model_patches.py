@@ -10,6 +10,7 @@ import keras
 
 from ipu_tf.gradient_accumulation import GradientAccumulationReductionMethod
 from keras_ipu.extensions import IPUModelAttribute, extension_attributes
+from keras_ipu.generation.kerashub import patch_generate
 from keras_ipu.options.model_state import options_of, state_of
 from keras_ipu.pipeline import graph
 from keras_ipu.pipeline.assigned_stages import assign_from_scopes, assigned, invalidate
@@ -21,19 +22,25 @@ from keras_ipu.stock import graphs as keras_graphs
 from keras_ipu.stock import patches as keras_patches
 from keras_ipu.stock.ownership import is_ipu_model
 from keras_ipu.training.common.recurrent_weights import patch_weight_reads
+from keras_ipu.training.jax import host_functions
 from keras_ipu.training.tensorflow.eager_updates import install_eager_updates
+from keras_ipu.training.tensorflow.image_layers import patch_image_layers
 from keras_ipu.training.tensorflow.summed_rows import patch_row_sums
 
 
 def install_extensions() -> None:
     """Patches Keras so that models of an `IPUStrategy`'s scope are IPU models. Calling it again changes nothing."""
     _add_attributes()
-    keras_patches.patch_construction(record_stage, _assign_functional)
+    keras_patches.patch_construction(_made, _assign_functional)
     install_input_shapes()
+    patch_generate()
+    if keras.backend.backend() == "jax":
+        host_functions.install()
     if keras.backend.backend() == "tensorflow":
         patch_row_sums()
         install_eager_updates()
         patch_weight_reads()
+        patch_image_layers()
     patch_method, sequential = keras_patches.patch_method, keras.Sequential
     patch_method(sequential, "add", is_ipu_model, _add)
     patch_method(sequential, "pop", is_ipu_model, _pop)
@@ -45,6 +52,12 @@ def install_extensions() -> None:
     for owner in (sequential, keras.Model):
         keras_patches.patch_from_config(owner, saving.from_config)
     keras_patches.patch_clone_model(saving.copy_options)
+
+
+def _made(operation: Any) -> None:
+    record_stage(operation)
+    if keras.backend.backend() == "jax":
+        host_functions.note_layer(operation)
 
 
 def _add_attributes() -> None:
@@ -108,7 +121,7 @@ READ_ONLY: dict[str, Callable[[Any], Any]] = {
     "_pipeline_stage_assignment": lambda model: list(assigned(model)),
     "_pipeline_stage_assignment_valid": lambda model: bool(assigned(model)) and state_of(model).assignment_valid,
     "_asynchronous_callbacks": lambda model: options_of(model).asynchronous_callbacks,
-    "_replicated_metric_reduction_method": lambda model: options_of(model).replicated_metric_reduction,
+    "_replicated_metric_reduction_method": lambda model: options_of(model).log_reduction,
     "_gradient_accumulation_steps_per_replica": lambda model: options_of(model).gradient_accumulation_steps,
     "_gradient_accumulation_optimizer_kwargs": lambda model: dict(options_of(model).gradient_accumulation_kwargs),
     "_gradient_accumulation_reduction_method": lambda model: GradientAccumulationReductionMethod.parse(

@@ -102,8 +102,12 @@ INNER: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("name", sorted(INNER))
 def test_gradients_of_inner_functions_are_refused(strategy: Any, name: str) -> None:
-    with pytest.raises(EmulationError, match=r"captured as '(lstm_.*|inner)' arises in a function that JAX traces"):
+    wanted = r"captured as '(lstm_.*|inner)' arises in a function that JAX traces"
+    with pytest.raises(EmulationError, match=wanted) as raised:
         shapes_in_fit(strategy, INNER[name])
+    calls = "in shapes_in_fit" if name == "scan" else "return self.transform(lambda x: self.layer(x))"
+    assert f'File "{__file__}", line' in str(raised.value)
+    assert calls in str(raised.value)
 
 
 def test_a_loop_of_ones_own() -> None:

@@ -12,6 +12,7 @@ import io
 import json
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ipu_tf import reports
 from ipu_tf._data.array_files import read_arrays, write_arrays
 from ipu_tf.config import IpuOptions
 from ipu_tf.device.cache.executable_cache import CachedFunction
@@ -30,6 +32,7 @@ from ipu_tf.device.files.executable_file import ABOUT, contents, write
 from ipu_tf.device.files.executable_reading import about_text, read
 from ipu_tf.device.program.program import Program, StraightLinePart
 from ipu_tf.poplar.driver.trace_pb2 import IpuTraceEvent
+from ipu_tf.reports import Category, Operation, Part, Report, Value
 from tests.helpers.file_mutations import mutated
 
 FLOATS = jax.ShapeDtypeStruct((3,), np.dtype(np.float32))
@@ -175,6 +178,32 @@ def _option_result(data: bytes, path: Path) -> Any:
     return json.dumps(IpuOptions.FromString(data).to_dict())
 
 
+def _report(name: str) -> Report:
+    kept = {Category.WEIGHTS: 400, Category.TEMPORARIES: 40}
+    operation = Operation(f"{name}/dot_general", kept, 40, 3, (), (), 200.0, 800)
+    value = Value(f"{name}/kernel", Category.WEIGHTS, 400, 0, 0)
+    return Report(name, 2, (Part("loop", (operation,), (value,)),))
+
+
+def _report_files(folder: Path) -> list[bytes]:
+    for name in ("dense", "other"):
+        reports.save(_report(name), folder / name)
+    return [(folder / name).read_bytes() for name in ("dense", "other")]
+
+
+def _report_result(data: bytes, path: Path) -> Any:
+    path.write_bytes(data)
+    return str(reports.load(path))
+
+
+def _forged_report(data: bytes, other: bytes, generator: np.random.Generator) -> bytes:
+    """A report whose JSON is damaged, in a seal that fits."""
+    text, others = (zlib.decompress(each[each.index(b"\n") + 1 :]) for each in (data, other))
+    with tempfile.TemporaryDirectory() as folder:
+        write_sealed(Path(folder) / "sealed", "report", zlib.compress(mutated(text, others, generator)))
+        return (Path(folder) / "sealed").read_bytes()
+
+
 FORMATS: dict[str, Format] = {
     "cache": Format(_cache_files, _cache_result, keyed=True),
     "executable": Format(_executable_files, _executable_result),
@@ -185,6 +214,8 @@ FORMATS: dict[str, Format] = {
     "arrays": Format(_array_files, _array_result),
     "arrays.forged": Format(_array_files, _array_result, _rezipped),
     "about": Format(_about_files, _about_result, exact=False),
+    "report": Format(_report_files, _report_result),
+    "report.forged": Format(_report_files, _report_result, _forged_report, exact=False),
     "trace": Format(_event_files, _event_result, exact=False),
     "options": Format(_option_files, _option_result, exact=False, refusals=(*REFUSALS, TypeError)),
 }

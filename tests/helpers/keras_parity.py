@@ -93,7 +93,6 @@ class Program:
         metrics: makes what `compile` takes.
         optimizer: makes the optimizer.
         rtol: relative to the largest element of an array.
-        jit_stock: compile the stock side with XLA, which draws the same random numbers as the device.
     """
 
     name: str
@@ -104,7 +103,6 @@ class Program:
     metrics: Callable[[], Any] = lambda: None
     optimizer: Callable[[], keras.optimizers.Optimizer] = sgd
     rtol: float = LOOSE
-    jit_stock: bool = False
     compiled: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def check(self) -> None:
@@ -116,7 +114,7 @@ class Program:
 
     def run_stock(self) -> Seen:
         """The program outside the scope."""
-        return self._run(contextlib.nullcontext(), jit_compile=self.jit_stock)
+        return self._run(contextlib.nullcontext(), jit_compile=False)
 
     def run_device(self, steps_per_execution: int = 5) -> Seen:
         """The program in the scope."""

@@ -32,9 +32,9 @@ def blocks_of(page: Path) -> list[str]:
 
 def run_page(page: Path) -> dict[str, Any]:
     """Runs the blocks of a page in a fresh namespace; returns how many ran, what they printed, and the first error."""
-    from ipu_tf.config import reset_ipu_configuration
+    from ipu_tf.emulation import clear_session
 
-    reset_ipu_configuration()
+    clear_session()
     names: dict[str, Any] = {"__name__": "__main__"}
     ran, error, printed = 0, "", io.StringIO()
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), contextlib.redirect_stdout(printed):

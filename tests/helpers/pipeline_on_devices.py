@@ -109,14 +109,14 @@ class Model:
         self._strategy.run(self.call)
         return self
 
-    def rows(self) -> np.ndarray:
+    def elements(self) -> np.ndarray:
         """Everything the outfeed has."""
-        [rows] = tf.nest.flatten(self.outfeed.dequeue())
-        return np.asarray(rows)
+        [elements] = tf.nest.flatten(self.outfeed.dequeue())
+        return np.asarray(elements)
 
     def values(self) -> list[np.ndarray]:
         """The weights, then everything the outfeed has."""
-        return [*(weight.numpy() for weight in self.weights), self.rows()]
+        return [*(weight.numpy() for weight in self.weights), self.elements()]
 
 
 def momentum() -> Any:
@@ -285,14 +285,14 @@ def test_stages_that_share_a_device(strategy: Any) -> None:
     assert counted().executions[1, TaskKind.FORWARD] == 2 * COUNT * REPEAT
 
 
-def test_inference_gives_rows_in_order(strategy: Any) -> None:
+def test_inference_gives_elements_in_order(strategy: Any) -> None:
     _, model = in_both(lambda: Model(strategy, None, pipeline_schedule=PipelineSchedule.Interleaved))
     model.run()
-    rows = model.rows()
+    elements = model.elements()
     wanted = model.x[COUNT * REPEAT : 2 * COUNT * REPEAT]
     for weight in model.weights:
         wanted = np.tanh(wanted @ weight.numpy())
-    np.testing.assert_allclose(rows, wanted, rtol=1e-5)
+    np.testing.assert_allclose(elements, wanted, rtol=1e-5)
     assert [devices_of(weight) for weight in model.weights] == [[0], [1]]
 
 
@@ -332,11 +332,11 @@ def test_an_infeed_that_gives_nothing_ends_the_run(strategy: Any, monkeypatch: p
         with pytest.raises(tf.errors.DeadlineExceededError, match="IPU_TF_FEED_TIMEOUT"):
             model.run()
         assert time.monotonic() - start < 50
-        assert len(model.rows()) == COUNT + 3  # what had started was finished
+        assert len(model.elements()) == COUNT + 3  # what had started was finished
     finally:
         ended.set()
     monkeypatch.delenv("IPU_TF_FEED_TIMEOUT")
-    assert len(Model(strategy, momentum).run().rows()) == COUNT * REPEAT
+    assert len(Model(strategy, momentum).run().elements()) == COUNT * REPEAT
 
 
 @pytest.mark.parametrize("mode", ["loop", "devices"])

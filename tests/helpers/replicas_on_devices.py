@@ -118,12 +118,12 @@ def test_masks_and_moving_averages_are_each_replicas_own(strategy: Any, mode: An
     again = counted().executions.get((2, TaskKind.RECOMPUTE), 0)
     assert again == (0 if mode is None else COUNT * REPEAT)
     assert isinstance(model, Noisy)
-    rows = model.run().rows()
-    assert rows.shape == (COUNT * REPEAT, REPLICAS)
-    np.testing.assert_array_equal(np.any(rows[:, 0] != rows[:, 1]), True)
+    elements = model.run().elements()
+    assert elements.shape == (COUNT * REPEAT, REPLICAS)
+    np.testing.assert_array_equal(np.any(elements[:, 0] != elements[:, 1]), True)
 
 
-def test_inference_gives_the_rows_of_all_replicas(strategy: Any) -> None:  # noqa: F811
+def test_inference_gives_the_elements_of_all_replicas(strategy: Any) -> None:  # noqa: F811
     in_both(lambda: Model(strategy, None, pipeline_schedule=PipelineSchedule.Interleaved))
 
 

@@ -79,7 +79,7 @@ def set_steps(model: keras.Model) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class Case:
     """One thing that cannot be.
 
     Attributes:
@@ -100,8 +100,8 @@ class Row:
 
 
 BY_GRAPHCORES_RULES = [
-    Row("steps of an execution", fit(), ValueError, r"\(5\) must be a divisor of the number of batches \(12\)", 1, 5),
-    Row(
+    Case("steps of an execution", fit(), ValueError, r"\(5\) must be a divisor of the number of batches \(12\)", 1, 5),
+    Case(
         "steps of an execution on each of two replicas",
         fit(),
         ValueError,
@@ -109,25 +109,25 @@ BY_GRAPHCORES_RULES = [
         2,
         4,
     ),
-    Row(
+    Case(
         "too little data for the replicas",
         fit(X[:8], Y[:8]),
         ValueError,
         "contains 2 items, but all 4 replicas are requested to run 1 steps each.* at least 4 items",
         4,
     ),
-    Row(
+    Case(
         "too little data for the epoch",
         fit_to(dataset().batch(BATCH, drop_remainder=True), steps_per_epoch=13),
         ValueError,
         r"does not have enough data.* at least 13 batches \(currently it can only generate 12 batches\)",
     ),
-    Row("a partial batch", fit(X[:-1], Y[:-1]), ValueError, r"has a partial batch.*\(currently set to 4\)"),
-    Row("batches of unknown size", fit_to(dataset().batch(BATCH)), ValueError, "which is not fully defined"),
-    Row("eagerly", eagerly, RuntimeError, "cannot run eagerly.* Set `run_eagerly=False`"),
+    Case("a partial batch", fit(X[:-1], Y[:-1]), ValueError, r"has a partial batch.*\(currently set to 4\)"),
+    Case("batches of unknown size", fit_to(dataset().batch(BATCH)), ValueError, "which is not fully defined"),
+    Case("eagerly", eagerly, RuntimeError, "cannot run eagerly.* Set `run_eagerly=False`"),
 ]
-ROWS = [
-    Row(
+CASES = [
+    Case(
         "accumulation",
         accumulate(3),
         RuntimeError,
@@ -135,7 +135,7 @@ ROWS = [
         1,
         4,
     ),
-    Row(
+    Case(
         "a pipeline that is not told how many micro-batches",
         pipeline_without_a_count,
         ValueError,
@@ -143,19 +143,19 @@ ROWS = [
         2,
         4,
     ),
-    Row("no batch", fit_to(dataset().batch(BATCH, True).filter(lambda x, y: False)), ValueError, "a non-empty array"),
-    Row(
+    Case("no batch", fit_to(dataset().batch(BATCH, True).filter(lambda x, y: False)), ValueError, "a non-empty array"),
+    Case(
         "data without an end",
         fit_to(dataset().batch(BATCH, drop_remainder=True).repeat()),
         ValueError,
         "infinite dataset, you must specify the number of steps",
     ),
-    Row(
+    Case(
         "ragged data", fit_to(ragged()), ValueError, "is fed dense tensors. Received: a dataset with elements of Ragged"
     ),
-    Row("samples of another width", fit(X[:, :-1]), ValueError, r"(?i)incompatible.*|expected.*20.*"),
+    Case("samples of another width", fit(X[:, :-1]), ValueError, r"(?i)incompatible.*|expected.*20.*"),
     *[
-        Row(
+        Case(
             f"{name}={value!r}",
             fit(X, Y, BATCH, **{name: value}),
             error,
@@ -165,11 +165,11 @@ ROWS = [
         for value, error in [(-2, ValueError), (2.5, TypeError), ("4", TypeError), (True, TypeError)]
     ],
     *[
-        Row(f"batch_size={value!r}", fit(batch=value), error, rf"`batch_size` must be .*integer. Received: {value!r}")
+        Case(f"batch_size={value!r}", fit(batch=value), error, rf"`batch_size` must be .*integer. Received: {value!r}")
         for value, error in [(-2, ValueError), (0, ValueError), (2.5, TypeError), ("4", TypeError), (True, TypeError)]
     ],
     *[
-        Row(
+        Case(
             f"steps={value!r}",
             with_steps(value),
             error,
@@ -177,19 +177,19 @@ ROWS = [
         )
         for value, error in [(-2, ValueError), (0, ValueError), (2.5, TypeError), ("4", TypeError), (None, TypeError)]
     ],
-    Row(
+    Case(
         "steps that are set later",
         set_steps,
         ValueError,
         "`steps_per_execution` must be a positive integer. Received: -2",
     ),
-    Row(
+    Case(
         "validation_freq",
         fit(validation_freq=0),
         ValueError,
         "`validation_freq` must be a positive integer. Received: 0",
     ),
-    Row("as many targets as there are not", fit(X, Y[:-4]), ValueError, "(?i)cardinality|same number of samples"),
+    Case("as many targets as there are not", fit(X, Y[:-4]), ValueError, "(?i)cardinality|same number of samples"),
 ]
 
 
@@ -198,25 +198,25 @@ def values(model: keras.Model) -> Iterator[np.ndarray]:
 
 
 @pytest.mark.usefixtures("graphcore_rules")
-@pytest.mark.parametrize("row", BY_GRAPHCORES_RULES, ids=lambda row: row.name)
-def test_nothing_trains_by_graphcores_rules(row: Row) -> None:
-    check_nothing_trains(row)
+@pytest.mark.parametrize("case", BY_GRAPHCORES_RULES, ids=lambda case: case.name)
+def test_nothing_trains_by_graphcores_rules(case: Case) -> None:
+    check_nothing_trains(case)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_nothing_trains(row: Row) -> None:
-    check_nothing_trains(row)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_nothing_trains(case: Case) -> None:
+    check_nothing_trains(case)
 
 
-def check_nothing_trains(row: Row) -> None:
-    with ipus(row.ipus) as strategy, strategy.scope(), device_work() as work:
+def check_nothing_trains(case: Case) -> None:
+    with ipus(case.ipus) as strategy, strategy.scope(), device_work() as work:
         hidden = keras.layers.Dense(6, "tanh")
         model = keras.Sequential([keras.Input((WIDTH,)), hidden, keras.layers.Dense(5)])
-        model.compile(keras.optimizers.Adam(0.1), LOSS, steps_per_execution=row.steps)
+        model.compile(keras.optimizers.Adam(0.1), LOSS, steps_per_execution=case.steps)
         model.optimizer.build(model.trainable_variables)
         before = list(values(model))
-        with pytest.raises(row.error, match=row.text):
-            row.run(model)
+        with pytest.raises(case.error, match=case.text):
+            case.run(model)
     assert work.counts.executions == 0
     for now, then in zip(values(model), before, strict=True):
         np.testing.assert_array_equal(now, then)
@@ -254,8 +254,8 @@ def test_batches_before_the_one_that_does_not_fit_are_kept(stream: str, place: i
     with ipus(1) as strategy, strategy.scope():
         model = keras.Sequential([keras.Input((WIDTH,)), keras.layers.Dense(5)])
         model.compile("sgd", LOSS, steps_per_execution=4)
-        batch, row = divmod(place, BATCH)
-        where = rf"Feature y of element {batch} of '.*' must have numbers that int32 has.*: {BAD} at index \[{row}"
+        batch, sample = divmod(place, BATCH)
+        where = rf"Feature y of element {batch} of '.*' must have numbers that int32 has.*: {BAD} at index \[{sample}"
         with pytest.raises(ValueError, match=where):
             model.fit(STREAMS[stream](hashed(48, at=(place,))), shuffle=False, verbose=0)
         assert int(model.optimizer.iterations) == batch

@@ -28,9 +28,9 @@ def image_program(name: str, *made: Callable[[], Any], rtol: float = LOOSE) -> P
     return Program(name, stacked((6, 6, 4), *made), IMAGES, TARGETS, rtol=rtol)
 
 
-def series_program(name: str, *made: Callable[[], Any], rtol: float = LOOSE, jit_stock: bool = False) -> Program:
+def series_program(name: str, *made: Callable[[], Any], rtol: float = LOOSE) -> Program:
     """A program with these layers on series of `[5, 3]`."""
-    return Program(name, stacked((5, 3), *made), SERIES, TARGETS, rtol=rtol, jit_stock=jit_stock)
+    return Program(name, stacked((5, 3), *made), SERIES, TARGETS, rtol=rtol)
 
 
 def transformer() -> keras.Model:
@@ -68,8 +68,8 @@ PROGRAMS = [
     series_program("gru", lambda: layers.GRU(4)),
     series_program("simple_rnn", lambda: layers.SimpleRNN(4, go_backwards=True)),
     series_program("bidirectional", lambda: layers.Bidirectional(layers.LSTM(3, unroll=True))),
-    series_program("dropout", lambda: layers.Dropout(0.4), lambda: layers.SpatialDropout1D(0.3), jit_stock=True),
-    series_program("noise", lambda: layers.GaussianNoise(0.5), layers.PReLU, jit_stock=True),
+    series_program("dropout", lambda: layers.Dropout(0.4), lambda: layers.SpatialDropout1D(0.3)),
+    series_program("noise", lambda: layers.GaussianNoise(0.5), layers.PReLU),
     Program(
         "embedding_masked",
         stacked((6,), lambda: layers.Embedding(11, 4, mask_zero=True), lambda: layers.LSTM(4)),

@@ -11,7 +11,7 @@ from tests.helpers.captures_two_backends import CAPTURED, captured_run
 from tests.helpers.keras_two_backends import RUNS, SAVED, trained
 from tests.helpers.subprocess_cases import Results, parametrize_cases, run_cases
 
-ON_JAX = tuple(f"tests/helpers/{name}_jax_checks.py" for name in ("keras", "captures", "user_lines"))
+ON_JAX = tuple(f"tests/helpers/{name}_jax_checks.py" for name in ("keras", "captures", "user_lines", "host_functions"))
 """Tests of what is particular to JAX."""
 ON_BOTH = (
     "tests/keras_ipu/addons/test_addons_layers.py",
@@ -20,8 +20,10 @@ ON_BOTH = (
     "tests/keras_ipu/test_keras_adapt.py",
     "tests/keras_ipu/test_keras_bad_input.py",
     "tests/keras_ipu/test_keras_debug.py",
+    "tests/keras_ipu/test_keras_generate.py",
     "tests/keras_ipu/test_keras_hub.py",
     "tests/keras_ipu/test_keras_open_shapes.py",
+    "tests/keras_ipu/test_keras_reports.py",
     "tests/keras_ipu/training/test_keras_eager.py",
     "tests/keras_ipu/training/test_keras_embeddings.py",
     "tests/keras_ipu/training/test_keras_interrupts.py",
@@ -29,6 +31,8 @@ ON_BOTH = (
     "tests/keras_ipu/training/test_keras_predict_ahead.py",
     "tests/keras_ipu/training/test_keras_run_ahead.py",
     "tests/keras_ipu/training/test_partial_batches.py",
+    "tests/keras_ipu/training/test_replica_metrics.py",
+    "tests/keras_ipu/training/test_replica_steps.py",
     "tests/keras_ipu/test_keras_serving.py",
     "tests/keras_ipu/test_keras_sparse_data.py",
     "tests/keras_ipu/pipeline/test_keras_stage_split.py",

@@ -43,7 +43,7 @@ def trained(make: Callable[[], Any], **compile_arguments: Any) -> list[np.ndarra
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_training_agrees_with_stock_keras(name: str, strategy: ipu.ipu_strategy.IPUStrategyV1) -> None:
-    wanted = trained(LAYERS[name], jit_compile=True)
+    wanted = trained(LAYERS[name], jit_compile=False)
     with strategy.scope(), device_work() as work:
         found = trained(LAYERS[name], steps_per_execution=4)
     assert (work.counts.executions, work.counts.steps) == (1, 4)

@@ -94,6 +94,32 @@ def test_batches_that_users_make_may_be_sparse(strategy: Any, data: Callable[[],
         np.testing.assert_allclose(got, wanted, rtol=TIGHT, atol=TIGHT)
 
 
+@pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning")
+@pytest.mark.parametrize("data", [Matrices, matrices])
+def test_eager_steps_take_sparse_batches(strategy: Any, data: Callable[[], Any]) -> None:
+    class Subclassed(keras.Model):
+        """Passes batches on as they come, which functional models do not."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense = keras.layers.Dense(1, kernel_initializer=keras.initializers.RandomNormal(seed=1))
+
+        def call(self, x: Any) -> Any:
+            return self.dense(x)
+
+    def trained() -> list[Any]:
+        model = Subclassed()
+        model.compile("sgd", "mse", run_eagerly=True)
+        loss = model.fit(data(), shuffle=False, verbose=0).history["loss"]
+        return [loss, model.evaluate(data(), verbose=0), *model.get_weights()]
+
+    with strategy.scope(), device_work() as work:
+        ours = trained()
+    assert work.counts.executions >= 6
+    for got, wanted in zip(ours, trained(), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=TIGHT, atol=TIGHT)
+
+
 def test_no_more_than_a_batch_is_made_dense(strategy: Any) -> None:
     rows, columns = np.arange(9), np.arange(9) * 1000
     large = scipy.sparse.coo_matrix((np.ones(9, np.float32), (rows, columns)), (3_000_000, 10_000))  # dense: 120 GB

@@ -16,8 +16,8 @@ import pytest
 from keras import layers, losses, metrics, optimizers
 
 from tests.helpers.device_counts import device_work
-from tests.helpers.keras_layer_rows import BATCH, DRAWS, INPUTS, ROWS, Row
-from tests.helpers.keras_layers_left_out import LEFT_OUT_LAYERS, STATELESS_LAYERS, UNSUPPORTED_LAYERS, WARPING_LAYERS
+from tests.helpers.keras_layer_cases import BATCH, CASES, DRAWS, INPUTS, LayerCase
+from tests.helpers.keras_layers_left_out import DRAWING_LAYERS, LEFT_OUT_LAYERS, STATELESS_LAYERS, WARPING_LAYERS
 from tests.helpers.keras_parity import assert_same_numbers, integers, ipu_scope, numbers
 from tests.helpers.lowering_parity import assert_close
 from tests.helpers.some_ipus import ipus
@@ -34,7 +34,7 @@ class Stepped:
 
     Attributes:
         logs: losses and metrics by name, one value an epoch.
-        variables: by the name of the row that they belong to.
+        variables: by the name of the case that they belong to.
     """
 
     logs: dict[str, list[float]]
@@ -73,20 +73,19 @@ def public(module: ModuleType, kind: type) -> dict[str, type]:
 @functools.cache
 def layer_group(group: str) -> tuple[Stepped, Stepped]:
     """One step of a model with all layers of a group, each with an output and a loss of its own."""
-    rows = [row for row in ROWS if row.group == group]
+    cases = [case for case in CASES if case.group == group]
     x = INPUTS[group]
 
     def run(scope: Scope) -> Stepped:
         with scope:
             given = keras.Input(x.shape[1:], batch_size=len(x), dtype=x.dtype.name)
-            made = {row.name: row.make() for row in rows}
-            called = {row.name: layers.Flatten()(row.call(made[row.name], given)) for row in rows}
+            made = {case.name: case.make() for case in cases}
+            called = {case.name: layers.Flatten()(case.call(made[case.name], given)) for case in cases}
             # Layers that draw have nothing to train: what they give trains another one.
             last = functools.partial(layers.Dense, 2) if group in DRAWS else layers.Identity
             outputs = {name: last(name=name)(output) for name, output in called.items()}
             model = keras.Model(given, outputs)
-            compiled = {"jit_compile": True} if group in DRAWS else {}
-            model.compile(optimizers.SGD(0.5), {row.name: "mse" for row in rows}, **compiled)
+            model.compile(optimizers.SGD(0.5), {case.name: "mse" for case in cases})
         targets = {name: numbers(*output.shape, seed=2) for name, output in outputs.items()}
         logs = model.fit(x, targets, batch_size=BATCH, verbose=0).history
         trained = {name: (*made[name].variables, *model.get_layer(name).variables) for name in made}
@@ -95,19 +94,19 @@ def layer_group(group: str) -> tuple[Stepped, Stepped]:
     return both_sides(run)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_a_layer(row: Row) -> None:
-    found, wanted = layer_group(row.group)
-    log = "loss" if len(wanted.logs) == 1 else f"{row.name}_loss"
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_layer(case: LayerCase) -> None:
+    found, wanted = layer_group(case.group)
+    log = "loss" if len(wanted.logs) == 1 else f"{case.name}_loss"
     np.testing.assert_allclose(found.logs[log], wanted.logs[log], rtol=RTOL)
-    assert wanted.variables[row.name]
-    assert_same_arrays(found.variables[row.name], wanted.variables[row.name])
+    assert wanted.variables[case.name]
+    assert_same_arrays(found.variables[case.name], wanted.variables[case.name])
 
 
 def test_no_layer_is_forgotten() -> None:
-    named = [name for row in ROWS for name in (row.name, *row.covers)]
+    named = [name for case in CASES for name in (case.name, *case.covers)]
     assert len(set(named)) == len(named)
-    left_out = [*LEFT_OUT_LAYERS, *STATELESS_LAYERS, *UNSUPPORTED_LAYERS, *WARPING_LAYERS]
+    left_out = [*LEFT_OUT_LAYERS, *STATELESS_LAYERS, *DRAWING_LAYERS, *WARPING_LAYERS]
     every = public(layers, layers.Layer)
     assert set(every) - {*named, *left_out} == set()
     assert {*named, *left_out} - set(every) == set()
@@ -120,18 +119,6 @@ def test_a_layer_that_is_left_out_as_stateless_is(name: str) -> None:
     assert methods
     used = {name for method in methods for name in method.__code__.co_names}
     assert not used & {"add_weight", "SeedGenerator"}
-
-
-@pytest.mark.parametrize("name", UNSUPPORTED_LAYERS)
-def test_a_layer_that_the_device_cannot_run_is_named_by_its_op(name: str) -> None:
-    make, error, text = UNSUPPORTED_LAYERS[name]
-    x = INPUTS["augmented"]
-    with ipus(1), ipu_scope():
-        given = keras.Input(x.shape[1:], batch_size=BATCH)
-        model = keras.Sequential([given, make(), layers.Flatten(), layers.Dense(1)])
-        model.compile("sgd", "mse")
-        with pytest.raises(error, match=text):
-            model.fit(x, np.zeros((BATCH, 1), np.float32), batch_size=BATCH, verbose=0)
 
 
 # Losses

@@ -59,7 +59,7 @@ def variables_read() -> set[str]:
     """The names that the one module which reads the environment has among its constants."""
     constants = ast.walk(ast.parse(Path(environment.__file__).read_text()))
     texts = (node.value for node in constants if isinstance(node, ast.Constant) and isinstance(node.value, str))
-    return {text for text in texts if re.fullmatch(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+", text)}
+    return {text for text in texts if re.fullmatch(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+|NPROC", text)}
 
 
 def test_every_flag_is_documented_with_its_default_and_effect() -> None:

@@ -7,44 +7,29 @@ from __future__ import annotations
 
 import ast
 import importlib
-from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 import tensorflow as tf
 
-ROOT = Path(__file__).resolve().parents[2]
-FILES = (
-    "ipu_tf/lowering/tensorflow/tf1_private.py",
-    "ipu_tf/lowering/tensorflow/tf_patches.py",
-    "ipu_tf/lowering/tensorflow/tf_private.py",
-    "ipu_tf/lowering/tensorflow/tf_graphs.py",
-    "ipu_tf/lowering/tensorflow/tf_values.py",
-    "ipu_tf/lowering/jax/jax_private.py",
-    "ipu_tf/device/feeds/jax_effects.py",
-    "ipu_tf/device/files/exported_module.py",
-    "ipu_tf/device/cache/jax_compilation.py",
-    "keras_ipu/stock/arrays.py",
-    "keras_ipu/stock/graphs.py",
-    "keras_ipu/stock/patches.py",
-    "keras_ipu/stock/models.py",
-)
+from tests.project.test_layering import PRIVATE_API, PRIVATE_API_FILES, ROOT
 
 
 def private_imports(file: str) -> list[tuple[str, str]]:
     """(module, name) of everything a file imports from private modules."""
     tree = ast.parse((ROOT / file).read_text())
-    private = ("tensorflow.python", "tensorflow.compiler", "keras.src", "jax._src", "jaxlib")
     return [
         (node.module, alias.name)
         for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(private)
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(PRIVATE_API)
         for alias in node.names
     ]
 
 
-@pytest.mark.parametrize(("module", "name"), sorted({pair for file in FILES for pair in private_imports(file)}))
+@pytest.mark.parametrize(
+    ("module", "name"), sorted({pair for file in PRIVATE_API_FILES for pair in private_imports(file)})
+)
 def test_what_is_imported_exists(module: str, name: str) -> None:
     try:
         found = importlib.import_module(module)

@@ -16,6 +16,7 @@ from ipu_tf._supported.keras_names import KERAS_NAMES
 from ipu_tf._supported.signature import differences
 from ipu_tf._supported.tensorflow_names import TENSORFLOW_NAMES
 from ipu_tf.emulation import EmulationError
+from keras_ipu.options.options_page import main, options_page
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -26,6 +27,15 @@ def test_the_file_is_up_to_date() -> None:
         [sys.executable, "-m", "ipu_tf.supported", "--check"], cwd=ROOT, capture_output=True, text=True, timeout=300
     )
     assert ran.returncode == 0, ran.stderr[-2000:]
+
+
+def test_the_page_of_options_is_up_to_date() -> None:
+    assert (ROOT / "docs" / "options.md").read_text() == options_page()
+
+
+def test_the_page_of_options_is_written(tmp_path: Path) -> None:
+    assert main([str(tmp_path / "options.md")]) == 0
+    assert (tmp_path / "options.md").read_text() == options_page()
 
 
 def test_check_tells_another_text(
@@ -111,7 +121,7 @@ def test_statuses(wanted: str, status: Status, note: str) -> None:
 
 def test_a_missing_module_and_a_refusing_one() -> None:
     assert examine("ipu_tf.nothing_of_that_name", "x").status is Status.MISSING
-    refused = examine("ipu_tf.pva", "Program")
-    assert refused.status is Status.REFUSED and refused.note.startswith("pva.Program")
+    refused = examine("ipu_tf.pva", "openTrace")
+    assert refused.status is Status.REFUSED and refused.note.startswith("pva.openTrace")
     assert ignored_parameters(property(lambda self: None, doc="Args:\n    x: ignored.\n")) == ()
     assert supported_entry.Entry("x", Status.WORKS).note == ""

@@ -13,7 +13,7 @@ from ipu_tf.device.feeds import queues
 from ipu_tf.device.feeds.outfeed import Outfeed
 from ipu_tf.device.memory import host_tables
 from ipu_tf.emulation import record_ignored
-from ipu_tf.lowering.programs.host_errors import to_tensorflow_error
+from ipu_tf.lowering.programs.tensorflow_errors import to_tensorflow_error
 from ipu_tf.lowering.tensorflow.host_calls import apply_marker, lookup_marker, update_marker
 from ipu_tf.lowering.tensorflow.host_op import host_op
 from ipu_tf.lowering.tensorflow.markers import enqueue_marker
@@ -32,10 +32,10 @@ def pop_datastream_outfeed_enqueue(
     """Enqueues an element to an outfeed, inside a program.
 
     Args:
-        inputs: the row's tensors, of static shapes.
+        inputs: the element's tensors, of static shapes.
         output_shapes: their shapes, which the tensors have themselves.
         feed_id: the outfeed's name; the first op with it makes the outfeed.
-        outfeed_mode: `all` keeps every row until it is dequeued, `get_last` the newest.
+        outfeed_mode: `all` keeps every element until it is dequeued, `get_last` the newest.
         name: scope of the op's name.
         **attributes: others, such as `prefetch_depth`: recorded, and without effect.
 
@@ -60,32 +60,32 @@ def pop_datastream_outfeed_dequeue(
     """Dequeues the elements of an outfeed, when the op runs.
 
     Args:
-        output_types: the dtypes of a row's tensors.
+        output_types: the dtypes of an element's tensors.
         output_shapes: their shapes.
         feed_id: the outfeed's name; the first op with it makes the outfeed.
-        outfeed_mode: `all` gives all rows that wait, with a leading dimension for them, `get_last` the newest row.
+        outfeed_mode: `all` gives all elements that wait, with a leading dimension for them, `get_last` the newest.
         name: for the op.
         **attributes: others, such as `device_ordinal`: recorded, and without effect.
 
     Raises:
         ValueError: for another mode.
-        tf.errors.FailedPreconditionError: when it runs, in mode `get_last` before the first row.
+        tf.errors.FailedPreconditionError: when it runs, in mode `get_last` before the first element.
     """
     for key, value in attributes.items():
         record_ignored(f"pop_datastream_outfeed_dequeue.{key}", value)
     _outfeed(feed_id, outfeed_mode)
     last = outfeed_mode == "get_last"
-    rows = [tf.TensorSpec(shape, dtype) for shape, dtype in zip(output_shapes, output_types, strict=True)]
-    specs = rows if last else [tf.TensorSpec([None, *row.shape], row.dtype) for row in rows]
+    element = [tf.TensorSpec(shape, dtype) for shape, dtype in zip(output_shapes, output_types, strict=True)]
+    specs = element if last else [tf.TensorSpec([None, *spec.shape], spec.dtype) for spec in element]
 
     def take() -> list[np.ndarray]:
         queue = _known(feed_id)
         if not last:
-            return list(queue.drain() or [np.zeros((0, *row.shape), row.dtype.as_numpy_dtype) for row in rows])
+            return list(queue.drain() or [np.zeros((0, *spec.shape), spec.dtype.as_numpy_dtype) for spec in element])
         newest = queue.newest()
         if newest is None:
             raise tf.errors.FailedPreconditionError(
-                None, None, f"Outfeed with id='{feed_id}' has no last row: no program gave it one so far."
+                None, None, f"Outfeed with id='{feed_id}' has no last element: no program gave it one so far."
             )
         return list(newest)
 

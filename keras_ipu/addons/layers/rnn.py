@@ -38,6 +38,17 @@ def hard_sigmoid(x: Any) -> Any:
     return ops.clip(0.2 * x + 0.5, 0.0, 1.0)
 
 
+def _initializers(kernel: Any, recurrent: Any, bias: Any, seed: int | None) -> dict[str, Any]:
+    """Returns the initializers of a layer; for None those of Graphcore's layers."""
+    if kernel is None:
+        kernel = keras.initializers.GlorotUniform(seed)
+    if recurrent is None:
+        recurrent = keras.initializers.Orthogonal(seed=seed)
+    if bias is None:
+        bias = "zeros"
+    return {"kernel_initializer": kernel, "recurrent_initializer": recurrent, "bias_initializer": bias}
+
+
 class _PopnnRNN(IPULayer):
     """Mixin for Keras's LSTM and GRU: checks arguments, and takes time-major data."""
 
@@ -68,13 +79,7 @@ class _PopnnRNN(IPULayer):
             units,
             activation=_function(names[0]),
             recurrent_activation=_function(names[1]),
-            kernel_initializer=keras.initializers.GlorotUniform(seed)
-            if kernel_initializer is None
-            else kernel_initializer,
-            recurrent_initializer=(
-                keras.initializers.Orthogonal(seed=seed) if recurrent_initializer is None else recurrent_initializer
-            ),
-            bias_initializer="zeros" if bias_initializer is None else bias_initializer,
+            **_initializers(kernel_initializer, recurrent_initializer, bias_initializer, seed),
             use_cudnn=False,
             **kwargs,
         )

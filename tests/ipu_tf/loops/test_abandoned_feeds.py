@@ -56,9 +56,9 @@ def test_an_outfeed_that_nobody_reads_stops_no_program(replicas: int) -> None:
         loop = loop_of(steps, Infeed(counting(10**6)), outfeed)
         for _ in range(2):
             strategy.run(loop)
-        rows = outfeed.dequeue().numpy()
+        elements = outfeed.dequeue().numpy()
     assert work.counts.steps == 2 * steps
-    np.testing.assert_array_equal(rows.ravel(), np.arange(2 * steps * replicas))
+    np.testing.assert_array_equal(elements.ravel(), np.arange(2 * steps * replicas))
 
 
 def test_an_outfeed_that_was_deleted_is_named() -> None:
@@ -74,19 +74,19 @@ def test_an_outfeed_that_was_deleted_is_named() -> None:
 
 
 def test_who_reads_while_the_program_fails_gets_what_there_was_and_ends() -> None:
-    outfeed, rows = Outfeed(), list[float]()
+    outfeed, elements = Outfeed(), list[float]()
     with ipus(1) as strategy:
         infeed = Infeed(counting(500))
         running = Running(strategy, loop_of(1000, infeed, outfeed))
         deadline = time.monotonic() + 60
-        while len(rows) < 500:
+        while len(elements) < 500:
             assert time.monotonic() < deadline
-            rows += [float(row) for row in outfeed] if outfeed.enqueued else []
+            elements += [float(element) for element in outfeed] if outfeed.enqueued else []
             time.sleep(0.001)
         error = running.ended()
     assert isinstance(error, tf.errors.OutOfRangeError)
     assert "ran out of data after 500 elements" in str(error)
-    assert rows == list(range(500))
+    assert elements == list(range(500))
 
 
 def test_who_waits_for_a_starved_program_waits_no_longer_than_it(stuck: Source) -> None:  # noqa: F811
@@ -137,7 +137,7 @@ def test_a_session_starves_with_the_same_words(stuck: Source) -> None:  # noqa: 
     st.sampled_from(list(ipu.ipu_outfeed_queue.IPUOutfeedMode)),
 )
 @settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-def test_data_of_any_length_ends_in_rows_or_in_a_named_error(
+def test_data_of_any_length_ends_in_elements_or_in_a_named_error(
     elements: int, runs: list[int], replicas: int, mode: Any
 ) -> None:
     outfeed, given_out = Outfeed(mode), 0
@@ -158,6 +158,6 @@ def test_data_of_any_length_ends_in_rows_or_in_a_named_error(
             with pytest.raises(tf.errors.FailedPreconditionError, match="before it was executed"):
                 outfeed.dequeue()
             return
-        rows = outfeed.dequeue().numpy()
+        dequeued = outfeed.dequeue().numpy()
     every = np.arange(given_out * replicas, dtype=np.float32)
-    np.testing.assert_array_equal(rows.ravel(), every[-replicas:] if last else every)
+    np.testing.assert_array_equal(dequeued.ravel(), every[-replicas:] if last else every)

@@ -46,15 +46,15 @@ def test_any_structure_comes_back_or_is_refused(structure: Any, mode: Any) -> No
     nested = not isinstance(structure, np.ndarray) and not all(isinstance(part, np.ndarray) for part in parts)
     try:
         with device_work() if fits else tf.name_scope("refused"):
-            rows = sent_through(structure, mode)
+            elements = sent_through(structure, mode)
     except REFUSALS as error:
         assert str(error)
         assert nested or not fits, error
         return
     assert fits, "What the device has not went through."
-    for leaf, row in zip(leaves, tf.nest.flatten(rows), strict=True):
+    for leaf, element in zip(leaves, tf.nest.flatten(elements), strict=True):
         wanted = leaf if mode is ipu.ipu_outfeed_queue.IPUOutfeedMode.ALL else leaf[-1]
-        np.testing.assert_array_equal(row, wanted)
+        np.testing.assert_array_equal(element, wanted)
 
 
 def sent_through(structure: Any, mode: Any) -> Any:

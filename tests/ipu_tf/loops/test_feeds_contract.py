@@ -205,7 +205,7 @@ def test_graph_errors_of_queues(strategy: Strategy) -> None:  # noqa: F811
         assert session.run(outfeed.dequeue()).tolist() == [0.0, 0.0]
 
 
-def test_last_before_the_first_row(strategy: Strategy) -> None:  # noqa: F811
+def test_last_before_the_first_element(strategy: Strategy) -> None:  # noqa: F811
     with tf.Graph().as_default(), ipu_session() as session:
         outfeed = Outfeed(Mode.LAST)
         program = loop(lambda x: (x + 1, outfeed.enqueue(x)), [0.0])
@@ -245,7 +245,7 @@ def test_a_graph_refuses_data_when_the_infeed_starts(strategy: Strategy, case: s
             session.run(infeed.initializer)
 
 
-def test_an_empty_row_is_refused_when_the_program_runs(strategy: Strategy) -> None:  # noqa: F811
+def test_an_empty_element_is_refused_when_the_program_runs(strategy: Strategy) -> None:  # noqa: F811
     text = "an input tensor to an outfeed queue with a dimension of size 0"
     with tf.Graph().as_default(), ipu_session() as session:
         outfeed = Outfeed()

@@ -161,15 +161,15 @@ def test_a_line_delays(strategy: Strategy, depth: int, count: int) -> None:  # n
     @tf.function
     def program() -> None:
         def body(i: tf.Tensor) -> Any:
-            row = tf.stack([i, i * 2.0])
-            return i + 1.0, outfeed.enqueue([fifo(row, depth, offload=True), get_current_iteration_counter()])
+            element = tf.stack([i, i * 2.0])
+            return i + 1.0, outfeed.enqueue([fifo(element, depth, offload=True), get_current_iteration_counter()])
 
         ipu.loops.repeat(count, body, [1.0])
 
     with device_work() as work:
         for _ in range(2):  # each execution begins with an empty line
             strategy.run(program)
-            delayed, indices = (rows.numpy() for rows in outfeed.dequeue())
+            delayed, indices = (elements.numpy() for elements in outfeed.dequeue())
             went_in = np.arange(1.0, count + 1)
             came_out = np.concatenate([np.zeros(depth), went_in])[:count]
             np.testing.assert_array_equal(delayed, np.stack([came_out, came_out * 2], axis=1))
@@ -197,10 +197,10 @@ def test_the_counter_of_a_pipeline_counts_micro_batches(session: Any) -> None:
                 outfeed_queue=outfeed,
             )
 
-        run, rows = compiled(program), outfeed.dequeue()
+        run, elements = compiled(program), outfeed.dequeue()
         session.run(infeed.initializer)
         session.run(run)
-        np.testing.assert_array_equal(session.run(rows)[1], np.tile(np.arange(4), 3))
+        np.testing.assert_array_equal(session.run(elements)[1], np.tile(np.arange(4), 3))
 
 
 @pytest.mark.parametrize(
@@ -270,8 +270,8 @@ def test_a_device_named_only_inside_a_loop(session: Any) -> None:
     assert work.counts.executions == 1
 
 
-def test_rows_that_replicas_give_in_a_branch_of_an_inner_loop(session: Any) -> None:
-    """JAX takes no callback in a branch under its map: the row is handed on, and counts if any replica gives it."""
+def test_elements_that_replicas_give_in_a_branch_of_an_inner_loop(session: Any) -> None:
+    """JAX takes no callback in a branch under its map: the element is handed on, and counts if any replica gives it."""
     with ipus(2):
         outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
 
@@ -279,8 +279,8 @@ def test_rows_that_replicas_give_in_a_branch_of_an_inner_loop(session: Any) -> N
             own = tf.cast(ipu.replication_ops.replication_index(), tf.float32) + total
             # Odd steps give none; in step 0 only replica 1 wants to.
             gives = tf.logical_and(tf.equal(index % 2, 0), own > 0.0)
-            row = tf.cond(gives, lambda: outfeed.enqueue(own), tf.no_op)
-            with tf.control_dependencies([row]):
+            element = tf.cond(gives, lambda: outfeed.enqueue(own), tf.no_op)
+            with tf.control_dependencies([element]):
                 return index + 1, total + 1.0
 
         def outer(total: tf.Tensor) -> Any:

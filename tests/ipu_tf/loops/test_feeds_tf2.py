@@ -55,7 +55,7 @@ def test_position_persists_and_initializer_restarts(strategy: Strategy) -> None:
     assert float(strategy.run(loop)) == 3.0
 
 
-def test_every_row_in_order_and_the_queue_empties(strategy: Strategy) -> None:  # noqa: F811
+def test_every_element_in_order_and_the_queue_empties(strategy: Strategy) -> None:  # noqa: F811
     outfeed = Outfeed()
     loop = sum_loop(4, Infeed(counting()), outfeed)
     with device_work() as work:
@@ -66,7 +66,7 @@ def test_every_row_in_order_and_the_queue_empties(strategy: Strategy) -> None:  
     assert (work.counts.programs, work.counts.executions, work.counts.steps) == (1, 2, 8)
 
 
-def test_last_row_only(strategy: Strategy) -> None:  # noqa: F811
+def test_last_element_only(strategy: Strategy) -> None:  # noqa: F811
     outfeed = Outfeed(outfeed_mode=Mode.LAST)
     loop = sum_loop(4, Infeed(counting()), outfeed)
     strategy.run(loop)
@@ -74,7 +74,7 @@ def test_last_row_only(strategy: Strategy) -> None:  # noqa: F811
     assert float(outfeed.dequeue()) == 6.0
 
 
-def test_last_row_before_the_first_is_an_error(strategy: Strategy) -> None:  # noqa: F811
+def test_last_element_before_the_first_is_an_error(strategy: Strategy) -> None:  # noqa: F811
     outfeed = Outfeed(outfeed_mode=Mode.LAST)
     sum_loop(1, Infeed(counting()), outfeed).get_concrete_function()
     with pytest.raises(tf.errors.FailedPreconditionError, match="before it was executed"):
@@ -84,12 +84,12 @@ def test_last_row_before_the_first_is_an_error(strategy: Strategy) -> None:  # n
 def test_iterating_over_an_outfeed(strategy: Strategy) -> None:  # noqa: F811
     outfeed = Outfeed()
     strategy.run(sum_loop(3, Infeed(counting()), outfeed))
-    assert [float(row) for row in outfeed] == [0.0, 1.0, 3.0]
+    assert [float(element) for element in outfeed] == [0.0, 1.0, 3.0]
     assert list(outfeed) == []
 
 
 @pytest.mark.parametrize("structure", ["tensor", "tuple", "dict", "dict in tuple"])
-def test_structures_of_elements_and_rows(strategy: Strategy, structure: str) -> None:  # noqa: F811
+def test_structures_of_infeed_and_outfeed_elements(strategy: Strategy, structure: str) -> None:  # noqa: F811
     one = counting()
     datasets = {
         "tensor": one,
@@ -104,14 +104,14 @@ def test_structures_of_elements_and_rows(strategy: Strategy, structure: str) -> 
 
     infeed = Infeed(datasets[structure])
     strategy.run(program(lambda: ipu.loops.repeat(2, body, [], infeed)))
-    rows = tf.nest.map_structure(lambda t: t.numpy().tolist(), outfeed.dequeue())
+    elements = tf.nest.map_structure(lambda t: t.numpy().tolist(), outfeed.dequeue())
     expected = {
         "tensor": {"args": ([0, 1],), "kwargs": {}},
         "tuple": {"args": ([0, 1], [1, 2]), "kwargs": {}},
         "dict": {"args": (), "kwargs": {"a": [0, 1], "b": [1, 2]}},
         "dict in tuple": {"args": ([0, 1], {"b": [1, 2]}), "kwargs": {}},
     }
-    assert rows == expected[structure]
+    assert elements == expected[structure]
 
 
 def test_nested_loops_take_elements_in_order(strategy: Strategy) -> None:  # noqa: F811
@@ -157,8 +157,8 @@ def test_any_lengths_of_runs_see_every_element_once(runs: list[int]) -> None:
         patch.setattr(staging, "CHUNK_STEPS", 8)
         for steps in runs:
             ipu.ipu_strategy.IPUStrategy().run(loop, [tf.constant(steps)])
-    rows = outfeed.dequeue()
-    np.testing.assert_array_equal(rows, np.arange(sum(runs)))
+    elements = outfeed.dequeue()
+    np.testing.assert_array_equal(elements, np.arange(sum(runs)))
 
 
 def test_a_long_loop_stages_bounded_chunks(strategy: Strategy, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811

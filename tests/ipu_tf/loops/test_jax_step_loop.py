@@ -72,6 +72,12 @@ def test_accumulators_have_the_dtype_that_was_asked_for() -> None:
     assert 0 < np.abs(exact - rounded).max() < 0.1
 
 
+def test_a_count_that_does_not_divide_the_steps_shows_the_line() -> None:
+    with ipus(1), pytest.raises(tf.errors.FailedPreconditionError, match="8 number of mini batches inside") as raised:
+        run(AccumulationSettings(8, "SUM", (WEIGHTS,)), 20)
+    assert f'File "{__file__}", line' in str(raised.value)
+
+
 def test_elements_that_run_out_and_the_state_that_was_given_up() -> None:
     state, feed = start(rate=1), JaxFeed(elements())
     with ipus(1):
@@ -106,13 +112,13 @@ def test_a_watched_run_hands_on_each_step(replicas: int) -> None:
         ran = loop.run(state, feed, 12, seen.append)
         after = loop.run(ran.state, JaxFeed(elements()), 2)  # nobody watches now
     assert (ran.steps, ran.error, after.steps) == (12, None, 2)
-    np.testing.assert_array_equal(np.stack([row["x"] for row in seen]).reshape(-1, 3), X[: 12 * replicas])
-    np.testing.assert_array_equal(np.stack([row["seen"] for row in seen]).reshape(12, -1)[:, 0], np.arange(12))
+    np.testing.assert_array_equal(np.stack([each["x"] for each in seen]).reshape(-1, 3), X[: 12 * replicas])
+    np.testing.assert_array_equal(np.stack([each["seen"] for each in seen]).reshape(12, -1)[:, 0], np.arange(12))
 
 
 def test_who_watches_and_fails_ends_the_run() -> None:
-    def fail(row: Any) -> None:
-        raise ArithmeticError(f"at {row['seen']}")
+    def fail(outputs: Any) -> None:
+        raise ArithmeticError(f"at {outputs['seen']}")
 
     state, feed = start(rate=0.5), JaxFeed(elements())
     with ipus(1):

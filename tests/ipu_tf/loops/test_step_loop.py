@@ -26,7 +26,7 @@ def elements(good: int) -> Iterator[tf.Tensor]:
 
 @pytest.mark.parametrize("stepwise", [False, True])
 @pytest.mark.parametrize("good", [0, 1, 9])
-def test_rows_of_a_run_that_failed_are_not_the_next_ones(good: int, stepwise: bool) -> None:
+def test_elements_of_a_run_that_failed_are_not_the_next_ones(good: int, stepwise: bool) -> None:
     with ipus(1), device_work() as work:
         step = TensorFlowStep(lambda x: 2 * x, tf.TensorSpec([], tf.float32))
         loop = StepLoop(step, LoopOptions(all_outputs=True, stepwise=stepwise))

@@ -101,7 +101,7 @@ def enqueueing(queue: IPUOutfeedQueue, steps: int) -> tf.types.experimental.Gene
     return tf.function(lambda: ipu.loops.repeat(steps, body, [0.0]))
 
 
-def test_an_outfeed_gives_no_rows(monkeypatch: pytest.MonkeyPatch, strategy: Any) -> None:
+def test_an_outfeed_gives_no_elements(monkeypatch: pytest.MonkeyPatch, strategy: Any) -> None:
     queue = IPUOutfeedQueue()
     count = enqueueing(queue, 3)
     strategy.run(count)
@@ -113,7 +113,7 @@ def test_an_outfeed_gives_no_rows(monkeypatch: pytest.MonkeyPatch, strategy: Any
     assert list(queue) == []
 
 
-def test_the_last_row_is_an_error(monkeypatch: pytest.MonkeyPatch, strategy: Any) -> None:
+def test_the_last_element_is_an_error(monkeypatch: pytest.MonkeyPatch, strategy: Any) -> None:
     queue = IPUOutfeedQueue(outfeed_mode=IPUOutfeedMode.LAST)
     monkeypatch.setenv("TF_POPLAR_FLAGS", "--use_synthetic_data")
     strategy.run(enqueueing(queue, 3))

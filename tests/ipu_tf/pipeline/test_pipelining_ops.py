@@ -99,10 +99,10 @@ def run_pipeline(
         with tf1.Session() as session:
             session.run([tf1.global_variables_initializer(), queue.initializer])
             session.run(run, {inputs[0]: feed} if inputs else {})
-            rows = session.run(dequeued)
+            elements = session.run(dequeued)
             values = {v.name: session.run(v) for v in tf1.global_variables()}
     assert work.counts.executions == 1
-    return rows, values
+    return elements, values
 
 
 def expected(count: int, repeat: int = 2, replicas: int = 1, mean: bool = False) -> tuple[np.ndarray, dict[str, Any]]:
@@ -185,7 +185,7 @@ def test_a_batch_in_parts_counts_as_so_many_more_micro_batches() -> None:
     assert_same(values, expected(12)[1])
 
 
-def test_accumulated_rows_are_sums_once_an_update() -> None:
+def test_accumulated_elements_are_sums_once_an_update() -> None:
     options = {"accumulate_outfeed": True, "accumulate_outfeed_dtype": tf.float32}
     losses, _ = run_pipeline(6, outfeed_loss=True, **options)
     np.testing.assert_allclose(losses, expected(6)[0].reshape(2, 6).sum(1), rtol=1e-5)
@@ -204,9 +204,9 @@ def test_masked_outputs_stay_on_the_device() -> None:
         run_pipeline(6, stages=[stage_0, stage_1, last], optimizer_function=optimizer, outfeed_mask=[True, False]),
         None,
     )
-    rows = shown[0]
-    assert len(rows) == 1
-    np.testing.assert_allclose(rows[0], samples(64)[1][:12].sum((1, 2)), rtol=1e-4)
+    elements = shown[0]
+    assert len(elements) == 1
+    np.testing.assert_allclose(elements[0], samples(64)[1][:12].sum((1, 2)), rtol=1e-4)
 
 
 def test_parallel_stages_take_the_same_and_give_all() -> None:
@@ -244,9 +244,9 @@ def test_inference_gives_what_the_last_stage_gives() -> None:
         with tf1.Session() as session:
             session.run(queue.initializer)
             session.run(run)
-            rows = session.run(dequeued)
-    np.testing.assert_allclose(rows["sum"], 3 * samples(8)[0].sum(-1), rtol=1e-5)
-    np.testing.assert_allclose(rows["double"], 6 * samples(8)[0], rtol=1e-6)
+            elements = session.run(dequeued)
+    np.testing.assert_allclose(elements["sum"], 3 * samples(8)[0].sum(-1), rtol=1e-5)
+    np.testing.assert_allclose(elements["double"], 6 * samples(8)[0], rtol=1e-6)
     assert work.counts.steps == 8
 
 
@@ -270,9 +270,9 @@ def test_captured_gradients_are_given_once_an_update(accumulate: bool) -> None:
         outfeed_loss=True,
         gradient_accumulation_for_captured_grads=accumulate,
     )
-    (rows,) = kept.dequeue()["tanh"]
-    assert rows.shape == (2, BATCH, SIZES[2])
-    assert np.abs(rows.numpy()).max() > 0
+    (elements,) = kept.dequeue()["tanh"]
+    assert elements.shape == (2, BATCH, SIZES[2])
+    assert np.abs(elements.numpy()).max() > 0
 
 
 def simple(*_: Any) -> tf.Tensor:
@@ -528,7 +528,9 @@ def test_a_variable_that_the_loss_does_not_see_has_a_gradient_of_zeros() -> None
         return OptimizerFunctionOutput(momentum(), loss)
 
     stages = [unseen, lambda loss, x: (loss, x)]
-    rows, values = run_pipeline(4, available=2, stages=stages, optimizer_function=optimizer, outfeed_mask=[False, True])
-    np.testing.assert_allclose(rows[0], samples(64)[1][:8].sum((1, 2)), rtol=1e-4)
+    elements, values = run_pipeline(
+        4, available=2, stages=stages, optimizer_function=optimizer, outfeed_mask=[False, True]
+    )
+    np.testing.assert_allclose(elements[0], samples(64)[1][:8].sum((1, 2)), rtol=1e-4)
     start = np.random.default_rng(0).normal(size=(SIZES[0], SIZES[1])).astype(np.float32) / 2
     np.testing.assert_array_equal(values["model/w0:0"], start)

@@ -154,7 +154,7 @@ def test_a_failure_does_not_last(strategy: Any, tmp_path: Path) -> None:
     experimental_application_compile_op(silent, output_path=tmp_path / "silent")
     context = embedded_runtime.embedded_runtime_start(tmp_path / "silent", [], "silent")
     for _ in range(2):
-        with pytest.raises(DeviceError, match="one row for each element"):
+        with pytest.raises(DeviceError, match="one element for each element"):
             embedded_runtime.embedded_runtime_call([tf.ones([2])], context)
 
 

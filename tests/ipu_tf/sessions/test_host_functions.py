@@ -45,7 +45,7 @@ def test_a_function_with_a_models_weights_is_told_once_by_name(caplog: pytest.Lo
     loss()
     told = [record.getMessage() for record in caplog.records if "on TensorFlow's CPU" in record.getMessage()]
     assert [text.split("`")[1] for text in told] == ["call", "loss"]
-    assert all("strategy.run" in text for text in told)
+    assert all("strategy.run" in text and f'File "{__file__}", line ' in text for text in told)
 
 
 def _trains(strategy: Any, model: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -149,11 +150,18 @@ def test_what_is_accumulated_shows_once_an_update() -> None:
     assert gradients.shape == (2 * STEPS // 8, 4, 3)
 
 
+def shows_line(error: tf.errors.OpError, line: str) -> bool:
+    """Whether a message has a line of this file's functions `body`, as in a traceback."""
+    shown = rf'File "{re.escape(__file__)}", line \d+, in body\n +{re.escape(line)}'
+    return re.search(shown, error.message) is not None
+
+
 @pytest.mark.parametrize("count", [5, 16])
 def test_a_count_that_does_not_divide_the_loop_is_refused(count: int) -> None:
     wanted = f"accumulation operation with {count} number of mini batches inside a loop with {STEPS} iterations"
-    with pytest.raises(tf.errors.FailedPreconditionError, match=wanted):
+    with pytest.raises(tf.errors.FailedPreconditionError, match=wanted) as raised:
         trained(lambda: GradientAccumulationOptimizerV2(OPTIMIZERS["sgd"](), count), 1)
+    assert shows_line(raised.value, "return wrapped().minimize(")
 
 
 def test_accumulation_outside_of_a_loop_is_refused() -> None:
@@ -182,10 +190,11 @@ def test_a_loop_of_unknown_length_is_refused() -> None:
             run = ipu.ipu_compiler.compile(lambda: ipu.loops.while_loop(lambda total: total < 10.0, body, [0.0]))
         with (
             tf1.Session() as session,
-            pytest.raises(tf.errors.FailedPreconditionError, match="runtime num mini batches"),
+            pytest.raises(tf.errors.FailedPreconditionError, match="runtime num mini batches") as raised,
         ):
             session.run(tf1.global_variables_initializer())
             session.run(run)
+        assert shows_line(raised.value, "train = GradientAccumulationOptimizerV2(")
 
 
 @pytest.mark.parametrize("kind", [GradientAccumulationOptimizerV2, GradientAccumulationOptimizer])

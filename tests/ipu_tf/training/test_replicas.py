@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 import ipu_tf as ipu
-from ipu_tf._training.replication import replica_count
+from ipu_tf._training.replication import replicas_that_fit
 from ipu_tf.ops.cross_replica_ops import cross_replica_sum
 from ipu_tf.ops.replication_ops import replication_index
 from ipu_tf.scopes import ipu_shard
@@ -23,7 +23,7 @@ from tests.helpers.some_ipus import ipus
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 16])
-def test_elements_go_round_the_replicas_and_rows_come_from_all(count: int) -> None:
+def test_infeed_elements_go_round_the_replicas_and_outfeed_elements_come_from_all(count: int) -> None:
     queue = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
     with ipus(count) as strategy, strategy.scope(), device_work() as work:
         iterator = iter(tf.data.Dataset.range(1000).map(lambda i: tf.cast(i, tf.int32)))
@@ -35,9 +35,9 @@ def test_elements_go_round_the_replicas_and_rows_come_from_all(count: int) -> No
 
         for steps in (3, 2):
             strategy.run(program, [iterator, tf.constant(steps)])
-        rows = queue.dequeue().numpy()
-    assert rows.shape == ((5, count) if count > 1 else (5,))
-    np.testing.assert_array_equal(rows.ravel(), np.arange(5 * count))
+        elements = queue.dequeue().numpy()
+    assert elements.shape == ((5, count) if count > 1 else (5,))
+    np.testing.assert_array_equal(elements.ravel(), np.arange(5 * count))
     assert work.counts.steps == 5
 
 
@@ -85,13 +85,13 @@ def test_a_program_on_more_shards_has_fewer_replicas_and_starts_from_replica_0()
 
 @pytest.mark.parametrize(("ipus_there", "shards", "replicas"), [(1, 1, 1), (4, 1, 4), (4, 2, 2), (8, 3, 2), (16, 5, 2)])
 def test_a_replica_takes_a_power_of_two_of_ipus(ipus_there: int, shards: int, replicas: int) -> None:
-    assert replica_count(ipus_there, shards) == replicas
+    assert replicas_that_fit(ipus_there, shards) == replicas
 
 
 @pytest.mark.parametrize(("ipus_there", "shards"), [(1, 2), (2, 3), (6, 4)])
 def test_shards_that_do_not_divide_the_ipus_are_refused(ipus_there: int, shards: int) -> None:
     with pytest.raises(tf.errors.InternalError, match=f"device with {ipus_there} IPUs and {shards} shards"):
-        replica_count(ipus_there, shards)
+        replicas_that_fit(ipus_there, shards)
 
 
 def test_replicas_draw_different_random_numbers_unless_they_are_asked_to_agree() -> None:
@@ -159,13 +159,13 @@ def test_a_queue_deep_inside_of_a_replicated_program_serves_the_replicas_in_turn
             return value
 
         assert float(strategy.run(program, [iterator])) == sum(range(0, 12, 2))
-    rows = queue.dequeue().numpy()
-    np.testing.assert_array_equal(rows, np.cumsum(np.arange(12).reshape(6, 2), 0))
+    elements = queue.dequeue().numpy()
+    np.testing.assert_array_equal(elements, np.cumsum(np.arange(12).reshape(6, 2), 0))
 
 
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("every", [1, 2, 3])
-def test_rows_given_in_a_branch_are_staged_too(every: int, count: int) -> None:
+def test_elements_given_in_a_branch_are_staged_too(every: int, count: int) -> None:
     queue = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
     with ipus(count) as strategy:
 
@@ -176,8 +176,8 @@ def test_rows_given_in_a_branch_are_staged_too(every: int, count: int) -> None:
                     queue.enqueue(step)
 
         strategy.run(program, [tf.constant(7)])
-        rows = queue.dequeue().numpy()
-    np.testing.assert_array_equal(rows.reshape(-1, count)[:, 0], np.arange(every - 1, 7, every))
+        elements = queue.dequeue().numpy()
+    np.testing.assert_array_equal(elements.reshape(-1, count)[:, 0], np.arange(every - 1, 7, every))
 
 
 _PROGRAM = """

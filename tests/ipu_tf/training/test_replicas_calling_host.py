@@ -40,14 +40,14 @@ def test_a_nested_loop_that_enqueues(outer: str, inner: str) -> None:
     with ipus(COUNT) as strategy:
         program = tf.function(lambda *args: nested(queue, *args))
         total = strategy.run(program, [given(outer), given(inner), tf.constant(0.5)])
-        rows = queue.dequeue().numpy()
+        elements = queue.dequeue().numpy()
     assert int(total) == 9
     wanted = [0.5 + 10 * step + inner for step in range(3) for inner in range(3)]
-    np.testing.assert_array_equal(rows, np.repeat(wanted, COUNT).reshape(-1, COUNT))
+    np.testing.assert_array_equal(elements, np.repeat(wanted, COUNT).reshape(-1, COUNT))
 
 
 def test_a_loop_that_is_longer_on_one_replica() -> None:
-    """Rows are given as long as any replica gives one; each replica keeps what its own iterations gave it."""
+    """Elements are given as long as any replica gives one; each replica keeps what its own iterations gave it."""
     queue, counts = (ipu.ipu_outfeed_queue.IPUOutfeedQueue() for _ in range(2))
 
     @tf.function
@@ -56,10 +56,10 @@ def test_a_loop_that_is_longer_on_one_replica() -> None:
 
     with ipus(COUNT) as strategy:
         strategy.run(program, [tf.constant(0.0)])
-        rows = queue.dequeue().numpy()
+        elements = queue.dequeue().numpy()
         np.testing.assert_array_equal(counts.dequeue(), [[2, 4]])
-    np.testing.assert_array_equal(rows[:, 1], [0, 1, 10, 11])
-    np.testing.assert_array_equal(rows[[0, 2], 0], [0, 10])
+    np.testing.assert_array_equal(elements[:, 1], [0, 1, 10, 11])
+    np.testing.assert_array_equal(elements[[0, 2], 0], [0, 10])
 
 
 def test_replicas_take_their_own_elements_in_nested_loops() -> None:
@@ -101,9 +101,9 @@ def test_a_branch_that_takes_an_element(taken: bool, alike: bool) -> None:
                 queue.enqueue(value)
 
         strategy.run(program, [iterator, tf.constant(taken)])
-        rows = queue.dequeue().numpy().tolist()
+        elements = queue.dequeue().numpy().tolist()
     wanted = [[7, 8], [9, 10]] if alike else [[-1, 7], [-1, 8]]
-    assert rows == (wanted if taken else [[-1, -1], [-1, -1]])
+    assert elements == (wanted if taken else [[-1, -1], [-1, -1]])
 
 
 @pytest.mark.parametrize("own", [False, True])

@@ -275,13 +275,13 @@ def test_each_argument_sets_its_attribute(name: str, argument: Any) -> None:
 
 def test_a_program_of_former_times_configures() -> None:
     opts = utils.create_ipu_config(scheduler_selection="")
-    opts = utils.set_compilation_options(opts, {"a": "1"})
-    opts = utils.set_compilation_options(opts, {"b": "2"})
+    opts = utils.set_compilation_options(opts, {"target.syncMethod": "polling"})
+    opts = utils.set_compilation_options(opts, {"prng.seed": "2"})
     opts = utils.set_recomputation_options(opts)
     opts = utils.auto_select_ipus(opts, 4)
     utils.configure_ipu_system(opts)
     assert utils.get_num_of_ipus_in_device("/device:IPU:0") == 4
-    assert opts.compilation_poplar_options == {"a": "1", "b": "2"}
+    assert opts.compilation_poplar_options == {"target.syncMethod": "polling", "prng.seed": "2"}
     assert opts.allow_recompute
 
 

@@ -22,7 +22,7 @@ from keras_ipu.optimizers import (
     MapGradientOptimizer,
     MapGradientOptimizerInvertedChaining,
 )
-from keras_ipu.optimizers.gradient_reduction import accumulated
+from keras_ipu.optimizers.gradient_reduction import add_gradient
 from tests.helpers.device_counts import device_work
 from tests.helpers.keras_parity import Program, numbers
 from tests.helpers.one_ipu import strategy as strategy
@@ -100,7 +100,7 @@ def test_an_update_is_made_of_several_micro_batches(strategy: Any, inner: str, m
 def test_reduction_of_any_gradients(grads: list[list[float]], method: Method) -> None:
     total = tf.zeros([3])
     for position, grad in enumerate(grads):
-        total = accumulated(total, tf.constant(grad), tf.constant(position), method, len(grads))
+        total = add_gradient(total, tf.constant(grad), tf.constant(position), method, len(grads))
     wanted = reduced([[np.asarray(grad, np.float64)] for grad in grads], method)[0]
     np.testing.assert_allclose(total, wanted, rtol=1e-4, atol=1e-3)
 
@@ -108,7 +108,7 @@ def test_reduction_of_any_gradients(grads: list[list[float]], method: Method) ->
 def test_a_mean_in_float16_does_not_overflow() -> None:
     large, total = tf.constant([40000.0], tf.float16), tf.zeros([1], tf.float16)
     for position in range(4):
-        total = accumulated(total, large, tf.constant(position), Method.MEAN, 4)
+        total = add_gradient(total, large, tf.constant(position), Method.MEAN, 4)
     assert float(total[0]) == 40000.0
 
 

@@ -220,9 +220,10 @@ def test_options_of_a_pipeline_are_checked_before_it_runs(
 ) -> None:
     model = uneven(strategy)
     model.split_into_pipeline_stages(3, print_fn=None)
-    model.set_pipelining_options(gradient_accumulation_steps_per_replica=6, **{"device_mapping": [0, 0, 0], **options})
-    model.compile("sgd", "mse", steps_per_execution=6)
+    given: dict[str, Any] = {"device_mapping": [0, 0, 0], **options}
     with device_work() as work, pytest.raises(error, match=text):
+        model.set_pipelining_options(gradient_accumulation_steps_per_replica=6, **given)
+        model.compile("sgd", "mse", steps_per_execution=6)
         model.fit(np.zeros((24, 32), np.float32), np.zeros((24, 4), np.float32), batch_size=4, verbose=0)
     assert work.counts.executions == 0
 

@@ -1,4 +1,4 @@
-"""Batches of array rows: the same elements as one by one, and as stock Keras gives."""
+"""Batches of samples of arrays: the same elements as one by one, and as stock Keras gives."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ SAMPLES = 24
 X, Y = np.arange(SAMPLES * 3, dtype=np.float32).reshape(SAMPLES, 3), np.arange(SAMPLES, dtype=np.int32)
 
 
-def pieces(rows: list[int], cuts: list[int]) -> Iterator[np.ndarray]:
-    """A list of rows, cut into vectors."""
-    marks = [0, *sorted(cut % (len(rows) + 1) for cut in cuts), len(rows)]
-    return iter([np.array(rows[a:b], np.int64) for a, b in zip(marks, marks[1:], strict=False)])
+def pieces(samples: list[int], cuts: list[int]) -> Iterator[np.ndarray]:
+    """A list of samples, cut into vectors."""
+    marks = [0, *sorted(cut % (len(samples) + 1) for cut in cuts), len(samples)]
+    return iter([np.array(samples[a:b], np.int64) for a, b in zip(marks, marks[1:], strict=False)])
 
 
 @given(
@@ -40,11 +40,11 @@ def pieces(rows: list[int], cuts: list[int]) -> Iterator[np.ndarray]:
     st.lists(st.tuples(st.sampled_from(["fill", "next", "back"]), st.integers(1, 4)), max_size=12),
 )
 def test_chunks_are_the_elements_in_order(
-    rows: list[int], cuts: list[int], batch: int, replicas: int, calls: list[tuple[str, int]]
+    samples: list[int], cuts: list[int], batch: int, replicas: int, calls: list[tuple[str, int]]
 ) -> None:
     types = tuple(jax.ShapeDtypeStruct((batch, *a.shape[1:]), a.dtype) for a in (X, Y))
-    infeed = ArrayInfeed("rows", types, (X, Y), SampleOrder(pieces(rows, cuts), batch), lambda: None)
-    wanted = np.array(rows[: SAMPLES // batch * batch]).reshape(-1, batch)
+    infeed = ArrayInfeed("samples", types, (X, Y), SampleOrder(pieces(samples, cuts), batch), lambda: None)
+    wanted = np.array(samples[: SAMPLES // batch * batch]).reshape(-1, batch)
     place = 0
     for call, count in calls:
         if call == "next":
@@ -79,7 +79,7 @@ def test_what_stops_a_program_leaves_the_elements() -> None:
         if stop:
             raise stop.pop()
 
-    infeed = ArrayInfeed("rows", types, (Y,), SampleOrder(iter([np.arange(4)]), 2), check)
+    infeed = ArrayInfeed("samples", types, (Y,), SampleOrder(iter([np.arange(4)]), 2), check)
     buffers = stage_buffers(types, 2, Replicas())
     stopped = infeed.fill(buffers, 2)
     assert (stopped.count, str(stopped.error)) == (0, "stop")

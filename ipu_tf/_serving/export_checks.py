@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import os
 import shutil
@@ -30,40 +31,77 @@ def checked_directory(export_dir: str | os.PathLike[str], purge: bool) -> str:
     return path
 
 
-def check_signatures(
-    predict_step: Step,
-    predict_step_signature: Any,
-    input_dataset: Any,
-    preprocessing_step: Step | None,
-    preprocessing_step_signature: Any,
-    postprocessing_step: Step | None,
-    postprocessing_step_signature: Any,
-) -> None:
-    """Checks that each step's input signature is given exactly once; the arguments are those of `export_single_step`.
+@dataclasses.dataclass(frozen=True)
+class ServedSteps:
+    """Steps of an exported function, as the arguments of `export_single_step` give them.
 
-    Raises:
-        TypeError: for a signature or data set that is none.
-        ValueError: for signatures that are empty, given twice, or cannot be found.
+    Attributes:
+        predict_step: what the device computes.
+        predict_step_signature: a spec for each of its arguments, or None.
+        input_dataset: whose elements are like the inputs of the exported function, or None.
+        preprocessing_step: what the host makes of the inputs first, or None.
+        preprocessing_step_signature: a spec for each of its arguments, or None.
+        postprocessing_step: what the host makes of the results, or None.
+        postprocessing_step_signature: a spec for each of its arguments, or None.
     """
-    first, first_signature = ("predict_step", predict_step_signature)
-    if preprocessing_step is not None:
-        first, first_signature = ("preprocessing_step", preprocessing_step_signature)
-    if first_signature is not None and input_dataset is not None:
-        raise ValueError(
-            f"Both `{first}_signature` and `input_dataset` cannot be provided. Please pass only one of them."
-        )
-    if first_signature is None and input_dataset is None:
-        _check_has_input_signature(preprocessing_step or predict_step, first, dataset_helps=True)
-    if preprocessing_step is not None and predict_step_signature is None:
-        _check_has_input_signature(predict_step, "predict_step", dataset_helps=False)
-    if input_dataset is not None and not isinstance(input_dataset, tf.data.Dataset):
-        raise TypeError(f"`input_dataset` must be a tf.data.Dataset. Received: {type(input_dataset).__name__}.")
-    if postprocessing_step is not None and postprocessing_step_signature is None:
-        _check_has_input_signature(postprocessing_step, "postprocessing_step", dataset_helps=False)
-    signatures = (preprocessing_step_signature, postprocessing_step_signature, predict_step_signature)
-    for name, signature in zip(_SIGNATURES, signatures, strict=True):
-        if signature is not None:
-            _check_signature(name, signature)
+
+    predict_step: Step
+    predict_step_signature: Any
+    input_dataset: Any
+    preprocessing_step: Step | None
+    preprocessing_step_signature: Any
+    postprocessing_step: Step | None
+    postprocessing_step_signature: Any
+
+    def check(self) -> None:
+        """Checks that each step's input signature is given exactly once.
+
+        Raises:
+            TypeError: for a signature or data set that is none.
+            ValueError: for signatures that are empty, given twice, or cannot be found.
+        """
+        self._check_first_step()
+        if self.preprocessing_step is not None and self.predict_step_signature is None:
+            _check_has_input_signature(self.predict_step, "predict_step", dataset_helps=False)
+        if self.input_dataset is not None and not isinstance(self.input_dataset, tf.data.Dataset):
+            raise TypeError(
+                f"`input_dataset` must be a tf.data.Dataset. Received: {type(self.input_dataset).__name__}."
+            )
+        if self.postprocessing_step is not None and self.postprocessing_step_signature is None:
+            _check_has_input_signature(self.postprocessing_step, "postprocessing_step", dataset_helps=False)
+        for name in _SIGNATURES:
+            if getattr(self, name) is not None:
+                _check_signature(name, getattr(self, name))
+
+    def _check_first_step(self) -> None:
+        """Checks that the inputs of the exported function are given once."""
+        first, signature = "predict_step", self.predict_step_signature
+        if self.preprocessing_step is not None:
+            first, signature = "preprocessing_step", self.preprocessing_step_signature
+        if signature is not None and self.input_dataset is not None:
+            raise ValueError(
+                f"Both `{first}_signature` and `input_dataset` cannot be provided. Please pass only one of them."
+            )
+        if signature is None and self.input_dataset is None:
+            _check_has_input_signature(self.preprocessing_step or self.predict_step, first, dataset_helps=True)
+
+    def signatures(self, given: Sequence[tf.Tensor] = ()) -> tuple[list[tf.TensorSpec], list[tf.TensorSpec]]:
+        """Returns the signatures of the exported function and of `predict_step`.
+
+        Args:
+            given: what the first arguments of `predict_step` always are.
+        """
+        step, signature = self.predict_step, self.predict_step_signature
+        if self.preprocessing_step is None:
+            taken = input_signature(step, signature, self.input_dataset, given)
+            return taken, taken
+        first = input_signature(self.preprocessing_step, self.preprocessing_step_signature, self.input_dataset)
+        return first, input_signature(step, signature, None, given)
+
+    def postprocessing_signature(self) -> list[tf.TensorSpec] | None:
+        """Returns the signature of `postprocessing_step`, if there is one."""
+        step = self.postprocessing_step
+        return None if step is None else input_signature(step, self.postprocessing_step_signature)
 
 
 def input_signature(
