@@ -52,7 +52,7 @@ def measured(record: RunRecord) -> Measured:
         loaded=record.loaded,
         executions=record.executions,
         seconds=record.seconds,
-        last_executions=tuple(record.last),
+        last_executions=record.last,
     )
 
 

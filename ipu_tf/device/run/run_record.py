@@ -51,7 +51,6 @@ class RunRecord:
     Attributes:
         executions: how many executions ended.
         seconds: how long they took together.
-        last: the last of them, with their times.
         loaded: whether what was compiled last came from the executable cache.
         compiled_anew: whether something was compiled since the last report.
         front_end_seconds: how long the front end took to trace and lower the step; 0 where it is not measured.
@@ -62,7 +61,7 @@ class RunRecord:
         self._begun = time.perf_counter()
         self.executions = 0
         self.seconds = 0.0
-        self.last: collections.deque[Span] = collections.deque(maxlen=_MOST_EXECUTIONS)
+        self._last: collections.deque[float] = collections.deque(maxlen=3 * _MOST_EXECUTIONS)
         self.loaded = False
         self.compiled_anew = False
         self.front_end_seconds = 0.0
@@ -81,9 +80,16 @@ class RunRecord:
         return new
 
     @property
+    def last(self) -> tuple[Span, ...]:
+        """The last executions, at most 1,000, with their times."""
+        numbers = iter(self._last)
+        triples = zip(numbers, numbers, numbers, strict=True)
+        return tuple(Span("execution", start, seconds, int(steps)) for start, seconds, steps in triples)
+
+    @property
     def ended(self) -> float:
         """When the last execution ended, on the clock of `time.perf_counter`; 0 before the first."""
-        return self._begun + self.last[-1].start + self.last[-1].seconds if self.last else 0.0
+        return self._begun + self._last[-3] + self._last[-2] if self._last else 0.0
 
     @contextlib.contextmanager
     def measuring(self) -> Iterator[None]:
@@ -101,7 +107,7 @@ class RunRecord:
         seconds = time.perf_counter() - start
         self.executions += 1
         self.seconds += seconds
-        self.last.append(Span("execution", start - self._begun, seconds, steps))
+        self._last.extend((start - self._begun, seconds, steps))  # as numbers: the garbage collector visits objects
 
     def add(self, what: str, seconds: float) -> None:
         """Notes what JAX did until now; what it did within is part of it."""
