@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from ipu_tf._loops.batch_feed import BatchFeed
+from ipu_tf._loops.feature_names import feature_names
 from ipu_tf._loops.step_outputs import StepOutputs
 from ipu_tf._training.replication import check_target, target
 from ipu_tf.device.errors import InfeedExhausted
@@ -28,6 +29,7 @@ from ipu_tf.device.memory.seed import is_seeded
 from ipu_tf.device.program.program import Program, Types, bytes_of
 from ipu_tf.device.run.executable import Executable, ExecutionResult
 from ipu_tf.device.run.interrupts import Interrupts, check_interrupts, undeferred
+from ipu_tf.device.run.recompilation import Signature, array_text, settings_of, what_changed
 from ipu_tf.lowering.programs.program_target import Target
 from ipu_tf.lowering.programs.tensorflow_errors import to_tensorflow_error
 
@@ -150,6 +152,7 @@ class StepLoop:
         self._executable = Executable(program, options.ordinal)
         self._executable.record.front_end_seconds = time.perf_counter() - start
         self._calls_host, self._draws = program.uses_callbacks, SEED in program.hidden
+        self._signature: Signature = {}
         self.output_bytes = bytes_of(step.output_types)
         replicas = self._executable.replicas
         self._outputs = StepOutputs(self._outfeed, step.output_types, replicas, options.all_outputs)
@@ -158,6 +161,21 @@ class StepLoop:
     def executable(self) -> Executable:
         """The program that runs the steps, with the times of its executions."""
         return self._executable
+
+    def follow(self, earlier: Iterable[StepLoop], feed: BatchFeed, **settings: object) -> None:
+        """Notes what the loop depends on: its compilation then says what changed since the earlier loop most like it.
+
+        Args:
+            earlier: loops of the same function.
+            feed: of the batches that it is for.
+            settings: what else it depends on, by names that a user knows.
+        """
+        types = (array_text(each.shape, each.dtype) for each in feed.types)
+        arrays = dict(zip(feature_names(feed.spec()), types, strict=True))
+        known = settings_of(self._target) | settings_of(self._options)
+        self._signature = {name: str(value) for name, value in settings.items()} | arrays | known
+        before = (loop._signature for loop in earlier if loop._signature)
+        self._executable.record.because = what_changed(self._signature, before)
 
     @property
     def may_run_ahead(self) -> bool:

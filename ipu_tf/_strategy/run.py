@@ -17,6 +17,7 @@ from ipu_tf._state.registry import register_state
 from ipu_tf._strategy.hooks import refuse_legacy_keras
 from ipu_tf._training.replication import target, target_of
 from ipu_tf.device.run.interruptible_call import InterruptibleCall
+from ipu_tf.device.run.recompilation import Signature, array_text, named_arguments, settings_of, what_changed
 from ipu_tf.ipu_iterator import fed_by, iterators_in_programs
 from ipu_tf.lowering.programs.device_function import DeviceFunction
 from ipu_tf.lowering.programs.graph_op import embed
@@ -46,11 +47,13 @@ class _Prepared:
         device_function: the program.
         outputs: the structure of the function's results.
         alive: arguments that the trace depends on, kept so that nothing else takes their identity.
+        signature: these arguments, by name.
     """
 
     device_function: DeviceFunction
     outputs: Any
     alive: tuple[Any, ...]
+    signature: Signature = dataclasses.field(default_factory=dict)
 
 
 _prepared: weakref.WeakKeyDictionary[Any, dict[Any, _Prepared]] = register_state(
@@ -88,7 +91,11 @@ def _run(strategy: Any, function: Callable[..., Any], args: tuple[Any, ...], kwa
     key = (target(ordinal), str(tf.nest.map_structure(_is_tensor, (args, kwargs))), *map(_leaf_key, leaves))
     known = _prepared.setdefault(function, {})
     if key not in known:
-        known[key] = _prepare(strategy, function, (args, kwargs), leaves, ordinal)
+        prepared = _prepare(strategy, function, (args, kwargs), leaves, ordinal)
+        signature = {name: _leaf_text(leaf) for name, leaf in named_arguments(function, args, kwargs)}
+        signature, earlier = signature | settings_of(target(ordinal)), [each.signature for each in known.values()]
+        prepared.device_function.executable.record.because = what_changed(signature, earlier)
+        known[key] = dataclasses.replace(prepared, signature=signature)
     prepared = known[key]
     return tf.nest.pack_sequence_as(prepared.outputs, _restored(prepared, prepared.device_function(tensors)))
 
@@ -159,6 +166,16 @@ def _leaf_key(leaf: Any) -> Any:
     if isinstance(leaf, (bool, int, float, str, bytes, type(None))):
         return (type(leaf), leaf)
     return (type(leaf), id(leaf))
+
+
+def _leaf_text(leaf: Any) -> str:
+    """Returns what an argument is, as recompilations are explained with."""
+    if _is_tensor(leaf):
+        spec = _spec(leaf)
+        return array_text(spec.shape, spec.dtype)
+    if isinstance(leaf, (bool, int, float, str, bytes, type(None))):
+        return repr(leaf)
+    return f"a {type(leaf).__name__} at {id(leaf):#x}"
 
 
 def _check_dtypes(tensors: list[tf.Tensor], role: str) -> None:

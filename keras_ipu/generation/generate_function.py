@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -87,6 +88,6 @@ class GenerateFunction(TracedLoops, abc.ABC):
         """Returns the loop for inputs and stop tokens, traced on first use."""
         options = LoopOptions(keras_models.strategy_of(self._model).device_ordinal, split.shards)
         key = (feed.spec_name, stops, split, options, target(options.ordinal, split.shards))
-        if key not in self._loops:
-            self._loops[key] = StepLoop(self._step(feed.spec(), stops, split), options, f"{self._model.name}: generate")
-        return self._loops[key]
+        title = f"{self._model.name}: generate"
+        step = functools.partial(self._step, feed.spec(), stops, split)
+        return self._traced(key, feed, lambda: StepLoop(step(), options, title), stop_token_ids=stops, **vars(split))

@@ -30,12 +30,13 @@ _NAMES = {"trace": "trace", "lower": "lowering", "compile": "XLA"}
 
 def log_compilation(program: Program, record: RunRecord) -> None:
     """Logs what was compiled for a program since the last call."""
-    spans = record.take_compiled()
+    spans, because = record.take_compiled(), record.because
     seconds = sum(span.seconds for span in spans)
+    record.because = ""
     if LOG.isEnabledFor(logging.INFO):
-        LOG.info("%s", compilation_text(program, spans, record.loaded))
+        LOG.info("%s", compilation_text(program, spans, record.loaded, because))
     elif seconds > _LONG_SECONDS and _on_terminal():
-        print(compilation_text(program, spans, record.loaded), file=sys.stderr)
+        print(compilation_text(program, spans, record.loaded, because), file=sys.stderr)
 
 
 def _on_terminal() -> bool:
@@ -45,14 +46,15 @@ def _on_terminal() -> bool:
     return sys.stderr is not None and sys.stderr.isatty()
 
 
-def compilation_text(program: Program, spans: tuple[Span, ...], loaded: bool) -> str:
-    """Returns the line on a compilation."""
+def compilation_text(program: Program, spans: tuple[Span, ...], loaded: bool, because: str = "") -> str:
+    """Returns the line on a compilation, and on what it was done again for."""
     seconds = {name: sum(span.seconds for span in spans if span.what == what) for what, name in _NAMES.items()}
     verb = "loaded from the executable cache" if loaded else "compiled"
     each = ", ".join(f"{stage} {of:.1f} s" for stage, of in seconds.items())
     size = bytes_of(program.parameters) / 1024
     name = program.readable_name
-    return f"ipu_tf: {verb} {name} in {sum(seconds.values()):.1f} s ({each}); {size:.1f} KiB of parameters"
+    again = f"; again, as {because}" if because else ""
+    return f"ipu_tf: {verb} {name} in {sum(seconds.values()):.1f} s ({each}); {size:.1f} KiB of parameters{again}"
 
 
 def report_to(

@@ -87,7 +87,7 @@ class Executable(CompiledParts):
         self.record = RunRecord()
         self._saved: set[Path] = set()
         self._lock = threading.Lock()
-        self._shapes_seen: set[tuple[int, ...]] = set()
+        self._shapes_seen: list[tuple[int, ...]] = []
 
     def run(
         self,
@@ -234,7 +234,10 @@ class Executable(CompiledParts):
 
     def _count(self, totals: _LoopTotals) -> None:
         if totals.capacities not in self._shapes_seen:
-            self._shapes_seen.add(totals.capacities)
+            if self._shapes_seen:
+                rooms = (str(list(capacities)) for capacities in (self._shapes_seen[-1], totals.capacities))
+                self.record.because = "steps that its loops have room for were {} and are {}".format(*rooms)
+            self._shapes_seen.append(totals.capacities)
             self.record.loaded, self.record.compiled_anew = self.loaded_from_cache(), True
             COUNTERS.count_program(loaded=self.record.loaded)
         COUNTERS.count_execution(totals.steps if totals.capacities else 1, self.replicas.count)

@@ -54,6 +54,7 @@ class RunRecord:
         loaded: whether what was compiled last came from the executable cache.
         compiled_anew: whether something was compiled since the last report.
         front_end_seconds: how long the front end took to trace and lower the step; 0 where it is not measured.
+        because: why it is compiled again, though a program of the same function was before; "" if none was.
     """
 
     def __init__(self) -> None:
@@ -65,6 +66,7 @@ class RunRecord:
         self.loaded = False
         self.compiled_anew = False
         self.front_end_seconds = 0.0
+        self.because = ""
         self._compiled: list[Span] = []
         self._taken = 0.0
 

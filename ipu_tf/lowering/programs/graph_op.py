@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from ipu_tf.device.errors import DeviceError
 from ipu_tf.device.run.executable import Executable
+from ipu_tf.device.run.recompilation import Signature, array_text, settings_of, what_changed
 from ipu_tf.lowering.programs.build import build_program
 from ipu_tf.lowering.programs.program_target import Target
 from ipu_tf.lowering.programs.replica_variables import ReplicaVariables
@@ -98,6 +99,7 @@ class GraphProgram:
         self._before = before
         self._lock = threading.Lock()
         self._ready: dict[Any, _CompiledProgram] = {}
+        self._signatures: list[Signature] = []
         self.written = [index for index, handle in enumerate(self._handles) if _written(graph, handle)]
         self._names = [tensor.name for tensor in graph.outputs]
         targets = {tensor.op.name for tensor in graph.outputs} | {op.name for op in graph.control_outputs}
@@ -124,10 +126,19 @@ class GraphProgram:
         with self._lock:
             if key not in self._ready:
                 try:
-                    self._ready[key] = self._compile(inputs, states, target)
+                    compiled = self._compile(inputs, states, target)
                 except DeviceError as error:
                     raise to_tensorflow_error(error) from error.__cause__
+                now = self._signature(values, target)
+                compiled.executable.record.because = what_changed(now, self._signatures)
+                self._signatures.append(now)
+                self._ready[key] = compiled
         return self._ready[key].run(inputs, states, self._outputs, self.written)
+
+    def _signature(self, values: Sequence[np.ndarray], target: Target) -> Signature:
+        names = (tensor.name.partition(":")[0] for tensor in (*self._inputs, *self._handles))
+        arrays = {name: array_text(value.shape, value.dtype) for name, value in zip(names, values, strict=True)}
+        return arrays | settings_of(target)
 
     def _compile(self, inputs: Sequence[np.ndarray], states: Sequence[np.ndarray], target: Target) -> _CompiledProgram:
         lowered, order = self.lowered(inputs, states)

@@ -208,9 +208,14 @@ class StepFunction(TracedLoops, abc.ABC):
         ordinal = keras_models.strategy_of(self._model).device_ordinal
         chosen = LoopOptions(ordinal, split.shards)
         key = ("remainder", feed.spec_name, tuple(map(len, state)), split, chosen, target(ordinal, split.shards))
-        if key not in self._loops:
-            self._loops[key] = StepLoop(self._remainder_step(feed.spec(), state, split), chosen, self._title)
-        ran = self._loops[key].run(now, feed, 1)
+        loop = self._traced(
+            key,
+            feed,
+            lambda: StepLoop(self._remainder_step(feed.spec(), state, split), chosen, self._title),
+            batches=f"{len(batches)} that do not fill a step",
+            **vars(split),
+        )
+        ran = loop.run(now, feed, 1)
         if watch is not None and ran.steps:
             for outputs in ran.outputs:
                 watch(outputs)
@@ -250,9 +255,11 @@ class StepFunction(TracedLoops, abc.ABC):
         chosen = LoopOptions(ordinal, split.shards, **options)
         # Freezing a layer moves its weights from one part of the state to another.
         key = (feed.spec_name, tuple(map(len, state)), split, chosen, target(ordinal, split.shards))
-        if key not in self._loops:
+
+        def trace() -> StepLoop:
             if self._kind.training:
                 shapes = (each.shape for each in feed.types)
                 log_effective_batch_size(self._model.name, shapes, split.accumulation_count, split.replicas)
-            self._loops[key] = StepLoop(self._device_step(feed.spec(), state, split), chosen, self._title)
-        return self._loops[key]
+            return StepLoop(self._device_step(feed.spec(), state, split), chosen, self._title)
+
+        return self._traced(key, feed, trace, variables=tuple(map(len, state)), **vars(split))

@@ -8,11 +8,13 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tensorflow as tf
 
 import ipu_tf as ipu
+from ipu_tf._config import messages
 from ipu_tf._config.messages import LOGGER, log_to
 from ipu_tf.device.run import compilation_log
 from tests.helpers.device_counts import device_work
@@ -39,6 +41,7 @@ def restored() -> Iterator[None]:
     LOGGER.setLevel(before[0])
     compilation_log.LOG.setLevel(before[1])
     log_to("stderr")
+    messages._applied.clear()  # noqa: SLF001 - the next test's environment is as new
     ipu.config.reset_ipu_configuration()
 
 
@@ -64,6 +67,54 @@ def test_info_has_one_line_for_each_compilation(
     run()
     [line] = compilations(caplog)
     assert line.startswith("ipu_tf: compiled ") and "XLA" in line and "KiB of parameters" in line
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [
+        ((tf.ones([8]), 2.0), (tf.ones([5]), 2.0), "x was float32[8] and is float32[5]"),
+        ((tf.ones([8]), 2.0), (tf.ones([8]), 3.0), "rate was 2.0 and is 3.0"),
+        ((tf.ones([8]), 2.0), (tf.ones([8], tf.float16), 2.0), "x was float32[8] and is float16[8]"),
+        (({"a": tf.ones([8])}, 2.0), ({"a": tf.ones([3])}, 2.0), "x['a'] was float32[8] and is float32[3]"),
+    ],
+    ids=["shape", "value", "dtype", "structure"],
+)
+def test_a_recompilation_says_which_argument_changed(
+    first: Any, second: Any, said: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("POPLAR_LOG_LEVEL", "INFO")
+    ipu.config.IPUConfig().configure_ipu_system()
+    function = tf.function(lambda x, rate: tf.nest.map_structure(lambda each: each * rate, x))
+    for arguments in (first, first, second):
+        ipu.ipu_strategy.IPUStrategy().run(function, args=arguments)
+    once, again = compilations(caplog)
+    assert "again" not in once and again.endswith(f"; again, as {said}")
+
+
+def test_of_programs_before_the_one_most_like_it_is_compared(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("POPLAR_LOG_LEVEL", "INFO")
+    ipu.config.IPUConfig().configure_ipu_system()
+    function = tf.function(lambda x, y: x[0] + y[0])
+    for sizes in ((2, 3), (4, 5), (2, 7)):
+        ipu.ipu_strategy.IPUStrategy().run(function, args=[tf.ones([size]) for size in sizes])
+    assert compilations(caplog)[-1].endswith("; again, as y was float32[3] and is float32[7]")
+
+
+def test_programs_in_sessions_name_what_changed_too(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("POPLAR_LOG_LEVEL", "INFO")
+    ipu.config.IPUConfig().configure_ipu_system()
+    v1 = tf.compat.v1
+    with tf.Graph().as_default(), v1.Session() as session:
+        fed = v1.placeholder(tf.float32, [None], "fed")
+        with ipu.scopes.ipu_scope("/device:IPU:0"):
+            [total] = ipu.ipu_compiler.compile(lambda x: tf.reduce_sum(x), [fed])
+        assert [session.run(total, {fed: [1.0] * size}) for size in (3, 3, 4)] == [3.0, 3.0, 4.0]
+    once, again = compilations(caplog)
+    assert "again" not in once and again.endswith(" was float32[3] and is float32[4]")
 
 
 @pytest.mark.parametrize("level", ["", "WARN", "OFF"])
