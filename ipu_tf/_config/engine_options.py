@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from ipu_tf._config.capacity_check import CapacityCheck
 from ipu_tf._config.ignored_arguments import record_ignored
 from ipu_tf._config.library_options import (
     AUTO_REPORT,
@@ -22,6 +23,7 @@ from ipu_tf.device.environment import engine_options
 from ipu_tf.reports.auto import AutoReport, setting, use
 
 _VARIABLE, _ATTRIBUTE = "POPLAR_ENGINE_OPTIONS", "compilation_poplar_options"
+_ALLOW = "debug.allowOutOfMemory"
 _NO_ENGINE = "there is no Poplar engine in emulation"
 _NOT_ASKED_FOR = "no option of autoReport that is true asks for reports"
 
@@ -43,7 +45,9 @@ def auto_report(config: ConfigRoot) -> AutoReport:
     if unknown:
         known = ", ".join(f"{AUTO_REPORT}{name}" for name in AUTO_REPORT_OPTIONS)
         raise ValueError(f"{where} must have options among {known}. Received: {AUTO_REPORT}{unknown[0]}.")
-    asked = {name for name in AUTO_REPORT_SWITCHES if name in given and _switch(name, given[name], where)}
+    asked = {
+        name for name in AUTO_REPORT_SWITCHES if name in given and _switch(f"{AUTO_REPORT}{name}", given[name], where)
+    }
     _record(given, bool(asked))
     return AutoReport(_directory(given, where)) if asked else AutoReport()
 
@@ -53,6 +57,23 @@ def use_auto_report(wanted: AutoReport) -> None:
     use(dataclasses.replace(setting(), directory=wanted.directory))
 
 
+def capacity_check(config: ConfigRoot, ipus: tuple[int, ...]) -> CapacityCheck | None:
+    """Returns what holds programs against the memory of IPUs: `debug.allowOutOfMemory`; by default they are warned of.
+
+    Args:
+        config: the configuration; the environment counts more.
+        ipus: IPUs of each device, by its ordinal.
+
+    Raises:
+        ValueError: for a value that is neither "true" nor "false".
+    """
+    options = {**config.compilation_poplar_options, **(_parsed(engine_options()) or {})}
+    if _ALLOW not in options:
+        return CapacityCheck(ipus)
+    allowed = _switch(_ALLOW, options[_ALLOW], f"{_VARIABLE} or IPUConfig.{_ATTRIBUTE}")
+    return None if allowed else CapacityCheck(ipus, is_error=True)
+
+
 def record_engine_options() -> None:
     """Records the options of `POPLAR_ENGINE_OPTIONS` that are not emulated, by name; warns of names that none has."""
     text = engine_options()
@@ -60,7 +81,7 @@ def record_engine_options() -> None:
     if options is None:  # an error where it has to do with reports
         record_ignored(_VARIABLE, text or None, _NO_ENGINE)
         return
-    others = {name: value for name, value in options.items() if not name.startswith(AUTO_REPORT)}
+    others = {name: value for name, value in options.items() if not name.startswith(AUTO_REPORT) and name != _ALLOW}
     warn_of_unknown(_VARIABLE, others, _ATTRIBUTE)
     for name, value in others.items():
         record_ignored(f"{_VARIABLE} {name}", str(value), _NO_ENGINE)
@@ -86,7 +107,7 @@ def _directory(given: Mapping[str, object], where: str) -> Path:
 def _switch(name: str, value: object, where: str) -> bool:
     text = str(value).lower()
     if text not in ("true", "false"):
-        raise ValueError(f"{where}: {AUTO_REPORT}{name} must be 'true' or 'false'. Received: {value!r}.")
+        raise ValueError(f"{where}: {name} must be 'true' or 'false'. Received: {value!r}.")
     return text == "true"
 
 

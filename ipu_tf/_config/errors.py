@@ -11,6 +11,14 @@ def failed_precondition(message: str) -> Exception:
     return error
 
 
+def resource_exhausted(message: str) -> Exception:
+    """A `tf.errors.ResourceExhaustedError`: there is not enough memory."""
+    import tensorflow as tf
+
+    error: Exception = tf.errors.ResourceExhaustedError(None, None, message)
+    return error
+
+
 def invalid_argument(message: str) -> Exception:
     """A `tf.errors.InvalidArgumentError`: the call names something that does not exist."""
     import tensorflow as tf

@@ -9,12 +9,9 @@ from typing import Any
 
 from ipu_tf._pva.programs import Program, variable
 from ipu_tf._pva.view import View
+from ipu_tf.reports.capacity import IPU_BYTES
 from ipu_tf.reports.part import Category, Part, Value
 from ipu_tf.reports.report import Report
-
-TILES_OF_IPU = 1472
-BYTES_OF_TILE = 624 * 1024
-"""Published for a Mk2 IPU. Here an IPU is one tile with the memory of all."""
 
 
 def opened(report: Report) -> View:
@@ -122,7 +119,7 @@ def _compilation(report: Report, programs: _Programs) -> View:
 
 
 def _target(report: Report) -> View:
-    size = TILES_OF_IPU * BYTES_OF_TILE
+    size = IPU_BYTES  # here an IPU is one tile with the memory of all
     return View(
         "report.compilation.target",
         numIPUs=report.replicas,

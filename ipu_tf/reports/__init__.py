@@ -6,6 +6,7 @@ Everything in a report is modelled: it follows from the program, and no figure i
 """
 
 from ipu_tf.reports.build import last, report_of
+from ipu_tf.reports.capacity import CapacityWarning
 from ipu_tf.reports.files import load, save
 from ipu_tf.reports.flops import flops_of
 from ipu_tf.reports.layers import LayerCost, layer_costs
@@ -15,6 +16,7 @@ from ipu_tf.reports.part import Category, Operation, Part, Value
 from ipu_tf.reports.report import PlannedConvolution, Report
 
 __all__ = [
+    "CapacityWarning",
     "Category",
     "LayerCost",
     "Measured",

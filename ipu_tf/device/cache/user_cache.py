@@ -81,8 +81,8 @@ class KeptCompilation:
         self._devices = devices or tuple(jax.local_devices()[:1])
         self._compiled = True
 
-    def __call__(self, lowered: Any) -> None:
-        """Compiles or loads a `jax.stages.Lowered`; the jitted function that it is of then calls that.
+    def __call__(self, lowered: Any) -> Any:
+        """Compiles or loads a `jax.stages.Lowered`, and returns that; the jitted function that it is of then calls it.
 
         A program that can be kept, and has at most a quarter of `LIMIT`, is then in the folder, which is brought below
         `LIMIT`.
@@ -91,6 +91,7 @@ class KeptCompilation:
         self._compiled = not compiled.loaded
         if compiled.stored:
             cache_folder.evict(self._directory, LIMIT)
+        return compiled.function
 
     def take_compiled(self) -> bool:
         """Returns whether anything was compiled since the last call of this method."""

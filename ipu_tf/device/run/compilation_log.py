@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
+from typing import Protocol
 
 from ipu_tf._state.registry import ProcessValue, register_state
 from ipu_tf.device.environment import log_destination, log_level
@@ -26,6 +27,30 @@ _follow: ProcessValue[Callable[[Program, RunRecord], None] | None] = register_st
 )
 _LONG_SECONDS = 1.0
 _NAMES = {"trace": "trace", "lower": "lowering", "compile": "XLA"}
+
+
+class ProgramCheck(Protocol):
+    """What looks at programs before they run first, and after they were compiled."""
+
+    def before(self, program: Program, record: RunRecord) -> None:
+        """Checks a program that was not executed yet; may raise."""
+
+    def compiled(self, program: Program, record: RunRecord) -> None:
+        """Looks at a program after the execution in which it was compiled."""
+
+
+_check: ProcessValue[ProgramCheck | None] = register_state("check of programs", ProcessValue(None))
+
+
+def check_programs_by(check: ProgramCheck | None) -> None:
+    """Sets what checks programs from now on; None for nothing."""
+    _check.value = check
+
+
+def check_new(program: Program, record: RunRecord) -> None:
+    """Checks a program that was not executed yet; raises what the check does."""
+    if _check.value is not None:
+        _check.value.before(program, record)
 
 
 def log_compilation(program: Program, record: RunRecord) -> None:
@@ -76,6 +101,8 @@ def report_executed(program: Program, record: RunRecord) -> None:
     if record.compiled_anew:
         record.compiled_anew = False
         log_compilation(program, record)
+        if _check.value is not None:
+            _check.value.compiled(program, record)
         if _report.value is not None:
             _report.value(program, record)
     if _follow.value is not None:

@@ -26,7 +26,7 @@ from ipu_tf.device.program.program import Arrays, Hidden, LoopPart, Program, Str
 from ipu_tf.device.program.replicas import Replicas
 from ipu_tf.device.program.slots import Slots
 from ipu_tf.device.run import pre_compile
-from ipu_tf.device.run.compilation_log import report_executed
+from ipu_tf.device.run.compilation_log import check_new, report_executed
 from ipu_tf.device.run.compiled_parts import CompiledParts
 from ipu_tf.device.run.forks import check_not_forked
 from ipu_tf.device.run.interrupts import Interrupts
@@ -84,7 +84,7 @@ class Executable(CompiledParts):
         make_room()
         super().__init__(program)
         self.ordinal = ordinal
-        self.record = RunRecord()
+        self.record = RunRecord(ordinal)
         self._saved: set[Path] = set()
         self._lock = threading.Lock()
         self._shapes_seen: list[tuple[int, ...]] = []
@@ -108,6 +108,8 @@ class Executable(CompiledParts):
             ForkedProcess: the process was forked from one where JAX had started.
         """
         check_not_forked()
+        if not self._shapes_seen:
+            check_new(self.program, self.record)
         measuring = self.record.measuring()
         with (
             self._lock,

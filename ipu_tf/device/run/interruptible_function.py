@@ -13,6 +13,7 @@ import jax
 
 from ipu_tf.device.cache import jax_compilation
 from ipu_tf.device.run.interrupts import Interrupts, undeferred
+from ipu_tf.device.run.run_record import note_memory
 
 _POLL_SECONDS = 0.05
 
@@ -49,8 +50,8 @@ class CompilationGate:
             finally:
                 if future.done():
                     del started[key]
-            return future.result() or compile_it()
-        return compile_it()
+            return _noted(future.result() or compile_it())
+        return _noted(compile_it())
 
 
 class InterruptibleFunction:
@@ -63,11 +64,11 @@ class InterruptibleFunction:
         function: from `jax.jit`; always called with arguments of the same shapes.
         gate: of the executions that call it.
         compile_lowered: compiles a `jax.stages.Lowered` of it in place of XLA alone, for JAX to find, such as
-            `KeptCompilation`; None if none does.
+            `KeptCompilation`, and returns a `jax.stages.Compiled`; None if none does.
     """
 
     def __init__(
-        self, function: Any, gate: CompilationGate, compile_lowered: Callable[[Any], object] | None = None
+        self, function: Any, gate: CompilationGate, compile_lowered: Callable[[Any], Any] | None = None
     ) -> None:
         self._function = function
         self._gate = gate
@@ -99,10 +100,13 @@ class InterruptibleFunction:
         self._compiling, self._compiled = None, True
 
     def _compile_it(self, lowered: Any) -> None:
-        if self._compile_lowered is None:
-            lowered.compile()
-        else:
-            self._compile_lowered(lowered)
+        note_memory(lowered.compile() if self._compile_lowered is None else self._compile_lowered(lowered))
+
+
+def _noted(cached: Any) -> Any:
+    """Returns a `CachedCompilation`, after its bytes were noted."""
+    note_memory(cached.function)
+    return cached
 
 
 def _started(compile_it: Callable[[], Any]) -> Future[Any]:

@@ -11,6 +11,7 @@ import contextvars
 import dataclasses
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import jax
 
@@ -54,11 +55,17 @@ class RunRecord:
         loaded: whether what was compiled last came from the executable cache.
         compiled_anew: whether something was compiled since the last report.
         front_end_seconds: how long the front end took to trace and lower the step; 0 where it is not measured.
+        ordinal: of the `/device:IPU:<ordinal>` that it runs on.
+        xla_bytes: the most that XLA says a compiled function of it takes, of all replicas; 0 where it does not say.
+        capacity_checked: whether it was held against the memory of its IPUs.
         because: why it is compiled again, though a program of the same function was before; "" if none was.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ordinal: int = 0) -> None:
         _listen()
+        self.ordinal = ordinal
+        self.xla_bytes = 0
+        self.capacity_checked = False
         self._begun = time.perf_counter()
         self.executions = 0
         self.seconds = 0.0
@@ -116,6 +123,15 @@ class RunRecord:
         start = time.perf_counter() - self._begun - seconds
         self._compiled = [span for span in self._compiled if span.start < start]
         self._compiled.append(Span(what, start, seconds))
+
+
+def note_memory(compiled: Any) -> None:
+    """Notes the bytes of a `jax.stages.Compiled` for the program that is executed."""
+    record = _current.get()
+    found = None if record is None else compiled.memory_analysis()
+    if record is not None and found is not None:
+        needs = found.argument_size_in_bytes + found.output_size_in_bytes + found.temp_size_in_bytes
+        record.xla_bytes = max(record.xla_bytes, needs - found.alias_size_in_bytes)
 
 
 def current_record() -> RunRecord | None:
