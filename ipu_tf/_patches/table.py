@@ -24,6 +24,12 @@ TENSORFLOW = (
         "a function with ops on an IPU that the host is about to run is refused",
     ),
     Patch(
+        f"{_EAGER}.polymorphic_function.function_context:make_function_context",
+        When.IMPORT,
+        "a `tf.function` that the host has traced is traced again for the device, and the other way round: a program's "
+        "random numbers and lengths are made of other ops",
+    ),
+    Patch(
         "tensorflow.python.pywrap_tfe:TFE_Py_FastPathExecute", When.USE, "eager ops in an IPU's device scope run there"
     ),
     Patch("tensorflow.python.pywrap_tfe:TFE_Py_Execute", When.USE, "eager ops in an IPU's device scope run there"),

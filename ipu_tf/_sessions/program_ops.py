@@ -32,6 +32,7 @@ def install() -> None:
     tf_patches.patch_stateless_random(stateless_random_on_devices)
     tf_patches.patch_op_functions({name: functools.partial(_random_op, name) for name in RANDOM_OPS})
     tf_patches.patch_op_functions({"dense_bincount": _bincount})
+    tf_patches.patch_function_traces(_traced_for_device)
 
 
 def candidate_sampler_on_devices(name: str, stock: Callable[..., Any]) -> Callable[..., Any]:
@@ -135,11 +136,11 @@ def _bincount(stock: Callable[..., Any]) -> Callable[..., Any]:
 def _in_program() -> bool:
     if tf_values.executing_eagerly():
         return False
-    return tf_graphs.in_program(tf.compat.v1.get_default_graph()) or is_ipu(tf_values.current_device())
+    return tf_graphs.in_program(tf.compat.v1.get_default_graph()) or is_ipu(tf_values.enclosing_device())
 
 
 def _traced_for_device() -> bool:
     """Returns whether ops are made for the device: not for TensorFlow's own XLA, which keeps its numbers."""
     if tf_values.executing_eagerly():
         return False
-    return tf_graphs.is_traced_for_device(tf.compat.v1.get_default_graph()) or is_ipu(tf_values.current_device())
+    return tf_graphs.is_traced_for_device(tf.compat.v1.get_default_graph()) or is_ipu(tf_values.enclosing_device())

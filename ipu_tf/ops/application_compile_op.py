@@ -118,7 +118,7 @@ def _compile_eagerly(
     computation: _Computation, tensors: Sequence[tf.Tensor], path: str, freeze: bool, replicas: int | None
 ) -> None:
     function = tf.function(lambda: computation(*tensors), autograph=False, jit_compile=True)
-    concrete = function.get_concrete_function()
+    concrete = tf_private.concrete_function(function)
     lowered = lower(concrete)
     parameters = [
         Parameter(_PREFIX + capture.name.removesuffix(":0"), capture.numpy() if freeze else None)

@@ -20,6 +20,7 @@ from tensorflow.python.data.ops import iterator_ops as _iterator_ops
 from tensorflow.python.eager import backprop as _backprop
 from tensorflow.python.eager import context as _context
 from tensorflow.python.eager import execute as _execute
+from tensorflow.python.eager.polymorphic_function import function_context as _function_context
 from tensorflow.python.framework import ops as _ops
 from tensorflow.python.ops import control_flow_util as _control_flow_util
 from tensorflow.python.ops import gen_candidate_sampling_ops as _gen_candidate_sampling_ops
@@ -192,6 +193,23 @@ def patch_control_flow(is_ours: Callable[[str], bool]) -> None:
         return enabled
 
     replace_in(_control_flow_util, "EnableControlFlowV2", patched)
+
+
+def patch_function_traces(for_device: Callable[[], bool]) -> None:
+    """Patches `tf.function` to keep its traces for the device apart from those for the host. Installed once.
+
+    Args:
+        for_device: whether a function that is called now becomes part of a program.
+    """
+
+    def patched(stock: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(stock)
+        def context_of_trace(scope_type: Any = None) -> Any:
+            return stock(("ipu", scope_type) if for_device() else scope_type)
+
+        return context_of_trace
+
+    replace_in(_function_context, "make_function_context", patched)
 
 
 def patch_xla_compile(replacement: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:

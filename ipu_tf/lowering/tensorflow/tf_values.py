@@ -150,6 +150,15 @@ def current_device() -> str:
     return _device_util.current()
 
 
+def enclosing_device() -> str:
+    """Returns the device string of the current device scope, else of the one that the function is traced in."""
+    graph, device = tf.compat.v1.get_default_graph(), current_device()
+    while not device and (graph := getattr(graph, "outer_graph", None)) is not None:
+        with graph.as_default():
+            device = current_device()
+    return device
+
+
 def handle_spec(handle: tf.Tensor) -> tf.TensorSpec:
     """Returns shape and dtype of the variable behind a resource handle of a graph."""
     data = _handle_data_util.get_resource_handle_data(handle).shape_and_type[0]

@@ -76,6 +76,20 @@ def test_calls_in_eager_mode(form: str, dense: str, request: pytest.FixtureReque
     assert work.counts.executions == 6
 
 
+def test_seeded_numbers_are_those_of_programs(strategy: Any, tmp_path: Path) -> None:
+    draw = tf.function(lambda seed: tf.random.stateless_uniform([5], seed))
+    seed = tf.constant([7, 9])
+    stock = draw(seed).numpy()
+    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensors(seed).repeat())
+    outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+    path = str(tmp_path / "draws.bin")
+    program = lambda: ipu.loops.repeat(2, lambda seed: outfeed.enqueue(draw(seed)), [], infeed)  # noqa: E731
+    experimental_application_compile_op(program, output_path=path)
+    context = embedded_runtime.embedded_runtime_start(path, {}, "draws")
+    [drawn] = embedded_runtime.embedded_runtime_call([seed], context)
+    assert drawn.numpy().tobytes() == stock.tobytes()
+
+
 def test_calls_in_a_session(dense: str) -> None:
     with tf.Graph().as_default():
         x = tf.compat.v1.placeholder(tf.float32, [1, 3])
