@@ -47,8 +47,9 @@ def _look(name: str, graph: tf.Graph) -> None:
     if not any(id(external) in _weights for external, _ in getattr(graph, "captures", ())):
         return
     types = set(_types(graph.as_graph_def()))
-    # Python in a function is how the device's programs are called there; what only moves weights computes nothing.
-    if types.isdisjoint(_PYTHON) and any(_computes(each) for each in types):
+    # Python in a function is how the device's programs are called there. What only moves weights computes nothing, and
+    # what reads none (TensorFlow's own function that computes first values) does not compute with them.
+    if types.isdisjoint(_PYTHON) and any(map(_reads, types)) and any(map(_computes, types)):
         function = re.sub(r"^__(inference|forward|backward)_|(_\d+)+$", "", name)
         if first_time("function on the host", function):
             _warn(function)
@@ -59,6 +60,10 @@ def _types(graph: Any) -> Iterator[str]:
     yield from (node.op for node in graph.node)
     for function in graph.library.function:
         yield from (node.op for node in function.node_def)
+
+
+def _reads(kind: str) -> bool:
+    return kind == "ReadVariableOp" or kind.startswith("Resource")
 
 
 def _computes(kind: str) -> bool:

@@ -55,6 +55,13 @@ def _trains(strategy: Any, model: Any) -> None:
     model.train_on_batch(X[:4], Y[:4])
 
 
+def _builds_in_fit(strategy: Any, model: Any) -> None:
+    """The weights are made while the step is traced: TensorFlow then computes their first values in a function."""
+    unbuilt = keras.Sequential([keras.layers.Dense(4), keras.layers.Dense(3)])
+    unbuilt.compile("adam", LOSS)
+    unbuilt.fit(X, Y, 4, verbose=0)
+
+
 def _maps(strategy: Any, model: Any) -> None:
     mapped = tf.data.Dataset.from_tensor_slices((X, Y)).map(lambda x, y: (x + model(x[None])[0, 0], y))
     model.fit(mapped.batch(4, drop_remainder=True), shuffle=False, verbose=0)
@@ -72,7 +79,7 @@ def _moves(strategy: Any, model: Any) -> None:
     tf.function(lambda x: 2.0 * x)(tf.constant(X))
 
 
-@pytest.mark.parametrize("work", [_trains, _maps, _runs, _moves])
+@pytest.mark.parametrize("work", [_trains, _builds_in_fit, _maps, _runs, _moves])
 def test_what_runs_on_the_device_or_computes_nothing_is_not_told(
     work: Callable[[Any, Any], None], caplog: pytest.LogCaptureFixture
 ) -> None:
