@@ -74,6 +74,7 @@ ALIASES: dict[str, str] = {
     "ipu_tensorflow_addons.layers": "keras_ipu.addons.v1.layers",
     "ipu_tensorflow_addons.layers.rnn_ops": "ipu_tf.ops.rnn_ops",
     "ipu_tensorflow_addons.v1.layers.rnn_ops": "ipu_tf.ops.rnn_ops",
+    "libpvti": "ipu_tf.libpvti",
     "popdist": "ipu_tf.popdist",
     "popef": "ipu_tf.popef",
     "pva": "ipu_tf.pva",

@@ -9,6 +9,7 @@ from ipu_tf._config.ignored_arguments import record_ignored
 from ipu_tf._config.ignored_options import EmulationWarning
 from ipu_tf._config.messages import warn_user
 from ipu_tf._config.treatment import Effect
+from ipu_tf._pvti.session import duration as pvti_duration
 from ipu_tf._state.once import first_time
 from ipu_tf.device.environment import fault_options
 
@@ -29,6 +30,7 @@ def warn_about_environment(flags: Flags) -> None:
         else:
             record_ignored(name, value, flag.treatment.reason.rstrip(".").lower())
     record_engine_options()
+    record_ignored("PVTI_OPTIONS duration", pvti_duration(), "a recording lasts until it is closed")
     if fault_options():
         _warn("GCDA_OPTIONS", fault_options(), _FAULTS)
 

@@ -22,6 +22,7 @@ from ipu_tf._config.ipu_options import IpuOptions
 from ipu_tf._config.messages import LOGGER, apply_log_settings
 from ipu_tf._config.schema import ConfigRoot
 from ipu_tf._config.validation import as_numbers, validate
+from ipu_tf._pvti.session import start_if_asked
 from ipu_tf._state.once import first_time
 from ipu_tf._state.registry import register_state
 from ipu_tf.device.feeds import connection_type
@@ -103,6 +104,7 @@ class _SystemState:
                 raise failed_precondition(_ALREADY_CONFIGURED)
             apply_flags()
             apply_log_settings()
+            start_if_asked()
             if equal:
                 return
             warn_about_environment(flags())
@@ -246,6 +248,7 @@ def use_device(ordinal: int) -> IPUDevice:
     Raises as `require_device` does, and if the folder of the executable cache cannot be used.
     """
     apply_flags()
+    start_if_asked()
     return require_device(ordinal)
 
 

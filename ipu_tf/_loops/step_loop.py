@@ -30,6 +30,7 @@ from ipu_tf.device.program.program import Program, Types, bytes_of
 from ipu_tf.device.run.executable import Executable, ExecutionResult
 from ipu_tf.device.run.interrupts import Interrupts, check_interrupts, undeferred
 from ipu_tf.device.run.recompilation import Signature, array_text, settings_of, what_changed
+from ipu_tf.device.timeline import span
 from ipu_tf.lowering.programs.program_target import Target
 from ipu_tf.lowering.programs.tensorflow_errors import to_tensorflow_error
 
@@ -146,7 +147,7 @@ class StepLoop:
         self._target = target(options.ordinal, options.shards)
         self._outfeed = Outfeed(OUTFEED, last_only=not options.all_outputs)
         start = time.perf_counter()
-        with undeferred():
+        with undeferred(), span("Compile", f"trace and lower {title}"):
             program = dataclasses.replace(step.trace(self._target, options), title=title)
         check_interrupts()
         self._executable = Executable(program, options.ordinal)
@@ -235,7 +236,7 @@ class StepLoop:
         assert self._options.stepwise, "Outputs of a loop that is not stepwise come in chunks."
         ran: StepLoopResult | None = None
         try:
-            with self._outputs.watched(batches, lambda arrays: watch(self._step.pack(arrays))) as ended:
+            with self._outputs.watched(batches, lambda arrays: self._call(watch, arrays)) as ended:
                 ran = self._run(state, batches, steps)
                 ended(ran.steps)
         except BaseException as error:
@@ -243,6 +244,10 @@ class StepLoop:
                 raise
             return _with_error(ran, error)
         return ran
+
+    def _call(self, watch: Callable[[Any], None], arrays: Sequence[Any]) -> None:
+        with span("Callbacks", "callbacks of a step"):
+            watch(self._step.pack(arrays))
 
     def _run(self, state: Any, batches: BatchFeed, steps: int) -> StepLoopResult:
         outcome = self._execute(state, batches, steps)

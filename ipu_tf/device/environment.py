@@ -14,7 +14,7 @@ _DEFAULT_IPUS = 16
 _DEFAULT_FEED_TIMEOUT = 600.0
 _OWN = ("IPU_TF_FEED_TIMEOUT", "IPU_TF_ALIASES", "IPU_TF_NATIVE", "IPU_TF_KEEP_MEMORY", "IPU_TF_CACHE")
 _LOGS = ("POPLAR_LOG_LEVEL", "POPLAR_LOG_DEST")
-_OTHERS = ("POPLAR_ENGINE_OPTIONS", "GCDA_OPTIONS")
+_OTHERS = ("POPLAR_ENGINE_OPTIONS", "PVTI_OPTIONS", "GCDA_OPTIONS")
 # Values of these variables in a process that is the only instance.
 _ALONE = {
     "POPDIST_NUM_INSTANCES": "1",
@@ -174,6 +174,11 @@ def log_level() -> str:
 def log_destination() -> str:
     """Returns the text of `POPLAR_LOG_DEST`, empty if it is not set."""
     return os.environ.get("POPLAR_LOG_DEST", "").strip()
+
+
+def pvti_options() -> str:
+    """Returns the text of `PVTI_OPTIONS`, which `ipu_tf._pvti.session` parses; empty if it is not set."""
+    return os.environ.get("PVTI_OPTIONS", "").strip()
 
 
 def fault_options() -> str:

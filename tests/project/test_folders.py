@@ -23,6 +23,7 @@ PUBLIC_BESIDES = {
     "popdist": "Graphcore's package of this name",
     "popef": "Graphcore's package of this name",
     "poplar": "tensorflow.compiler.plugin.poplar",
+    "libpvti": "Graphcore's package of this name",
     "pva": "Graphcore's package of this name",
     "supported": "`python -m ipu_tf.supported`",
     "test_utils": "Graphcore's module name",

@@ -121,7 +121,7 @@ def test_statuses(wanted: str, status: Status, note: str) -> None:
 
 def test_a_missing_module_and_a_refusing_one() -> None:
     assert examine("ipu_tf.nothing_of_that_name", "x").status is Status.MISSING
-    refused = examine("ipu_tf.pva", "openTrace")
-    assert refused.status is Status.REFUSED and refused.note.startswith("pva.openTrace")
+    refused = examine("ipu_tf.pva", "OperationAnalysis")
+    assert refused.status is Status.REFUSED and refused.note.startswith("pva.OperationAnalysis")
     assert ignored_parameters(property(lambda self: None, doc="Args:\n    x: ignored.\n")) == ()
     assert supported_entry.Entry("x", Status.WORKS).note == ""

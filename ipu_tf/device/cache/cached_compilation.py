@@ -20,6 +20,7 @@ from ipu_tf.device.cache.cache_entry import CacheKey, cache_key_of, read_entry, 
 from ipu_tf.device.cache.cache_folder import make_room, touch
 from ipu_tf.device.cache.jax_compilation import Compilation, bytecode_of, compile_through
 from ipu_tf.device.feeds import connection_type
+from ipu_tf.device.timeline import span
 
 _NOT_KEPT = tuple(map(re.compile, (rb"xla_\w*python\w*callback", rb"__onednn\$")))
 """Calls of programs that cannot be kept: the first hold addresses of this process, the second XLA cannot write.
@@ -82,7 +83,8 @@ def compile_cached(
         return executable
 
     try:
-        return CachedCompilation(compile_through(lowered, load), loaded=True, stored=False)
+        with span("Compile", "load from the executable cache"):
+            return CachedCompilation(compile_through(lowered, load), loaded=True, stored=False)
     except FileNotFoundError:
         pass
     except Exception as error:  # noqa: BLE001 - whatever is wrong with an entry, compiling is right

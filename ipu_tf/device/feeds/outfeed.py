@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from ipu_tf.device.program.program import Types
+from ipu_tf.device.timeline import span
 
 
 class Outfeed:
@@ -61,7 +62,7 @@ class Outfeed:
 
     def drain(self) -> tuple[np.ndarray, ...] | None:
         """Dequeues all elements, `[n, *shape]` each, oldest first; None if the queue is empty."""
-        with self._changed:
+        with span("Feeds", "dequeue"), self._changed:
             blocks = list(self._blocks)
             self._blocks.clear()
         if not blocks:
@@ -70,7 +71,7 @@ class Outfeed:
 
     def pop(self) -> tuple[np.ndarray, ...] | None:
         """Dequeues the oldest element; None if the queue is empty."""
-        with self._changed:
+        with span("Feeds", "dequeue"), self._changed:
             if not self._blocks:
                 return None
             block = self._blocks.popleft()

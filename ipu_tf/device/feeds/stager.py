@@ -15,6 +15,7 @@ from ipu_tf.device.feeds.staging import Staged, stage_buffers
 from ipu_tf.device.feeds.timeout import TimedRead
 from ipu_tf.device.program.program import LoopPart
 from ipu_tf.device.program.replicas import Replicas
+from ipu_tf.device.timeline import span
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +95,8 @@ class Stager:
         count = min(count, self._capacity)
         buffers = self._buffers[self._turn]
         self._turn = 1 - self._turn
-        staged = {name: infeed.fill(buffers[name], count) for name, infeed in self._infeeds.items()}
+        with span("Feeds", "stage"):
+            staged = {name: infeed.fill(buffers[name], count) for name, infeed in self._infeeds.items()}
         common = min((s.count for s in staged.values()), default=count)
         for name, s in staged.items():
             if s.count > common:

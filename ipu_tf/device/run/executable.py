@@ -35,6 +35,7 @@ from ipu_tf.device.run.loop_run import LoopRun
 from ipu_tf.device.run.pipeline_engine import PipelineRun
 from ipu_tf.device.run.pipeline_placement import parameter_devices, stage_places, together
 from ipu_tf.device.run.run_record import RunRecord
+from ipu_tf.device.timeline import span
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,6 +86,7 @@ class Executable(CompiledParts):
         super().__init__(program)
         self.ordinal = ordinal
         self.record = RunRecord(ordinal)
+        self._label = f"execute {program.readable_name}"
         self._saved: set[Path] = set()
         self._lock = threading.Lock()
         self._shapes_seen: list[tuple[int, ...]] = []
@@ -117,6 +119,7 @@ class Executable(CompiledParts):
             jax.enable_x64(True),
             Interrupts() as self.gate.interrupts,
             measuring,
+            span("Device", self._label),
         ):
             result = self._run_on(parameters, own_queues)
         report_executed(self.program, self.record)
@@ -208,7 +211,8 @@ class Executable(CompiledParts):
         if self.replicas.count == 1:
             return parameters
         wanted = zip(parameters, self.program.parameters, self.homes(), strict=True)
-        return [(home or self.replicas).spread(p, t.shape) for p, t, home in wanted]
+        with span("Device", "upload parameters"):
+            return [(home or self.replicas).spread(p, t.shape) for p, t, home in wanted]
 
     def _run_straight_line(self, index: int, part: StraightLinePart, slots: Slots, state: Hidden) -> Hidden:
         elements = {name: self._element(name) for name in part.infeeds}

@@ -19,6 +19,7 @@ from ipu_tf.device.program.slots import Slots
 from ipu_tf.device.run.chunk_function import replicated_chunk_function
 from ipu_tf.device.run.compiled_parts import CompiledParts
 from ipu_tf.device.run.pipeline_placement import together
+from ipu_tf.device.timeline import span
 
 _MOST_WITHOUT_FEEDS = 2**30
 """Iterations of a chunk of a loop that no memory has to be kept for."""
@@ -100,7 +101,8 @@ class LoopRun:
         with Stager(self._executable.queues.infeeds(self._part.infeeds), self._most, self._buffers) as stager:
             while True:
                 left = 0 if stopped else self._left(done)
-                chunk = stager.take(min(left, self._pace.most))
+                with span("Feeds", "wait for feed"):
+                    chunk = stager.take(min(left, self._pace.most))
                 if self._wanted is not None and chunk.error is None:
                     stager.stage_ahead(min(left - chunk.count, self._pace.most))
                 ran, goes_on = self._timed_chunk(chunk)
@@ -129,7 +131,8 @@ class LoopRun:
     def _timed_chunk(self, chunk: StagedChunk) -> tuple[int, bool]:
         """Runs one chunk by `_run_chunk`, records its time, and raises floating-point exceptions."""
         start = time.perf_counter()
-        ran, goes_on = self._run_chunk(chunk)
+        with span("Device", "chunk"):
+            ran, goes_on = self._run_chunk(chunk)
         self._pace.ran(ran, time.perf_counter() - start)
         if EXCEPTIONS in self._hidden:
             check_exceptions(np.asarray(self._hidden[EXCEPTIONS]), self._executable.program.checked)
@@ -141,7 +144,8 @@ class LoopRun:
         arrays: dict[str, tuple[Any, ...]] = {name: staged.arrays for name, staged in chunk.staged.items()}
         if self._replicas.count > 1:
             place = self._replicas.place
-            arrays = {name: tuple(place(a, 1) for a in each) for name, each in arrays.items()}
+            with span("Device", "upload batches"):
+                arrays = {name: tuple(place(a, 1) for a in each) for name, each in arrays.items()}
         self._carry, self._hidden, elements, lengths, index, goes_on = self._chunk(
             self._carry, self._constants, self._hidden, arrays, np.int32(chunk.count)
         )

@@ -10,6 +10,7 @@ import time
 from typing import Any
 
 from ipu_tf.device.schedule.timetable import Task
+from ipu_tf.device.timeline import recording
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,4 +72,8 @@ class PipelineTimer:
                 done.block_until_ready()
             end = time.perf_counter()
             self._found[device].append(Measured(task, device, max(free, given), end))
+            trace = recording()
+            if trace is not None:
+                start, stop = trace.microseconds(max(free, given)), trace.microseconds(end)
+                trace.add("Pipeline", f"{task.label} stage {task.stage}", start, stop, lane=f"IPU {device}")
             free = end

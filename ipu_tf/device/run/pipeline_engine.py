@@ -36,6 +36,7 @@ from ipu_tf.device.run.pipeline_routes import routes
 from ipu_tf.device.run.pipeline_runs import passes
 from ipu_tf.device.run.pipeline_state import PipelineState
 from ipu_tf.device.schedule.timetable import Task, TaskKind, Timetable
+from ipu_tf.device.timeline import recording
 
 _AHEAD = 4
 """Passes of a micro-batch through the pipeline that the host may be ahead of the devices."""
@@ -80,7 +81,8 @@ class PipelineRun:
         self._functions: StageFunctions = executable.kept(
             ("stages", index), lambda: StageFunctions(self._program, self._places, donate=donate)
         )
-        self._recorder = PipelineRecorder(self._program.mapping, measures_times(), self._replicas)
+        measures = measures_times() or recording() is not None
+        self._recorder = PipelineRecorder(self._program.mapping, measures, self._replicas)
         self._hidden = hidden
         self._state = PipelineState(self._program, self._places, hidden)
         own = {place for place, value in enumerate(self._program.carried) if value in self._program.homes}

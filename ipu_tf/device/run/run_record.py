@@ -17,6 +17,7 @@ import jax
 
 from ipu_tf._state.context import context_value
 from ipu_tf._state.registry import ProcessValue, register_state
+from ipu_tf.device.timeline import recording
 
 _STAGES = {
     "/jax/core/compile/jaxpr_trace_duration": "trace",
@@ -120,6 +121,9 @@ class RunRecord:
 
     def add(self, what: str, seconds: float) -> None:
         """Notes what JAX did until now; what it did within is part of it."""
+        trace = recording()
+        if trace is not None:
+            trace.add("XLA", what, trace.now() - 1e6 * seconds, trace.now())
         start = time.perf_counter() - self._begun - seconds
         self._compiled = [span for span in self._compiled if span.start < start]
         self._compiled.append(Span(what, start, seconds))

@@ -12,6 +12,7 @@ import tensorflow as tf
 from ipu_tf.device.errors import DeviceError
 from ipu_tf.device.run.executable import Executable
 from ipu_tf.device.run.interrupts import Interrupts, check_interrupts
+from ipu_tf.device.timeline import span
 from ipu_tf.lowering.programs.build import build_program
 from ipu_tf.lowering.programs.capture_notes import capture_notes
 from ipu_tf.lowering.programs.captures import Captures
@@ -37,7 +38,8 @@ class DeviceFunction:
     def __init__(self, function: Any, target: Target, title: str = "") -> None:
         self._function = function  # keeps the captured variables alive
         check_interrupts()
-        self.lowered: Lowered = lower(function)
+        with span("Compile", f"lower {title}"):
+            self.lowered: Lowered = lower(function)
         check_interrupts()
         try:
             program = build_program(self.lowered.module, target.replicas, target.numerics)

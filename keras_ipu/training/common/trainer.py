@@ -20,6 +20,7 @@ from ipu_tf._config.synthetic_data import SyntheticDataCategory, use_synthetic_d
 from ipu_tf._loops.interruption import InterruptibleCall
 from ipu_tf._state.context import context_value
 from ipu_tf.ipu_iterator import stock_iterators
+from ipu_tf.libpvti import TraceChannel, Tracepoint
 from keras_ipu.pipeline.run_checks import check_before
 from keras_ipu.pipeline.stage_discovery import discover_stages
 from keras_ipu.stock.ownership import is_ipu_model
@@ -59,6 +60,9 @@ _run: contextvars.ContextVar[ModelRun | None] = contextvars.ContextVar("ipu_mode
 
 Keras makes its epoch iterator without telling for which model.
 """
+
+
+_CHANNEL = TraceChannel("Keras")
 
 
 class IPUTrainer(abc.ABC):
@@ -115,7 +119,7 @@ class IPUTrainer(abc.ABC):
         """Replaces `fit`, `evaluate` and `predict`: checks, then Keras's own loop with variables synced."""
         if not is_ipu_model(model):
             return _run_stock(stock, model, *args, **kwargs)
-        with InterruptibleCall():
+        with InterruptibleCall(), Tracepoint(_CHANNEL, f"{model.name}.{stock.__name__}()"):
             return self._run_interruptible(stock, model, *args, **kwargs)
 
     def _run_interruptible(self, stock: Stock, model: Any, *args: Any, **kwargs: Any) -> Any:

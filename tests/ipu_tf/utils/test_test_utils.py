@@ -216,7 +216,7 @@ POPLAR_ONLY: dict[str, Callable[[], object]] = {
     "ReportJSON.tensor_map": lambda: tu.ReportJSON(None, eager_mode=True).tensor_map,
     "TensorMap": lambda: tu.TensorMap({}),
     "compile_end.tensor_map": lambda: IpuTraceEvent().compile_end.tensor_map,
-    "pva.openTrace": lambda: pva.openTrace,
+    "pva.OperationAnalysis": lambda: pva.OperationAnalysis,
 }
 
 
