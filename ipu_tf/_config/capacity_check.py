@@ -1,6 +1,6 @@
 """`CapacityCheck`: holds programs against the published memory of their IPUs, with a warning or an error.
 
-A program is traced again for it, so it is done only where XLA's own figure says that it may be too large.
+A program is traced again for it, which takes seconds for a large one: it is done only where XLA's figure is too large.
 """
 
 from __future__ import annotations
@@ -13,9 +13,6 @@ from ipu_tf.device.program.program import Program
 from ipu_tf.device.run.run_record import RunRecord
 from ipu_tf.reports.build import report_of
 from ipu_tf.reports.capacity import IPU_BYTES, CapacityWarning, capacity_text
-
-_LOOKED_AT = 4
-"""XLA fuses operations: a program of which it needs a part of the memory by this may need all of it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,8 +38,8 @@ class CapacityCheck:
             raise resource_exhausted(text)
 
     def compiled(self, program: Program, record: RunRecord) -> None:
-        """Warns of a program that was compiled, once, if XLA's figure says that it may need too much."""
-        looked_at = _LOOKED_AT * record.xla_bytes > self._bytes(program, record) * program.replicas
+        """Warns of a program that was compiled, once, if XLA's own figure says that it needs too much."""
+        looked_at = record.xla_bytes > self._bytes(program, record) * program.replicas
         if self.is_error or not looked_at or record.capacity_checked:
             return
         record.capacity_checked = True
