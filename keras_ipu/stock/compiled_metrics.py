@@ -69,6 +69,29 @@ def metric_updates_replaced(model: Any, update: Callable[..., None]) -> Iterator
         yield
 
 
+@contextlib.contextmanager
+def batches_counted_alike(model: Any) -> Iterator[None]:
+    """Context in which the losses that a model shows for each of its outputs are means over batches of any size.
+
+    Keras weights them by the batch's static size. Where sizes differ Keras on TensorFlow has none; a traced step has.
+
+    Args:
+        model: compiled or not.
+    """
+    loss = getattr(model, "_compile_loss", None)
+    with contextlib.ExitStack() as stack:
+        if loss is not None:
+            replaced = _Updates(_without_weight, stack)
+            replaced.replace(loss.metrics)
+            if not loss.built:
+                stack.enter_context(_attribute(loss, "build", replaced.after(loss.build, loss)))
+        yield
+
+
+def _without_weight(metric: Any, stock: StockUpdate, value: Any, sample_weight: Any = None) -> None:
+    stock(value)
+
+
 class _Updates:
     """Replaces `update_state` of metrics, each once, until a stack is closed."""
 

@@ -18,6 +18,7 @@ from keras_ipu.pipeline.graph import build_graph
 from keras_ipu.pipeline.run_checks import is_pipelined
 from keras_ipu.pipeline.staged_call import staged_call
 from keras_ipu.stock import models as keras_models
+from keras_ipu.stock.compiled_metrics import batches_counted_alike
 from keras_ipu.training.common.data_checks import warn_cast
 from keras_ipu.training.common.epoch_iterator import BatchPlaceholder, ElementIterator, ReplicaBatches
 from keras_ipu.training.common.outputs_for_keras import TENSORS
@@ -73,7 +74,7 @@ class TensorFlowStepFunction(StepFunction):
 
         def traced(batch: Any) -> Any:
             staged = staged_call(model, split.accumulation_count, self._kind.training)
-            counted = metrics_in_step(model, split, all_gather)
+            counted = batches_counted_alike(model) if split.is_trivial else metrics_in_step(model, split, all_gather)
             with strategy.replica_context(), staged, hoist_weight_reads(), metrics_created(model), counted:
                 return step(batch)
 
@@ -85,7 +86,7 @@ class TensorFlowStepFunction(StepFunction):
         steps = remainder_step(model, self._kind, split)
 
         def traced(batches: Any) -> Any:
-            counted = metrics_in_remainder(model, split)
+            counted = batches_counted_alike(model) if split.is_trivial else metrics_in_remainder(model, split)
             with strategy.replica_context(), hoist_weight_reads(), metrics_created(model), counted:
                 return steps(batches)
 

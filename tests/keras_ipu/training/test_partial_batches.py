@@ -73,6 +73,25 @@ def test_partial_batches_as_in_stock_keras(name: str, steps_per_execution: int) 
     assert_close(found, wanted)
 
 
+def test_losses_of_two_outputs_as_in_stock_keras() -> None:
+    """Keras on TensorFlow shows means over batches of any size for single outputs, and Keras on JAX over samples."""
+
+    def shown(**compiled: Any) -> Any:
+        keras.utils.set_random_seed(1)
+        inputs = keras.Input((5,))
+        model = keras.Model(inputs, [layers.Dense(2, name="a")(inputs), layers.Dense(2, name="b")(inputs)])
+        model.compile("sgd", ["mse", "mae"], loss_weights=[0.5, 2.0], **compiled)
+        history = model.fit(X[:21], (Y[:21], Y[:21]), 16, epochs=2, verbose=0).history
+        return history, model.evaluate(X, (Y, Y), 16, verbose=0, return_dict=True)
+
+    wanted = shown()
+    with ipus(1) as strategy, strategy.scope(), device_work() as work:
+        found = shown(steps_per_execution=3)
+    assert work.counts.steps == 2 * 2 + 4
+    assert {"a_loss", "b_loss"} < {*found[1]}
+    assert_close(found, wanted)
+
+
 @pytest.mark.parametrize("samples", [50, 7])
 @pytest.mark.parametrize(
     ("replicas", "micro_batches", "steps", "reduction"),
