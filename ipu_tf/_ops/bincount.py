@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 
 def dense_bincount(
-    stock: Callable[..., tf.Tensor],
     input: Any,
     size: Any,
     weights: Any,
     binary_output: bool = False,
     name: str | None = None,
 ) -> tf.Tensor:
-    """Counts values as `tf.raw_ops.DenseBincount` does; the arguments but the first are its.
+    """Counts values as `tf.raw_ops.DenseBincount` does; the arguments are its.
 
     Args:
-        stock: TensorFlow's own.
         input: whole numbers, of shape (values) or (batch, values).
         size: length of the result: a constant, or as `tf.math.bincount` computes it.
         weights: what each value counts for, of the shape of `input`; empty for 1.
@@ -48,7 +45,9 @@ def dense_bincount(
     if length != most:
         message = f"`bincount` on the device fills the {length} bins that `minlength` says: a value is not below it."
         tf.debugging.assert_less(input, tf.cast(length, input.dtype), message)
-    return stock(input, tf.constant(length, input.dtype), weights, binary_output, name)
+    return tf.raw_ops.DenseBincount(
+        input=input, size=tf.constant(length, input.dtype), weights=weights, binary_output=binary_output, name=name
+    )
 
 
 def _bounds(size: tf.Tensor) -> tuple[int, int | None]:

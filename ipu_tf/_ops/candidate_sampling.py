@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -96,3 +97,30 @@ def _distinct(probabilities: tf.Tensor, count: int, seed: tf.Tensor) -> tuple[tf
     negative, sampled = tf.math.top_k(-arrival, count)
     again = tf.gather(probabilities, sampled) * (negative - negative[-1])
     return sampled, tf.round(count + tf.reduce_sum(again))
+
+
+def _as_raw_op(sampler: Callable[..., Candidates]) -> Callable[..., Candidates]:
+    """Returns a sampler with the arguments of TensorFlow's raw op."""
+
+    def sampled(
+        true_classes: Any,
+        num_true: int,
+        num_sampled: int,
+        unique: bool,
+        range_max: int,
+        seed: int | None = 0,
+        seed2: int | None = 0,
+        name: str | None = None,
+    ) -> Candidates:
+        # TensorFlow asks for a seed of the op's own by two zeros.
+        combined = (seed or 0) + (seed2 or 0) or None
+        return sampler(true_classes, num_true, num_sampled, unique, range_max, combined, name)
+
+    return sampled
+
+
+SAMPLERS: dict[str, Callable[..., Candidates]] = {
+    "uniform_candidate_sampler": _as_raw_op(uniform_candidate_sampler),
+    "log_uniform_candidate_sampler": _as_raw_op(log_uniform_candidate_sampler),
+}
+"""By name of TensorFlow's raw op."""

@@ -10,6 +10,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_tf.lowering.tensorflow.tf_values import inferred_shape
+
 
 def image_projective_transform(
     images: Any,
@@ -32,8 +34,7 @@ def image_projective_transform(
         name: of the op.
     """
     images = tf.convert_to_tensor(images)
-    # TensorFlow infers the shape of a result also from slices of another's shape.
-    size = tf.fill(output_shape, 0.0).shape
+    size = inferred_shape(output_shape)
     if not (images.shape.is_fully_defined() and size.is_fully_defined()):
         raise ValueError(
             "ImageProjectiveTransformV3 on the device needs shapes that are known when the program is made. Received: "

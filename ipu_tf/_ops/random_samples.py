@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_tf.lowering.tensorflow.markers import marker
+from ipu_tf.lowering.tensorflow.tf_values import inferred_shape
 from ipu_tf.ops.rand_ops import new_seed
 
 RANDOM_SAMPLE = "ipu.random_sample"
@@ -90,9 +91,18 @@ def _sample(distribution: str, shape: tf.TensorShape, seed: Any, parameters: lis
     return tf.cast(sampled, dtype)
 
 
+SAMPLES: dict[str, Callable[..., tf.Tensor]] = {
+    "random_gamma": random_gamma,
+    "random_poisson_v2": random_poisson_v2,
+    "stateless_random_gamma_v3": stateless_random_gamma_v3,
+    "stateless_random_poisson": stateless_random_poisson,
+    "stateless_random_binomial": stateless_random_binomial,
+}
+"""By name of TensorFlow's raw op."""
+
+
 def _static(shape: Any, op: str) -> tf.TensorShape:
-    # TensorFlow infers the shape of a result also from slices of another's shape.
-    known = tf.fill(shape, 0.0).shape
+    known = inferred_shape(shape)
     if not known.is_fully_defined():
         raise ValueError(f"{op} on the device needs a shape that is known when the program is made. Received: {known}.")
     return known

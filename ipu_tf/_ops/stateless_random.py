@@ -23,11 +23,6 @@ _LEAST_UNIFORM = 1e-7
 """TensorFlow's Box-Muller transform takes the logarithm of no smaller number."""
 
 
-def is_of_cpu(dtype: Any, alg: Any) -> bool:
-    """Returns whether TensorFlow's CPU kernels draw numbers of a dtype by an algorithm: Philox, or none chosen."""
-    return tf.as_dtype(dtype) in _MANTISSA_BITS and not tf.is_tensor(alg) and alg in _ALGORITHMS
-
-
 def random_uniform(
     shape: Any, key: Any, counter: Any, alg: Any, dtype: Any = tf.float32, name: str | None = None
 ) -> tf.Tensor:
@@ -41,6 +36,10 @@ def random_uniform(
         dtype: float32, float16 or bfloat16.
         name: of the op.
     """
+    if not _is_of_cpu(dtype, alg):
+        return tf.raw_ops.StatelessRandomUniformV2(
+            shape=shape, key=key, counter=counter, alg=alg, dtype=dtype, name=name
+        )
     with tf.name_scope(name or "StatelessRandomUniformV2"):
         return _unit_interval(_bits(shape, key, counter, alg), tf.as_dtype(dtype))
 
@@ -52,6 +51,10 @@ def random_normal(
 
     The arguments are those of `random_uniform`. Each pair of uniform numbers makes two normal ones.
     """
+    if not _is_of_cpu(dtype, alg):
+        return tf.raw_ops.StatelessRandomNormalV2(
+            shape=shape, key=key, counter=counter, alg=alg, dtype=dtype, name=name
+        )
     with tf.name_scope(name or "StatelessRandomNormalV2"):
         shape = tf.convert_to_tensor(shape)
         count = _if_static(tf.reduce_prod(shape))
@@ -103,6 +106,11 @@ DRAWS: dict[str, Callable[..., tf.Tensor]] = {
     "stateless_multinomial": multinomial,
 }
 """By name of TensorFlow's raw op."""
+
+
+def _is_of_cpu(dtype: Any, alg: Any) -> bool:
+    """Returns whether TensorFlow's CPU kernels draw numbers of a dtype by an algorithm: Philox, or none chosen."""
+    return tf.as_dtype(dtype) in _MANTISSA_BITS and not tf.is_tensor(alg) and alg in _ALGORITHMS
 
 
 def _bits(shape: Any, key: Any, counter: Any, alg: Any) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""TensorFlow's ops that XLA has no kernel for: in programs they are made of others.
+"""TensorFlow's ops that XLA has no kernel for, or other numbers: in programs they are made of others.
 
 Each is replaced where TensorFlow's Python code adds it to a graph, so that all of TensorFlow's functions reach it.
 """
@@ -11,132 +11,54 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf._patches.installation import replace_in
 from ipu_tf.lowering.tensorflow import tf_graphs, tf_patches, tf_values
 from ipu_tf.lowering.tensorflow.session_graph import is_ipu
 
-RANDOM_OPS = (
+OPS = (
+    "dense_bincount",
+    "ImageProjectiveTransformV3",
+    "log_uniform_candidate_sampler",
     "random_gamma",
     "random_poisson_v2",
-    "stateless_random_gamma_v3",
-    "stateless_random_poisson",
+    "stateless_multinomial",
     "stateless_random_binomial",
+    "stateless_random_gamma_v3",
+    "stateless_random_normal_v2",
+    "stateless_random_poisson",
+    "stateless_random_uniform_v2",
+    "uniform_candidate_sampler",
 )
-"""Ops that `ipu_tf/_ops/random_samples.py` has functions of the same names for."""
+"""Functions of TensorFlow that add an op; `op_functions` has one of the same arguments for each."""
 
 
 def install() -> None:
-    """Replaces the ops. Calling it again changes nothing."""
-    tf_patches.patch_candidate_samplers(candidate_sampler_on_devices)
-    replace_in(tf.raw_ops, "ImageProjectiveTransformV3", image_transform_on_devices)
-    tf_patches.patch_stateless_random(stateless_random_on_devices)
-    tf_patches.patch_op_functions({name: functools.partial(_random_op, name) for name in RANDOM_OPS})
-    tf_patches.patch_op_functions({"dense_bincount": _bincount})
+    """Replaces the ops, and has functions traced again for the device. Calling it again changes nothing."""
+    tf_patches.patch_op_functions({name: functools.partial(_in_programs, name) for name in OPS})
     tf_patches.patch_function_traces(_traced_for_device)
 
 
-def candidate_sampler_on_devices(name: str, stock: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps a raw candidate sampler: inside device programs it uses this package's.
+def op_functions() -> dict[str, Callable[..., Any]]:
+    """Returns this package's functions by the names in `OPS`."""
+    # Only now: this module is imported together with TensorFlow, which is slow enough.
+    from ipu_tf._ops import bincount, candidate_sampling, image_transform, random_samples, stateless_random
 
-    Args:
-        name: `uniform_candidate_sampler` or `log_uniform_candidate_sampler`.
-        stock: TensorFlow's own, which serves the host.
-    """
-
-    def sampler(
-        true_classes: Any,
-        num_true: int,
-        num_sampled: int,
-        unique: bool,
-        range_max: int,
-        seed: int = 0,
-        seed2: int = 0,
-        name: str | None = None,
-    ) -> Any:
-        if not _in_program():
-            return stock(true_classes, num_true, num_sampled, unique, range_max, seed, seed2, name)
-        # Only now: this module is imported together with TensorFlow, which is slow enough.
-        from ipu_tf._ops import candidate_sampling
-
-        # TensorFlow asks for a seed of the op's own by two zeros.
-        combined = (seed or 0) + (seed2 or 0) or None
-        ours = getattr(candidate_sampling, kind)
-        return ours(true_classes, num_true, num_sampled, unique, range_max, combined, name)
-
-    kind = name
-    return sampler
+    return {
+        **candidate_sampling.SAMPLERS,
+        **random_samples.SAMPLES,
+        **stateless_random.DRAWS,
+        "dense_bincount": bincount.dense_bincount,
+        "ImageProjectiveTransformV3": image_transform.image_projective_transform,
+    }
 
 
-def image_transform_on_devices(stock: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps `tf.raw_ops.ImageProjectiveTransformV3`: inside device programs it uses this package's.
-
-    Args:
-        stock: TensorFlow's own, which serves the host.
-    """
+def _in_programs(name: str, stock: Callable[..., Any]) -> Callable[..., Any]:
+    """Wraps TensorFlow's function, which serves the host: inside device programs it is this package's."""
 
     @functools.wraps(stock)
-    def transform(*args: Any, **kwargs: Any) -> Any:
-        if not _in_program():
-            return stock(*args, **kwargs)
-        # Only now: this module is imported together with TensorFlow, which is slow enough.
-        from ipu_tf._ops.image_transform import image_projective_transform
+    def op(*args: Any, **kwargs: Any) -> Any:
+        return (op_functions()[name] if _traced_for_device() else stock)(*args, **kwargs)
 
-        return image_projective_transform(*args, **kwargs)
-
-    return transform
-
-
-def stateless_random_on_devices(name: str, stock: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps a raw op of `tf.random.stateless_*`: inside device programs it draws the numbers of the CPU's kernels.
-
-    Args:
-        name: of the raw op.
-        stock: TensorFlow's own, which serves the host, and what has no kernel there: float64, other algorithms.
-    """
-
-    @functools.wraps(stock)
-    def draw(*args: Any, **kwargs: Any) -> Any:
-        if not _traced_for_device():
-            return stock(*args, **kwargs)
-        # Only now: this module is imported together with TensorFlow, which is slow enough.
-        from ipu_tf._ops import stateless_random
-
-        known = stateless_random.is_of_cpu(kwargs.get("dtype", tf.float32), kwargs.get("alg"))
-        return (stateless_random.DRAWS[name] if known else stock)(*args, **kwargs)
-
-    return draw
-
-
-def _random_op(name: str, stock: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(stock)
-    def sample(*args: Any, **kwargs: Any) -> Any:
-        if not _traced_for_device():
-            return stock(*args, **kwargs)
-        # Only now: this module is imported together with TensorFlow, which is slow enough.
-        from ipu_tf._ops import random_samples
-
-        return getattr(random_samples, name)(*args, **kwargs)
-
-    return sample
-
-
-def _bincount(stock: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(stock)
-    def bincount(*args: Any, **kwargs: Any) -> Any:
-        if not _traced_for_device():
-            return stock(*args, **kwargs)
-        # Only now: this module is imported together with TensorFlow, which is slow enough.
-        from ipu_tf._ops.bincount import dense_bincount
-
-        return dense_bincount(stock, *args, **kwargs)
-
-    return bincount
-
-
-def _in_program() -> bool:
-    if tf_values.executing_eagerly():
-        return False
-    return tf_graphs.in_program(tf.compat.v1.get_default_graph()) or is_ipu(tf_values.enclosing_device())
+    return op
 
 
 def _traced_for_device() -> bool:

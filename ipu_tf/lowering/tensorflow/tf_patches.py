@@ -219,7 +219,14 @@ def patch_xla_compile(replacement: Callable[[Callable[..., Any]], Callable[..., 
         replace_in(module, "compile", lambda stock: compile)
 
 
-_OP_MODULES = (_gen_math_ops, _gen_random_ops, _gen_stateless_random_ops, _gen_stateless_random_ops_v2)
+_OP_MODULES = (
+    _gen_candidate_sampling_ops,
+    _gen_math_ops,
+    _gen_random_ops,
+    _gen_stateless_random_ops,
+    _gen_stateless_random_ops_v2,
+    tf.raw_ops,
+)
 
 
 def patch_op_functions(replacements: Mapping[str, Callable[[Callable[..., Any]], Callable[..., Any]]]) -> None:
@@ -231,32 +238,3 @@ def patch_op_functions(replacements: Mapping[str, Callable[[Callable[..., Any]],
     for name, replacement in replacements.items():
         module = next(module for module in _OP_MODULES if hasattr(module, name))
         replace_in(module, name, replacement)
-
-
-def patch_candidate_samplers(replacement: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Replaces the raw ops behind TensorFlow's samplers of classes. A second call changes nothing.
-
-    Args:
-        replacement: from a sampler's name and TensorFlow's own raw op to what stands in its place.
-    """
-    for name in ("uniform_candidate_sampler", "log_uniform_candidate_sampler"):
-        wrapped = functools.partial(_sampler, name, replacement)
-        replace_in(_gen_candidate_sampling_ops, name, wrapped)
-
-
-def _sampler(name: str, replacement: Callable[..., Any], stock: Callable[..., Any]) -> Callable[..., Any]:
-    return functools.wraps(stock)(replacement(name, stock))
-
-
-def patch_stateless_random(replacement: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Replaces the raw ops behind `tf.random.stateless_*` whose numbers XLA draws otherwise. Idempotent.
-
-    Args:
-        replacement: from an op's name and TensorFlow's own raw op to what stands in its place.
-    """
-    for module, name in (
-        (_gen_stateless_random_ops_v2, "stateless_random_uniform_v2"),
-        (_gen_stateless_random_ops_v2, "stateless_random_normal_v2"),
-        (_gen_stateless_random_ops, "stateless_multinomial"),
-    ):
-        replace_in(module, name, functools.partial(replacement, name))

@@ -159,6 +159,11 @@ def enclosing_device() -> str:
     return device
 
 
+def inferred_shape(shape: Any) -> tf.TensorShape:
+    """Returns what TensorFlow infers of a shape that may be computed, such as from slices of another tensor's shape."""
+    return tf.fill(shape, 0.0).shape
+
+
 def handle_spec(handle: tf.Tensor) -> tf.TensorSpec:
     """Returns shape and dtype of the variable behind a resource handle of a graph."""
     data = _handle_data_util.get_resource_handle_data(handle).shape_and_type[0]
