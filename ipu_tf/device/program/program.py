@@ -62,7 +62,8 @@ class LoopPart:
     Attributes:
         step: `(carry, constants, hidden, elements) -> (carry, hidden, enqueued)`, traceable by JAX.
         goes_on: `(carry, constants) -> bool array`, the loop's condition, traceable by JAX.
-        trip_count: from the initial carry to the number of iterations; None for a data-dependent loop.
+        trip_count: from the initial carry to the number of iterations; None, also as its result, for a data-dependent
+            loop.
         carry_in: slots of the initial carried values; a slot may occur twice.
         constants: slots of values the loop reads but does not carry.
         carry_out: slots for the final carried values; None for one that is not read.
@@ -80,7 +81,7 @@ class LoopPart:
 
     step: Callable[[Arrays, Arrays, Hidden, Elements], tuple[Arrays, Hidden, Elements]]
     goes_on: Callable[[Arrays, Arrays], jax.Array]
-    trip_count: Callable[[Sequence[Any]], int] | None
+    trip_count: Callable[[Sequence[Any]], int | None] | None
     carry_in: tuple[int, ...]
     constants: tuple[int, ...]
     carry_out: tuple[int | None, ...]

@@ -52,23 +52,26 @@ class LoopState(NamedTuple):
 
 
 def replicated_chunk_function(
-    program: Program, part: LoopPart, last_only: frozenset[str], capacity: int, replicas: Replicas
+    program: Program, part: LoopPart, last_only: frozenset[str], capacity: int, counted: bool, replicas: Replicas
 ) -> Any:
     """As `chunk_function`, for all replicas: arrays have a leading replica axis, staged and enqueued elements
     after that of iterations."""
-    run = chunk_function(part, last_only, capacity, replicas.count > 1)
+    run = chunk_function(part, last_only, capacity, counted, replicas.count > 1)
     axes = replica_axes(program.hidden)
     outfeed_axes = {name: 0 if name in last_only else 1 for name in part.outfeeds}
     return replicas.over(run, (0, 0, axes, 1, None), (0, axes, outfeed_axes, None, None, None))
 
 
-def chunk_function(part: LoopPart, last_only: frozenset[str], capacity: int, replicated: bool = False) -> Any:
+def chunk_function(
+    part: LoopPart, last_only: frozenset[str], capacity: int, counted: bool, replicated: bool = False
+) -> Any:
     """Returns the function that runs up to `capacity` iterations of a loop.
 
     Args:
         part: the loop.
         last_only: outfeeds of which only the newest element is kept.
         capacity: length of the staged arrays and of the outfeeds' buffers.
+        counted: whether the host knows how many iterations there are, so that the loop's own condition is not asked.
         replicated: whether it runs as one of several replicas, which continue as long as any of them does.
 
     Returns:
@@ -76,7 +79,7 @@ def chunk_function(part: LoopPart, last_only: frozenset[str], capacity: int, rep
         carry, hidden state, outfeed buffers and how many elements each holds, the number of iterations run, and whether
         the loop would go on.
     """
-    return _ChunkLoop(part, last_only, capacity, replicated).run
+    return _ChunkLoop(part, last_only, capacity, counted, replicated).run
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -86,6 +89,7 @@ class _ChunkLoop:
     part: LoopPart
     last_only: frozenset[str]
     capacity: int
+    counted: bool
     replicated: bool
 
     def run(
@@ -106,7 +110,7 @@ class _ChunkLoop:
         more = state.done < count
         if ASSERTIONS in state.hidden:  # results after a failed check are not used
             more = more & ~self._on_any_replica(failed(state.hidden[ASSERTIONS]))
-        return more if self.part.trip_count is not None else more & self._goes_on(state.carry, constants)
+        return more if self.counted else more & self._goes_on(state.carry, constants)
 
     def _goes_on(self, carry: Arrays, constants: Arrays) -> jax.Array:
         """Whether the program's own loop would run another iteration."""

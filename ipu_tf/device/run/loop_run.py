@@ -75,10 +75,11 @@ class LoopRun:
     def _chunk_function(self, index: int) -> Any:
         """Returns the compiled function of a chunk."""
         last_only = frozenset(name for name, queue in self._outfeeds.items() if queue.last_only)
+        counted = self._wanted is not None
         return self._executable.compiled(
-            (index, self.capacity, last_only),
+            (index, self.capacity, last_only, counted),
             lambda: replicated_chunk_function(
-                self._executable.program, self._part, last_only, self.capacity, self._replicas
+                self._executable.program, self._part, last_only, self.capacity, counted, self._replicas
             ),
             donate=(0, 2),
         )

@@ -72,7 +72,9 @@ class PipelineRun:
         assert isinstance(part.stages, StageProgram) and part.trip_count is not None
         self._part, self._program, self._slots = part, part.stages, slots
         self._home, self._replicas = executable.replicas, executable.replicas.count
-        self._total = part.trip_count([self._home.first(array) for array in slots.read(part.carry_in)])
+        total = part.trip_count([self._home.first(array) for array in slots.read(part.carry_in)])
+        assert total is not None, "pipelines count by themselves"
+        self._total = total
         self._passes = passes(self._program, self._total, part.accumulated_at)
         self.capacity = self._passes[0].micro_batches if self._passes else 0
         self._places = tuple(places[where] for where in self._program.mapping)

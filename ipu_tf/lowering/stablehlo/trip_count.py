@@ -36,26 +36,42 @@ class LoopBound:
         limit: a carried value the body leaves alone, or a constant.
         step: by how much the body increases the index, at least 1.
         inclusive: whether the condition is `<=`.
+        most: the greatest index that its dtype has; the next one wraps around.
     """
 
     index: CarriedValue
     limit: CarriedValue | int
     step: int
     inclusive: bool
+    most: int
 
-    def trips(self, carry: Sequence[Any]) -> int:
-        """Computes the iterations from a start until the bound is reached."""
+    def trips(self, carry: Sequence[Any]) -> tuple[int, bool]:
+        """Computes the iterations from a start until the bound is reached.
+
+        Returns:
+            The iterations, and whether the bound is reached: the last addition did not wrap the index around.
+        """
         start = int(np.asarray(carry[self.index.index]))
         limit = int(np.asarray(carry[self.limit.index])) if isinstance(self.limit, CarriedValue) else self.limit
-        return max(0, -(-(limit + int(self.inclusive) - start) // self.step))
+        trips = max(0, -(-(limit + int(self.inclusive) - start) // self.step))
+        return trips, start + trips * self.step <= self.most
 
 
-def trip_count(module: Module, loop: Any) -> Callable[[Sequence[Any]], int] | None:
-    """Returns a function from initial carried values to the trip count; None for a data-dependent loop."""
+def trip_count(module: Module, loop: Any) -> Callable[[Sequence[Any]], int | None] | None:
+    """Returns a function from initial carried values to the trip count; None for a data-dependent loop.
+
+    The function gives None where the index wraps around, as `i <= 127` of int8 does: then the loop depends on data too.
+    """
     bounds = _bounds_of(module, loop)
     if bounds is None:
         return None
-    return lambda carry: min(bound.trips(carry) for bound in bounds)
+
+    def count(carry: Sequence[Any]) -> int | None:
+        found = [bound.trips(carry) for bound in bounds]
+        least = min(trips for trips, _ in found)
+        return least if (least, True) in found else None
+
+    return count
 
 
 def is_counted_by_constants(module: Module, loop: Any) -> bool:
@@ -78,7 +94,7 @@ def most_trips(module: Module, loop: Any) -> int | None:
         limit = bound.limit if isinstance(bound.limit, int) else _at_most(module, loop.operands[bound.limit.index])
         if start is not None and limit is not None:
             known.append(dataclasses.replace(bound, index=CarriedValue(0), limit=limit).trips((start,)))
-    return min(known, default=None)
+    return min((trips for trips, reached in known if reached), default=None)
 
 
 def _bounds_of(module: Module, loop: Any) -> list[LoopBound] | None:
@@ -181,7 +197,10 @@ def _bound(compare: Any, arguments: dict[Any, Any], condition: Any, body: Any) -
     if isinstance(right, CarriedValue) and _step(right, body) != 0:
         return None
     step = _step(left, body)
-    return LoopBound(left, right, step, direction == "LE") if step is not None and step > 0 else None
+    if step is None or step <= 0:
+        return None
+    dtype = array_type(str(body.arguments[left.index].type)).dtype
+    return LoopBound(left, right, step, direction == "LE", int(np.iinfo(dtype).max)) if dtype.kind in "iu" else None
 
 
 def _operand(value: Any, arguments: dict[Any, Any], block: Any) -> CarriedValue | int | None:
