@@ -75,6 +75,7 @@ ALIASES: dict[str, str] = {
     "ipu_tensorflow_addons.layers.rnn_ops": "ipu_tf.ops.rnn_ops",
     "ipu_tensorflow_addons.v1.layers.rnn_ops": "ipu_tf.ops.rnn_ops",
     "libpvti": "ipu_tf.libpvti",
+    "gcipuinfo": "ipu_tf.gcipuinfo",
     "popdist": "ipu_tf.popdist",
     "popef": "ipu_tf.popef",
     "pva": "ipu_tf.pva",

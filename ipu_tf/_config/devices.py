@@ -55,6 +55,22 @@ def multi_ipu_sizes(available: int) -> tuple[int, ...]:
     return tuple(sizes)
 
 
+def ipus_of_id(index: int) -> tuple[int, ...]:
+    """Returns the numbers of the IPUs that an id of `select_ipus` has.
+
+    Raises:
+        IndexError: if there is no such id.
+
+    Example:
+        >>> ipus_of_id(3)
+        (3,)
+    """
+    sizes = multi_ipu_sizes(ipu_count())
+    size = sizes[index]
+    first = (index - sizes.index(size)) * size
+    return tuple(range(first, first + size))
+
+
 def auto_selected_devices(counts: Sequence[int], on_model: bool = False) -> tuple[IPUDevice, ...]:
     """Devices with the given numbers of IPUs.
 
@@ -72,7 +88,7 @@ def auto_selected_devices(counts: Sequence[int], on_model: bool = False) -> tupl
             raise failed_precondition(
                 f"Unsupported number of IPUs requested - could not find an IPU device with {count} IPUs "
                 f"for the TensorFlow virtual device /device:IPU:{ordinal}. Use `gc-info -l` to view the "
-                f"available device configurations. (The IPUs are emulated, without a gc-info: set each "
+                f"available device configurations. (The IPUs are emulated: set each "
                 f"number in `auto_select_ipus` to {_advice(sizes, on_model)}.)"
             )
     return tuple(IPUDevice(ordinal, count) for ordinal, count in enumerate(counts))

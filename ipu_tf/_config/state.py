@@ -10,6 +10,7 @@ from contextlib import ExitStack
 
 import jax
 
+from ipu_tf._config.attachments import attach, detach
 from ipu_tf._config.default_rules import rules_hold_by_default
 from ipu_tf._config.devices import IPUDevice, auto_selected_devices, selected_devices
 from ipu_tf._config.engine_options import auto_report, capacity_check, use_auto_report
@@ -118,6 +119,7 @@ class _SystemState:
             saved_programs.use(str(wanted.config.serialization_output_folder))
             use_auto_report(reports)
             check_programs_by(capacity)
+            attach(wanted.devices, as_numbers(wanted.config.select_ipus))
             LOGGER.info("ipu_tf: %s%s", "" if existing is None else _RESETTING, note)
 
     def reset(self) -> None:
@@ -126,6 +128,7 @@ class _SystemState:
             if self.system is None:
                 return
             self.system = None
+            detach()
             connection_type.connect(Connection.ATTACHED)
             saved_programs.use("")
             use_auto_report(AutoReport())
@@ -262,6 +265,7 @@ def use_one_ipu_by_default() -> None:
 
 def _log_default() -> None:
     if first_time("nothing is configured"):
+        attach(_ONE_IPU, ())
         LOGGER.info("ipu_tf: nothing is configured: /device:IPU:0 has 1 emulated IPU, as on Graphcore's IPU model.")
 
 

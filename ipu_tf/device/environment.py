@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -114,6 +115,15 @@ def user_cache_folder() -> Path:
     """
     text = os.environ.get("XDG_CACHE_HOME", "")
     return Path(text) if os.path.isabs(text) else Path.home() / ".cache"
+
+
+def runtime_folder() -> Path:
+    """Returns the folder of this user for what lasts as long as processes do.
+
+    It is `ipu_tf` in `XDG_RUNTIME_DIR`, by default `ipu_tf-<user>` in the folder for temporary files.
+    """
+    text = os.environ.get("XDG_RUNTIME_DIR", "")
+    return Path(text) / "ipu_tf" if os.path.isabs(text) else Path(tempfile.gettempdir()) / f"ipu_tf-{os.getuid()}"
 
 
 def thread_count() -> int:
