@@ -80,7 +80,7 @@ def _is_stages(value: Any, depth: int = 0) -> bool:
 _DEEPEST = 100
 _CHECKS: dict[str, Callable[[Any], bool]] = {
     "asynchronous_callbacks": _is_bool,
-    "replicated_metric_reduction": lambda value: value in ReplicatedMetricReductionMethod.__members__,
+    "replicated_metric_reduction": lambda value: value in [*ReplicatedMetricReductionMethod.__members__],
     "gradient_accumulation_steps": _is_count,
     "gradient_accumulation_reduction": lambda value: value in REDUCTIONS,
     "use_v2_gradient_accumulation_optimizer": _is_bool,

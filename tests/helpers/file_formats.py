@@ -33,6 +33,7 @@ from ipu_tf.device.files.executable_reading import about_text, read
 from ipu_tf.device.program.program import Program, StraightLinePart
 from ipu_tf.poplar.driver.trace_pb2 import IpuTraceEvent
 from ipu_tf.reports import Category, Operation, Part, Report, Value
+from tests.helpers import keras_files
 from tests.helpers.file_mutations import mutated
 
 FLOATS = jax.ShapeDtypeStruct((3,), np.dtype(np.float32))
@@ -217,5 +218,12 @@ FORMATS: dict[str, Format] = {
     "report": Format(_report_files, _report_result),
     "report.forged": Format(_report_files, _report_result, _forged_report, exact=False),
     "trace": Format(_event_files, _event_result, exact=False),
+    "keras": Format(keras_files.files, keras_files.result, keras_files.damaged, exact=False),
+    "keras.assets": Format(
+        functools.partial(keras_files.files, subclassed=True),
+        keras_files.result,
+        functools.partial(keras_files.damaged_member, only="ipu_options.json"),
+        exact=False,
+    ),
     "options": Format(_option_files, _option_result, exact=False, refusals=(*REFUSALS, TypeError)),
 }

@@ -127,12 +127,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--kinds", nargs="+", choices=sorted(KINDS), default=sorted(KINDS), help="kinds of model")
     parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=BACKENDS, help="backends of Keras")
     parser.add_argument("--updates", action="store_true", help="optimizers, clipping and embeddings instead")
+    parser.add_argument("--first", type=int, default=0, help="how many cases to leave out, from the first on (0)")
     parser.add_argument("--count", type=int, help="how many cases; all by default")
     wanted = parser.parse_args(arguments)
     if wanted.backends == [keras.backend.backend()]:
         grid: list[AnyCase] = [*updates()] if wanted.updates else [*map(OneOfEach, wanted.kinds), *cases(wanted.kinds)]
-        return _run(mixed(grid)[: wanted.count])
-    others = ["--kinds", *wanted.kinds, *["--updates"] * wanted.updates]
+        return _run(mixed(grid)[wanted.first :][: wanted.count])
+    others = ["--kinds", *wanted.kinds, *["--updates"] * wanted.updates, "--first", str(wanted.first)]
     others += [] if wanted.count is None else ["--count", str(wanted.count)]
     return max([_run_in_a_process(backend, others) for backend in wanted.backends])
 

@@ -260,6 +260,7 @@ BAD_OPTIONS: dict[str, Any] = {
     "a text for stages": {"pipeline_stages": "01"},
     "a negative stage": {"pipeline_stages": [0, -1]},
     "an unknown method for metrics": {"replicated_metric_reduction": None},
+    "a dictionary for a method": {"replicated_metric_reduction": {}},
 }
 
 

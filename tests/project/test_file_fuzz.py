@@ -9,7 +9,7 @@ from tests.helpers.file_formats import FORMATS
 from tests.helpers.file_fuzz import GOOD, fuzz
 from tests.helpers.file_mutations import MUTATIONS, Mutation
 
-CASES = {"cache": 30}
+CASES = {"cache": 30, "keras": 25, "keras.assets": 25}
 
 
 @pytest.mark.parametrize("name", FORMATS)
