@@ -26,8 +26,9 @@ from ipu_tf.device.environment import keeps_freed_memory
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
 _NEVER = 2**31 - 1
 _AT_ONCE = 64 * 2**20
-#: Bytes of intermediate results that are laid out in one block; a larger one has a block of its own.
-_BLOCK = 32 * 2**20
+#: Bytes of intermediate results that are laid out in one block; a larger one has a block of its own. Less than a heap,
+#: which holds malloc's own data and smaller arrays too; but large, since XLA cannot write several blocks to disk.
+_BLOCK = 56 * 2**20
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 #: Compilations shorter than this leave little, and looking for it takes a millisecond.
 _LONG_SECONDS = 0.3

@@ -133,6 +133,23 @@ def test_results_in_several_blocks_are_not_kept(folder: Path, caplog: pytest.Log
     assert said == [logging.DEBUG]
 
 
+def test_results_that_fit_a_heap_are_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """40 MiB of intermediate results: two of 20 MiB, which malloc keeps in one block too."""
+
+    def products(x: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_sum(x @ w @ w @ w, 0)
+
+    x = np.linspace(-1, 1, 20 * 2**20 // 4, dtype=np.float32).reshape(-1, 64)
+    w = np.linspace(-0.1, 0.1, 64 * 64, dtype=np.float32).reshape(64, 64)
+    monkeypatch.setenv("IPU_TF_CACHE", "0")
+    without, counts = run(products, x, w)
+    assert counts == (1, 0, 1)
+    monkeypatch.setenv("IPU_TF_CACHE", "1")
+    assert run(products, x, w) == (without, (1, 0, 1))
+    assert len(entries(folder)) == 1
+    assert run(products, x, w) == (without, (0, 1, 1))
+
+
 def test_a_folder_that_the_user_asks_for_takes_its_place(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
