@@ -7,6 +7,7 @@ import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ipu_tf._compat.launcher_module import ModuleMissing, ModuleProgram
 from ipu_tf._compat.launcher_stats import StatsReport
@@ -30,10 +31,10 @@ example:
 Python processes that the program starts find Graphcore's modules as well; with IPU_TF_ALIASES=0 they do not."""
 
 USAGE = """\
-{command} [--stats] [--report FILE] [--no-cache] [--help] SCRIPT [ARGS...]
-       {command} [--stats] [--report FILE] [--no-cache] -m MODULE [ARGS...]"""
+{command} [--stats] [--report FILE [--compare OLD]] [--no-cache] [--help] SCRIPT [ARGS...]
+       {command} [--stats] [--report FILE [--compare OLD]] [--no-cache] -m MODULE [ARGS...]"""
 
-_MODULE, _REPORT = "-m", "--report"
+_MODULE, _REPORT, _COMPARE = "-m", "--report", "--compare"
 
 
 def main(argv: Sequence[str] | None = None, command: str = "python -m ipu_tf") -> None:
@@ -63,10 +64,13 @@ def main(argv: Sequence[str] | None = None, command: str = "python -m ipu_tf") -
     if given.no_cache:
         environment.keep_no_executables()
     environment.enable_aliases_in_children(str(Path(__file__).with_name("child_processes")))
+    if given.compare and not given.report:
+        parser.error("--compare wants a page that it is shown on: --report FILE")
     if given.report:
         from ipu_tf.reports.auto import setting, use  # imports JAX, which a program may yet configure
 
-        use(dataclasses.replace(setting(), page=_page(given.report, parser)))
+        compare = _older(given.compare, parser) if given.compare else None
+        use(dataclasses.replace(setting(), page=_page(given.report, parser), compare=compare))
     _run(program, StatsReport() if given.stats else None)
 
 
@@ -75,6 +79,15 @@ def _page(path: str, parser: argparse.ArgumentParser) -> Path:
     if not page.parent.is_dir() or page.is_dir():
         parser.error(f"--report must be a file in a folder that there is. Received: {path!r}")
     return page
+
+
+def _older(path: str, parser: argparse.ArgumentParser) -> Any:
+    from ipu_tf.reports.files import load
+
+    try:
+        return load(path)
+    except (OSError, ValueError) as error:
+        parser.error(f"--compare must be a report such as profile.pop: {error}")
 
 
 def _script(command: Sequence[str], parser: argparse.ArgumentParser) -> Script:
@@ -113,7 +126,7 @@ def _run(program: Script | ModuleProgram, report: StatsReport | None) -> None:
 def _split(argv: list[str]) -> tuple[list[str], list[str]]:
     """Splits the command line into the launcher's options and the program's arguments, from the script or `-m` on."""
     for place, arg in enumerate(argv):
-        is_value = place > 0 and argv[place - 1] == _REPORT
+        is_value = place > 0 and argv[place - 1] in (_REPORT, _COMPARE)
         if not is_value and (not arg.startswith("-") or arg.startswith(_MODULE)):
             return argv[:place], argv[place:]
     return argv, []
@@ -133,14 +146,23 @@ def _parser(command: str) -> argparse.ArgumentParser:
         action="store_true",
         help="print what the emulated device did as the last line, also when the script fails",
     )
-    parser.add_argument(
-        _REPORT,
-        metavar="FILE",
-        help="write an HTML page on the program that took most of the time: memory, FLOPs, times",
-    )
+    _add_report_options(parser)
     parser.add_argument(
         "--no-cache",
         action="store_true",
         help="keep no compiled programs in the user's cache folder, as with IPU_TF_CACHE=0",
     )
     return parser
+
+
+def _add_report_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        _REPORT,
+        metavar="FILE",
+        help="write an HTML page on the program that took most of the time: memory, FLOPs, times",
+    )
+    parser.add_argument(
+        _COMPARE,
+        metavar="OLD",
+        help="with --report: say on the page what grew since an older report, such as profile.pop",
+    )

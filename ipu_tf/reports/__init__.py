@@ -7,6 +7,7 @@ Everything in a report is modelled: it follows from the program, and no figure i
 
 from ipu_tf.reports.build import last, report_of
 from ipu_tf.reports.capacity import CapacityWarning
+from ipu_tf.reports.comparison import Change, compared
 from ipu_tf.reports.files import load, save
 from ipu_tf.reports.flops import flops_of
 from ipu_tf.reports.layers import LayerCost, layer_costs
@@ -18,6 +19,7 @@ from ipu_tf.reports.report import PlannedConvolution, Report
 __all__ = [
     "CapacityWarning",
     "Category",
+    "Change",
     "LayerCost",
     "Measured",
     "Operation",
@@ -25,6 +27,7 @@ __all__ = [
     "PlannedConvolution",
     "Report",
     "Value",
+    "compared",
     "flops_of",
     "last",
     "layer_costs",

@@ -27,6 +27,7 @@ from ipu_tf.device.run.run_record import RunRecord
 from ipu_tf.reports.build import report_of
 from ipu_tf.reports.files import save
 from ipu_tf.reports.page import write_page
+from ipu_tf.reports.report import Report
 
 _PROFILE, _PAGE, _FRAMEWORK = "profile.pop", "report.html", "framework.json"
 
@@ -39,10 +40,12 @@ class AutoReport:
         directory: the folder that gets a folder for each program; None writes none.
         page: a file for one page, on the program that took most of the time; written when the first is compiled, and
             again when the process ends. None for none.
+        compare: an older report, which the page is compared with; None for none.
     """
 
     directory: Path | None = None
     page: Path | None = None
+    compare: Report | None = None
 
 
 _setting = register_state("automatic reports", ProcessValue(AutoReport()))
@@ -56,7 +59,8 @@ def use(setting: AutoReport) -> None:
     """Sets what is written from now on; nothing is computed for programs before."""
     _setting.value = setting
     wanted = setting != AutoReport()
-    report_to(_program_compiled if wanted else None, None if setting.page is None else _program_executed)
+    follow = None if setting.page is None else _program_executed
+    report_to(_program_compiled if wanted else None, follow, _compilation_failed if wanted else None)
     if setting.page is None:
         _longest.clear()
     if wanted and not _at_exit.value:
@@ -73,9 +77,21 @@ def _program_compiled(program: Program, record: RunRecord) -> None:
     """Writes the reports on a program after the execution in which it was compiled."""
     page, directory = _setting.value.page, _setting.value.directory
     if page is not None and _longest.value is None:
-        _try(page, lambda: write_page(report_of(program, record), page))
+        _try(page, lambda: write_page(report_of(program, record), page, _setting.value.compare))
     if directory is not None:
         _try(directory, lambda: _write_folder(program, record, directory))
+
+
+def _compilation_failed(program: Program, record: RunRecord, error: str) -> None:
+    """Writes the reports on a program that was not compiled: how far it came, and what ended it."""
+    page, directory = _setting.value.page, _setting.value.directory
+    if page is not None and _longest.value is None:
+        _try(page, lambda: write_page(report_of(program, record, error), page, _setting.value.compare))
+    if directory is not None:
+        folder: list[Path] = []
+        _try(directory, lambda: folder.append(_new_folder(directory)))
+        for each in folder:
+            _try(each, functools.partial(_write, program, record, each, error))
 
 
 def _program_executed(program: Program, record: RunRecord) -> None:
@@ -105,8 +121,8 @@ def _new_folder(directory: Path) -> Path:
         return folder
 
 
-def _write(program: Program, record: RunRecord, folder: Path) -> None:
-    report = report_of(program, record)
+def _write(program: Program, record: RunRecord, folder: Path, failed: str = "") -> None:
+    report = report_of(program, record, failed)
     save(report, folder / _PROFILE)
     write_page(report, folder / _PAGE)
     (folder / _FRAMEWORK).write_text(json.dumps(_framework(program), indent=2) + "\n")
@@ -140,4 +156,4 @@ def _finish() -> None:
             _try(folder, functools.partial(_write, program, record, folder))
     page, longest = _setting.value.page, _longest.value
     if page is not None and longest is not None:
-        _try(page, lambda: write_page(report_of(*longest), page))
+        _try(page, lambda: write_page(report_of(*longest), page, _setting.value.compare))

@@ -49,20 +49,29 @@ def last() -> Report:
     return report_of(*found)
 
 
-def report_of(program: Program, record: RunRecord | None = None) -> Report:
+def report_of(program: Program, record: RunRecord | None = None, failed: str = "") -> Report:
     """Returns the report on a program, which is traced and not run.
 
     Args:
         program: the program.
         record: when it was compiled and executed, where that is known.
+        failed: the error that ended its compilation: the report then has the parts up to one that cannot be traced.
     """
     types = dict(enumerate(program.parameters))
+    parts: tuple[Part, ...] = ()
     with jax.enable_x64(True), named_operations(), record_convolutions() as planned:
-        parts = tuple(_part(program, index, types, planned) for index in range(len(program.parts)))
+        for index in range(len(program.parts)):
+            try:
+                parts += (_part(program, index, types, planned),)
+            except Exception:
+                if not failed:
+                    raise
+                parts += (Part("part that cannot be traced", (), ()),)
+                break
     convolutions = tuple(PlannedConvolution(scope, explain(problem)) for scope, problem in planned.items())
     times = None
     if record is not None:
-        times, parts = measured(record), tuple(map(_with_task_times, parts))
+        times, parts = measured(record, failed), tuple(map(_with_task_times, parts))
     return Report(program.readable_name, program.replicas, parts, convolutions, times)
 
 

@@ -23,6 +23,7 @@ class Measured:
         executions: how many executions ended.
         seconds: how long they took together, compilations in them included.
         last_executions: the last of them, at most 1,000.
+        failed: the error that ended the program's compilation; "" if it was compiled.
     """
 
     machine: str
@@ -32,6 +33,7 @@ class Measured:
     executions: int
     seconds: float
     last_executions: tuple[Span, ...]
+    failed: str = ""
 
     def seconds_of(self, what: str) -> float:
         """Returns how long JAX took to "trace", "lower" or "compile"."""
@@ -43,8 +45,8 @@ class Measured:
         return sum(span.steps for span in self.last_executions)
 
 
-def measured(record: RunRecord) -> Measured:
-    """Returns the times that were recorded so far."""
+def measured(record: RunRecord, failed: str = "") -> Measured:
+    """Returns the times that were recorded so far, and what ended the compilation."""
     return Measured(
         machine=" ".join(_machine()),
         front_end_seconds=record.front_end_seconds,
@@ -53,6 +55,7 @@ def measured(record: RunRecord) -> Measured:
         executions=record.executions,
         seconds=record.seconds,
         last_executions=record.last,
+        failed=failed,
     )
 
 

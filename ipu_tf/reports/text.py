@@ -59,6 +59,11 @@ def times_text(times: Measured) -> Iterator[str]:
     yield f"measured on this machine, {times.machine}:"
     front_end = [f"front end {times.front_end_seconds:.2f} s"] if times.front_end_seconds else []
     stages = [f"{what} {times.seconds_of(stage):.2f} s" for what, stage in _STAGES]
+    if times.failed:
+        done = [text for text, (_, stage) in zip(stages, _STAGES, strict=True) if times.seconds_of(stage)]
+        yield f"  failed while it was compiled: {times.failed}"
+        yield f"  it came as far as: {', '.join([*front_end, *done]) or 'nothing'}"
+        return
     source = "from the executable cache" if times.loaded else "not from the executable cache"
     yield f"  compiled: {', '.join([*front_end, *stages])}; {source}"
     yield f"  executed: {times.executions} times in {times.seconds:.2f} s, compilation included"

@@ -25,6 +25,9 @@ _report: ProcessValue[Callable[[Program, RunRecord], None] | None] = register_st
 _follow: ProcessValue[Callable[[Program, RunRecord], None] | None] = register_state(
     "what follows executions", ProcessValue(None)
 )
+_failure: ProcessValue[Callable[[Program, RunRecord, str], None] | None] = register_state(
+    "what reports on failed compilations", ProcessValue(None)
+)
 _LONG_SECONDS = 1.0
 _NAMES = {"trace": "trace", "lower": "lowering", "compile": "XLA"}
 
@@ -85,15 +88,26 @@ def compilation_text(program: Program, spans: tuple[Span, ...], loaded: bool, be
 def report_to(
     listener: Callable[[Program, RunRecord], None] | None,
     after_each: Callable[[Program, RunRecord], None] | None = None,
+    after_failure: Callable[[Program, RunRecord, str], None] | None = None,
 ) -> None:
     """Sets what is called with programs that were executed.
 
     Args:
         listener: called after the execution in which a program was compiled; None for nothing.
         after_each: called after each execution, and after `listener`; None for nothing.
+        after_failure: called with programs whose compilation failed, and the error; None for nothing.
     """
     _report.value = listener
     _follow.value = after_each
+    _failure.value = after_failure
+
+
+def report_failed(program: Program, record: RunRecord, error: BaseException) -> None:
+    """Calls the listener of failures, if the error ended the program's first compilation."""
+    compiled = any(span.what == "compile" for span in record.compiled)
+    if _failure.value is not None and not compiled and isinstance(error, Exception):
+        first = str(error).partition("\n")[0]
+        _failure.value(program, record, f"{type(error).__name__}: {first}")
 
 
 def report_executed(program: Program, record: RunRecord) -> None:

@@ -26,7 +26,7 @@ from ipu_tf.device.program.program import Arrays, Hidden, LoopPart, Program, Str
 from ipu_tf.device.program.replicas import Replicas
 from ipu_tf.device.program.slots import Slots
 from ipu_tf.device.run import pre_compile
-from ipu_tf.device.run.compilation_log import check_new, report_executed
+from ipu_tf.device.run.compilation_log import check_new, report_executed, report_failed
 from ipu_tf.device.run.compiled_parts import CompiledParts
 from ipu_tf.device.run.forks import check_not_forked
 from ipu_tf.device.run.interrupts import Interrupts
@@ -121,7 +121,11 @@ class Executable(CompiledParts):
             measuring,
             span("Device", self._label),
         ):
-            result = self._run_on(parameters, own_queues)
+            try:
+                result = self._run_on(parameters, own_queues)
+            except BaseException as error:
+                report_failed(self.program, self.record, error)
+                raise
         report_executed(self.program, self.record)
         return result
 

@@ -14,7 +14,7 @@ from ipu_tf.pipeline.svg import timetable_svg
 from ipu_tf.pipeline.tables import bytes_text
 from ipu_tf.reports.page.data import part_data
 from ipu_tf.reports.page.pictures import execution_svg, memory_svg, task_svg
-from ipu_tf.reports.page.tables import convolution_table, layer_table, program_tree, summary_table
+from ipu_tf.reports.page.tables import change_table, convolution_table, layer_table, program_tree, summary_table
 from ipu_tf.reports.part import Part
 from ipu_tf.reports.report import Report
 
@@ -24,21 +24,22 @@ _EMULATED = (
 )
 
 
-def write_page(report: Report, path: str | os.PathLike[str]) -> None:
+def write_page(report: Report, path: str | os.PathLike[str], compare: Report | None = None) -> None:
     """Writes a report as an HTML page, which shows in any browser without network.
 
     Args:
         report: the report.
         path: where, such as `report.html`; a file there is replaced. Its folder must exist.
+        compare: an older report: the page then says what grew since.
 
     Raises:
         OSError: if it cannot be written.
     """
-    text = page_html(report).encode()
+    text = page_html(report, compare).encode()
     write_whole(path, lambda file: file.write(text))
 
 
-def page_html(report: Report) -> str:
+def page_html(report: Report, compare: Report | None = None) -> str:
     """Returns the text of the page."""
     data = json.dumps([part_data(part) for part in report.parts], separators=(",", ":")).replace("<", "\\u003c")
     return "\n".join(
@@ -46,19 +47,22 @@ def page_html(report: Report) -> str:
             '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width,initial-scale=1">',
             f"<title>{escape(report.program)} - ipu_tf report</title><style>{_file('page.css')}</style></head><body>",
-            *_body(report),
+            *_body(report, compare),
             f'<script type="application/json" id="data">{data}</script><script>{_file("page.js")}</script>',
             "</body></html>\n",
         ]
     )
 
 
-def _body(report: Report) -> Iterator[str]:
+def _body(report: Report, compare: Report | None) -> Iterator[str]:
     yield f"<header><h1>{escape(report.program)}</h1><p>{escape(_EMULATED)}</p>"
     names = [(f"part-{number}", f"Part {number}") for number in range(len(report.parts))]
-    links = [("summary", "Summary"), *names, ("tree", "Program tree"), ("times", "Times")]
+    grown = [] if compare is None else [("grown", "What grew")]
+    links = [("summary", "Summary"), *grown, *names, ("tree", "Program tree"), ("times", "Times")]
     yield "<nav>" + "".join(f'<a href="#{anchor}">{text}</a>' for anchor, text in links) + "</nav></header><main>"
     yield _section("summary", "Summary", summary_table(report))
+    if compare is not None:
+        yield _section("grown", f"What grew since the older report on {compare.program}", change_table(compare, report))
     for number, part in enumerate(report.parts):
         yield _section(f"part-{number}", f"Part {number}: {part.kind}", "".join(_part(number, part)))
     yield _section("tree", "Program tree", program_tree(report.parts) + convolution_table(report.convolutions))

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 from ipu_tf.pipeline.tables import bytes_text, count_text, share_text
+from ipu_tf.reports.comparison import compared
 from ipu_tf.reports.layers import LayerCost, layer_costs
 from ipu_tf.reports.part import Operation, Part
 from ipu_tf.reports.report import PlannedConvolution, Report
@@ -41,6 +42,14 @@ def summary_table(report: Report) -> str:
     replicas = f"<p>{report.replicas} replicas; every figure is that of one.</p>" if report.replicas > 1 else ""
     times = "".join(f"<li>{escape(line)}</li>" for line in times_text(report.measured)) if report.measured else ""
     return f"{replicas}<ul>{times}</ul>" + table(("part", "at its peak", "bytes", "share"), lines)
+
+
+def change_table(before: Report, after: Report) -> str:
+    """Returns what differs between two reports: bytes at the peak, FLOPs of layers; the most grown of each first."""
+    changes = compared(before, after)
+    columns = ("what", "name", "before", "after", "growth")
+    more = f"<p>Listed are {_MOST_LISTED} of {len(changes)}.</p>" if len(changes) > _MOST_LISTED else ""
+    return more + table(columns, (each.texts() for each in changes[:_MOST_LISTED]), sortable=True)
 
 
 def layer_table(part: Part) -> str:

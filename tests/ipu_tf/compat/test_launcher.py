@@ -97,8 +97,11 @@ def test_the_launcher_itself_imports_neither_tensorflow_nor_jax(tmp_path: Path) 
 def test_help_shows_an_example(tmp_path: Path) -> None:
     done = launch("--help", cwd=tmp_path)
     assert done.returncode == 0
-    assert "usage: python -m ipu_tf [--stats] [--report FILE] [--no-cache] [--help] SCRIPT [ARGS...]" in done.stdout
-    assert "python -m ipu_tf [--stats] [--report FILE] [--no-cache] -m MODULE [ARGS...]" in done.stdout
+    assert (
+        "usage: python -m ipu_tf [--stats] [--report FILE [--compare OLD]] [--no-cache] [--help] SCRIPT [ARGS...]"
+        in done.stdout
+    )
+    assert "python -m ipu_tf [--stats] [--report FILE [--compare OLD]] [--no-cache] -m MODULE [ARGS...]" in done.stdout
     assert "python -m ipu_tf --stats train.py --epochs 3" in done.stdout
 
 

@@ -18,9 +18,11 @@ import pytest
 import tensorflow as tf
 
 import ipu_tf as ipu
+from ipu_tf._compat import launcher
 from ipu_tf.device.cache.sealed_file import write_sealed
+from ipu_tf.device.run.interruptible_function import InterruptibleFunction
 from ipu_tf.device.run.last_program import last_program
-from ipu_tf.reports import Category, Report, auto
+from ipu_tf.reports import Category, Report, auto, build
 from ipu_tf.reports.codec import decode, encode
 from tests.helpers.device_counts import device_work
 
@@ -287,3 +289,101 @@ def test_the_launcher_refuses_a_page_that_it_cannot_write(value: str, tmp_path: 
     )
     assert ran.returncode == 2
     assert "--report must be a file in a folder that there is" in ran.stderr
+
+
+def test_a_program_that_fails_while_it_is_compiled_has_a_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: InterruptibleFunction, lowered: Any) -> None:
+        raise RuntimeError("XLA is out of memory\nmore")
+
+    configure(tmp_path, all="true")
+    with monkeypatch.context() as broken:
+        broken.setattr(InterruptibleFunction, "_compile_it", refuse)
+        with pytest.raises(RuntimeError, match="XLA is out of memory"):
+            run()
+    [folder] = tmp_path.iterdir()
+    assert {path.name for path in folder.iterdir()} == FILES
+    report = ipu.reports.load(folder / "profile.pop")
+    assert report.measured is not None and report.measured.failed == "RuntimeError: XLA is out of memory"
+    assert report.parts[0].operations and report.measured.executions == 0
+    text = str(report)
+    assert "failed while it was compiled: RuntimeError: XLA is out of memory" in text
+    assert "it came as far as: JAX's trace" in text and "lowering" in text
+    assert "XLA is out of memory" in (folder / "report.html").read_text()
+
+
+def test_a_part_that_cannot_be_traced_ends_the_report_on_a_failure_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise TypeError("no such thing")
+
+    ipu.config.IPUConfig().configure_ipu_system()
+    kept = run()
+    found = last_program()
+    assert found is not None
+    monkeypatch.setattr(build, "_part", refuse)
+    report = ipu.reports.report_of(*found, failed="TypeError: no such thing")
+    assert [part.kind for part in report.parts] == ["part that cannot be traced"]
+    with pytest.raises(TypeError):
+        ipu.reports.report_of(*found)
+    del kept
+
+
+def test_what_an_execution_raises_is_no_failed_compilation(tmp_path: Path) -> None:
+    configure(tmp_path, all="true")
+
+    @tf.function
+    def function(x: tf.Tensor) -> tf.Tensor:
+        tf.debugging.assert_positive(x)
+        return tf.reduce_sum(x)
+
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        ipu.ipu_strategy.IPUStrategy().run(function, args=[-tf.ones([4])])
+    assert not list(tmp_path.iterdir())
+
+
+def test_compared_reports_say_what_grew(tmp_path: Path) -> None:
+    reports = []
+    ipu.config.IPUConfig().configure_ipu_system()
+    for elements in (8, 24):
+        kept = run(elements)
+        reports.append(ipu.reports.last())
+        del kept
+    small, large = reports
+    peak, *others = ipu.reports.compared(small, large)
+    assert (peak.what, peak.before, peak.after) == ("peak", small.peak, large.peak) and peak.growth > 0
+    categories = {each.name: each.growth for each in others if each.what == "category at the peak"}
+    assert sum(categories.values()) == peak.growth
+    values = [each for each in others if each.what == "value at the peak"]
+    assert sum(each.growth for each in values) == peak.growth
+    layers = [each for each in others if each.what == "layer"]
+    flops = [sum(e.flops for part in report.parts for e in part.operations) for report in reports]
+    assert sum(each.growth for each in layers) == flops[1] - flops[0]
+    assert [each.growth for each in ipu.reports.compared(large, large)] == [0]
+    assert ipu.reports.compared(large, small)[0].texts()[4].startswith("-")
+    ipu.reports.write_page(large, tmp_path / "page.html", compare=small)
+    page = (tmp_path / "page.html").read_text()
+    assert "What grew since the older report on" in page and "value at the peak" in page
+    ipu.reports.write_page(large, tmp_path / "page.html")
+    assert "What grew" not in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--compare", "old.pop"], "--compare wants a page that it is shown on: --report FILE"),
+        (["--report", "out.html", "--compare", "none.pop"], "--compare must be a report such as profile.pop"),
+        (["--report", "out.html", "--compare", "script.py"], "must be a report of ipu_tf"),
+    ],
+)
+def test_a_comparison_with_nothing_is_refused(
+    options: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "script.py").write_text("print(1)")
+    monkeypatch.setattr(launcher, "_run", lambda *_: pytest.fail("the program ran"))
+    monkeypatch.setattr(launcher, "prepare", lambda *_: None)
+    monkeypatch.setattr(launcher, "shorten_tracebacks", lambda *_: None)
+    with pytest.raises(SystemExit):
+        launcher.main([*options, "script.py"])
+    assert said in capsys.readouterr().err
