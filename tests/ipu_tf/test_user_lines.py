@@ -348,6 +348,15 @@ def of_keras() -> None:
     model.fit(X, Y, batch_size=2, verbose=0)  # refused: of keras
 
 
+def of_accumulated_gradients() -> None:
+    rows = keras.layers.Lambda(
+        lambda x: tf.reshape(tf.py_function(lambda y: y, [x], tf.float32), [-1, 2])  # refused: of accumulated gradients
+    )
+    model = model_of(keras.layers.Dense(2), rows)
+    model.set_gradient_accumulation_options(gradient_accumulation_steps_per_replica=4)
+    model.fit(X, Y, batch_size=2, verbose=0)
+
+
 OTHERS = (
     captured_table,
     captured_queue,
@@ -360,6 +369,7 @@ OTHERS = (
     no_loop,
     of_gradient,
     of_keras,
+    of_accumulated_gradients,
 )
 
 

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from ipu_tf.lowering.stablehlo.module import INFEED, OUTFEED
 from ipu_tf.lowering.tensorflow import tf_private
+from ipu_tf.lowering.tensorflow.refusal import unknown_shape_refusal
 
 _DONE = tf.TensorSpec([], tf.int32)
 
@@ -46,7 +47,11 @@ def marker(
         inputs: tensors it reads.
         specs: static shape and dtype of each result.
         attributes: whatever JSON can hold; the rule reads it with `op.configuration()`.
+
+    Raises:
+        ValueError: for a tensor of unknown shape, with the line of the op that made it.
     """
+    _check_shapes(target, inputs, specs)
     return list(tf_private.custom_call(target, tuple(inputs), list(specs), json.dumps(attributes), side_effect=False))
 
 
@@ -58,10 +63,18 @@ def stateful_marker(
     Each is on its own, also among others with the same inputs and attributes.
     """
     configuration = json.dumps(attributes)
+    _check_shapes(target, inputs, specs)
     with _standalone():
         tensors = list(tf_private.custom_call(target, tuple(inputs), list(specs), configuration, side_effect=True))
     _used(tensors[0])
     return tensors
+
+
+def _check_shapes(target: str, inputs: Sequence[tf.Tensor], specs: Sequence[tf.TensorSpec]) -> None:
+    """Raises an error of ours where TensorFlow would name the marker alone."""
+    unknown = [tensor for tensor in inputs if not tensor.shape.is_fully_defined()]
+    if unknown and not all(spec.shape.is_fully_defined() for spec in specs):
+        raise unknown_shape_refusal(target, unknown[0])
 
 
 @contextlib.contextmanager

@@ -66,6 +66,29 @@ def shape_refusal(function: Any, bytecode: bytes, error: BaseException) -> Lower
     )
 
 
+def unknown_shape_refusal(target: str, tensor: tf.Tensor) -> ValueError:
+    """Builds the error for an op of the device that is given a tensor of unknown shape; names what made the shape.
+
+    It is a plain ValueError: AutoGraph, which is tracing, would make another error of a class that it does not know.
+
+    Args:
+        target: the device's op, as StableHLO spells it.
+        tensor: what it is given.
+    """
+    seen, waiting = {id(tensor.op)}, [tensor]
+    while waiting:
+        tensor = waiting.pop(0)
+        unknown = [each for each in tensor.op.inputs if not each.shape.is_fully_defined()]
+        if not unknown:
+            break
+        waiting += [each for each in unknown if id(each.op) not in seen]
+        seen.update(id(each.op) for each in unknown)
+    return ValueError(
+        f"`{target}` needs tensors of fixed shape. Received: one whose shape depends on data. Nothing was run."
+        + _with_lines((place_of(tensor.op),), FIXED_SHAPES)
+    )
+
+
 def resource_refusal(name: str, outer: tf.Tensor, inner: tf.Tensor) -> LoweringError:
     """Builds the error for a function that uses a resource other than a variable.
 
