@@ -17,6 +17,7 @@ from ipu_tf.device.convolution.convolve import ConvLayout, convolution
 from ipu_tf.device.convolution.pooling import Reducer, reduce_window, select_and_scatter
 from ipu_tf.device.convolution.summation import as_product, reduce_sum
 from ipu_tf.device.op_scopes import scope_named
+from ipu_tf.lowering.jax.transposed_products import without_transpositions
 
 Rule = Callable[..., jax.Array]
 
@@ -32,8 +33,9 @@ _CALLS = {
 def planned(function: core.ClosedJaxpr) -> Callable[..., list[Any]]:
     """Returns the traced function, on flat arrays, with convolutions and pooling by the device's plans.
 
-    Loops and branches inside of the function are evaluated by JAX unchanged.
+    Loops and branches inside of the function are evaluated by JAX, with products of vectors rewritten.
     """
+    function = without_transpositions(function)
     if not _plannable(function):
         return core.jaxpr_as_fun(function)
     return lambda *arguments: _evaluate(function, arguments)

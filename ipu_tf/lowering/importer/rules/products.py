@@ -19,19 +19,20 @@ from jax import lax
 from ipu_tf.lowering.importer.rules.attributes import precision
 from ipu_tf.lowering.importer.rules.registry import ArithmeticKind, Importer, rule
 from ipu_tf.lowering.jax.jax_private import stablehlo
+from ipu_tf.lowering.jax.transposed_products import is_of_vector, of_source
 from ipu_tf.lowering.stablehlo.op import Op, array_type
 
 
 @rule("stablehlo.dot", arithmetic=ArithmeticKind.WHOLE)
 def _dot(importer: Importer, op: Op, left: jax.Array, right: jax.Array) -> jax.Array:
-    return _product(op, left, right, _dimensions(op))
+    return _product(op, *_untransposed(importer, op, left, right))
 
 
 @rule("stablehlo.dot_general", arithmetic=ArithmeticKind.WHOLE)
 def _dot_general(importer: Importer, op: Op, left: jax.Array, right: jax.Array) -> jax.Array:
     if op.has("algorithm"):
         raise NotImplementedError(f"a product by a prescribed algorithm: {op.text('algorithm')}")
-    return _product(op, left, right, _dimensions(op))
+    return _product(op, *_untransposed(importer, op, left, right))
 
 
 def summed_product(importer: Importer, total: Op) -> jax.Array | None:
@@ -94,6 +95,19 @@ def _dimensions(op: Op) -> Any:
     numbers = stablehlo.DotDimensionNumbers(op.attribute("dot_dimension_numbers"))
     contracting = tuple(numbers.lhs_contracting_dimensions), tuple(numbers.rhs_contracting_dimensions)
     return contracting, (tuple(numbers.lhs_batching_dimensions), tuple(numbers.rhs_batching_dimensions))
+
+
+def _untransposed(importer: Importer, op: Op, left: jax.Array, right: jax.Array) -> tuple[Any, Any, Any]:
+    """Returns the operands and dimensions of a product; one of a vector takes a transposed matrix as it was before."""
+    operands, dimensions = [left, right], _dimensions(op)
+    for side, value in enumerate(op.operation.operands):
+        owner = value.owner
+        moved = getattr(owner, "name", "") == "stablehlo.transpose" and owner.operation.block == op.operation.block
+        if moved and importer.has(owner.operands):
+            changed = of_source(dimensions, side, Op(owner).integers("permutation"))
+            if changed is not None and is_of_vector([each.shape for each in operands], dimensions, side):
+                dimensions, [operands[side]] = changed, importer.read(owner.operands)
+    return operands[0], operands[1], dimensions
 
 
 def _product(op: Op, left: jax.Array, right: jax.Array, dimensions: lax.DotDimensionNumbers) -> jax.Array:
