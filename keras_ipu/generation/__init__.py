@@ -5,6 +5,7 @@
                                         model.generate_step: prompt, cache of keys and values, sampler's loop
 
     generate_function.py   GenerateFunction: what both back ends share
+    prompt_checks.py       which prompts, stop tokens and samplers are refused
     kerashub.py            which method of KerasHub is replaced; TensorFlowGenerateFunction, JaxGenerateFunction
 
 KerasHub is not imported here. Start with `generate_function.py`.

@@ -17,12 +17,11 @@ from ipu_tf._loops.batch_feed import BatchFeed
 from ipu_tf._loops.interruption import InterruptibleCall, check_interrupts
 from ipu_tf._loops.step_loop import DeviceStep, LoopOptions, StepLoop
 from ipu_tf._training.replication import target
+from keras_ipu.generation.prompt_checks import StopTokens, check_prompts, check_sampler, checked_stop_tokens
 from keras_ipu.stock import models as keras_models
 from keras_ipu.training.common.outputs_for_keras import ArrayFunctions
 from keras_ipu.training.common.step_split import StepSplit, step_split
 from keras_ipu.training.common.traced_loops import TracedLoops
-
-StopTokens = tuple[int, ...] | None
 
 
 class GenerateFunction(TracedLoops, abc.ABC):
@@ -50,8 +49,14 @@ class GenerateFunction(TracedLoops, abc.ABC):
 
         Returns:
             What `generate_step` returns: tokens, and the mask of those before the stop.
+
+        Raises:
+            TypeError: if stop tokens are not whole numbers in a list or tuple.
+            ValueError: for an unknown sampler, and prompts that the model cannot continue, see `check_prompts`.
         """
-        stops = None if stop_token_ids is None else tuple(int(token) for token in stop_token_ids)
+        stops = checked_stop_tokens(stop_token_ids)
+        check_sampler(self._model)
+        check_prompts(self._model, inputs)
         with InterruptibleCall(), self._running():
             check_interrupts()
             return self._generate(inputs, stops)

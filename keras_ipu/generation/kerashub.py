@@ -18,7 +18,8 @@ from ipu_tf._loops.jax_step import AccumulationSettings, GradientUpdates, JaxSte
 from ipu_tf._loops.tensor_feed import TensorFeed
 from ipu_tf._loops.tensorflow_step import TensorFlowStep, flush_variables
 from ipu_tf._patches.import_hooks import after_import
-from keras_ipu.generation.generate_function import GenerateFunction, StopTokens
+from keras_ipu.generation.generate_function import GenerateFunction
+from keras_ipu.generation.prompt_checks import StopTokens
 from keras_ipu.stock import models as keras_models
 from keras_ipu.stock import patches as keras_patches
 from keras_ipu.stock.ownership import is_ipu_model

@@ -23,7 +23,13 @@ from tests.helpers.some_ipus import ipus
 keras_hub = pytest.importorskip("keras_hub", reason="KerasHub is not installed: pip install keras-hub")
 
 # Its own imports are older than the packages that it imports.
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    # Keras says so of each layer without weights.
+    pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method:UserWarning"),
+    # And that embeddings keep their numbers.
+    pytest.mark.filterwarnings("ignore:Invalid quantization mode.*quantization_mode=float8:UserWarning"),
+]
 
 WORDS, LENGTH = 40, 12
 SIZES = {"num_layers": 1, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 12}
@@ -80,10 +86,20 @@ def _generated(model: Any, sampler: Callable[[], Any], inputs: Any, scope: Any, 
     return [values for each in outputs for values in each.values()]
 
 
-def _check(make: Callable[[], Any], sampler: str, inputs: Any, stops: Any = None, num_ipus: int = 1) -> None:
+def _check(
+    make: Callable[[], Any],
+    sampler: str,
+    inputs: Any,
+    stops: Any = None,
+    num_ipus: int = 1,
+    change: Callable[[Any], None] = lambda model: None,
+) -> None:
     with ipus(num_ipus):
         strategy = ipu.ipu_strategy.IPUStrategy()
         stock, ours = _pair(make, strategy)
+        change(stock)
+        with strategy.scope():
+            change(ours)
         expected = _generated(stock, SAMPLERS[sampler], inputs, contextlib.nullcontext(), stops)
         with device_work() as did:
             tokens = _generated(ours, SAMPLERS[sampler], inputs, strategy.scope(), stops)
@@ -131,6 +147,31 @@ def test_an_encoder_with_a_decoder() -> None:
 @pytest.mark.parametrize("sampler", ["greedy", "random"])
 def test_tokens_do_not_depend_on_the_number_of_replicas(sampler: str) -> None:
     _check(gpt2, sampler, prompts(2, 5, 3), num_ipus=2)
+
+
+@pytest.mark.parametrize("mode", ["int8", "int4", "float8"])
+def test_quantized_weights(mode: str) -> None:
+    def quantize(model: Any) -> None:
+        model.quantize(mode)
+        kernel = model.backbone.transformer_layers[0]._feedforward_output_dense
+        assert kernel.dtype_policy.quantization_mode == mode
+
+    _check(gpt2, "greedy", prompts(2, 5, 3), stops=(3, 7), change=quantize)
+
+
+def test_quantizing_between_calls_compiles_another_program() -> None:
+    with ipus(1):
+        strategy = ipu.ipu_strategy.IPUStrategy()
+        stock, ours = _pair(gpt2, strategy)
+        tokens = []
+        for model in (stock, ours):
+            model.compile(sampler="greedy")
+            model.generate(prompts(2, 5), stop_token_ids=None)
+            model.quantize("int8")
+            with device_work() as did:
+                tokens.append(model.generate(prompts(2, 5), stop_token_ids=None)["token_ids"].tolist())
+    assert tokens[0] == tokens[1]
+    assert (did.counts.executions, did.counts.programs) == (1, 1)
 
 
 @settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))

@@ -21,6 +21,7 @@ ON_BOTH = (
     "tests/keras_ipu/test_keras_bad_input.py",
     "tests/keras_ipu/test_keras_debug.py",
     "tests/keras_ipu/test_keras_generate.py",
+    "tests/keras_ipu/test_keras_generate_refusals.py",
     "tests/keras_ipu/test_keras_hub.py",
     "tests/keras_ipu/test_keras_open_shapes.py",
     "tests/keras_ipu/test_keras_reports.py",

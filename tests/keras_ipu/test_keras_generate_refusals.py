@@ -1,0 +1,163 @@
+"""Prompts, stop tokens, samplers and presets that `generate` refuses: errors before anything is traced.
+
+An optional extra: `pip install --editable '.[hub]'`. `KERAS_BACKEND=jax pytest` runs it with Keras on JAX.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ipu_tf as ipu
+from tests.helpers.device_counts import device_work
+from tests.helpers.some_ipus import ipus
+
+keras_hub = pytest.importorskip("keras_hub", reason="KerasHub is not installed: pip install keras-hub")
+
+# Its own imports are older than the packages that it imports.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    # Keras says so of each layer without weights.
+    pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method:UserWarning"),
+]
+
+WORDS, PLACES = 40, 12
+SIZES = {"num_layers": 1, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 8, "max_sequence_length": PLACES}
+
+
+def gpt2() -> Any:
+    backbone = keras_hub.models.GPT2Backbone(WORDS, **SIZES)
+    return keras_hub.models.GPT2CausalLM(backbone=backbone, preprocessor=None)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def strategy() -> Iterator[Any]:
+    with ipus(1):
+        yield ipu.ipu_strategy.IPUStrategy()
+
+
+@pytest.fixture(scope="module")
+def model(strategy: Any) -> Any:
+    with strategy.scope():
+        made = gpt2()
+    made.compile(sampler="greedy")
+    return made
+
+
+def prompt(length: int = PLACES, given: int = 3) -> dict[str, np.ndarray]:
+    mask = np.tile(np.arange(length) < given, (2, 1)).astype(np.int32)
+    return {"token_ids": 5 * mask, "padding_mask": mask}
+
+
+def _without_mask(inputs: dict[str, np.ndarray]) -> None:
+    del inputs["padding_mask"]
+
+
+def _without_tokens(inputs: dict[str, np.ndarray]) -> None:
+    del inputs["token_ids"]
+
+
+def _shorter_mask(inputs: dict[str, np.ndarray]) -> None:
+    inputs["padding_mask"] = inputs["padding_mask"][:, :8]
+
+
+def _one_axis(inputs: dict[str, np.ndarray]) -> None:
+    inputs.update({name: array[0] for name, array in inputs.items()})
+
+
+def _no_prompts(inputs: dict[str, np.ndarray]) -> None:
+    inputs.update({name: array[:0] for name, array in inputs.items()})
+
+
+def _unknown_word(inputs: dict[str, np.ndarray]) -> None:
+    inputs["token_ids"][1, 2] = WORDS
+
+
+def _empty(inputs: dict[str, np.ndarray]) -> None:
+    inputs["padding_mask"][1] = 0
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (_without_mask, r"Received: \['token_ids'\], no \['padding_mask'\]"),
+        (_without_tokens, r"Received: \['padding_mask'\], no \['token_ids'\]"),
+        (_shorter_mask, r"of one shape.*Received: shapes \(2, 12\) and \(2, 8\)"),
+        (_one_axis, r"\[batch, length\]. Received: shapes \(12,\)"),
+        (_no_prompts, r"Received: shapes \(0, 12\)"),
+        (_unknown_word, "below 40, its vocabulary's size. Received: 40"),
+        (_empty, r"at least one token.*Received: none in prompts \[1\]"),
+    ],
+)
+def test_prompts(model: Any, spoil: Any, message: str) -> None:
+    inputs = prompt()
+    spoil(inputs)
+    with device_work() as did, pytest.raises(ValueError, match=message):
+        model.generate(inputs, stop_token_ids=None)
+    assert did.counts.programs == 0
+
+
+def test_prompts_that_are_no_dictionary(model: Any) -> None:
+    with pytest.raises(ValueError, match="as a dictionary of token_ids and padding_mask.*Received: str"):
+        model.generate("hello", stop_token_ids=None)
+
+
+def test_more_places_than_the_model_has_positions(model: Any) -> None:
+    with pytest.raises(ValueError, match="positions for 12 tokens, prompt and generated ones together. Received: 20"):
+        model.generate(prompt(20), stop_token_ids=None)
+
+
+@pytest.mark.parametrize("stops", [3, "abc", (3.5,), [None]])
+def test_stop_tokens_that_are_no_whole_numbers(model: Any, stops: Any) -> None:
+    with pytest.raises(TypeError, match="a list or tuple of whole numbers, or None. Received: "):
+        model.generate(prompt(), stop_token_ids=stops)
+
+
+def test_no_stop_tokens_in_a_list(model: Any) -> None:
+    with pytest.raises(ValueError, match="None generates up to the length"):
+        model.generate(prompt(), stop_token_ids=())
+
+
+def test_a_prompt_that_fills_all_places_is_returned(model: Any) -> None:
+    full = prompt(given=PLACES)
+    assert model.generate(dict(full), stop_token_ids=None)["token_ids"].tolist() == full["token_ids"].tolist()
+
+
+def test_unknown_samplers(strategy: Any) -> None:
+    """Stock KerasHub calls the name, as if it were a function."""
+    with strategy.scope():
+        model = gpt2()
+    model.compile(sampler="likeliest")
+    with pytest.raises(ValueError, match="Received: 'likeliest'"):
+        model.generate(prompt(), stop_token_ids=None)
+
+
+def test_quantizing_twice_is_refused_as_in_stock_keras(strategy: Any) -> None:
+    with strategy.scope():
+        model = gpt2()
+    model.quantize("int8")
+    with pytest.raises(ValueError, match="is already quantized"):
+        model.quantize("int8")
+
+
+@pytest.mark.parametrize("damage", ["config.json", "model.weights.h5", "class"])
+def test_damaged_presets_are_refused_as_in_stock_kerashub(damage: str, tmp_path: Path, strategy: Any) -> None:
+    gpt2().backbone.save_to_preset(str(tmp_path))
+    file = tmp_path / ("config.json" if damage == "class" else damage)
+    if damage == "class":
+        config = json.loads(file.read_text())
+        file.write_text(json.dumps(config | {"class_name": "NoSuchBackbone", "registered_name": "NoSuchBackbone"}))
+    else:
+        file.write_bytes(file.read_bytes()[:100])
+    errors = []
+    for scope in (contextlib.nullcontext(), strategy.scope()):
+        with pytest.raises(Exception) as raised, scope:  # noqa: PT011 - whatever stock KerasHub raises
+            keras_hub.models.GPT2Backbone.from_preset(str(tmp_path))
+        errors.append((type(raised.value), str(raised.value)))
+    assert errors[0] == errors[1]
