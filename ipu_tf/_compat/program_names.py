@@ -12,6 +12,7 @@ from ipu_tf._compat.removed_names import add_removed_names
 from ipu_tf._compat.tf1_names import (
     add_layers_modules,
     add_tf1_names,
+    add_tf1_names_to_keras,
     disable_v2_behavior,
     patch_dimensions,
     patch_functional_ops,
@@ -57,6 +58,7 @@ def prepare(script: Path, root: Path | None = None) -> None:
     style = program_style(script, root)
     if style.tf1:
         after_import("tensorflow", add_tf1_names)
+        after_import("keras", add_tf1_names_to_keras)
         after_import("tensorflow.python.framework.tensor_shape", patch_dimensions)
         if not style.settles:
             after_import("tensorflow", disable_v2_behavior)

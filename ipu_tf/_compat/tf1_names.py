@@ -9,12 +9,14 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-from ipu_tf._patches.import_hooks import add_fallback
+from ipu_tf._patches.import_hooks import add_fallback, after_import
 from ipu_tf._patches.installation import replace_in
 from ipu_tf._state.registry import register_state
 
 #: Names that lead to the same modules again, or to none with a TensorFlow 1 side.
 _SKIPPED = frozenset({"compat", "keras", "lite"})
+#: Modules of Keras that TensorFlow shows under its own name; to touch one imports Keras.
+_FROM_KERAS = frozenset({"initializers", "losses", "metrics"})
 
 _COPIED: set[str] = register_state("modules with names of TensorFlow 1", set(), kept="patches stay")
 
@@ -38,11 +40,27 @@ def add_tf1_names(tensorflow: ModuleType) -> None:
     """
     v1 = tensorflow.compat.v1
     _copy_names(tensorflow, v1)
-    for name in set(dir(v1)) - _SKIPPED:
+    for name in set(dir(v1)) - _SKIPPED - _FROM_KERAS:
         today = vars(tensorflow).get(name)
         if isinstance(today, ModuleType) and not name.startswith("_"):
-            # `tf.losses` and its like are stand-ins for modules of Keras, under those modules' names.
             _copy_names(importlib.import_module(today.__name__), getattr(v1, name))
+    after_import("keras", add_tf1_names_to_keras)
+
+
+def add_tf1_names_to_keras(keras: ModuleType) -> None:
+    """Adds TensorFlow 1's names to the modules of Keras that stand in for TensorFlow's, such as `tf.losses`.
+
+    Nothing is done before both are imported: where Keras imports TensorFlow, Keras is not complete until later.
+
+    Args:
+        keras: the module `keras`.
+    """
+    tensorflow = sys.modules.get("tensorflow")
+    if hasattr(keras, "__version__") and tensorflow is not None and hasattr(tensorflow, "__version__"):
+        for name in _FROM_KERAS:
+            # The stand-ins have the names of Keras's modules.
+            stand_in, v1 = getattr(tensorflow, name), getattr(tensorflow.compat.v1, name)
+            _copy_names(importlib.import_module(stand_in.__name__), v1)
 
 
 def add_layers_modules(v1: ModuleType) -> None:

@@ -149,6 +149,24 @@ def test_a_tensorflow_1_program_runs_unchanged(tmp_path: Path) -> None:
     assert done.stdout.splitlines() == ["22.5 -4.5 False False", NOTHING_RAN]
 
 
+@pytest.mark.parametrize("first", ["keras", "tensorflow"])
+def test_a_tensorflow_1_program_may_import_keras_and_tensorflow_in_any_order(tmp_path: Path, first: str) -> None:
+    """Keras imports TensorFlow while it is not complete itself."""
+    text = f"""
+        import {first}
+        import tensorflow as tf
+        from tensorflow import losses
+        import keras
+        with tf.Session() as session:
+            print(session.run(losses.absolute_difference([1.0], [3.0])), tf.metrics.mean is tf.compat.v1.metrics.mean,
+                  tf.initializers.variables is tf.compat.v1.initializers.variables,
+                  keras.losses.MeanSquaredError is tf.losses.MeanSquaredError)
+    """
+    done = launch(write(tmp_path, text), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "2.0 True True True\n"
+
+
 def test_a_tensorflow_2_program_gets_no_old_names(tmp_path: Path) -> None:
     text = """
         import tensorflow as tf
