@@ -32,7 +32,7 @@ def clear_session() -> None:
     messages were given. After that the process is as if `ipu_tf` had just been imported.
 
     Queues, loops and compiled functions that were made before must not be used any more; Keras models may be.
-    Patches stay (`ipu_tf.patches.uninstall_all`), and numbers in names go on. docs/architecture.md lists every kind.
+    Patches stay (`ipu_tf.patches.uninstall`), and numbers in names go on. docs/architecture.md lists every kind.
 
     Example:
         >>> import ipu_tf as ipu

@@ -1,4 +1,4 @@
-"""Lists, uninstalls and installs the patches that this project applies to TensorFlow and Keras.
+"""Lists, uninstalls and installs the patches that this project applies to TensorFlow, Keras and JAX.
 
 A script that only adds the three lines changes what the table names under "imported" and "scope"; models made outside
 a scope, and sessions without ops on IPUs, keep their stock behaviour. `docs/patches.md` has the whole table.
@@ -17,7 +17,7 @@ __all__ = ["PATCHES", "Patch", "When", "install", "installed", "uninstall"]
 
 
 def uninstall() -> None:
-    """Removes every patch of TensorFlow, Keras and the import system; both are stock again.
+    """Removes every patch of TensorFlow, Keras, JAX and the import system; all are stock again.
 
     Models made in a scope can no longer be trained; entering a scope puts what models need on again, `install` what
     sessions and device scopes need.

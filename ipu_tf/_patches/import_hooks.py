@@ -124,4 +124,4 @@ def add_fallback(module: ModuleType, knows: Callable[[str], bool], load: Callabl
         return load(name)
 
     # A module's own `__getattr__` serves `hasattr` and `from module import name` alike (PEP 562).
-    replace_in(module, "__getattr__", lambda _: lookup, key=lookup, missing=None)
+    replace_in(module, "__getattr__", lambda _: lookup, key=lookup, missing=None, by=load)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import threading
 from collections.abc import Callable, Hashable
@@ -11,30 +12,46 @@ from ipu_tf._patches.patch import Patch
 from ipu_tf._patches.table import PATCHES
 from ipu_tf._state.registry import register_state
 
+
+@dataclasses.dataclass(frozen=True)
+class _Installed:
+    """An installed patch, with the function that takes it off again."""
+
+    patch: Patch
+    undo: Callable[[], None]
+
+
 _MISSING = object()
 _LOCK = threading.RLock()
-#: (target, key) -> what takes the change off again, in the order of installation.
-_INSTALLED: dict[tuple[str, Hashable], Callable[[], None]] = register_state(
-    "patches", {}, kept="`ipu_tf.patches.uninstall_all` takes them off"
+#: By (target, key), in the order of installation.
+_INSTALLED: dict[tuple[str, Hashable], _Installed] = register_state(
+    "patches", {}, kept="`ipu_tf.patches.uninstall` takes them off"
 )
 
 
-def entry(target: str) -> Patch:
-    """Returns the table's entry for a target.
+def entry(target: str, replacement: str) -> Patch:
+    """Returns the table's entry for a target that a module of ours replaces.
 
     Raises:
         LookupError: if there is none.
     """
     for patch in PATCHES:
-        if patch.covers(target):
+        if patch.covers(target, replacement):
             return patch
     raise LookupError(
-        f"{target} would be changed and is not in `ipu_tf._patches.table.PATCHES`. Add it there, with why."
+        f"{target} would be changed by {replacement} and is not in `ipu_tf._patches.table.PATCHES`. "
+        "Add it there, with why."
     )
 
 
 def replace_in(
-    owner: Any, name: str, make: Callable[[Any], Any], *, key: Hashable = "", missing: Any = _MISSING
+    owner: Any,
+    name: str,
+    make: Callable[[Any], Any],
+    *,
+    key: Hashable = "",
+    missing: Any = _MISSING,
+    by: Callable[..., Any] | str | None = None,
 ) -> None:
     """Replaces an attribute of an object of another package by `make(stock)`, unless that was done before.
 
@@ -44,6 +61,7 @@ def replace_in(
         make: from the attribute's present value, as `getattr` gives it, to the replacement.
         key: tells several changes of one attribute from each other.
         missing: the value that `make` is given where there is no such attribute; without it, that is an error.
+        by: the function that runs in the attribute's place, or its module, where it lies in another one than `make`.
 
     Raises:
         LookupError: if the target is not in the table.
@@ -53,24 +71,26 @@ def replace_in(
     with _LOCK:
         if (target, key) in _INSTALLED:
             return
-        entry(target)
+        patch = entry(target, _module_of(make if by is None else by))
         before = vars(owner).get(name, _MISSING)
         # TensorFlow's wrappers of modules remember each attribute that they were asked for.
         stock = getattr(owner, name) if missing is _MISSING else missing if before is _MISSING else before
         ours = make(stock)
         setattr(owner, name, ours)
-        _INSTALLED[target, key] = functools.partial(_restore, owner, name, before, vars(owner)[name], target)
+        undo = functools.partial(_restore, owner, name, before, vars(owner)[name], target)
+        _INSTALLED[target, key] = _Installed(patch, undo)
 
 
 def record(target: str, undo: Callable[[], None], key: Hashable = "") -> None:
     """Records a change that is no attribute, such as a registration, with the function that undoes it.
 
+    The module that defines `undo` is the one that made the change.
+
     Raises:
         LookupError: if the target is not in the table.
     """
     with _LOCK:
-        entry(target)
-        _INSTALLED.setdefault((target, key), undo)
+        _INSTALLED.setdefault((target, key), _Installed(entry(target, _module_of(undo)), undo))
 
 
 def is_installed(target: str, key: Hashable = "") -> bool:
@@ -81,7 +101,7 @@ def is_installed(target: str, key: Hashable = "") -> bool:
 def installed() -> tuple[tuple[str, Patch], ...]:
     """The targets that are changed now, each with its entry in the table, in the order of installation."""
     with _LOCK:
-        return tuple((target, entry(target)) for target in dict.fromkeys(target for target, _ in _INSTALLED))
+        return tuple(dict.fromkeys((target, each.patch) for (target, _), each in _INSTALLED.items()))
 
 
 def uninstall(target: str) -> None:
@@ -92,7 +112,7 @@ def uninstall(target: str) -> None:
     """
     with _LOCK:
         for name in [name for name in reversed(tuple(_INSTALLED)) if name[0] == target]:
-            _INSTALLED[name]()
+            _INSTALLED[name].undo()
             del _INSTALLED[name]
 
 
@@ -104,7 +124,7 @@ def uninstall_all() -> None:
     """
     with _LOCK:
         for name in reversed(tuple(_INSTALLED)):
-            _INSTALLED[name]()
+            _INSTALLED[name].undo()
             del _INSTALLED[name]
 
 
@@ -119,6 +139,12 @@ def target_of(owner: Any, name: str) -> str:
     if isinstance(owner, type):
         return f"{owner.__module__}:{owner.__qualname__}.{name}"
     return f"{owner.__name__}:{name}"
+
+
+def _module_of(function: Callable[..., Any] | str) -> str:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function if isinstance(function, str) else function.__module__
 
 
 def _restore(owner: Any, name: str, before: Any, ours: Any, target: str) -> None:

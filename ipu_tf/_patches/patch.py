@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import fnmatch
+from collections.abc import Iterable
 
 
 class When(enum.Enum):
@@ -23,20 +24,40 @@ class Patch:
     """A change to another package.
 
     Attributes:
-        target: the attribute, as `module:Class.attribute`; `*` and `[ab]` match as in file names.
+        target: the attribute, as `module:Class.attribute`. In the module `*` and `[ab]` match as in file names.
         when: what installs it.
         why: what would not work without it.
+        replacement: the module of ours that replaces it; `*` matches as in the target. A target that several modules
+            replace has an entry for each.
     """
 
     target: str
     when: When
     why: str
+    replacement: str
 
-    def covers(self, target: str) -> bool:
-        """Returns whether a target is the one of this entry.
+    def covers(self, target: str, replacement: str) -> bool:
+        """Returns whether a target, replaced by a module of ours, is the one of this entry.
 
         Example:
-            >>> Patch("keras:Model.*", When.SCOPE, "").covers("keras:Model.fit")
+            >>> patch = Patch("keras.*:Model.fit", When.SCOPE, "", "keras_ipu.training")
+            >>> patch.covers("keras.models:Model.fit", "keras_ipu.training")
             True
         """
-        return fnmatch.fnmatchcase(target, self.target)
+        modules = fnmatch.fnmatchcase(replacement, self.replacement)
+        return modules and fnmatch.fnmatchcase(target, self.target)
+
+    @property
+    def owner(self) -> str:
+        """The module or class that has the attribute."""
+        return self.target.removesuffix(self.attribute).rstrip(".:")
+
+    @property
+    def attribute(self) -> str:
+        """The attribute's name."""
+        return self.target.replace(":", ".").rpartition(".")[2]
+
+
+def patches_of(owner: str, names: Iterable[str], when: When, why: str, replacement: str) -> tuple[Patch, ...]:
+    """Entries for several attributes of a module or class; `owner` ends in `:` or `.`."""
+    return tuple(Patch(f"{owner}{name}", when, why, replacement) for name in names)

@@ -1,200 +1,268 @@
-"""Table of every patch that this project applies to TensorFlow, Keras, JAX and Python's import system."""
+"""Table of every patch that this project applies to TensorFlow, Keras, JAX and Python's import system.
+
+A name that several modules of ours replace has an entry for each. `*` stands for any text, in names of modules alone.
+"""
 
 from __future__ import annotations
 
-from ipu_tf._patches.patch import Patch, When
+from ipu_tf._patches.keras_table import KERAS, KERAS_2
+from ipu_tf._patches.patch import Patch, When, patches_of
 
 _SESSION = "tensorflow.python.client.session:BaseSession"
 _EAGER = "tensorflow.python.eager"
-_TRAINER = "keras.src.backend"
+_OPS = "tensorflow.python.ops"
+_TF_PATCHES = "ipu_tf.lowering.tensorflow.tf_patches"
+_TF_EAGER_PATCHES = "ipu_tf.lowering.tensorflow.tf_eager_patches"
+_TF_SESSION_PATCHES = "ipu_tf.lowering.tensorflow.tf_session_patches"
+_PROGRAM_OPS = "ipu_tf._sessions.program_ops"
+_TF1_NAMES = "ipu_tf._compat.tf1_names"
+_ALIASES = "ipu_tf._compat.aliases"
+
 
 #: Patches of TensorFlow.
 TENSORFLOW = (
-    Patch(f"{_SESSION}.__init__", When.IMPORT, "sessions accept ops that are placed on IPUs"),
-    Patch(f"{_SESSION}._do_run", When.IMPORT, "ops placed on an IPU run there as a program, not on the host"),
-    Patch(f"{_SESSION}.make_callable", When.IMPORT, "callables of a session go through `run`"),
-    Patch(f"{_SESSION}._make_callable_from_options", When.IMPORT, "callables with ops on an IPU are refused"),
+    Patch(f"{_SESSION}.__init__", When.IMPORT, "sessions accept ops that are placed on IPUs", _TF_SESSION_PATCHES),
     Patch(
-        f"{_SESSION}.run", When.USE, "`Session.run` raises the device's own exception, not TensorFlow's wording of it"
+        f"{_SESSION}._do_run",
+        When.IMPORT,
+        "ops placed on an IPU run there as a program, not on the host",
+        _TF_SESSION_PATCHES,
     ),
-    Patch(f"{_EAGER}.context:_EagerDeviceContext.__*__", When.IMPORT, "device scopes know when they are an IPU's"),
+    Patch(f"{_SESSION}.make_callable", When.IMPORT, "callables of a session go through `run`", _TF_SESSION_PATCHES),
+    Patch(
+        f"{_SESSION}._make_callable_from_options",
+        When.IMPORT,
+        "callables with ops on an IPU are refused",
+        _TF_SESSION_PATCHES,
+    ),
+    Patch(
+        f"{_SESSION}.run",
+        When.USE,
+        "`Session.run` raises the device's own exception, not TensorFlow's wording of it",
+        _TF_SESSION_PATCHES,
+    ),
+    *patches_of(
+        f"{_EAGER}.context:_EagerDeviceContext.",
+        ("__enter__", "__exit__"),
+        When.IMPORT,
+        "device scopes know when they are an IPU's",
+        _TF_EAGER_PATCHES,
+    ),
     Patch(
         f"{_EAGER}.polymorphic_function.atomic_function:AtomicFunction.call_flat",
         When.IMPORT,
         "a function with ops on an IPU that the host is about to run is refused",
+        _TF_EAGER_PATCHES,
+    ),
+    *patches_of(
+        "tensorflow.python.pywrap_tfe:",
+        ("TFE_Py_FastPathExecute", "TFE_Py_Execute"),
+        When.USE,
+        "eager ops in an IPU's device scope run there",
+        _TF_EAGER_PATCHES,
     ),
     Patch(
         f"{_EAGER}.polymorphic_function.function_context:make_function_context",
         When.IMPORT,
         "a `tf.function` that the host has traced is traced again for the device, and the other way round: a program's "
         "random numbers and lengths are made of other ops",
+        _TF_PATCHES,
     ),
-    Patch(
-        "tensorflow.python.pywrap_tfe:TFE_Py_FastPathExecute", When.USE, "eager ops in an IPU's device scope run there"
-    ),
-    Patch("tensorflow.python.pywrap_tfe:TFE_Py_Execute", When.USE, "eager ops in an IPU's device scope run there"),
     Patch(
         "tensorflow.python.pywrap_tfe:TFE_Py_RegisterGradientFunction",
         When.USE,
         "ops of the backward pass lie on the IPU of their op of the forward pass",
+        _TF_PATCHES,
     ),
-    Patch(f"{_EAGER}.execute:record_gradient", When.USE, "gradient tapes note on which IPU an op is"),
+    Patch(f"{_EAGER}.execute:record_gradient", When.USE, "gradient tapes note on which IPU an op is", _TF_PATCHES),
     Patch(
-        "tensorflow.python.ops.control_flow_util:EnableControlFlowV2",
+        f"{_OPS}.control_flow_util:EnableControlFlowV2",
         When.IMPORT,
         "loops and branches on an IPU can be lowered",
+        _TF_PATCHES,
     ),
-    Patch("tensorflow*xla*:compile", When.IMPORT, "`xla.compile` on an IPU is `ipu_compiler.compile`"),
-    Patch(
-        "tensorflow.python.ops.gen_candidate_sampling_ops:*_candidate_sampler",
+    *(
+        Patch(f"{module}:compile", When.IMPORT, "`xla.compile` on an IPU is `ipu_compiler.compile`", _TF_PATCHES)
+        for module in (
+            "tensorflow.python.compiler.xla.xla",
+            "tensorflow._api.v2.xla.experimental",
+            "tensorflow._api.v2.compat.v1.xla.experimental",
+            "tensorflow._api.v2.compat.v2.xla.experimental",
+        )
+    ),
+    *patches_of(
+        f"{_OPS}.gen_candidate_sampling_ops:",
+        ("uniform_candidate_sampler", "log_uniform_candidate_sampler"),
         When.IMPORT,
         "TensorFlow's samplers of classes have no kernel in a program",
+        _TF_PATCHES,
     ),
-    Patch(
-        "tensorflow.python.ops.gen_stateless_random_ops*:stateless_*",
+    *patches_of(
+        f"{_OPS}.gen_stateless_random_ops:",
+        ("stateless_multinomial", "stateless_random_binomial", "stateless_random_poisson"),
         When.IMPORT,
         "`tf.random.stateless_*` in a program draws the numbers of TensorFlow's CPU kernels, which XLA does not, and "
         "distributions that XLA has no kernel for",
+        _PROGRAM_OPS,
     ),
-    Patch(
-        "tensorflow.python.ops.gen_random_ops:random_*",
+    *patches_of(
+        f"{_OPS}.gen_stateless_random_ops_v2:",
+        ("stateless_random_uniform_v2", "stateless_random_normal_v2", "stateless_random_gamma_v3"),
+        When.IMPORT,
+        "`tf.random.stateless_*` in a program draws the numbers of TensorFlow's CPU kernels, which XLA does not, and "
+        "distributions that XLA has no kernel for",
+        _PROGRAM_OPS,
+    ),
+    *patches_of(
+        f"{_OPS}.gen_random_ops:",
+        ("random_gamma", "random_poisson_v2"),
         When.IMPORT,
         "TensorFlow's gamma and Poisson distributions have no kernel in a program",
+        _PROGRAM_OPS,
     ),
     Patch(
-        "tensorflow.python.ops.gen_math_ops:dense_bincount",
+        f"{_OPS}.gen_math_ops:dense_bincount",
         When.IMPORT,
         "`tf.math.bincount` computes its length, which a program has to know before",
+        _PROGRAM_OPS,
     ),
     Patch(
         "tensorflow._api.v2.raw_ops:ImageProjectiveTransformV3",
         When.IMPORT,
         "TensorFlow's op that rotates and zooms images has no kernel in a program",
+        _PROGRAM_OPS,
     ),
     Patch(
         "tensorflow.python.data.ops.dataset_ops:DatasetV2.__iter__",
         When.SCOPE,
         "`iter(dataset)` within the scope makes an iterator that feeds the device",
+        _TF_PATCHES,
     ),
     Patch(
         "tensorflow.python.data.ops.iterator_ops:OwnedIterator._next_internal",
         When.USE,
         "programs take elements of iterators made outside of the scope",
+        _TF_PATCHES,
     ),
     Patch(
         "tensorflow.python.framework.ops:_DefaultGraphStack.reset",
         When.SCOPE,
         "`keras.backend.clear_session()` within the scope does not leave it",
+        _TF_PATCHES,
     ),
     Patch(
         f"{_EAGER}.context:Context._set_global_seed",
         When.IMPORT,
         "`tf.random.set_seed` and `keras.utils.set_random_seed` set the seeds of the devices too",
+        _TF_PATCHES,
     ),
-    Patch("tensorflow.python.framework.test_util:TensorFlowTestCase.*", When.TESTING, "Graphcore's assertions"),
-    Patch("tensorflow.python.platform.test:TestCase.*", When.TESTING, "Graphcore's assertions"),
-)
-
-#: Patches of Keras. They let stock behaviour through for models made outside an `IPUStrategy`'s scope.
-KERAS = (
-    Patch(f"{_TRAINER}.*.trainer:*Trainer.*", When.SCOPE, "fit, evaluate and predict run on the device"),
-    Patch(f"{_TRAINER}.*.trainer:*EpochIterator", When.SCOPE, "batches of several steps go into one execution"),
-    Patch(
-        "keras.src.optimizers.optimizer:Optimizer.apply",
-        When.SCOPE,
-        "rows of embeddings that a batch names several times are added up before the update; "
-        "weights can be updated eagerly within the scope",
+    *patches_of(
+        "tensorflow.python.framework.test_util:TensorFlowTestCase.",
+        (
+            "_assert_all_in_tolerance",
+            "assert_all_compute_sets_and_list",
+            "assert_always_live_memory",
+            "assert_compute_io_overlap_percentage",
+            "assert_compute_sets_contain_list",
+            "assert_compute_sets_matches",
+            "assert_compute_sets_not_in_blacklist",
+            "assert_each_tile_memory_is_less_than",
+            "assert_execution_report_cycles",
+            "assert_global_exchange_percentage",
+            "assert_max_tile_memory",
+            "assert_num_reports",
+            "assert_number_of_executions",
+            "assert_total_tile_memory",
+            "assert_vertices_contain_list",
+        ),
+        When.TESTING,
+        "Graphcore's assertions",
+        "ipu_tf._testing.assertions",
     ),
-    Patch(
-        "keras.src.optimizers.loss_scale_optimizer:LossScaleOptimizer.apply",
-        When.SCOPE,
-        "weights can be updated eagerly within the scope",
-    ),
-    Patch("keras.src.trainers.trainer:Trainer.*", When.SCOPE, "fit, evaluate and predict run on the device"),
-    Patch("keras.src.models.model:Model.*", When.SCOPE, "options and pipeline stages of IPU models, and their saving"),
-    Patch("keras.src.models.functional:Functional.*", When.SCOPE, "pipeline stages and saving of IPU models"),
-    Patch("keras.src.models.sequential:Sequential.*", When.SCOPE, "pipeline stages and saving of IPU models"),
-    Patch("keras.src.models.cloning:_clone_*_model", When.SCOPE, "clones of IPU models have their options"),
-    Patch("keras.src.ops.operation:Operation.__new__", When.SCOPE, "layers know the `PipelineStage` they were made in"),
-    Patch(
-        "keras.src.layers.layer:Layer.__call__",
-        When.SCOPE,
-        "with JAX, user code's own functions that compute with layers of the scope on the host are reported",
-    ),
-    Patch("keras.src.ops.node:Node.__init__", When.SCOPE, "calls of layers know the `PipelineStage` they were made in"),
-    Patch("keras.src.layers.core.input_layer:InputLayer.__init__", When.SCOPE, "`keras.Input(32)` as Keras 2 took it"),
-    Patch("keras.src.layers.rnn.rnn:RNN.inner_loop", When.SCOPE, "recurrent layers read their weights once a call"),
-    Patch(
-        "keras.src.layers.preprocessing.image_preprocessing.equalization:Equalization._apply_equalization",
-        When.SCOPE,
-        "images are equalized in a step with fixed shapes",
-    ),
-    Patch(
-        "keras.src.layers.preprocessing.image_preprocessing.random_crop:RandomCrop.transform_images",
-        When.SCOPE,
-        "images are cropped in a step with fixed shapes",
-    ),
-    Patch(
-        "keras.src.backend.tensorflow.image:gaussian_blur",
-        When.SCOPE,
-        "elastic transforms draw the width of a blur in a step with fixed shapes",
-    ),
-    Patch(
-        "keras_hub.src.models.causal_lm:CausalLM.make_generate_function",
-        When.SCOPE,
-        "`generate` of KerasHub's language models runs on the device as one execution",
-    ),
-    Patch(
-        "keras.src.callbacks.callback_list:CallbackList.on_*_batch_*",
-        When.USE,
-        "asynchronous callbacks are called while the device runs",
-    ),
-    Patch("keras.src.callbacks.history:History.on_epoch_end", When.ALIASES, "programs that import Keras 2's modules"),
-    Patch(
-        "keras.src.backend.common.keras_tensor:KerasTensor.*", When.ALIASES, "programs that import Keras 2's modules"
-    ),
-    Patch("keras.backend:learning_phase", When.ALIASES, "programs that import Keras 2's modules"),
-    Patch("keras.src.layers.layer:Layer.*", When.ALIASES, "programs that import Keras 2's modules"),
 )
 
 #: Patches for programs written for Graphcore's TensorFlow.
 COMPATIBILITY = (
-    Patch("tensorflow:__getattr__", When.ALIASES, "Graphcore's modules, and TensorFlow 1's names under the launcher"),
-    Patch("tensorflow[._]*:__getattr__", When.ALIASES, "Graphcore's modules, and names that lay there formerly"),
-    Patch("keras:__getattr__", When.ALIASES, "Graphcore's modules"),
-    Patch("keras.*:__getattr__", When.ALIASES, "Graphcore's modules, and names that lay there formerly"),
-    Patch("ipu_tf*:__getattr__", When.ALIASES, "Graphcore's modules below ours"),
-    Patch("keras_ipu*:__getattr__", When.ALIASES, "Graphcore's modules below ours"),
-    Patch("keras.src.utils.naming:uniquify", When.LAUNCHER, "layers are named in each TensorFlow 1 graph anew"),
+    *KERAS_2,
+    *(
+        Patch(f"{modules}:__getattr__", When.ALIASES, "Graphcore's modules", _ALIASES)
+        for modules in ("tensorflow*", "keras", "keras.*", "ipu_tf*", "keras_ipu*")
+    ),
+    *(
+        Patch(
+            f"{modules}:__getattr__",
+            When.LAUNCHER,
+            "names that lay there formerly",
+            "ipu_tf._compat.removed_names",
+        )
+        for modules in ("tensorflow", "tensorflow.python.*", "keras.backend")
+    ),
+    *(
+        Patch(f"{modules}:__getattr__", When.LAUNCHER, "TensorFlow 1's names", _TF1_NAMES)
+        for modules in ("tensorflow", "tensorflow.*", "keras._tf_keras.keras.*")
+    ),
+    Patch(
+        "keras.src.utils.naming:uniquify",
+        When.LAUNCHER,
+        "layers are named in each TensorFlow 1 graph anew",
+        "ipu_tf._compat.keras_in_graphs",
+    ),
+    Patch(
+        "keras.src.models.sequential:Sequential.__init__",
+        When.LAUNCHER,
+        "a layer that a `Sequential` is given twice is applied once in TensorFlow 1 graphs",
+        "ipu_tf._compat.keras_in_graphs",
+    ),
     Patch(
         "keras.src.optimizers.base_optimizer:BaseOptimizer.apply_gradients",
         When.LAUNCHER,
         "Keras's optimizers give an operation in TensorFlow 1 graphs",
+        "ipu_tf._compat.keras_in_graphs",
     ),
-    Patch(
-        "tensorflow.python.training.optimizer:Optimizer.*_gradients",
+    *patches_of(
+        "tensorflow.python.training.optimizer:Optimizer.",
+        ("compute_gradients", "apply_gradients"),
         When.LAUNCHER,
         "TensorFlow 1's optimizers take the variables of Keras 3's layers",
+        "ipu_tf._compat.keras_in_graphs",
     ),
     Patch(
         "tensorflow.python.client.session:register_session_run_conversion_functions",
         When.LAUNCHER,
         "sessions fetch the variables of Keras 3's layers",
+        "ipu_tf._compat.keras_in_graphs",
     ),
-    Patch("tensorflow*compat.v1:layers", When.LAUNCHER, "`tf.layers` of TensorFlow 1"),
-    Patch("tensorflow*compat.v1.nn:rnn_cell", When.LAUNCHER, "`tf.nn.rnn_cell` of TensorFlow 1"),
+    Patch("tensorflow*compat.v1:layers", When.LAUNCHER, "`tf.layers` of TensorFlow 1", _TF1_NAMES),
+    Patch("tensorflow*compat.v1.nn:rnn_cell", When.LAUNCHER, "`tf.nn.rnn_cell` of TensorFlow 1", _TF1_NAMES),
     Patch(
-        "tensorflow.python.ops.resource_variable_ops:BaseResourceVariable.initialized_value",
+        f"{_OPS}.resource_variable_ops:BaseResourceVariable.initialized_value",
         When.LAUNCHER,
         "a method of TensorFlow 1's variables",
+        _TF1_NAMES,
     ),
     Patch(
         "tensorflow.python.framework.tensor_shape:Dimension.__init__",
         When.LAUNCHER,
         "sizes of dimensions that are whole numbers of type float",
+        _TF1_NAMES,
     ),
-    Patch("sys:meta_path", When.IMPORT, "what else is in this table waits for `tensorflow` to be imported"),
 )
 
-#: Every change, in the order in which a target is looked for.
-PATCHES: tuple[Patch, ...] = (*TENSORFLOW, *KERAS, *COMPATIBILITY)
+#: What every program gets: Python's import system, and JAX.
+BASIC = (
+    Patch(
+        "sys:meta_path",
+        When.IMPORT,
+        "what else is in this table waits for `tensorflow` to be imported",
+        "ipu_tf._patches.import_hooks",
+    ),
+    Patch(
+        "jax.monitoring:register_event_duration_secs_listener",
+        When.USE,
+        "times of compilation are reported, and memory that the compiler freed is returned to the system",
+        "ipu_tf.device.jax_events",
+    ),
+)
+
+#: Every change.
+PATCHES: tuple[Patch, ...] = (*TENSORFLOW, *KERAS, *COMPATIBILITY, *BASIC)

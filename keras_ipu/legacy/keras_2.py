@@ -46,7 +46,7 @@ def install_keras_2() -> None:
     keras_patches.patch_method(keras.Sequential, "add", _always, _add)
     keras_patches.patch_method(keras.layers.Layer, "symbolic_call", _always, _symbolic_call)
     for owner, name, get in _ATTRIBUTES:
-        keras_patches.add_attribute(owner, name, property(get))
+        keras_patches.add_attribute(owner, name, property(get), __name__)
     if not hasattr(keras.backend, "learning_phase"):
         replace_in(keras.backend, "learning_phase", lambda absent: keras_models.is_training_call, missing=None)
 

@@ -66,7 +66,7 @@ def _add_attributes() -> None:
     for name, ours in {"save_assets": saving.save_assets, "load_assets": saving.load_assets}.items():
         attributes[name] = IPUModelAttribute(name, functools.partial(functools.partial, ours))
     for name, attribute in attributes.items():
-        keras_patches.add_attribute(keras.Model, name, attribute)
+        keras_patches.add_attribute(keras.Model, name, attribute, __name__)
 
 
 def _is_subclassed(model: Any) -> bool:

@@ -57,7 +57,7 @@ def install_trainer(replacement: TrainerPatch) -> None:
     """Patches the trainer of Keras's backend with a replacement, once. Other models keep the stock behaviour."""
     for name, ours in replacement.methods.items():
         patch_trainer_method(name, ours)
-    replace_in(_trainers, _ITERATOR, lambda stock: replacement.epoch_iterator)
+    replace_in(_trainers, _ITERATOR, lambda stock: replacement.epoch_iterator, by=replacement.epoch_iterator)
 
 
 def _owner(name: str) -> type:
@@ -87,7 +87,7 @@ def patch_method(owner: type, name: str, applies: Callable[[Any], bool], ours: C
 
         return method
 
-    replace_in(owner, name, patched, key=ours)
+    replace_in(owner, name, patched, key=ours, by=ours)
 
 
 def patch_trainer_method(name: str, ours: Callable[..., Any]) -> None:
@@ -107,13 +107,13 @@ def patch_from_config(owner: type, ours: Callable[..., Any]) -> None:
 
         return classmethod(from_config)
 
-    replace_in(owner, "from_config", patched)
+    replace_in(owner, "from_config", patched, by=ours)
 
 
 def patch_clone_model(ours: Callable[[Any, Any], None]) -> None:
     """Patches `clone_model` to call `ours(model, clone)` for clones of functional and sequential models, once."""
     for name in ("_clone_functional_model", "_clone_sequential_model"):
-        replace_in(_cloning, name, lambda stock: _cloned(stock, ours))
+        replace_in(_cloning, name, lambda stock: _cloned(stock, ours), by=ours)
 
 
 def _cloned(stock: Callable[..., Any], ours: Callable[[Any, Any], None]) -> Callable[..., Any]:
@@ -163,9 +163,9 @@ def patch_construction(made: Callable[[Any], None], functional: Callable[[Any], 
 
         return init
 
-    replace_in(Operation, "__new__", creating)
-    replace_in(Node, "__init__", linking)
-    replace_in(Functional, "__init__", initialising)
+    replace_in(Operation, "__new__", creating, by=made)
+    replace_in(Node, "__init__", linking, by=made)
+    replace_in(Functional, "__init__", initialising, by=functional)
     patch_method(Sequential, "build", lambda model: True, _build_sequential)
 
 
@@ -188,13 +188,13 @@ def patch_input_shapes(ours: Callable[[Any], Any], made: Callable[[Any], None]) 
 
         return init
 
-    replace_in(InputLayer, "__init__", patched)
+    replace_in(InputLayer, "__init__", patched, by=made)
 
 
-def add_attribute(owner: type, name: str, descriptor: Any) -> None:
-    """Adds an attribute to one of Keras's classes unless it has one of that name already."""
+def add_attribute(owner: type, name: str, descriptor: Any, by: str) -> None:
+    """Adds an attribute to one of Keras's classes, for our module `by`, unless it has one of that name already."""
     if name not in vars(owner):
-        replace_in(owner, name, lambda absent: descriptor, missing=None)
+        replace_in(owner, name, lambda absent: descriptor, missing=None, by=by)
 
 
 def patch_gaussian_blur(ours: Callable[..., Any]) -> None:
@@ -204,4 +204,4 @@ def patch_gaussian_blur(ours: Callable[..., Any]) -> None:
     def patched(stock: Callable[..., Any]) -> Callable[..., Any]:
         return functools.wraps(stock)(functools.partial(ours, stock))
 
-    replace_in(image, "gaussian_blur", patched)
+    replace_in(image, "gaussian_blur", patched, by=ours)

@@ -1,4 +1,4 @@
-"""Snapshot of the attributes of TensorFlow's and Keras's modules, to find what a program changed in them."""
+"""Snapshot of the attributes of TensorFlow's, Keras's and JAX's modules, to find what a program changed in them."""
 
 from __future__ import annotations
 
@@ -6,17 +6,35 @@ import sys
 import types
 from collections.abc import Iterator
 
+LIBRARIES = ("tensorflow", "keras", "keras_hub", "jax")
+
 
 def attributes() -> dict[str, int]:
-    """The identity of what can be called in TensorFlow's and Keras's imported modules, and in the classes in them.
+    """The identity of what can be called in the libraries' imported modules, and in the classes in them.
 
-    Other attributes are the libraries' own state.
+    Other attributes are the libraries' own state; JAX's listeners are added, under the function that registers them.
     """
-    return {name: id(value) for name, value in _attributes() if callable(value) or hasattr(type(value), "__get__")}
+    found = {name: id(value) for name, value in _attributes() if callable(value) or hasattr(type(value), "__get__")}
+    return found | _jax_listeners()
+
+
+def _jax_listeners() -> dict[str, int]:
+    """A number for the listeners of each kind that are registered with `jax.monitoring`."""
+    from jax._src import monitoring
+
+    return {
+        f"jax.monitoring:register_{kind}": hash(tuple(getattr(monitoring, f"_{kind}s")))
+        for kind in (
+            "event_listener",
+            "event_duration_secs_listener",
+            "event_time_span_listener",
+            "scalar_listener",
+        )
+    }
 
 
 def _attributes() -> Iterator[tuple[str, object]]:
-    for module in [module for name, module in sys.modules.items() if name.split(".")[0] in ("tensorflow", "keras")]:
+    for module in [module for name, module in sys.modules.items() if name.split(".")[0] in LIBRARIES]:
         for name, value in list(vars(module).items()):
             if isinstance(value, types.ModuleType):
                 continue  # Python adds these to a package as its modules are imported

@@ -16,7 +16,7 @@ PACKAGES = ("ipu_tf", "keras_ipu", "pytest_ipu", "examples", "benchmarks")
 MAY_IMPORT = {
     "state": {"state"},
     "patches": {"patches", "state"},
-    "device": {"device", "state"},
+    "device": {"device", "patches", "state"},
     "lowering": {"lowering", "device", "patches", "state"},
     "surface": {"surface", "lowering", "device", "patches", "state"},
     "keras_ipu": {"keras_ipu", "surface", "patches", "state"},

@@ -1,7 +1,8 @@
-"""Every change to TensorFlow and Keras is in one table and can be uninstalled."""
+"""Every change to TensorFlow, Keras and JAX is in one table and can be uninstalled."""
 
 from __future__ import annotations
 
+import fnmatch
 import importlib
 import json
 import os
@@ -14,24 +15,26 @@ import pytest
 
 from ipu_tf._patches import installation
 from ipu_tf._patches.document import document
+from ipu_tf._patches.keras_table import KERAS
 from ipu_tf._patches.patch import Patch, When
-from ipu_tf._patches.table import COMPATIBILITY, KERAS, PATCHES, TENSORFLOW
+from ipu_tf._patches.table import BASIC, PATCHES, TENSORFLOW
 
 ROOT = Path(__file__).resolve().parents[2]
-#: Prints what a program changed in TensorFlow and Keras, and what is still changed after `patches.uninstall()`.
+#: Prints what a program changed, its entries in the table, and what is still changed after `patches.uninstall()`.
 _PROGRAM = """
 import json, sys
 sys.path.insert(0, {root!r})
-import tensorflow as tf, keras
+import tensorflow as tf, keras, jax.monitoring
 from tests.helpers.library_attributes import attributes, changed
 import tensorflow.python.framework.test_util, tensorflow.python.compiler.xla.xla
 import tensorflow.python.ops.gen_candidate_sampling_ops, keras.src.callbacks.callback_list
+{imports}
 {before}
 before = attributes()
 {program}
 from ipu_tf import patches
 after = attributes()
-listed = [target for target, _ in patches.installed()]
+listed = [(target, patches.PATCHES.index(patch)) for target, patch in patches.installed()]
 patches.uninstall()
 print(json.dumps([changed(before, after), listed, changed(before, attributes())]))
 """
@@ -73,9 +76,9 @@ launcher.prepare(script)
 @pytest.mark.parametrize(
     ("program", "backend", "before", "families"),
     [
-        (_KERAS, "tensorflow", "", (*TENSORFLOW, *KERAS, *COMPATIBILITY[-1:])),
-        (_KERAS, "jax", "", (*TENSORFLOW, *KERAS, *COMPATIBILITY[-1:])),
-        (_SESSIONS, "tensorflow", "", (*TENSORFLOW, *COMPATIBILITY[-1:])),
+        (_KERAS, "tensorflow", "", (*TENSORFLOW, *KERAS, *BASIC)),
+        (_KERAS, "jax", "", (*TENSORFLOW, *KERAS, *BASIC)),
+        (_SESSIONS, "tensorflow", "", (*TENSORFLOW, *BASIC)),
         (_LAUNCHER, "tensorflow", "tf.compat.v1.disable_v2_behavior()", PATCHES),
     ],
     ids=["keras", "keras-jax", "sessions", "launcher"],
@@ -83,33 +86,57 @@ launcher.prepare(script)
 def test_what_a_program_changes_is_listed_and_taken_off(
     program: str, backend: str, before: str, families: tuple[Patch, ...]
 ) -> None:
-    text = _PROGRAM.format(root=str(ROOT), program=program, before=before)
+    imports = "import keras_hub.src.models.causal_lm" if program is _KERAS and backend == "tensorflow" else ""
+    text = _PROGRAM.format(root=str(ROOT), program=program, before=before, imports=imports)
     environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
     ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, env=environment, cwd=ROOT)
     assert ran.returncode == 0, ran.stderr[-3000:]
     during, listed, left = json.loads(ran.stdout.splitlines()[-1])
     assert len(listed) > 5
-    unlisted = [name for name in during if not any(patch.covers(name) for patch in families)]
-    assert unlisted == [], "changed, and not in ipu_tf._patches.table"
+    assert set(during) <= {target for target, _ in listed}, "changed, and not in ipu_tf._patches.table"
+    assert [target for target, index in listed if PATCHES[index] not in families] == []
+    if imports:
+        assert any(name.startswith("keras_hub") for name in during)
     assert left == [], "still changed after patches.uninstall()"
 
 
 def test_what_the_three_lines_do_not_need_is_not_installed() -> None:
-    text = _PROGRAM.format(root=str(ROOT), program=_KERAS, before="")
+    text = _PROGRAM.format(root=str(ROOT), program=_KERAS, before="", imports="")
     ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, cwd=ROOT, check=True)
     listed = json.loads(ran.stdout.splitlines()[-1])[1]
-    others = {target: installation.entry(target).when for target in listed}
+    others = {target: PATCHES[index].when for target, index in listed}
     assert {target for target, when in others.items() if when in (When.ALIASES, When.LAUNCHER, When.TESTING)} == set()
 
 
+def test_no_entry_has_a_wildcard_for_an_attribute_or_class() -> None:
+    assert [patch.target for patch in PATCHES if "*" in patch.target.partition(":")[2]] == []
+
+
+def test_each_entry_names_a_module_of_ours() -> None:
+    modules = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for package in ("ipu_tf", "keras_ipu")
+        for path in (ROOT / package).rglob("*.py")
+    }
+    assert [patch for patch in PATCHES if not fnmatch.filter(modules, patch.replacement)] == []
+
+
+def test_the_entry_of_a_target_is_that_of_the_module_that_replaces_it() -> None:
+    target = "keras.src.models.sequential:Sequential.add"
+    entries = [installation.entry(target, by) for by in ("keras_ipu.scope.model_patches", "keras_ipu.legacy.keras_2")]
+    assert [entry.when for entry in entries] == [When.SCOPE, When.ALIASES]
+    with pytest.raises(LookupError, match=f"{target} would be changed by keras_ipu.training and is not in"):
+        installation.entry(target, "keras_ipu.training")
+
+
 def test_a_patch_that_is_not_in_the_table_is_refused() -> None:
-    with pytest.raises(LookupError, match=r"json:dumps would be changed and is not in"):
+    with pytest.raises(LookupError, match=r"json:dumps would be changed by .*test_patches and is not in"):
         installation.replace_in(json, "dumps", lambda stock: stock)
     assert json.dumps is importlib.import_module("json").dumps
 
 
 def test_somebody_elses_replacement_is_not_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(installation, "PATCHES", (Patch("colorsys:*", When.USE, "for this test"),))
+    monkeypatch.setattr(installation, "PATCHES", (Patch("colorsys:rgb_to_hsv", When.USE, "for this test", __name__),))
     monkeypatch.setattr(installation, "_INSTALLED", {})
     module: Any = importlib.import_module("colorsys")
     stock = module.rgb_to_hsv

@@ -15,12 +15,13 @@ megabytes, in pieces, of which programs use little.
 from __future__ import annotations
 
 import ctypes
-import functools
 from typing import Any
 
 import jax
 
+from ipu_tf._state.registry import ProcessValue, register_state
 from ipu_tf.device.environment import keeps_freed_memory
+from ipu_tf.device.jax_events import listen
 
 # The parameters of glibc's mallopt (malloc.h): when to trim the heap, how much to ask for, how many blocks to map.
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
@@ -34,9 +35,13 @@ _COMPILED = "/jax/core/compile/backend_compile_duration"
 _LONG_SECONDS = 0.3
 
 
-@functools.cache
+_keeps = register_state(
+    "whether malloc keeps freed memory", ProcessValue[bool | None](None), kept="malloc keeps its options"
+)
+
+
 def keep_freed_memory() -> bool:
-    """Sets malloc options so that the C library keeps freed memory for later allocations.
+    """Sets malloc options, once, so that the C library keeps freed memory for later allocations.
 
     The process stays as large as its peak. With the environment variable `IPU_TF_KEEP_MEMORY=0`,
     and with C libraries other than glibc, nothing is changed.
@@ -44,18 +49,26 @@ def keep_freed_memory() -> bool:
     Returns:
         Whether memory is kept now.
     """
+    if _keeps.value is None:
+        _keeps.value = _set_options()
+    if _keeps.value:
+        listen(_trim)
+    return _keeps.value
+
+
+def _set_options() -> bool:
     library = ctypes.CDLL(None)
-    mallopt, trim = getattr(library, "mallopt", None), getattr(library, "malloc_trim", None)
-    if mallopt is None or trim is None or not keeps_freed_memory():
+    mallopt = getattr(library, "mallopt", None)
+    if mallopt is None or not hasattr(library, "malloc_trim") or not keeps_freed_memory():
         return False
-
-    def give_back(event: str, duration_secs: float, **about: str | int) -> None:
-        if event == _COMPILED and duration_secs > _LONG_SECONDS:
-            trim(0)
-
-    jax.monitoring.register_event_duration_secs_listener(give_back)
     settings = ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, _NEVER), (_M_TOP_PAD, _AT_ONCE))
     return all(mallopt(parameter, value) == 1 for parameter, value in settings)
+
+
+def _trim(event: str, duration_secs: float, **about: str | int) -> None:
+    """Returns memory that the compiler has freed to the system."""
+    if event == _COMPILED and duration_secs > _LONG_SECONDS:
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def memory_options() -> dict[str, Any]:

@@ -13,10 +13,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import jax
-
 from ipu_tf._state.context import context_value
-from ipu_tf._state.registry import ProcessValue, register_state
+from ipu_tf.device.jax_events import listen
 from ipu_tf.device.timeline import recording
 
 _STAGES = {
@@ -26,7 +24,6 @@ _STAGES = {
 }
 """JAX's events, by name."""
 _MOST_EXECUTIONS = 1000
-_listening = register_state("listening to JAX's compilations", ProcessValue(False), kept="JAX keeps its listeners")
 _current: contextvars.ContextVar[RunRecord | None] = contextvars.ContextVar("record of the execution", default=None)
 
 
@@ -63,7 +60,7 @@ class RunRecord:
     """
 
     def __init__(self, ordinal: int = 0) -> None:
-        _listen()
+        listen(_heard)
         self.ordinal = ordinal
         self.xla_bytes = 0
         self.capacity_checked = False
@@ -136,18 +133,6 @@ def note_memory(compiled: Any) -> None:
     if record is not None and found is not None:
         needs = found.argument_size_in_bytes + found.output_size_in_bytes + found.temp_size_in_bytes
         record.xla_bytes = max(record.xla_bytes, needs - found.alias_size_in_bytes)
-
-
-def current_record() -> RunRecord | None:
-    """Returns the record of the execution that this thread is in; None outside of executions."""
-    return _current.get()
-
-
-def _listen() -> None:
-    """Registers with JAX, once in a process."""
-    if not _listening.value:
-        _listening.value = True
-        jax.monitoring.register_event_duration_secs_listener(_heard)
 
 
 def _heard(event: str, duration_secs: float, **about: str | int) -> None:

@@ -1,0 +1,231 @@
+"""Table of the patches that this project applies to Keras; a part of `ipu_tf._patches.table`."""
+
+from __future__ import annotations
+
+from ipu_tf._patches.patch import Patch, When, patches_of
+
+_TRAINERS = "keras_ipu.training.*.trainer"
+_MODEL_PATCHES = "keras_ipu.scope.model_patches"
+_SAVING = "keras_ipu.saving.saving"
+
+#: Patches of Keras. They let stock behaviour through for models made outside an `IPUStrategy`'s scope.
+KERAS = (
+    *(
+        patch
+        for trainer in ("tensorflow.trainer:TensorFlowTrainer.", "jax.trainer:JAXTrainer.")
+        for patch in patches_of(
+            f"keras.src.backend.{trainer}",
+            (
+                *("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch"),
+                *("make_train_function", "make_test_function", "make_predict_function"),
+            ),
+            When.SCOPE,
+            "fit, evaluate and predict run on the device",
+            _TRAINERS,
+        )
+    ),
+    Patch(
+        "keras.src.backend.tensorflow.trainer:TensorFlowTrainer._maybe_symbolic_build",
+        When.SCOPE,
+        "models are built while their step is traced",
+        _TRAINERS,
+    ),
+    Patch(
+        "keras.src.backend.jax.trainer:JAXTrainer.__init__",
+        When.SCOPE,
+        "models of the scope know its strategy",
+        _TRAINERS,
+    ),
+    *(
+        Patch(f"keras.src.backend.{name}", When.SCOPE, "batches of several steps go into one execution", _TRAINERS)
+        for name in ("tensorflow.trainer:TFEpochIterator", "jax.trainer:JAXEpochIterator")
+    ),
+    *patches_of(
+        "keras.src.trainers.trainer:Trainer.",
+        ("compile", "_get_metrics_result_or_logs"),
+        When.SCOPE,
+        "fit, evaluate and predict run on the device",
+        _TRAINERS,
+    ),
+    Patch(
+        "keras.src.optimizers.optimizer:Optimizer.apply",
+        When.SCOPE,
+        "rows of embeddings that a batch names several times are added up before the update",
+        "keras_ipu.training.tensorflow.summed_rows",
+    ),
+    *(
+        Patch(
+            f"keras.src.optimizers.{optimizer}.apply",
+            When.SCOPE,
+            "weights can be updated eagerly within the scope",
+            "keras_ipu.training.tensorflow.eager_updates",
+        )
+        for optimizer in ("optimizer:Optimizer", "loss_scale_optimizer:LossScaleOptimizer")
+    ),
+    *patches_of(
+        "keras.src.models.model:Model.",
+        (
+            "_asynchronous_callbacks",
+            "_gradient_accumulation_optimizer_kwargs",
+            "_gradient_accumulation_reduction_method",
+            "_gradient_accumulation_steps_per_replica",
+            "_infeed_kwargs",
+            "_is_pipelined",
+            "_outfeed_kwargs",
+            "_pipeline_stage_assignment",
+            "_pipeline_stage_assignment_valid",
+            "_pipelining_accumulate_outfeed",
+            "_pipelining_device_mapping",
+            "_pipelining_gradient_accumulation_steps_per_replica",
+            "_pipelining_kwargs",
+            "_replicated_metric_reduction_method",
+            "export_for_ipu_serving",
+            "get_pipeline_stage_assignment",
+            "ipu_report",
+            "pipeline_timetable",
+            "print_pipeline_stage_assignment_summary",
+            "print_pipeline_stage_report",
+            "reset_pipeline_stage_assignment",
+            "set_asynchronous_callbacks",
+            "set_gradient_accumulation_options",
+            "set_infeed_queue_options",
+            "set_outfeed_queue_options",
+            "set_pipeline_stage_assignment",
+            "set_pipelining_options",
+            "set_replication_options",
+            "split_into_pipeline_stages",
+        ),
+        When.SCOPE,
+        "options, pipeline stages and reports of IPU models",
+        _MODEL_PATCHES,
+    ),
+    Patch(
+        "keras.src.models.model:Model.build",
+        When.SCOPE,
+        "subclassed models know their pipeline stages once they are built",
+        _MODEL_PATCHES,
+    ),
+    *patches_of(
+        "keras.src.models.model:Model.",
+        ("save_assets", "load_assets"),
+        When.SCOPE,
+        "options of IPU models are saved",
+        _MODEL_PATCHES,
+    ),
+    *patches_of(
+        "keras.src.models.model:Model.", ("save", "from_config"), When.SCOPE, "options of IPU models are saved", _SAVING
+    ),
+    Patch(
+        "keras.src.models.functional:Functional.__init__",
+        When.SCOPE,
+        "models know the pipeline stages of their layers",
+        _MODEL_PATCHES,
+    ),
+    Patch("keras.src.models.functional:Functional.get_config", When.SCOPE, "options of IPU models are saved", _SAVING),
+    *patches_of(
+        "keras.src.models.sequential:Sequential.",
+        ("add", "pop", "build"),
+        When.SCOPE,
+        "models know the pipeline stages of their layers",
+        _MODEL_PATCHES,
+    ),
+    Patch(
+        "keras.src.models.sequential:Sequential.build",
+        When.SCOPE,
+        "the functional model that a `Sequential` keeps for itself is no IPU model of its own",
+        "keras_ipu.stock.patches",
+    ),
+    *patches_of(
+        "keras.src.models.sequential:Sequential.",
+        ("get_config", "from_config"),
+        When.SCOPE,
+        "options of IPU models are saved",
+        _SAVING,
+    ),
+    *patches_of(
+        "keras.src.models.cloning:",
+        ("_clone_functional_model", "_clone_sequential_model"),
+        When.SCOPE,
+        "clones of IPU models have their options",
+        _SAVING,
+    ),
+    Patch(
+        "keras.src.ops.operation:Operation.__new__",
+        When.SCOPE,
+        "layers know the `PipelineStage` they were made in",
+        _MODEL_PATCHES,
+    ),
+    Patch(
+        "keras.src.layers.layer:Layer.__call__",
+        When.SCOPE,
+        "with JAX, user code's own functions that compute with layers of the scope on the host are reported",
+        "keras_ipu.training.jax.host_functions",
+    ),
+    Patch(
+        "keras.src.ops.node:Node.__init__",
+        When.SCOPE,
+        "calls of layers know the `PipelineStage` they were made in",
+        _MODEL_PATCHES,
+    ),
+    Patch(
+        "keras.src.layers.core.input_layer:InputLayer.__init__",
+        When.SCOPE,
+        "`keras.Input(32)` as Keras 2 took it",
+        "keras_ipu.scope.input_shapes",
+    ),
+    Patch(
+        "keras.src.layers.rnn.rnn:RNN.inner_loop",
+        When.SCOPE,
+        "recurrent layers read their weights once a call",
+        "keras_ipu.training.common.recurrent_weights",
+    ),
+    Patch(
+        "keras.src.layers.preprocessing.image_preprocessing.equalization:Equalization._apply_equalization",
+        When.SCOPE,
+        "images are equalized in a step with fixed shapes",
+        "keras_ipu.training.tensorflow.image_layers",
+    ),
+    Patch(
+        "keras.src.layers.preprocessing.image_preprocessing.random_crop:RandomCrop.transform_images",
+        When.SCOPE,
+        "images are cropped in a step with fixed shapes",
+        "keras_ipu.training.tensorflow.image_layers",
+    ),
+    Patch(
+        "keras.src.backend.tensorflow.image:gaussian_blur",
+        When.SCOPE,
+        "elastic transforms draw the width of a blur in a step with fixed shapes",
+        "keras_ipu.training.tensorflow.image_layers",
+    ),
+    Patch(
+        "keras_hub.src.models.causal_lm:CausalLM.make_generate_function",
+        When.SCOPE,
+        "`generate` of KerasHub's language models runs on the device as one execution",
+        "keras_ipu.generation.kerashub",
+    ),
+    *patches_of(
+        "keras.src.callbacks.callback_list:CallbackList.",
+        (f"on_{kind}_batch_{edge}" for kind in ("train", "test", "predict") for edge in ("begin", "end")),
+        When.USE,
+        "asynchronous callbacks are called while the device runs",
+        "keras_ipu.training.common.async_callbacks",
+    ),
+)
+
+#: Patches of Keras 3 for programs that import Keras 2's modules.
+KERAS_2 = tuple(
+    Patch(target, When.ALIASES, "programs that import Keras 2's modules", "keras_ipu.legacy.keras_2")
+    for target in (
+        "keras.src.trainers.trainer:Trainer._assert_compile_called",
+        "keras.src.trainers.trainer:Trainer.compile",
+        "keras.src.callbacks.history:History.on_epoch_end",
+        "keras.src.models.sequential:Sequential.add",
+        "keras.src.models.functional:Functional._input_layers",
+        "keras.src.models.functional:Functional._output_layers",
+        "keras.src.backend.common.keras_tensor:KerasTensor.get_shape",
+        "keras.src.layers.layer:Layer.get_input_at",
+        "keras.src.layers.layer:Layer.get_output_at",
+        "keras.src.layers.layer:Layer.symbolic_call",
+        "keras.backend:learning_phase",
+    )
+)

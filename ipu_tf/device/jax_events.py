@@ -1,0 +1,31 @@
+"""Listens to JAX's events, until the project's patches are uninstalled."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import jax
+
+from ipu_tf._patches.installation import is_installed, record
+
+_TARGET = "jax.monitoring:register_event_duration_secs_listener"
+
+
+#: Is called with the event's name, how long it took in seconds, and what JAX says about it by keyword.
+Listener = Callable[..., None]
+
+
+def listen(listener: Listener) -> None:
+    """Registers a listener with JAX, unless it is registered already.
+
+    Args:
+        listener: called after each event, in the thread in which it took place.
+    """
+    if not is_installed(_TARGET, listener):
+        jax.monitoring.register_event_duration_secs_listener(listener)
+        record(_TARGET, functools.partial(_stop, listener), listener)
+
+
+def _stop(listener: Listener) -> None:
+    jax.monitoring.unregister_event_duration_listener(listener)
