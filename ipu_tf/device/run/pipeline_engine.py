@@ -147,12 +147,14 @@ class PipelineRun:
         """Runs one pass through a timetable: the micro-batches of one weight update."""
         self._recorder.start_pass(plan)
         self._limit = self._last = plan.micro_batches
-        updated = False
+        updated = False  # The update tasks of the stages are dispatched together, with the first of them.
         for task in plan.order():
             if task.kind is TaskKind.UPDATE:
                 if self._error is None:
                     self._recorder.task(task)
-                    updated = updated or self._update()
+                    if not updated:
+                        self._update()
+                    updated = True
             elif task.micro_batch is not None and task.micro_batch < self._limit:
                 self._segment(task, task.micro_batch)
         if not self._program.training and self._program.updates and self._error is None:
@@ -227,7 +229,7 @@ class PipelineRun:
             kept = self._routes.kept[segment.stage]
             state.stash[segment.stage][micro_batch] = {v: inbox.pop(v) for v in list(inbox) if v in kept}
 
-    def _update(self) -> bool:
+    def _update(self) -> None:
         """Runs the weight updates of all stages."""
         state = self._state
         made: dict[int, tuple[jax.Array, int]] = {}
@@ -246,7 +248,6 @@ class PipelineRun:
             own = jnp.array(array, copy=True) if value in given_away else array
             state.values[weight, self._on(home)] = self._put(own, home)
             given_away.add(value)
-        return True
 
     def _update_input(self, value: int, step: UpdateStep, made: dict[int, tuple[jax.Array, int]]) -> jax.Array:
         """Returns a value on the device of an update step."""
