@@ -30,7 +30,7 @@ __all__ = [
     "recomputation_checkpoint",
 ]
 
-_ALL_DEVICES = ALL_DEVICES
+_ALL_DEVICES = ALL_DEVICES  # Graphcore's name, which programs use
 _log = logging.getLogger("ipu_tf")
 
 

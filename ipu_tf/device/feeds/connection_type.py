@@ -9,7 +9,6 @@ COMPILE_ONLY       yes      is an error
 from __future__ import annotations
 
 import enum
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -42,11 +41,7 @@ class DeviceNotAttachedError(DeviceError):
         )
 
 
-Listener = Callable[[Program, int], None]
-
-_lock = threading.Lock()
 _connection = register_state("connection type of the device", ProcessValue(Connection.ATTACHED))
-_listeners: list[Listener] = register_state("listeners to compilation without a device", [])
 
 
 def connect(connection: Connection) -> None:
@@ -62,26 +57,6 @@ def current() -> Connection:
 def attached() -> bool:
     """Returns whether programs are run."""
     return _connection.value is Connection.ATTACHED
-
-
-def on_pre_compiled(listener: Listener) -> Callable[[], None]:
-    """Registers `listener(program, ordinal)`, called for each program that is compiled without a device.
-
-    Used to write artifacts: the listener is called at each execution, so it has to remember which programs it has
-    seen.
-
-    Returns:
-        A function that removes the listener.
-    """
-    with _lock:
-        _listeners.append(listener)
-
-    def remove() -> None:
-        with _lock:
-            if listener in _listeners:
-                _listeners.remove(listener)
-
-    return remove
 
 
 def placeholder_results(program: Program, ordinal: int, feeds: ExecutionQueues) -> tuple[np.ndarray, ...]:
@@ -101,10 +76,6 @@ def placeholder_results(program: Program, ordinal: int, feeds: ExecutionQueues) 
         DeviceNotAttachedError: where programs are only compiled.
     """
     types = result_types(program)
-    with _lock:
-        listeners = tuple(_listeners)
-    for listener in listeners:
-        listener(program, ordinal)
     if _connection.value is Connection.COMPILE_ONLY:
         raise DeviceNotAttachedError(program.name, ordinal)
     _enqueue_zeros(program, feeds)

@@ -19,9 +19,6 @@ import jax
 from ipu_tf.device.program.program import Arrays, Elements, Hidden, Types
 from ipu_tf.device.schedule.timetable import Recomputation, TaskKind
 
-Taken = tuple[Arrays, Hidden]
-"""State and hidden state that an execution replaces."""
-
 
 @dataclasses.dataclass(frozen=True)
 class StageSegment:

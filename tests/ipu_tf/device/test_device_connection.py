@@ -13,6 +13,7 @@ import tensorflow as tf
 import ipu_tf as ipu
 from ipu_tf.config import DeviceConnectionType, IPUConfig, reset_ipu_configuration
 from ipu_tf.device.feeds import connection_type
+from ipu_tf.device.feeds.execution_queues import ExecutionQueues
 from ipu_tf.device.program.program import Program
 from ipu_tf.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
 from tests.helpers.device_counts import device_work
@@ -38,13 +39,17 @@ def connect(kind: DeviceConnectionType, ipus: int = 1) -> Any:
 
 
 @pytest.fixture
-def compiled() -> Iterator[list[tuple[Program, int]]]:
-    """The programs that are compiled without a device."""
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Program, int]]:
+    """The programs that are compiled without a device, with the ordinals of their devices."""
     programs: list[tuple[Program, int]] = []
-    remove = connection_type.on_pre_compiled(lambda program, ordinal: programs.append((program, ordinal)))
-    yield programs
-    remove()
-    remove()
+    stock = connection_type.placeholder_results
+
+    def noted(program: Program, ordinal: int, feeds: ExecutionQueues) -> tuple[np.ndarray, ...]:
+        programs.append((program, ordinal))
+        return stock(program, ordinal, feeds)
+
+    monkeypatch.setattr(connection_type, "placeholder_results", noted)
+    return programs
 
 
 @pytest.mark.parametrize("kind", [DeviceConnectionType.ALWAYS, DeviceConnectionType.ON_DEMAND])
