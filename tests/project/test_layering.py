@@ -49,11 +49,16 @@ PRIVATE_ENTRY_POINTS = frozenset(
         "ipu_tf._loops.step_loop",
         "ipu_tf._loops.tensor_feed",
         "ipu_tf._loops.tensorflow_step",
+        "ipu_tf._patches.import_hooks",
+        "ipu_tf._patches.installation",
         "ipu_tf._pipelining.pipeline_table",
         "ipu_tf._pipelining.stage_boundaries",
         "ipu_tf._serving.export",
         "ipu_tf._serving.export_checks",
         "ipu_tf._sessions.eager_steps",
+        "ipu_tf._state.context",
+        "ipu_tf._state.once",
+        "ipu_tf._state.registry",
         "ipu_tf._strategy.hooks",
         "ipu_tf._strategy.run",
         "ipu_tf._tracing.calling_place",
@@ -134,7 +139,7 @@ def complaint(importer: str, file: str, source: str, name: str) -> str | None:
         return f"{layer} imports {other}"
     if (
         layer == "keras_ipu"
-        and other == "surface"
+        and other in ("surface", "patches", "state")
         and is_private(wanted)
         and not below(wanted, (*PRIVATE_ENTRY_POINTS,))
     ):
@@ -213,6 +218,8 @@ def test_every_private_entry_point_is_used() -> None:
         ("keras_ipu/layers.py", "from ipu_tf.config import _hidden", "neither public"),
         ("keras_ipu/layers.py", "from ipu_tf._hidden import x", "neither public"),
         ("keras_ipu/layers.py", "from ipu_tf._loops.step_outputs import x", "neither public"),
+        ("keras_ipu/layers.py", "from ipu_tf._patches.table import PATCHES", "neither public"),
+        ("keras_ipu/layers.py", "from ipu_tf._state import numbers", "neither public"),
         ("keras_ipu/layers.py", "from keras.src import backend", "private API"),
         ("examples/a.py", "from ipu_tf.device.counters import COUNTERS", "examples imports device"),
         ("ipu_tf/config.py", "import tests.conftest", "surface imports tests"),
