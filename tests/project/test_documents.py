@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
 import importlib
@@ -9,7 +10,7 @@ import importlib.util
 import operator
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,21 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`([^`\n]+)`")
 PATH = re.compile(r"(?:ipu_tf|keras_ipu|tests|examples|benchmarks|docs|\.ci)/[\w./-]*|[A-Z_]+\.md|setup\.cfg|Makefile")
+#: Names in docstrings that are not the project's: of Graphcore, TensorFlow, Keras, papers, and of examples.
+NAMES_OF_OTHERS = frozenset(
+    {
+        "check_numerics",
+        "dense_cag_activation",
+        "lower_into_pipeline_stage",
+        "max_x",
+        "padding_mask",
+        "slot_names",
+        "stop_training",
+        "token_ids",
+        "unit_forget_bias",
+        "v_hat",
+    }
+)
 #: How documents do not speak: of who made the product when, and how the work was organised.
 FORBIDDEN = {
     "a target of the work": r"\bgoals?\b|\bmilestones?\b|\bsprints?\b|\btickets?\b|\bto-?do\b|\bfixme\b",
@@ -116,6 +132,37 @@ def has_attribute(thing: object, attribute: str) -> bool:
     return True
 
 
+def names_in_code(tree: ast.Module) -> Iterator[str]:
+    """The names that a module's code has: of variables, attributes, arguments, keywords, definitions, in strings."""
+    strings = {id(node) for node in docstring_nodes(tree)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in strings:
+            yield from re.findall(r"\w+", node.value)
+        for field in ("id", "attr", "arg", "name", "asname", "module"):
+            if isinstance(name := getattr(node, field, None), str):
+                yield from name.split(".")
+
+
+def docstring_nodes(tree: ast.Module) -> Iterator[ast.Constant]:
+    """The strings of a module that stand by themselves: docstrings of definitions and of variables."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.value
+
+
+def unknown_names(text: str, known: Container[str]) -> list[str]:
+    """The lower-case names in backticks, with an underscore or of a module after "Start with", that are not known."""
+    found = re.findall(r"`([a-z]+(?:_[a-z]+)+)`", text) + re.findall(r"Start with `(\w+)`", text)
+    return [name for name in found if name not in known]
+
+
+@functools.cache
+def project_trees() -> dict[Path, ast.Module]:
+    """The syntax trees of the packages' files."""
+    paths = [path for package in ("ipu_tf", "keras_ipu", "pytest_ipu") for path in (ROOT / package).rglob("*.py")]
+    return {path: ast.parse(path.read_text()) for path in paths}
+
+
 def forbidden(text: str) -> Iterator[str]:
     """Phrases that speak of the work, each with what it speaks of."""
     for what, phrase in FORBIDDEN.items():
@@ -151,6 +198,26 @@ def test_documents_speak_of_the_product(document: Path) -> None:
 @each_document
 def test_lines_are_short(document: Path) -> None:
     assert long_lines(document.read_text()) == []
+
+
+def test_names_in_docstrings_are_of_something() -> None:
+    trees = project_trees()
+    known = {name for tree in trees.values() for name in names_in_code(tree)} | {path.stem for path in trees}
+    known |= {path.parent.name for path in trees} | NAMES_OF_OTHERS
+    wrong = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path, tree in trees.items()
+        for node in docstring_nodes(tree)
+        for name in unknown_names(str(node.value), known)
+    ]
+    assert wrong == []
+
+
+def test_a_name_of_nothing_in_a_docstring_is_found() -> None:
+    text = "`a_name` `data_rules` `an_argument` `x`. Start with `rules`."
+    tree = ast.parse(f'def f(an_argument):\n    """{text}"""\n    a_name = 1')
+    (node,) = docstring_nodes(tree)
+    assert unknown_names(str(node.value), {*names_in_code(tree)}) == ["data_rules", "rules"]
 
 
 def test_what_is_found() -> None:

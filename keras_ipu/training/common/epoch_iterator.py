@@ -163,7 +163,7 @@ class IPUEpochIterator(keras_patches.StockEpochIterator):
 
     Raises:
         TypeError, ValueError: for a `steps_per_execution` that is no positive integer.
-        ValueError: as `data_rules` says.
+        ValueError: as `checked_data` says.
     """
 
     arrays_of: Callable[[Any], ArrayBatches | None] = staticmethod(arrays_of)
