@@ -132,8 +132,8 @@ def test_no_context() -> None:
         jax.grad(lambda x: capture(x, tag="x"))(1.0)
 
 
-def test_saves_results_for_tensorflow() -> None:
-    """Saves results for the parent process, which runs Keras on TensorFlow and compares."""
+def test_runs_that_the_parent_process_compares() -> None:
+    """Fixture of the parent process, which compares with Keras on TensorFlow: writes its file and checks nothing."""
     arrays: dict[str, Any] = {f"{run}/{name}": array for run in CAPTURED for name, array in captured_run(run).items()}
     path = SAVED.get()
     np.savez(path.with_name("captured.npz"), **arrays)

@@ -441,7 +441,7 @@ def test_a_dropped_model_leaves_no_arrays() -> None:
     assert len(jax.live_arrays()) <= before
 
 
-def test_saves_results_for_tensorflow() -> None:
-    """Saves results for the parent process, which runs Keras on TensorFlow and compares."""
+def test_runs_that_the_parent_process_compares() -> None:
+    """Fixture of the parent process, which compares with Keras on TensorFlow: writes its file and checks nothing."""
     arrays: dict[str, Any] = {f"{run}/{name}": array for run in RUNS for name, array in trained(run).items()}
     np.savez(SAVED.get(), **arrays)

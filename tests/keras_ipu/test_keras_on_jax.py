@@ -40,7 +40,7 @@ ON_BOTH = (
 )
 """Tests that ask the same of both backends."""
 SAVES = tuple(
-    f"tests/helpers/{name}_jax_checks.py::test_saves_results_for_tensorflow" for name in ("keras", "captures")
+    f"tests/helpers/{name}_jax_checks.py::test_runs_that_the_parent_process_compares" for name in ("keras", "captures")
 )
 """They save the arrays that are compared here."""
 #: Keras makes arrays of its variables in a way that NumPy 2 no longer likes.
