@@ -186,8 +186,9 @@ COMPATIBILITY = (
     *KERAS_2,
     *(
         Patch(f"{modules}:__getattr__", When.ALIASES, "Graphcore's modules", _ALIASES)
-        for modules in ("tensorflow*", "keras", "keras.*", "ipu_tf*", "keras_ipu*")
+        for modules in ("tensorflow*", "keras", "keras.*", "keras_ipu*")
     ),
+    Patch("ipu_tf*:__getattr__", When.ALIASES, "Graphcore's modules", "ipu_tf._*"),
     *(
         Patch(
             f"{modules}:__getattr__",
