@@ -5,4 +5,5 @@
 Enters: the name of an attribute of another package and a function that makes its replacement from the stock one.
 Imports nothing but the standard library, so that `import ipu_tf` stays cheap and every layer can use it.
 Start with `table`.
+Leaves: the attribute replaced, and the function that puts it back.
 """

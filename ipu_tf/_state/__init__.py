@@ -3,5 +3,5 @@
     owner ──register_state(kind, object)──► registry ──clear_states()──► as in a new process
 
 Enters: objects of modules of every layer. Leaves: nothing; each module reads and changes its own object.
-Start at `registry.py`. The kinds are listed in docs/architecture.md.
+Start with `registry`. The kinds are listed in docs/architecture.md.
 """

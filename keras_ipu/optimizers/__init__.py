@@ -1,6 +1,9 @@
 """Keras optimizers for the IPU: gradient accumulation, automatic loss scaling, and wrappers that change gradients.
 
 All are `keras.optimizers.Optimizer`s that hold another one, work in and out of an `IPUStrategy`, and can be saved.
+
+Enters: gradients of a micro-batch. Leaves: the wrapped optimizer's update of the weights.
+Start with `ipu_optimizer`.
 """
 
 from keras_ipu.optimizers.als_gradient_accumulation_optimizer import ALSGradientAccumulationOptimizer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import graphlib
+import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -137,6 +138,32 @@ def test_each_folder_says_what_it_holds() -> None:
         if not ast.get_docstring(ast.parse(path.read_text()))
     ]
     assert silent == []
+
+
+#: Modules from which on a private folder has to say what enters, what leaves, and where to start.
+MANY_MODULES = 4
+
+
+def unsaid(folder: str, docstring: str, modules: int) -> list[str]:
+    """What the docstring of a folder with so many modules does not say."""
+    if modules < MANY_MODULES or not is_private(folder):
+        return []
+    wanted = {"what enters": "Enters", "what leaves": r"Leaves|Enters and leaves", "where to start": "Start with `"}
+    return [what for what, words in wanted.items() if not re.search(words, docstring)]
+
+
+def test_large_private_folders_say_what_enters_what_leaves_and_where_to_start() -> None:
+    folders = {module: path for module, path in modules().items() if path.name == "__init__.py"}
+    texts = {module: ast.get_docstring(ast.parse(path.read_text())) or "" for module, path in folders.items()}
+    counts = {module: len([*path.parent.glob("*.py")]) - 1 for module, path in folders.items()}
+    wrong = {module: unsaid(module, text, counts[module]) for module, text in texts.items()}
+    assert {module: missing for module, missing in wrong.items() if missing} == {}
+
+
+def test_what_a_docstring_of_a_folder_does_not_say_is_found() -> None:
+    assert unsaid("ipu_tf._loops", "Loops. Enters: a step.", 4) == ["what leaves", "where to start"]
+    assert unsaid("ipu_tf._loops", "Loops. Enters and leaves: tensors. Start with `a`.", 4) == []
+    assert unsaid("ipu_tf._loops", "Loops.", 3) == unsaid("ipu_tf.ops", "Ops.", 9) == []
 
 
 def test_every_folder_is_a_package() -> None:

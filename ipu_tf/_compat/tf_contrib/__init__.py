@@ -1,4 +1,8 @@
-"""Compatibility module for `tensorflow.contrib`: the parts that IPU programs use."""
+"""Compatibility module for `tensorflow.contrib`: the parts that IPU programs use.
+
+Enters: a program that imports `tensorflow.contrib`. Leaves: functions and classes of TensorFlow 2 and this project.
+Start with `layers`.
+"""
 
 from __future__ import annotations
 

@@ -5,4 +5,5 @@
     t2  .   F1
 
 Pure data; imports neither JAX nor TensorFlow. Start with `timetable` and `schedules`.
+Enters: a `PipelineShape` and a schedule's rules. Leaves: a checked `Timetable`.
 """

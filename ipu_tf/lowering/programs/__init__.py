@@ -4,4 +4,5 @@
 
 Keras's steps and feeds are a loop made by `step_program`; other functions are cut at their loops by `build`.
 `tensorflow_errors` turns errors of the device into TensorFlow's. Start with `build`.
+Enters: a StableHLO module with its captures. Leaves: a `Program`, and functions or graph ops that run it.
 """

@@ -2,4 +2,5 @@
 
 The files `tf_private`, `tf_graphs`, `tf_values`, `tf1_private` and `tf_*patches` hold all use of its private API.
 Start with `trace`.
+Enters: a TensorFlow function or graph. Leaves: a StableHLO module, and the captures of its arguments.
 """

@@ -1,4 +1,7 @@
-"""Keras layers of the addons, also found as `ipu_tensorflow_addons.keras.layers` and `ipu.keras.layers` (SDK 2.5)."""
+"""Keras layers of the addons, also found as `ipu_tensorflow_addons.keras.layers` and `ipu.keras.layers` (SDK 2.5).
+
+Enters and leaves: tensors, as with any Keras layer. Start with `rnn`.
+"""
 
 from keras_ipu.addons.layers.assume_equal_across_replicas import AssumeEqualAcrossReplicas
 from keras_ipu.addons.layers.ctc import CTCInferenceLayer, CTCLoss, CTCPredictionsLayer

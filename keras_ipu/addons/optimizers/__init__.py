@@ -1,4 +1,7 @@
-"""Adam, LAMB and SGD with configurable dtypes of state and arithmetic."""
+"""Adam, LAMB and SGD with configurable dtypes of state and arithmetic.
+
+Enters: gradients. Leaves: changed weights. Start with `ipu_optimizer_base`.
+"""
 
 from keras_ipu.addons.optimizers.adam_optimizer import AdamIpuOptimizer
 from keras_ipu.addons.optimizers.ipu_optimizer_base import IpuOptimizerBase

@@ -9,6 +9,9 @@ How to add an op (more of it in CONTRIBUTING.md):
 3. If it computes floating-point numbers: `@rule("dialect.name", arithmetic=ArithmeticKind.ELEMENTWISE)`, or `WHOLE`.
    Its results are then rounded to float16 and checked for floating-point exceptions; without, they silently are not.
 4. A new file is imported below.
+
+Enters: an `Op` and the JAX values of its operands. Leaves: the JAX values of its results.
+Start with `elementwise`, for the form of a rule; `registry` has the decorators.
 """
 
 from ipu_tf.lowering.importer.rules import (
