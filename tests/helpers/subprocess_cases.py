@@ -9,7 +9,7 @@ A test module lists files of tests, and has a parametrised test that reports the
     def results(request: pytest.FixtureRequest) -> Results:
         return run_cases(request, environment={...})
 
-    def test_on_jax(case: str, results: Results) -> None:
+    def test_case_with_keras_on_jax(case: str, results: Results) -> None:
         results.check(case)
 
 The process runs the selected cases alone (`-k`, `::`), all of them at once.

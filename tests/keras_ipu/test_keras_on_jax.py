@@ -71,7 +71,7 @@ def on_jax(results: Results, saved: Path) -> dict[str, np.ndarray]:
     return dict(np.load(saved)) | dict(np.load(saved.with_name("captured.npz")))
 
 
-def test_on_jax(case: str, results: Results) -> None:
+def test_case_with_keras_on_jax(case: str, results: Results) -> None:
     results.check(case)
 
 

@@ -426,7 +426,7 @@ def test_a_number_is_a_shape_within_the_scope(strategy: IPUStrategyV1, monkeypat
         keras.Input(3)
 
 
-def test_names() -> None:
+def test_graphcores_names_lie_in_the_package() -> None:
     assert keras_ipu.__ipu__built__ == "1"
     assert keras_ipu.ReplicatedMetricReductionMethod.parse(ReplicatedMetricReductionMethod.SUM).name == "SUM"
     assert keras_ipu.PipelineStage.__name__ == "PipelineStage"

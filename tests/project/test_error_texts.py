@@ -99,7 +99,7 @@ TABLE: dict[str, tuple[Callable[[], Any], type[Exception]]] = {
 
 @pytest.mark.usefixtures("graphcore_rules")
 @pytest.mark.parametrize("text", TABLE)
-def test_texts(text: str) -> None:
+def test_an_error_quoted_from_graphcore_is_raised(text: str) -> None:
     program, error = TABLE[text]
     with pytest.raises(error, match=re.escape(text)):
         program()

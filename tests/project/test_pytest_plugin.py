@@ -101,7 +101,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
     "name",
     ["test_before", "test_counts", "test_marked_without_the_fixture", "test_not_marked", "test_one_ipu_by_default"],
 )
-def test_passes(report: str, name: str) -> None:
+def test_a_case_of_the_program_passes(report: str, name: str) -> None:
     assert f"PASSED test_program.py::{name}\n" in report
 
 

@@ -164,7 +164,9 @@ def test_every_attribute_is_looked_at() -> None:
 
 
 @pytest.mark.parametrize(("name", "path", "value", "recorded", "default"), FIELDS)
-def test_fields(name: str, path: str, value: object, recorded: object, default: object) -> None:
+def test_an_option_changes_its_field_alone(
+    name: str, path: str, value: object, recorded: object, default: object
+) -> None:
     cfg = IPUConfig()
     before = cfg._create_protobuf()
     assert attrgetter(path)(before) == default

@@ -50,7 +50,7 @@ def test_a_straight_program(strategy: Any) -> None:  # noqa: F811
     np.testing.assert_array_equal(strategy.run(tf.function(sums_of_squares), [tf.constant(X)]), WANTED)
 
 
-def test_a_loop(strategy: Any) -> None:  # noqa: F811
+def test_sums_in_a_loop(strategy: Any) -> None:  # noqa: F811
     infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensors(X).repeat())
     outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
 

@@ -19,12 +19,12 @@ from ipu_tf.device.feeds.iterator_destruction import destroy_in_background
 PATIENCE = 30.0
 
 
-class Owner:
-    """Something that keeps a thing."""
+class Feed:
+    """Object whose iterator is destroyed after it."""
 
 
-class Slow:
-    """A thing that ends once it may; says where it ended."""
+class SlowIterator:
+    """Iterator whose destruction waits for an event; notes the thread it ended in."""
 
     def __init__(self, ended: list[str], may_end: threading.Event) -> None:
         self._ended = ended
@@ -43,30 +43,30 @@ def eventually(condition: Callable[[], Any]) -> bool:
     return bool(condition())
 
 
-def test_a_thing_ends_in_another_thread_after_its_owner() -> None:
+def test_an_iterator_is_destroyed_in_another_thread_after_its_feed() -> None:
     ended: list[str] = []
     may_end = threading.Event()
-    owners = [Owner() for _ in range(3)]
-    for owner in owners:
-        destroy_in_background(owner, Slow(ended, may_end))
-    del owner
-    owners.clear()  # would wait, were they destroyed here
+    feeds = [Feed() for _ in range(3)]
+    for feed in feeds:
+        destroy_in_background(feed, SlowIterator(ended, may_end))
+    del feed
+    feeds.clear()  # would wait, were they destroyed here
     assert not ended
     may_end.set()
     assert eventually(lambda: len(ended) == 3)
     assert set(ended) == {"ipu-destroy-iterator"}
 
 
-def test_a_thing_that_takes_long_does_not_hold_up_the_next() -> None:
+def test_an_iterator_that_takes_long_does_not_delay_the_next() -> None:
     slow: list[str] = []
     quick: list[str] = []
     may_end, already = threading.Event(), threading.Event()
     already.set()
-    owners = [Owner(), Owner()]
-    destroy_in_background(owners[0], Slow(slow, may_end))
-    destroy_in_background(owners[1], Slow(quick, already))
-    owners.pop(0)
-    owners.clear()
+    feeds = [Feed(), Feed()]
+    destroy_in_background(feeds[0], SlowIterator(slow, may_end))
+    destroy_in_background(feeds[1], SlowIterator(quick, already))
+    feeds.pop(0)
+    feeds.clear()
     assert eventually(lambda: quick)
     assert not slow
     may_end.set()
@@ -77,16 +77,16 @@ PROGRAM = """
 import sys, time
 from ipu_tf.device.feeds.iterator_destruction import destroy_in_background
 
-class Owner: pass
+class Feed: pass
 
-class Slow:
+class SlowIterator:
     def __del__(self):
         print("ended", flush=True)
         time.sleep(60)
 
-alive, gone = Owner(), Owner()
-destroy_in_background(alive, Slow())
-destroy_in_background(gone, Slow())
+alive, gone = Feed(), Feed()
+destroy_in_background(alive, SlowIterator())
+destroy_in_background(gone, SlowIterator())
 del gone
 print("last line", flush=True)
 """
@@ -101,17 +101,17 @@ IN_THE_MIDDLE = """
 import time
 from ipu_tf.device.feeds.iterator_destruction import destroy_in_background
 
-class Owner: pass
+class Feed: pass
 
-class Slow:
+class SlowIterator:
     def __del__(self):
         print("begins to end", flush=True)
         time.sleep(3)
         print("ended", flush=True)
 
-owner = Owner()
-destroy_in_background(owner, Slow())
-del owner
+feed = Feed()
+destroy_in_background(feed, SlowIterator())
+del feed
 time.sleep(2)
 print("last line", flush=True)
 """

@@ -153,7 +153,7 @@ def cluster(workers: int) -> Any:
     return tf.distribute.cluster_resolver.SimpleClusterResolver(spec)
 
 
-def test_workers() -> None:
+def test_a_strategy_of_several_workers_is_refused() -> None:
     config = IPUConfig()
     config.auto_select_ipus = 1
     config.configure_ipu_system()

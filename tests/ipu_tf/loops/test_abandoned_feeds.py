@@ -73,7 +73,7 @@ def test_an_outfeed_that_was_deleted_is_named() -> None:
             _ = outfeed.deleter
 
 
-def test_who_reads_while_the_program_fails_gets_what_there_was_and_ends() -> None:
+def test_an_outfeed_read_while_the_program_fails_gives_all_elements_and_ends() -> None:
     outfeed, elements = Outfeed(), list[float]()
     with ipus(1) as strategy:
         infeed = Infeed(counting(500))

@@ -290,7 +290,7 @@ class Checked(keras.layers.Layer):
 
 @pytest.mark.parametrize("stages", [1, 2])
 @pytest.mark.parametrize("accumulation", [1, 2])
-def test_fit(stages: int, accumulation: int) -> None:
+def test_an_assertion_in_a_layer_ends_fit_with_its_step(stages: int, accumulation: int) -> None:
     x = np.arange(96, dtype=np.float32).reshape(96, 1)
     with ipus(stages) as several, several.scope():
         model = keras.Sequential([keras.Input((1,)), Checked(), keras.layers.Dense(1, kernel_initializer="zeros")])

@@ -105,7 +105,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_errors(name: str) -> None:
+def test_bad_arguments_of_host_embeddings_raise(name: str) -> None:
     call, error, text = BAD[name]
     with pytest.raises(error, match=text):
         call()

@@ -126,14 +126,14 @@ ERRORS = [
 
 
 @pytest.mark.parametrize(("shape", "options", "text"), ERRORS)
-def test_errors(shape: Any, options: dict[str, Any], text: str) -> None:
+def test_bad_arguments_of_group_norm_raise(shape: Any, options: dict[str, Any], text: str) -> None:
     with tf.Graph().as_default(), pytest.raises(ValueError, match=text):
         normalization_ops.group_norm(tf1.placeholder(tf.float32, shape), **options)
 
 
 @pytest.mark.parametrize("norm", [normalization_ops.layer_norm, normalization_ops.instance_norm])
 @pytest.mark.parametrize(("shape", "text"), [(None, "undefined rank"), ((1, None), "undefined channel dimension")])
-def test_errors_of_the_others(norm: Callable[..., Any], shape: Any, text: str) -> None:
+def test_layer_and_instance_norm_need_rank_and_channels(norm: Callable[..., Any], shape: Any, text: str) -> None:
     with tf.Graph().as_default(), pytest.raises(ValueError, match=text):
         norm(tf1.placeholder(tf.float32, shape))
 

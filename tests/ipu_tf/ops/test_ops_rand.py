@@ -97,7 +97,7 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("options", "text"), ERRORS)
-def test_errors(options: dict[str, Any], text: str) -> None:
+def test_bad_arguments_of_dropout_raise(options: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         rand_ops.dropout(ONES, **options)
 

@@ -126,7 +126,7 @@ def test_attention_weakens_the_update_gate(strategy: Strategy) -> None:  # noqa:
     np.testing.assert_allclose(last, h, rtol=1e-5, atol=1e-6)
 
 
-def test_halves(strategy: Strategy) -> None:  # noqa: F811
+def test_an_lstm_in_float16(strategy: Strategy) -> None:  # noqa: F811
     def function(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> Any:
         zeros = tf.zeros([BATCH, UNITS], x.dtype)
         return rnn_cells.lstm(x, kernel, bias, zeros, zeros, rnn_cells.Activations())

@@ -70,7 +70,7 @@ def test_same_numbers(strategy: Any, draw: Callable[[Any], Any], seed: tuple[int
 
 @settings(max_examples=10, deadline=None)
 @given(seed=st.tuples(*[st.integers(0, 2**31 - 1)] * 2), classes=st.integers(1, 3000), scale=st.floats(0.1, 20))
-def test_classes(seed: tuple[int, int], classes: int, scale: float) -> None:
+def test_stateless_categorical_is_stock_tensorflows(seed: tuple[int, int], classes: int, scale: float) -> None:
     logits = np.random.default_rng(classes).normal(0, scale, (1, classes)).astype(np.float32)
     with ipus(1):
         ours, stock = _both(
