@@ -95,7 +95,7 @@ TENSORFLOW = (
         ("uniform_candidate_sampler", "log_uniform_candidate_sampler"),
         When.IMPORT,
         "TensorFlow's samplers of classes have no kernel in a program",
-        _TF_PATCHES,
+        _PROGRAM_OPS,
     ),
     *patches_of(
         f"{_OPS}.gen_stateless_random_ops:",
