@@ -188,7 +188,7 @@ COMPATIBILITY = (
         Patch(f"{modules}:__getattr__", When.ALIASES, "Graphcore's modules", _ALIASES)
         for modules in ("tensorflow*", "keras", "keras.*", "keras_ipu*")
     ),
-    Patch("ipu_tf*:__getattr__", When.ALIASES, "Graphcore's modules", "ipu_tf._*"),
+    Patch("ipu_tf*:__getattr__", When.ALIASES, "Graphcore's modules", "ipu_tf.*"),
     *(
         Patch(
             f"{modules}:__getattr__",
