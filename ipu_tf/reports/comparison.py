@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
@@ -10,6 +11,8 @@ from ipu_tf.pipeline.tables import bytes_text, count_text
 from ipu_tf.reports.layers import layer_costs
 from ipu_tf.reports.part import Category
 from ipu_tf.reports.report import Report
+
+_NUMBER = re.compile(r"_\d+(?=[/_]|$)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +46,8 @@ class Change:
 def compared(before: Report, after: Report) -> tuple[Change, ...]:
     """Returns what differs between two reports: the peak first, then categories, values and layers, by growth.
 
-    Categories and values are those at the peak; values of one name count together, and so do layers of all parts.
+    Categories and values are those at the peak; values of one name count together, and so do layers of all parts. Where
+    two reports share no name, numbers such as those of `sequential_1` are left out of names.
 
     Args:
         before: the older report.
@@ -62,9 +66,20 @@ def compared(before: Report, after: Report) -> tuple[Change, ...]:
 
 
 def _changes(what: str, before: Mapping[str, float], after: Mapping[str, float]) -> Iterator[Change]:
+    if not before.keys() & after.keys():  # models of one process: `sequential` and `sequential_1`
+        before, after = _without_numbers(before), _without_numbers(after)
     for name in dict.fromkeys((*after, *before)):
         if before.get(name, 0) != after.get(name, 0):
             yield Change(what, name, before.get(name, 0), after.get(name, 0))
+
+
+def _without_numbers(figures: Mapping[str, float]) -> Mapping[str, float]:
+    """Returns figures by names without the numbers that Keras and TensorFlow give names that come again."""
+    found: dict[str, float] = {}
+    for name, figure in figures.items():
+        plain = _NUMBER.sub("", name)
+        found[plain] = found.get(plain, 0) + figure
+    return found
 
 
 def _categories(report: Report) -> Mapping[str, float]:

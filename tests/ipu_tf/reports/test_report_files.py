@@ -22,7 +22,7 @@ from ipu_tf._compat import launcher
 from ipu_tf.device.cache.sealed_file import write_sealed
 from ipu_tf.device.run.interruptible_function import InterruptibleFunction
 from ipu_tf.device.run.last_program import last_program
-from ipu_tf.reports import Category, Report, auto, build
+from ipu_tf.reports import Category, Report, auto, build, comparison
 from ipu_tf.reports.codec import decode, encode
 from tests.helpers.device_counts import device_work
 
@@ -366,6 +366,20 @@ def test_compared_reports_say_what_grew(tmp_path: Path) -> None:
     assert "What grew since the older report on" in page and "value at the peak" in page
     ipu.reports.write_page(large, tmp_path / "page.html")
     assert "What grew" not in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ({"a/kernel": 4, "b": 1}, {"a_1/kernel": 6, "b_1": 1}, [("a/kernel", 2)]),
+        ({"a_1": 4, "a_2": 1}, {"a_1": 4, "a_2": 3}, [("a_2", 2)]),
+        ({"a/a_kernel": 4}, {"a_2/a_2_kernel_1": 1}, [("a/a_kernel", -3)]),
+    ],
+)
+def test_models_of_one_process_are_compared_without_their_numbers(
+    before: dict[str, float], after: dict[str, float], said: list[tuple[str, float]]
+) -> None:
+    assert [(each.name, each.growth) for each in comparison._changes("layer", before, after)] == said
 
 
 @pytest.mark.parametrize(
