@@ -123,9 +123,25 @@ class _ChunkLoop:
         """The loop's body: takes an element of each infeed, runs a step, stores what it enqueues."""
         elements = {name: tuple(_element(a, state.done) for a in arrays) for name, arrays in staged.items()}
         carry, hidden, enqueued = self.part.step(state.carry, constants, state.hidden, elements)
+        if self.replicated and self.part.feedless and not self.counted:
+            carry, hidden = self._of_replicas_that_go_on(state, (carry, hidden), constants)
         hidden = _with_iteration(state.hidden, hidden)
         stored = {name: self._stored(name, b, enqueued[name], state.done) for name, b in state.buffers.items()}
         return LoopState(state.done + 1, carry, hidden, stored)
+
+    def _of_replicas_that_go_on(
+        self, before: LoopState, after: tuple[Arrays, Hidden], constants: Arrays
+    ) -> tuple[Arrays, Hidden]:
+        """Returns what an iteration of a feedless loop leaves: a replica whose loop has ended keeps what it had."""
+        own = jnp.reshape(self.part.goes_on(before.carry, constants), ())
+        carry, hidden = after
+        changed = {key: value for key, value in hidden.items() if key != ITERATION}  # which is the same for all
+        chosen: tuple[Arrays, Hidden] = jax.tree.map(
+            lambda new, old: jnp.where(own, new, old),
+            (carry, changed),
+            (before.carry, {key: before.hidden[key] for key in changed}),
+        )
+        return chosen[0], {**hidden, **chosen[1]}
 
     def _stored(self, name: str, buffer: OutfeedBuffer, element: Arrays, index: jax.Array) -> OutfeedBuffer:
         """Returns an outfeed's buffer with the element that an iteration enqueued, if it enqueued one."""

@@ -44,7 +44,7 @@ def build_program(module: Module, replicas: int = 1, numerics: Numerics = Numeri
     remove_true_checks(module)
     check_supported(module)
     module = with_numerics(module, numerics, replicas)
-    pieces = partition(module, lambda loop: _in_chunks(module, loop, replicas))
+    pieces = partition(module, lambda loop: _in_chunks(module, loop))
     names = _SlotNumbers(module, pieces.same)
     operations = list(walk(module.main, module.functions))
     feeds = {name for name in map(feed_name, operations) if name}
@@ -84,16 +84,16 @@ def program_function(
     return function
 
 
-def _in_chunks(module: Module, loop: Any, replicas: int) -> bool:
-    """Returns whether a loop without feeds runs in chunks: one that may run long, and is not faster as a whole.
-
-    Of several replicas each may end a loop at another time, unless constants of the program count it.
-    """
-    if replicas > 1 and not is_counted_by_constants(module, loop):
-        return False
+def _in_chunks(module: Module, loop: Any) -> bool:
+    """Returns whether a loop without feeds runs in chunks: one that may run long, and is not faster as a whole."""
     if types_in(walk(loop.regions[0].blocks[0], module.functions), module):
         return False  # a condition that notes failures is evaluated in the loop's body
     return runs_long(module, loop) and deferred_products(loop, most_trips(module, loop)) is None
+
+
+def _same_for_replicas(module: Module, loop: Any, replicas: int) -> bool:
+    """Returns whether several replicas end a loop at the same time: else each may, with values of its own."""
+    return replicas > 1 and is_counted_by_constants(module, loop)
 
 
 def _check_enqueues(operations: Sequence[Any], module: Module) -> None:
@@ -141,7 +141,9 @@ def _loop_part(module: Module, piece: LoopPiece, names: _SlotNumbers, replicas: 
     return LoopPart(
         step=functions.step,
         goes_on=functions.goes_on,
-        trip_count=None if piece.feedless and replicas == 1 else trip_count(module, loop),
+        trip_count=None
+        if piece.feedless and not _same_for_replicas(module, loop, replicas)
+        else trip_count(module, loop),
         feedless=piece.feedless,
         carry_in=names.slots(initial),
         constants=names.slots(constants),

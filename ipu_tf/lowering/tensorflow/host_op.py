@@ -12,6 +12,7 @@ import tensorflow as tf
 from ipu_tf._state.numbers import next_number
 from ipu_tf._state.registry import register_state
 from ipu_tf.device.errors import DeviceError
+from ipu_tf.device.run.interrupts import called_back
 from ipu_tf.lowering.stablehlo.errors import LoweringError, UnsupportedOpsError
 from ipu_tf.lowering.tensorflow import tf_session_patches
 
@@ -55,8 +56,9 @@ def host_op(
 
     def call(*values: np.ndarray) -> list[np.ndarray]:
         try:
-            return [np.asarray(result) for result in function(*values) or ()] or [np.zeros((), np.int32)]
-        except Exception as error:
+            with called_back():
+                return [np.asarray(result) for result in function(*values) or ()] or [np.zeros((), np.int32)]
+        except (Exception, KeyboardInterrupt) as error:
             # TensorFlow prints the chain of causes twice and more. What was refused is said by the message alone.
             cause = None if isinstance(error, _REFUSALS) else error
             raise RuntimeError(f"{error} {_remembered(error)}") from cause

@@ -17,7 +17,9 @@ from tensorflow.python.eager import core as _core
 from tensorflow.python.eager.polymorphic_function import atomic_function as _atomic_function
 
 from ipu_tf._patches.installation import replace_in
+from ipu_tf.device.run.interrupts import interruptible
 from ipu_tf.lowering.tensorflow.op_lines import place_of
+from ipu_tf.lowering.tensorflow.tf_session_patches import RUNS_PROGRAMS
 
 _local = threading.local()
 #: From a device, an op's type, its inputs and its attributes (names and values in turn) to its outputs.
@@ -57,9 +59,9 @@ def patch_eager_devices(
     def calling(stock: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(stock)
         def call_flat(self: Any, *args: Any) -> Any:
-            if _context.executing_eagerly():
-                _check_places(self, computes_there)
-            return stock(self, *args)
+            if not _context.executing_eagerly():
+                return stock(self, *args)
+            return _called_by_host(stock, self, args, computes_there)
 
         return call_flat
 
@@ -121,6 +123,15 @@ def _patch_eager_ops(is_ours: Callable[[str], bool], run: RunEagerOp) -> None:
 
     replace_in(_pywrap_tfe, "TFE_Py_FastPathExecute", without_ours)
     replace_in(_pywrap_tfe, "TFE_Py_Execute", with_ours)
+
+
+def _called_by_host(
+    stock: Callable[..., Any], function: Any, args: Sequence[Any], computes_there: Callable[[tf.Operation], bool]
+) -> Any:
+    """Calls a function of the host; Ctrl-C ends programs in it."""
+    _check_places(function, computes_there)
+    runs_programs = getattr(function.graph, RUNS_PROGRAMS, False)
+    return interruptible(stock, function, *args) if runs_programs else stock(function, *args)
 
 
 def _check_places(function: Any, computes_there: Callable[[tf.Operation], bool]) -> None:

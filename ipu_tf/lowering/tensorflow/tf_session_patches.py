@@ -15,6 +15,7 @@ from tensorflow.python.eager import context as _context
 
 from ipu_tf._patches.installation import replace_in
 from ipu_tf.device.run.forks import check_not_forked
+from ipu_tf.device.run.interrupts import interruptible
 
 #: An attribute of graphs in which an op runs a program on the device.
 RUNS_PROGRAMS = "_ipu_tf_runs_programs"
@@ -85,9 +86,11 @@ def _rewritten_run(stock_run: Callable[..., Any], rewrite: RewriteRun) -> Callab
         if found is not None:
             _check_whole_run(handle is None, "partial_run")
             fetch_list, target_list = found
-        if found is not None or getattr(self.graph, RUNS_PROGRAMS, False):
-            check_not_forked()  # the session's own threads are not there either
-        return stock_run(self, handle, list(target_list), list(fetch_list), feed_dict, options, run_metadata)
+        arguments = (self, handle, list(target_list), list(fetch_list), feed_dict, options, run_metadata)
+        if found is None and not getattr(self.graph, RUNS_PROGRAMS, False):
+            return stock_run(*arguments)
+        check_not_forked()  # the session's own threads are not there either
+        return interruptible(stock_run, *arguments)
 
     return do_run
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +16,7 @@ import pytest
 import tensorflow as tf
 
 from ipu_tf.device.run.interruptible_call import InterruptibleCall
-from ipu_tf.device.run.interrupts import Interrupts, check_interrupts, undeferred
+from ipu_tf.device.run.interrupts import Interrupts, called_back, check_interrupts, interruptible, undeferred
 from tests.helpers.sigint import press_ctrl_c, sigint_interrupts  # noqa: F401 - a fixture
 from tests.helpers.some_ipus import ipus
 
@@ -143,3 +147,45 @@ def test_a_program_is_not_left_in_the_middle_of_its_lowering() -> None:
         with pytest.raises(KeyboardInterrupt):
             strategy.run(doubled, [tf.ones(())])
         assert float(strategy.run(doubled, [tf.ones(())])) == 2.0
+
+
+@pytest.mark.parametrize("called", [True, False])
+def test_what_the_main_thread_waits_for_sees_it(called: bool) -> None:
+    """Of other threads, that alone which C++ calls back; who asked for signals before is told of them too."""
+    reader, writer = os.pipe2(os.O_NONBLOCK)
+    seen: list[bool] = []
+
+    def in_thread() -> None:
+        with called_back() if called else contextlib.nullcontext(), Interrupts() as interrupts:
+            seen.append(interrupts.requested)
+            press_ctrl_c()
+            end = time.monotonic() + (5 if called else 0.2)
+            while not interrupts.requested and time.monotonic() < end:
+                time.sleep(0.01)
+            seen.append(interrupts.requested)
+
+    def wait() -> None:
+        thread = threading.Thread(target=in_thread)
+        thread.start()
+        thread.join()
+
+    former = signal.set_wakeup_fd(writer)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            interruptible(wait)
+    finally:
+        assert signal.set_wakeup_fd(former) == writer
+    assert seen == [False, called]
+    assert os.read(reader, 9) == bytes([signal.SIGINT])
+    os.close(reader)
+    os.close(writer)
+
+
+def test_a_handler_of_the_programs_own_is_left_alone() -> None:
+    pressed: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: pressed.append(number))
+    try:
+        interruptible(press_ctrl_c)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert pressed == [signal.SIGINT]

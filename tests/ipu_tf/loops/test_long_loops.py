@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -11,9 +12,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ipu_tf import loops
+from ipu_tf import ipu_compiler, loops, scopes
 from ipu_tf.device.run import loop_run
+from ipu_tf.device.run.interruptible_function import InterruptibleFunction
 from ipu_tf.device.run.loop_run import LoopRun, Pace
+from ipu_tf.ipu_infeed_queue import IPUInfeedQueue
 from ipu_tf.lowering.programs import build
 from ipu_tf.ops.cross_replica_ops import cross_replica_sum
 from ipu_tf.ops.replication_ops import replication_index
@@ -140,18 +143,51 @@ def test_chunks_of_replicas_change_no_bit(monkeypatch: pytest.MonkeyPatch, chunk
         assert counted == total.numpy() == 600_000
 
 
-def test_replicas_that_may_end_at_other_times_are_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LoopRun, "__init__", None)
+def uneven_loop(factor: float) -> tuple[Any, tf.Variable]:
+    """A function of two replicas whose loops end at other times, and the variable that counts their iterations."""
+    total = tf.Variable(tf.zeros((3,)))
 
     @tf.function
-    def counted(limit: Any) -> Any:
-        steps = 0
-        while steps < limit * (1 + replication_index()):
+    def program(limit: Any) -> Any:
+        steps, x = 0, tf.cast(replication_index(), tf.float32)
+        while tf.cast(steps, tf.float32) < limit * tf.cast(1 + replication_index(), tf.float32):
             steps += 1
-        return cross_replica_sum(steps)
+            total.assign_add(tf.ones((3,)))
+            x = factor * tf.sin(x) + 0.1 * tf.reduce_sum(tf.random.normal((4,)))
+        own = tf.one_hot(replication_index(), 2)
+        return cross_replica_sum(own * x), cross_replica_sum(own * tf.cast(steps, tf.float32))
 
+    return program, total
+
+
+def test_an_endless_loop_of_replicas_is_interrupted(chunks: list[tuple[int, float]]) -> None:
+    program, total = uneven_loop(1.0)
     with ipus(2) as strategy:
-        np.testing.assert_array_equal(strategy.run(counted, [tf.constant(3)]), 9)
+        run = lambda: strategy.run(program, [tf.constant(float("inf"))])  # noqa: E731
+        assert interrupted(run, chunks, after=3) <= CHUNKS_AFTER
+        assert set(total.numpy()) == {sum(iterations for iterations, _ in chunks)}
+        assert len(chunks) > 3
+        _, steps = strategy.run(program, [tf.constant(3.0)])
+        np.testing.assert_array_equal(steps, [3, 6])
+
+
+@pytest.mark.parametrize("limit", [3.0, 1000.0])
+def test_chunks_of_replicas_that_end_at_other_times_change_no_bit(
+    limit: float, monkeypatch: pytest.MonkeyPatch, chunks: list[tuple[int, float]]
+) -> None:
+    results = []
+    for in_chunks in (True, False):
+        if not in_chunks:
+            monkeypatch.setattr(build, "_in_chunks", lambda *arguments: False)
+        monkeypatch.setattr(loop_run, "SECONDS", 0.0005)
+        program, total = uneven_loop(0.9)
+        with ipus(2) as strategy:
+            tf.random.set_seed(3)
+            results.append([*map(np.asarray, strategy.run(program, [tf.constant(limit)])), total.numpy()])
+    assert len(chunks) > 1
+    np.testing.assert_array_equal(results[0][1], [limit, 2 * limit])
+    for ours, whole in zip(*results, strict=True):
+        np.testing.assert_array_equal(ours, whole)
 
 
 @pytest.mark.parametrize("limit", [3, 1000, 100_000])
@@ -208,3 +244,65 @@ def test_a_short_loop_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with ipus(1) as strategy:
         strategy.run(short)
+
+
+def endless_program(infeed: Any = None) -> Any:
+    """The results of a loop on the device that never ends, in a graph of TensorFlow 1."""
+
+    def fed() -> Any:
+        return loops.repeat(2**31 - 1, lambda total, x: total + x, [0.0], infeed)
+
+    def feedless() -> Any:
+        return tf.while_loop(lambda x: tf.reduce_sum(x) < 1e30, lambda x: x * 1.0, [tf.ones((16,))])
+
+    with scopes.ipu_scope("/device:IPU:0"):
+        return ipu_compiler.compile(feedless if infeed is None else fed)
+
+
+@pytest.mark.parametrize("with_feed", [False, True])
+def test_a_session_is_interrupted_and_goes_on(chunks: list[tuple[int, float]], with_feed: bool) -> None:
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session, ipus(1):
+        infeed = IPUInfeedQueue(tf.data.Dataset.from_tensors(1.0).repeat()) if with_feed else None
+        endless = endless_program(infeed)
+        with scopes.ipu_scope("/device:IPU:0"):
+            doubled = ipu_compiler.compile(lambda: 2.0 * tf.ones((2,)))
+        if infeed is not None:
+            session.run(infeed.initializer)
+        for _ in range(2):
+            assert interrupted(lambda: session.run(endless), chunks, after=len(chunks) + 3) <= CHUNKS_AFTER
+            np.testing.assert_array_equal(session.run(doubled), [[2.0, 2.0]])
+        assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_a_function_of_the_host_with_a_program_is_interrupted(chunks: list[tuple[int, float]]) -> None:
+    function = tf.function(lambda: endless_program())
+    with ipus(1):
+        for _ in range(2):
+            assert interrupted(function, chunks, after=len(chunks) + 3) <= CHUNKS_AFTER
+
+
+def test_a_session_is_interrupted_while_xla_compiles(
+    monkeypatch: pytest.MonkeyPatch, chunks: list[tuple[int, float]]
+) -> None:
+    started, stock = threading.Event(), InterruptibleFunction._compile_it
+
+    def slowly(self: InterruptibleFunction, lowered: Any) -> None:
+        started.set()
+        time.sleep(2)
+        stock(self, lowered)
+
+    monkeypatch.setattr(InterruptibleFunction, "_compile_it", slowly)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session, ipus(1):
+        with scopes.ipu_scope("/device:IPU:0"):
+            doubled = ipu_compiler.compile(lambda: 2.0 * tf.ones((2,)))
+
+        def press() -> None:
+            started.wait()
+            press_ctrl_c()
+
+        threading.Thread(target=press).start()
+        begun = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            session.run(doubled)
+        np.testing.assert_array_equal(session.run(doubled), [[2.0, 2.0]])
+        assert time.monotonic() > begun + 2  # the first call did not wait for the compilation, the second one did
