@@ -26,7 +26,7 @@ from ipu_tf.device.feeds.infeed import Infeed
 from ipu_tf.device.feeds.synthetic import infeed_elements
 from ipu_tf.device.feeds.timeout import watched
 from ipu_tf.lowering.programs.tensorflow_errors import to_tensorflow_error
-from ipu_tf.lowering.tensorflow import tf_patches, tf_values
+from ipu_tf.lowering.tensorflow import tf_graphs, tf_patches, tf_values
 from ipu_tf.lowering.tensorflow.dataset_source import GraphDataset, eager_elements, flat_specs
 from ipu_tf.lowering.tensorflow.host_op import host_op
 from ipu_tf.lowering.tensorflow.markers import dequeue_marker
@@ -167,7 +167,7 @@ class IPUInfeedQueue:
                     "the inputs.",
                 )
 
-    def _start(self, open_source: Callable[[], Any]) -> None:
+    def _start(self, open_source: Callable[[], Any], keep_in: dict[str, Infeed] | None = None) -> None:
         self._check_element()
         types = tuple(jax.ShapeDtypeStruct(tuple(s.shape.as_list()), s.dtype.as_numpy_dtype) for s in self._specs)
         # TF_POPLAR_FLAGS may ask for data that does not come from the dataset, which then is never read.
@@ -177,7 +177,7 @@ class IPUInfeedQueue:
         name = self._id
         infeed = Infeed(name, types, watched(lambda: name, open_source))
         infeed.restart()
-        queues.add_infeed(infeed)
+        queues.add_infeed(infeed, keep_in)
 
     def _delete(self) -> None:
         try:
@@ -193,12 +193,19 @@ class IPUInfeedQueue:
             )
 
     def _graph_ops(self, dataset: GraphDataset) -> tuple[tf.Operation, tf.Operation]:
+        # An iterator has threads of its own: they end with the graph, also where no deleter runs.
+        kept = tf_graphs.graph_dict(tf.compat.v1.get_default_graph(), "infeeds")
+
         def start(*values: np.ndarray) -> None:
-            self._start(dataset.open(*values))
+            self._start(dataset.open(*values), kept)
+
+        def delete() -> None:
+            self._delete()
+            kept.pop(self._id, None)
 
         return (
             host_op(start, dataset.inputs, [], f"{self._id}_initializer").operation,
-            host_op(self._delete, [], [], f"{self._id}_deleter").operation,
+            host_op(delete, [], [], f"{self._id}_deleter").operation,
         )
 
 

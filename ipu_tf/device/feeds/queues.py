@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
 
 from ipu_tf._state.registry import ProcessValue, register_state
@@ -13,17 +14,23 @@ from ipu_tf.device.feeds.infeed import Infeed
 from ipu_tf.device.feeds.outfeed import Outfeed
 
 _lock = threading.Lock()
-_infeeds: dict[str, Infeed] = register_state("infeeds by name", {})
+_infeeds: weakref.WeakValueDictionary[str, Infeed] = register_state("infeeds by name", weakref.WeakValueDictionary())
+_kept: dict[str, Infeed] = register_state("infeeds that are kept until they are removed", {})
 _outfeeds: dict[str, Outfeed] = register_state("outfeeds by name", {})
 _users: collections.Counter[str] = register_state(
     "running programs by queue", collections.Counter(), kept="each ends its use itself"
 )
 
 
-def add_infeed(infeed: Infeed) -> None:
-    """Registers an infeed; replaces a queue of the same name."""
+def add_infeed(infeed: Infeed, keep_in: dict[str, Infeed] | None = None) -> None:
+    """Registers an infeed until it is removed; replaces a queue of the same name.
+
+    Args:
+        infeed: the infeed.
+        keep_in: keeps it in place of the registry, which then forgets it together with that.
+    """
     with _lock:
-        _infeeds[infeed.name] = infeed
+        (_kept if keep_in is None else keep_in)[infeed.name] = _infeeds[infeed.name] = infeed
 
 
 def add_outfeed(outfeed: Outfeed) -> None:
@@ -67,6 +74,7 @@ def remove(name: str) -> bool:
             raise InfeedInUse(name)
         # An empty queue counts too, though it is false as a bool.
         removed = (_infeeds.pop(name, None), _outfeeds.pop(name, None))
+        _kept.pop(name, None)
         return any(queue is not None for queue in removed)
 
 

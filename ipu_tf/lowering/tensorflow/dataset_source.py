@@ -82,21 +82,18 @@ class GraphDataset:
         self._element_spec = dataset.element_spec
 
     def open(self, *values: np.ndarray) -> Callable[[], Iterator[tuple[np.ndarray, ...]]]:
-        """Returns a function that opens the dataset, for the values of its inputs."""
+        """Returns a function that opens the dataset, for the values of its inputs; it does not keep the graph."""
+        fed = dict(zip((tensor.name for tensor in self.inputs), values, strict=True))
+        graph_def, name, element_spec = self._graph_def, self._variant, self._element_spec
+
+        def variant() -> tf.Tensor:
+            tensors = {name: tf.convert_to_tensor(value) for name, value in fed.items()}
+            return tf_private.import_graph(graph_def, tensors, [name])[0]
 
         def open_source() -> Iterator[tuple[np.ndarray, ...]]:
             with tf_values.eager_mode():
-                dataset = tf.data.experimental.from_variant(self._rebuilt(values), self._element_spec)
-                iterator = tf_values.stock_iterator(dataset)
+                made = tf.compat.v1.wrap_function(variant, [])()
+                iterator = tf_values.stock_iterator(tf.data.experimental.from_variant(made, element_spec))
             return _elements(iterator)
 
         return open_source
-
-    def _rebuilt(self, values: tuple[np.ndarray, ...]) -> tf.Tensor:
-        names = [tensor.name for tensor in self.inputs]
-
-        def variant() -> tf.Tensor:
-            fed = {name: tf.convert_to_tensor(value) for name, value in zip(names, values, strict=True)}
-            return tf_private.import_graph(self._graph_def, fed, [self._variant])[0]
-
-        return tf.compat.v1.wrap_function(variant, [])()
