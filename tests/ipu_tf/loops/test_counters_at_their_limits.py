@@ -92,12 +92,11 @@ def test_streamed_loops_run_as_often_as_tensorflows(dtype: Any, start: int, limi
     """Each ends after 300 iterations, or where the counter has wrapped around to a value beyond its limit."""
 
     def looped(iterator: Any) -> Any:
-        i, total, k = tf.constant(start, dtype), 0.0, 0
-        while i <= limit and k < MOST:
-            total += next(iterator)
-            i += tf.constant(step, dtype)
-            k += 1
-        return i, total, k
+        return tf.while_loop(
+            lambda i, total, k: tf.logical_and(i <= limit, k < MOST),
+            lambda i, total, k: (i + tf.constant(step, dtype), total + next(iterator), k + 1),
+            [tf.constant(start, dtype), 0.0, 0],
+        )
 
     dataset = tf.data.Dataset.range(MOST + 1).map(lambda x: tf.cast(x, tf.float32))
     stock = tf.function(looped)(iter(dataset))
