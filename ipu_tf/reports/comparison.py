@@ -47,7 +47,7 @@ def compared(before: Report, after: Report) -> tuple[Change, ...]:
     """Returns what differs between two reports: the peak first, then categories, values and layers, by growth.
 
     Categories and values are those at the peak; values of one name count together, and so do layers of all parts. Where
-    two reports share no name, numbers such as those of `sequential_1` are left out of names.
+    two reports share few names, numbers such as those of `sequential_1` are left out of names.
 
     Args:
         before: the older report.
@@ -66,7 +66,7 @@ def compared(before: Report, after: Report) -> tuple[Change, ...]:
 
 
 def _changes(what: str, before: Mapping[str, float], after: Mapping[str, float]) -> Iterator[Change]:
-    if not before.keys() & after.keys():  # models of one process: `sequential` and `sequential_1`
+    if 2 * len(before.keys() & after.keys()) < len(before):  # models of one process: `sequential` and `sequential_1`
         before, after = _without_numbers(before), _without_numbers(after)
     for name in dict.fromkeys((*after, *before)):
         if before.get(name, 0) != after.get(name, 0):

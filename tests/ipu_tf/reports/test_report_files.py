@@ -372,6 +372,7 @@ def test_compared_reports_say_what_grew(tmp_path: Path) -> None:
     ("before", "after", "said"),
     [
         ({"a/kernel": 4, "b": 1}, {"a_1/kernel": 6, "b_1": 1}, [("a/kernel", 2)]),
+        ({"a/x": 4, "a/y": 1, "seed": 1}, {"a_1/x": 5, "a_1/y": 1, "seed": 1}, [("a/x", 1)]),
         ({"a_1": 4, "a_2": 1}, {"a_1": 4, "a_2": 3}, [("a_2", 2)]),
         ({"a/a_kernel": 4}, {"a_2/a_2_kernel_1": 1}, [("a/a_kernel", -3)]),
     ],
