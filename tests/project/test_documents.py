@@ -27,6 +27,7 @@ NAMES_OF_OTHERS = frozenset(
     {
         "check_numerics",
         "dense_cag_activation",
+        "encoder_token_ids",
         "lower_into_pipeline_stage",
         "max_x",
         "padding_mask",
