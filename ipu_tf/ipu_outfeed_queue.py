@@ -19,7 +19,7 @@ from ipu_tf._tracing.queue_arguments import OUTFEED, checked_ordinal
 from ipu_tf._tracing.unconverted import do_not_convert
 from ipu_tf.device.feeds import queues
 from ipu_tf.device.feeds.outfeed import Outfeed
-from ipu_tf.device.feeds.synthetic import Category
+from ipu_tf.device.feeds.synthetic import TransferKind
 from ipu_tf.lowering.tensorflow import tf_values
 from ipu_tf.lowering.tensorflow.host_op import host_op
 from ipu_tf.lowering.tensorflow.markers import enqueue_marker
@@ -208,7 +208,7 @@ class IPUOutfeedQueue:
 
     def _has_no_transfer(self) -> bool:
         """Returns whether TF_POPLAR_FLAGS disables transfers to the host; raises in mode `LAST`."""
-        nothing = flags().synthetic_data.uses(Category.OUTFEED)
+        nothing = flags().synthetic_data.uses(TransferKind.OUTFEED)
         if nothing and self._mode is IPUOutfeedMode.LAST:
             raise tf.errors.FailedPreconditionError(
                 None,

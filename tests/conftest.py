@@ -30,7 +30,7 @@ hypothesis.settings.load_profile("any machine")
 
 #: Files that take minutes, by name: they are begun first, lest one process is left with them at the end.
 LONG = (
-    "test_pipeline_engine.py",
+    "test_pipeline_run.py",
     "test_keras_memory.py",
     "test_keras_on_jax.py",
     "test_keras_applications.py",

@@ -20,7 +20,7 @@ from ipu_tf._config.treatment import Effect
 from ipu_tf.device.cache import executable_cache
 from ipu_tf.device.environment import poplar_flags
 from ipu_tf.device.feeds import synthetic
-from ipu_tf.device.feeds.synthetic import Category, Initializer, SyntheticData
+from ipu_tf.device.feeds.synthetic import Initializer, SyntheticData, TransferKind
 
 _PROGRESS_BAR = ("auto", "true", "false")
 _RANDOM = ("random", "uniform", "normal")
@@ -142,7 +142,7 @@ def _holder() -> absl_flags.FlagValues:
 
 
 def _synthetic_data(values: Mapping[str, FlagValue]) -> SyntheticData:
-    known = {category.value: category for category in Category}
+    known = {category.value: category for category in TransferKind}
     names = [name.strip() for name in str(values["synthetic_data_categories"]).split(",") if name.strip()]
     for name in names:
         if name not in known:

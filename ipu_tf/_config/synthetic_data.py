@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ipu_tf._arguments.named_int_enum import NamedIntEnum
 from ipu_tf._config.flags import flags
-from ipu_tf.device.feeds.synthetic import Category
+from ipu_tf.device.feeds.synthetic import TransferKind
 
 
 class SyntheticDataCategory(NamedIntEnum):
@@ -19,11 +19,11 @@ class SyntheticDataCategory(NamedIntEnum):
 
 
 _CATEGORIES = {
-    SyntheticDataCategory.Seed: Category.SEED,
-    SyntheticDataCategory.Infeed: Category.INFEED,
-    SyntheticDataCategory.Outfeed: Category.OUTFEED,
-    SyntheticDataCategory.HostEmbedding: Category.HOST_EMBEDDING,
-    SyntheticDataCategory.Parameters: Category.PARAMETERS,
+    SyntheticDataCategory.Seed: TransferKind.SEED,
+    SyntheticDataCategory.Infeed: TransferKind.INFEED,
+    SyntheticDataCategory.Outfeed: TransferKind.OUTFEED,
+    SyntheticDataCategory.HostEmbedding: TransferKind.HOST_EMBEDDING,
+    SyntheticDataCategory.Parameters: TransferKind.PARAMETERS,
 }
 
 

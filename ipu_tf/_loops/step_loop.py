@@ -28,7 +28,7 @@ from ipu_tf.device.memory.hidden_state import SEED
 from ipu_tf.device.memory.seed import is_seeded
 from ipu_tf.device.program.program import Program, Types, bytes_of
 from ipu_tf.device.run.executable import Executable, ExecutionResult
-from ipu_tf.device.run.interrupts import Interrupts, check_interrupts, undeferred
+from ipu_tf.device.run.interrupts import Interrupts, check_interrupts, interrupt_at_once
 from ipu_tf.device.run.recompilation import Signature, array_text, settings_of, what_changed
 from ipu_tf.device.timeline import span
 from ipu_tf.lowering.programs.program_target import Target
@@ -147,7 +147,7 @@ class StepLoop:
         self._target = target(options.ordinal, options.shards)
         self._outfeed = Outfeed(OUTFEED, last_only=not options.all_outputs)
         start = time.perf_counter()
-        with undeferred(), span("Compile", f"trace and lower {title}"):
+        with interrupt_at_once(), span("Compile", f"trace and lower {title}"):
             program = dataclasses.replace(step.trace(self._target, options), title=title)
         check_interrupts()
         self._executable = Executable(program, options.ordinal)

@@ -12,7 +12,7 @@ from ipu_tf._loops.batch_feed import BatchFeed
 from ipu_tf._loops.output_stream import Arrays, OutputStream
 from ipu_tf.device.feeds import connection_type, synthetic
 from ipu_tf.device.feeds.outfeed import Outfeed
-from ipu_tf.device.feeds.synthetic import Category
+from ipu_tf.device.feeds.synthetic import TransferKind
 from ipu_tf.device.program.program import Types
 from ipu_tf.device.program.replicas import Replicas
 
@@ -42,7 +42,7 @@ class StepOutputs:
         arrays = self._outfeed.drain()
         if steps == 0:
             return None
-        if not connection_type.attached() or synthetic.uses(Category.OUTFEED):
+        if not connection_type.attached() or synthetic.uses(TransferKind.OUTFEED):
             arrays = self._zeros(steps if self._all_steps else 1)
         return [array if self._all_steps else array[0] for array in arrays or ()]
 
@@ -74,7 +74,7 @@ class StepOutputs:
             yield ran
 
     def _outputs_or_zeros(self, outputs: Arrays) -> Arrays:
-        return tuple(array[0] for array in self._zeros(1)) if synthetic.uses(Category.OUTFEED) else outputs
+        return tuple(array[0] for array in self._zeros(1)) if synthetic.uses(TransferKind.OUTFEED) else outputs
 
     def _zeros(self, count: int) -> Arrays:
         return tuple(np.zeros((count, *self._replicas.with_axis(wanted.shape)), wanted.dtype) for wanted in self._types)

@@ -6,7 +6,7 @@ What else belongs to pipelines, from the user's call to the device:
     keras_ipu.pipeline            stages of Keras models: assigned by the user, by scopes or by cost
     ipu_tf.lowering.stages        cuts the loop into the forward, backward and update pass of each stage
     ipu_tf.device.schedule        schedules (grouped; interleaved, known as 1F1B; sequential) and their timetables
-    ipu_tf.device.run             `pipeline_engine` runs stages on several JAX devices by a timetable; else `loop_run`
+    ipu_tf.device.run             `pipeline_run` runs stages on several JAX devices by a timetable; else `loop_run`
     ipu_tf.pipeline               here: what a timetable, or a model's stages, say about time and memory
 
 Nothing here imports TensorFlow. A timetable comes from one of the three schedules:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ipu_tf.device.run.pipeline_clock import Measured
+from ipu_tf.device.run.pipeline_timer import Measured
 from ipu_tf.device.schedule.timetable import Task, TaskKind, Timetable
 from ipu_tf.pipeline.costs import StageTimes
 from ipu_tf.pipeline.memory import stash

@@ -17,7 +17,7 @@ from ipu_tf.device.program.replicas import AXIS
 from ipu_tf.device.program.stage_program import StageProgram
 from ipu_tf.device.run.last_program import last_program
 from ipu_tf.device.run.pipeline_counts import pipeline_counts
-from ipu_tf.device.run.pipeline_runs import passes
+from ipu_tf.device.run.pipeline_passes import passes
 from ipu_tf.device.run.run_record import RunRecord
 from ipu_tf.device.schedule.schedule_rules import MicroBatchCountError, ScheduleError
 from ipu_tf.device.schedule.timetable import Timetable

@@ -6,7 +6,7 @@ import dataclasses
 import enum
 from collections.abc import Mapping
 
-from ipu_tf.device.run.pipeline_clock import Measured as MeasuredTask
+from ipu_tf.device.run.pipeline_timer import Measured as MeasuredTask
 from ipu_tf.device.schedule.timetable import Timetable
 
 

@@ -1,4 +1,4 @@
-"""Tests of pipelines on four JAX devices: run by `test_pipeline_engine.py` in a process that has them."""
+"""Tests of pipelines on four JAX devices: run by `test_pipeline_run.py` in a process that has them."""
 
 from __future__ import annotations
 
@@ -44,9 +44,7 @@ four_ipus = pytest.mark.parametrize("strategy", [4], indirect=True)
 @pytest.fixture(autouse=True)
 def strategy(request: pytest.FixtureRequest) -> Iterator[Any]:
     """Two IPUs, or `four_ipus`; afterwards pipelines run where they did."""
-    assert len(jax.local_devices()) == 4, (
-        "run tests/ipu_tf/device/test_pipeline_engine.py, which makes four JAX devices"
-    )
+    assert len(jax.local_devices()) == 4, "run tests/ipu_tf/device/test_pipeline_run.py, which makes four JAX devices"
     with ipus(getattr(request, "param", 2)) as made:
         yield made
     run_on_devices("auto")

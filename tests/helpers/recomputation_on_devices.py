@@ -1,4 +1,4 @@
-"""Tests of recomputation on four JAX devices, and of what stages keep: run by `test_pipeline_engine.py`."""
+"""Tests of recomputation on four JAX devices, and of what stages keep: run by `test_pipeline_run.py`."""
 
 from __future__ import annotations
 

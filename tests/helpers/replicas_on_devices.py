@@ -1,4 +1,4 @@
-"""Tests of replicated pipelines with a JAX device for each stage of each replica: run by `test_pipeline_engine.py`."""
+"""Tests of replicated pipelines with a JAX device for each stage of each replica: run by `test_pipeline_run.py`."""
 
 from __future__ import annotations
 

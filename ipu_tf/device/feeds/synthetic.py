@@ -22,7 +22,7 @@ Initializer = int | Literal["uniform", "normal"]
 _SEED = 5489  # any fixed number: synthetic data is the same in every process
 
 
-class Category(enum.Enum):
+class TransferKind(enum.Enum):
     """Categories of data that moves between host and device."""
 
     SEED = "seed"
@@ -44,18 +44,18 @@ class SyntheticData:
         null_feed: whether elements of infeeds are zeros.
     """
 
-    categories: frozenset[Category] = frozenset()
+    categories: frozenset[TransferKind] = frozenset()
     initializer: Initializer = 0
     null_feed: bool = False
 
-    def uses(self, category: Category) -> bool:
+    def uses(self, category: TransferKind) -> bool:
         """Returns whether data of this category is synthetic."""
         return category in self.categories
 
     @property
     def feeds(self) -> bool:
         """Returns whether elements of infeeds are synthetic."""
-        return self.null_feed or self.uses(Category.INFEED)
+        return self.null_feed or self.uses(TransferKind.INFEED)
 
 
 _settings = register_state("synthetic data", ProcessValue(SyntheticData()))
@@ -71,7 +71,7 @@ def current() -> SyntheticData:
     return _settings.value
 
 
-def uses(category: Category) -> bool:
+def uses(category: TransferKind) -> bool:
     """Returns whether data of this category is synthetic, by the current settings."""
     return _settings.value.uses(category)
 
@@ -90,12 +90,12 @@ def infeed_element(instead_of: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
 
 @functools.lru_cache(maxsize=8)
 def _element(types: tuple[jax.ShapeDtypeStruct, ...], data: SyntheticData) -> tuple[np.ndarray, ...]:
-    return arrays(types, data.initializer if data.uses(Category.INFEED) else 0)
+    return arrays(types, data.initializer if data.uses(TransferKind.INFEED) else 0)
 
 
 def seed() -> np.ndarray | None:
     """Returns the synthetic seed of every execution, `uint32[2]`; None where seeds come from the host."""
-    if not _settings.value.uses(Category.SEED):
+    if not _settings.value.uses(TransferKind.SEED):
         return None
     return arrays([jax.ShapeDtypeStruct((2,), np.dtype(np.uint32))], _settings.value.initializer)[0]
 

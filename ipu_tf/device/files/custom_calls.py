@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from ipu_tf.device.files.exported_module import Array, Operation
+from ipu_tf.device.files.exported_module import Array, ExportedOp
 
 _Results = tuple[Array, ...]
-_Rule = Callable[[Operation], _Results]
+_Rule = Callable[[ExportedOp], _Results]
 
 _REAL = {"f32": "f32", "f64": "f64", "complex<f32>": "f32", "complex<f64>": "f64"}
 _LETTERS = {"s": "f32", "d": "f64", "c": "complex<f32>", "z": "complex<f64>"}
@@ -22,7 +22,7 @@ _TYPED = 1
 """Of the calling conventions, the one that JAX exports."""
 
 
-def unknown_calls(operations: Iterable[Operation], platforms: Sequence[str]) -> list[str]:
+def unknown_calls(operations: Iterable[ExportedOp], platforms: Sequence[str]) -> list[str]:
     """Returns names of a program's forbidden operations: unknown custom calls, and communication with other devices.
 
     Args:
@@ -32,7 +32,7 @@ def unknown_calls(operations: Iterable[Operation], platforms: Sequence[str]) -> 
     return sorted({op.target or op.name for op in operations if not all(_allowed(op, each) for each in platforms)})
 
 
-def _allowed(op: Operation, platform: str) -> bool:
+def _allowed(op: ExportedOp, platform: str) -> bool:
     if not op.target:
         return op.name not in _OTHER_DEVICES
     if platform != "cpu":
@@ -46,7 +46,7 @@ def _allowed(op: Operation, platform: str) -> bool:
         return False
 
 
-def _settings_known(op: Operation) -> bool:
+def _settings_known(op: ExportedOp) -> bool:
     return all(value in _SETTINGS.get(name, b"") for name, value in op.settings)
 
 
@@ -54,19 +54,19 @@ def _dtype_of(target: str) -> str:
     return _LETTERS[target.removeprefix("lapack_")[0]]
 
 
-def _dims(op: Operation) -> tuple[tuple[int, ...], int, int]:
+def _dims(op: ExportedOp) -> tuple[tuple[int, ...], int, int]:
     """Returns leading dimensions, rows and columns of the first operand."""
     *batch, rows, columns = op.operands[0].shape
     return tuple(batch), rows, columns
 
 
-def _cholesky(op: Operation) -> _Results:
+def _cholesky(op: ExportedOp) -> _Results:
     [matrix] = op.operands
     batch, rows, columns = _dims(op)
     return (matrix, Array("i32", batch)) if rows == columns else ()
 
 
-def _triangular_solve(op: Operation) -> _Results:
+def _triangular_solve(op: ExportedOp) -> _Results:
     matrix, right = op.operands
     batch, rows, columns = _dims(op)
     sides = {ord("L"): right.shape[-2], ord("R"): right.shape[-1]}
@@ -74,33 +74,33 @@ def _triangular_solve(op: Operation) -> _Results:
     return (right,) if fits and right.shape[:-2] == batch and right.dtype == matrix.dtype else ()
 
 
-def _qr(op: Operation) -> _Results:
+def _qr(op: ExportedOp) -> _Results:
     [matrix] = op.operands
     batch, rows, columns = _dims(op)
     return matrix, Array(matrix.dtype, (*batch, min(rows, columns)))
 
 
-def _householder_product(op: Operation) -> _Results:
+def _householder_product(op: ExportedOp) -> _Results:
     vectors, factors = op.operands
     batch, rows, columns = _dims(op)
     fits = rows >= columns >= factors.shape[-1] and factors.shape[:-1] == batch and factors.dtype == vectors.dtype
     return (vectors,) if fits else ()
 
 
-def _eigh(op: Operation) -> _Results:
+def _eigh(op: ExportedOp) -> _Results:
     [matrix] = op.operands
     batch, rows, columns = _dims(op)
     results = (matrix, Array(_REAL[matrix.dtype], (*batch, rows)), Array("i32", batch))
     return results if rows == columns else ()
 
 
-def _lu(op: Operation) -> _Results:
+def _lu(op: ExportedOp) -> _Results:
     [matrix] = op.operands
     batch, rows, columns = _dims(op)
     return matrix, Array("i32", (*batch, min(rows, columns))), Array("i32", batch)
 
 
-def _svd(op: Operation) -> _Results:
+def _svd(op: ExportedOp) -> _Results:
     [matrix] = op.operands
     batch, rows, columns = _dims(op)
     least = min(rows, columns)

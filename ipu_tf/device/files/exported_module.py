@@ -41,7 +41,7 @@ class Array:
 
 
 @dataclasses.dataclass(frozen=True)
-class Operation:
+class ExportedOp:
     """StableHLO operation of a module.
 
     Attributes:
@@ -61,7 +61,7 @@ class Operation:
     settings: tuple[tuple[str, int], ...] = ()
 
 
-def operations(artifact: bytes) -> list[Operation]:
+def operations(artifact: bytes) -> list[ExportedOp]:
     """Lists every operation of a portable StableHLO module, including those in regions and functions.
 
     Args:
@@ -99,21 +99,21 @@ def _context() -> Any:
     return context
 
 
-def _below(operation: Any) -> Iterator[Operation]:
-    yield _described(operation) if operation.name == _CUSTOM_CALL else Operation(operation.name)
+def _below(operation: Any) -> Iterator[ExportedOp]:
+    yield _described(operation) if operation.name == _CUSTOM_CALL else ExportedOp(operation.name)
     for region in operation.regions:
         for block in region:
             for inner in block:
                 yield from _below(inner.operation)
 
 
-def _described(operation: Any) -> Operation:
+def _described(operation: Any) -> ExportedOp:
     attributes = operation.attributes
     settings: Any = ir.DictAttr(attributes[_SETTINGS]) if _SETTINGS in attributes else ()
     other = attributes.get("backend_config", None)
     if other is not None and str(other) not in ('""', "{}"):
         raise ValueError(f"a custom call has the configuration {str(other)[:80]}, which JAX does not write")
-    return Operation(
+    return ExportedOp(
         operation.name,
         ir.StringAttr(attributes["call_target_name"]).value,
         ir.IntegerAttr(attributes["api_version"]).value if "api_version" in attributes else 1,

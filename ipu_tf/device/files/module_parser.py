@@ -21,7 +21,7 @@ from typing import Any
 from ipu_tf._state.registry import register_state
 from ipu_tf.device.errors import DeviceError
 from ipu_tf.device.files import exported_module
-from ipu_tf.device.files.exported_module import Array, Operation
+from ipu_tf.device.files.exported_module import Array, ExportedOp
 
 _IDLE_SECONDS = 5.0
 # As `runpy` does it, with this process's `sys.path`: no site, no environment, no packages of this project.
@@ -47,7 +47,7 @@ class ModuleParser:
         """Records a module that is parsed in this process from now on."""
         self._known.add(hashlib.sha256(artifact).digest())
 
-    def parsed(self, artifact: bytes) -> tuple[list[Operation], bytes]:
+    def parsed(self, artifact: bytes) -> tuple[list[ExportedOp], bytes]:
         """Lists every operation of a module, as `exported_module.operations` does, and returns the module to load.
 
         Args:
@@ -121,6 +121,6 @@ PARSER = register_state("parser of modules from files", ModuleParser())
 atexit.register(PARSER.clear)
 
 
-def _operation(name: str, target: str, api: int, operands: Any, results: Any, settings: Any) -> Operation:
+def _operation(name: str, target: str, api: int, operands: Any, results: Any, settings: Any) -> ExportedOp:
     taken, given = (tuple(Array(dtype, tuple(shape)) for dtype, shape in each) for each in (operands, results))
-    return Operation(name, target, api, taken, given, tuple((key, value) for key, value in settings))
+    return ExportedOp(name, target, api, taken, given, tuple((key, value) for key, value in settings))

@@ -14,7 +14,7 @@ from ipu_tf.device.feeds.execution_queues import ExecutionQueues
 from ipu_tf.device.memory import hidden_state
 from ipu_tf.device.program.program import Hidden, Program, StraightLinePart
 from ipu_tf.device.program.replicas import Replicas, replicas
-from ipu_tf.device.run.interruptible_function import CompilationGate, InterruptibleFunction
+from ipu_tf.device.run.interruptible_function import CompilationState, InterruptibleFunction
 
 
 class CompiledParts:
@@ -23,14 +23,14 @@ class CompiledParts:
     Attributes:
         program: the program.
         replicas: the replicas that it runs on.
-        gate: Ctrl-C during the present execution, and whether it may be left.
+        compilation: Ctrl-C during the present execution, and whether it may be left.
         queues: infeeds and outfeeds of the present execution.
     """
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self.replicas: Replicas = replicas(program.replicas, together=program.uses_callbacks)
-        self.gate = CompilationGate()
+        self.compilation = CompilationState()
         self.queues = ExecutionQueues()
         self._kept: dict[Any, Any] = {}
         self._cached: list[executable_cache.CachedFunction | KeptCompilation] = []
@@ -50,17 +50,17 @@ class CompiledParts:
     def _function(self, function: Callable[..., Any], donate: tuple[int, ...]) -> Any:
         directory, calls_the_host = executable_cache.directory(), self.program.uses_callbacks
         if directory is not None and not calls_the_host:  # callbacks are addresses in this process
-            gate, devices = self.gate.compiled, self.replicas.devices
-            cached = executable_cache.CachedFunction(function, donate, directory, devices, gate)
+            compiled, devices = self.compilation.compiled, self.replicas.devices
+            cached = executable_cache.CachedFunction(function, donate, directory, devices, compiled)
             self._cached.append(cached)
             return cached
         jitted = jax.jit(function, donate_argnums=donate, compiler_options=compiler_options())
         folder = user_folder() if directory is None and not calls_the_host else None
         if folder is None:
-            return InterruptibleFunction(jitted, self.gate)
+            return InterruptibleFunction(jitted, self.compilation)
         kept = KeptCompilation(folder, self.replicas.devices)
         self._cached.append(kept)
-        return InterruptibleFunction(jitted, self.gate, kept)
+        return InterruptibleFunction(jitted, self.compilation, kept)
 
     def kept(self, key: Any, make: Callable[[], Any]) -> Any:
         """Returns an object that executions reuse, such as staging buffers, cached under a key."""

@@ -32,8 +32,8 @@ from ipu_tf.device.run.forks import check_not_forked
 from ipu_tf.device.run.interrupts import Interrupts
 from ipu_tf.device.run.last_program import remember
 from ipu_tf.device.run.loop_run import LoopRun
-from ipu_tf.device.run.pipeline_engine import PipelineRun
 from ipu_tf.device.run.pipeline_placement import parameter_devices, stage_places, together
+from ipu_tf.device.run.pipeline_run import PipelineRun
 from ipu_tf.device.run.run_record import RunRecord
 from ipu_tf.device.timeline import span
 
@@ -117,7 +117,7 @@ class Executable(CompiledParts):
             self._lock,
             queues.program_running(),
             jax.enable_x64(True),
-            Interrupts() as self.gate.interrupts,
+            Interrupts() as self.compilation.interrupts,
             measuring,
             span("Device", self._label),
         ):
@@ -139,7 +139,7 @@ class Executable(CompiledParts):
                 return ExecutionResult(
                     self._placed(connection_type.placeholder_results(self.program, self.ordinal, own_queues)), 0
                 )
-            if not synthetic.uses(synthetic.Category.PARAMETERS):
+            if not synthetic.uses(synthetic.TransferKind.PARAMETERS):
                 return self._run_with_queues(parameters)
             return self._run_synthetic(parameters)
         finally:
@@ -166,7 +166,7 @@ class Executable(CompiledParts):
 
     def _run(self, parameters: Sequence[Any]) -> ExecutionResult:
         start = time.perf_counter()
-        self.gate.untouched = True
+        self.compilation.nothing_donated = True
         slots = Slots(self.program, self._replicate(parameters))
         state = hidden_state.initial(self.program.hidden, self.ordinal, self.replicas)
         totals = _LoopTotals()
@@ -185,7 +185,7 @@ class Executable(CompiledParts):
         """Runs a loop, in chunks or as pipeline stages; returns the hidden state after it."""
         places = stage_places(part, self.program)
         if places:
-            self.gate.untouched = False
+            self.compilation.nothing_donated = False
             loop: LoopRun | PipelineRun = PipelineRun(self, index, part, slots, state, places)
         else:
             loop = LoopRun(self, index, part, slots, state)
@@ -222,7 +222,7 @@ class Executable(CompiledParts):
         elements = {name: self._element(name) for name in part.infeeds}
         taken, kept = together(slots.take(index), self.replicas)
         outputs, state, enqueued = self.straight_line_function(index, part)(taken, kept, state, elements)
-        self.gate.untouched &= not taken
+        self.compilation.nothing_donated &= not taken
         slots.fill(part.live_out, outputs)
         for name, element in enqueued.items():
             queue = self.queues.outfeed(name)

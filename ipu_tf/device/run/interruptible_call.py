@@ -18,10 +18,10 @@ from types import FrameType, TracebackType
 
 from ipu_tf.device.run.interrupts import Interrupts
 
-_PATIENCE_SECONDS = 0.8
+_WAIT_SECONDS = 0.8
 """For how long a place between two stages is awaited."""
 _AGAIN_SECONDS = 0.02
-_SETTLE_SECONDS = 0.3
+_HOLD_OFF_SECONDS = 0.3
 """For how long an exception, or a result, on its way out is not interrupted."""
 _MOST_AVOIDED = 30
 """How often a bad place is left alone before `KeyboardInterrupt` is raised in it all the same."""
@@ -29,7 +29,7 @@ _FINALIZER = "__del__"
 """Python ignores its exceptions, and those of callbacks of the garbage collector."""
 _HALF_DONE = ("__enter__", "__exit__")
 """Functions that leave libraries in an unknown state if they are interrupted."""
-_NEAR = 4
+_NEAREST_FRAMES = 4
 
 
 class InterruptibleCall(Interrupts):
@@ -73,9 +73,9 @@ class InterruptibleCall(Interrupts):
         elif self._installed and (by_user or (not self.deferrals and self._may_raise(frame))):
             raise KeyboardInterrupt
 
-    def settle(self) -> None:
+    def hold_off(self) -> None:
         """Interrupts nothing for a moment: state is being handed over."""
-        self._not_before = time.monotonic() + _SETTLE_SECONDS
+        self._not_before = time.monotonic() + _HOLD_OFF_SECONDS
 
     def _may_raise(self, frame: FrameType | None) -> bool:
         if time.monotonic() < self._not_before:
@@ -84,12 +84,12 @@ class InterruptibleCall(Interrupts):
             self._avoided += 1
             return False
         self._avoided = 0
-        self.settle()
+        self.hold_off()
         return True
 
     def _press_again(self) -> None:
         """Sends the signal again until the call has ended: what was raised may have been lost."""
-        time.sleep(_PATIENCE_SECONDS)
+        time.sleep(_WAIT_SECONDS)
         while True:
             with self._exiting:
                 if not self._installed:
@@ -105,7 +105,7 @@ def _is_bad_place(frame: FrameType | None) -> bool:
     depth = 0
     while frame is not None:
         name = frame.f_code.co_name
-        if name == _FINALIZER or frame.f_code in callbacks or (depth < _NEAR and name in _HALF_DONE):
+        if name == _FINALIZER or frame.f_code in callbacks or (depth < _NEAREST_FRAMES and name in _HALF_DONE):
             return True
         frame, depth = frame.f_back, depth + 1
     return False

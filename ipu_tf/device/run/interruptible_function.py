@@ -12,23 +12,23 @@ from typing import Any
 import jax
 
 from ipu_tf.device.cache import jax_compilation
-from ipu_tf.device.run.interrupts import Interrupts, undeferred
+from ipu_tf.device.run.interrupts import Interrupts, interrupt_at_once
 from ipu_tf.device.run.run_record import note_memory
 
 _POLL_SECONDS = 0.05
 
 
-class CompilationGate:
+class CompilationState:
     """Says whether an execution may be left while a function is compiled.
 
     Attributes:
         interrupts: Ctrl-C during the present execution.
-        untouched: whether no buffer of this execution has been donated: variables are as they were before it.
+        nothing_donated: whether no buffer of this execution has been donated: variables are as they were before it.
     """
 
     def __init__(self) -> None:
         self.interrupts = Interrupts()
-        self.untouched = True
+        self.nothing_donated = True
 
     def compiled(self, key: Any, compile_it: Callable[[], Any], started: dict[Any, Future[Any]]) -> Any:
         """Runs a compilation, in a thread of its own where Ctrl-C may leave the wait for it.
@@ -41,7 +41,7 @@ class CompilationGate:
         Raises:
             KeyboardInterrupt: if Ctrl-C was pressed.
         """
-        if self.untouched and self.interrupts.active:
+        if self.nothing_donated and self.interrupts.active:
             if key not in started:
                 started[key] = _started(compile_it)
             future = started[key]
@@ -57,21 +57,21 @@ class CompilationGate:
 class InterruptibleFunction:
     """A jitted function, compiled in a thread of its own where its first call is in the main thread.
 
-    Ctrl-C leaves the wait for it with `KeyboardInterrupt`, as long as `gate.untouched`. XLA cannot be stopped: the
+    Ctrl-C leaves the wait for it with `KeyboardInterrupt`, as long as no buffer was donated. XLA cannot be stopped: the
     thread ends when it has compiled, and what it compiled is used by the next call.
 
     Args:
         function: from `jax.jit`; always called with arguments of the same shapes.
-        gate: of the executions that call it.
+        compilation: of the executions that call it.
         compile_lowered: compiles a `jax.stages.Lowered` of it in place of XLA alone, for JAX to find, such as
             `KeptCompilation`, and returns a `jax.stages.Compiled`; None if none does.
     """
 
     def __init__(
-        self, function: Any, gate: CompilationGate, compile_lowered: Callable[[Any], Any] | None = None
+        self, function: Any, compilation: CompilationState, compile_lowered: Callable[[Any], Any] | None = None
     ) -> None:
         self._function = function
-        self._gate = gate
+        self._compilation = compilation
         self._compile_lowered = compile_lowered
         self._compiling: Future[Any] | None = None
         self._compiled = False
@@ -84,13 +84,13 @@ class InterruptibleFunction:
 
     def _compile(self, arguments: tuple[Any, ...]) -> None:
         """Has JAX's cache of compiled functions hold it; JAX finds it there by what it was lowered from."""
-        if self._gate.untouched and self._gate.interrupts.active:
+        if self._compilation.nothing_donated and self._compilation.interrupts.active:
             if self._compiling is None:
-                with undeferred():
+                with interrupt_at_once():
                     lowered = self._function.lower(*arguments)
                 self._compiling = _started(functools.partial(self._compile_it, lowered))
             try:
-                _wait(self._compiling, self._gate.interrupts)
+                _wait(self._compiling, self._compilation.interrupts)
             except BaseException:
                 if self._compiling.done() and self._compiling.exception():
                     self._compiling = None  # the next call tries again

@@ -76,7 +76,7 @@ class Interrupts:
             self._installed = False
         if self._outer is not None:
             self._outer.deferrals -= 1
-            self._outer.settle()
+            self._outer.hold_off()
             self._outer = None
 
     def check(self) -> None:
@@ -86,10 +86,10 @@ class Interrupts:
             KeyboardInterrupt: if Ctrl-C was pressed.
         """
         if self.requested:
-            (self._outer or self).settle()
+            (self._outer or self).hold_off()
             raise KeyboardInterrupt
 
-    def settle(self) -> None:
+    def hold_off(self) -> None:
         """Is called where an execution ended, or an interruption began: what follows should not be interrupted."""
 
     def _note(self, number: int, frame: FrameType | None) -> None:
@@ -177,7 +177,7 @@ def check_interrupts() -> None:
 
 
 @contextlib.contextmanager
-def undeferred() -> Iterator[None]:
+def interrupt_at_once() -> Iterator[None]:
     """Context manager in an `Interrupts`: what is in it may be left anywhere, as nothing has been changed yet."""
     owner = _owner()
     held = 0 if owner is None else owner.deferrals

@@ -114,7 +114,7 @@ class LoopRun:
                 if chunk.error is not None and ran == chunk.count:
                     error = chunk.error
                     break
-                if self._executable.gate.interrupts.requested:
+                if self._executable.compilation.interrupts.requested:
                     error = KeyboardInterrupt()
                     break
         self._slots.fill(self._part.carry_out, self._carry)
@@ -150,7 +150,7 @@ class LoopRun:
         self._carry, self._hidden, elements, lengths, index, goes_on = self._chunk(
             self._carry, self._constants, self._hidden, arrays, np.int32(chunk.count)
         )
-        self._executable.gate.untouched = False
+        self._executable.compilation.nothing_donated = False
         # The staging buffers may be filled again only once the device has read them: the first of these waits for it.
         # `np.asarray` takes a fifth of the time that `int` or `jax.device_get` take.
         ran, more = int(np.asarray(index)), bool(np.asarray(goes_on))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ipu_tf._state.registry import ProcessValue, register_state
-from ipu_tf.device.run.pipeline_clock import Measured, PipelineTimer
+from ipu_tf.device.run.pipeline_timer import Measured, PipelineTimer
 from ipu_tf.device.schedule.timetable import Task, TaskKind, Timetable
 
 

@@ -23,7 +23,7 @@ class CannotCutPipelineError(Exception):
 
 
 @dataclasses.dataclass(frozen=True)
-class Node:
+class FlatOp:
     """Op of a flat loop body.
 
     Attributes:
@@ -56,7 +56,7 @@ class FlatLoopBody:
         updated: those in one with.
     """
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[FlatOp, ...]
     types: tuple[jax.ShapeDtypeStruct | None, ...]
     arguments: tuple[int, ...]
     outer: tuple[tuple[Any, int], ...]
@@ -83,7 +83,7 @@ class _Flattener:
 
     def __init__(self, module: Module) -> None:
         self._module = module
-        self._nodes: list[Node] = []
+        self._nodes: list[FlatOp] = []
         self._types: list[jax.ShapeDtypeStruct | None] = []
         self._due: set[int] = set()
         self._outer: dict[Any, int] = {}
@@ -138,7 +138,7 @@ class _Flattener:
         names = tuple(dict.fromkeys(names_read(operation)))
         values = [self._read(name, scope) for name in names]
         made = {name: self._new(name) for name in operation.results}
-        node = Node(
+        node = FlatOp(
             operation,
             names,
             tuple(value.updated if on_update else value.plain for value in values),

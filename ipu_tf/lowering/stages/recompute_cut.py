@@ -16,9 +16,9 @@ from collections.abc import Iterable, Mapping
 from ipu_tf.device.memory.hidden_state import SEED
 from ipu_tf.lowering.stablehlo.module import Module, custom_call_target
 from ipu_tf.lowering.stablehlo.needed_hidden_state import types_in
-from ipu_tf.lowering.stages.flat_step import Node
-from ipu_tf.lowering.stages.op_stages import StageCut
+from ipu_tf.lowering.stages.flat_step import FlatOp
 from ipu_tf.lowering.stages.stage_checks import EFFECTS, inside
+from ipu_tf.lowering.stages.stage_cut import StageCut
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +117,7 @@ def followed(aliases: Mapping[int, int], value: int) -> int:
     return value
 
 
-def is_pure(module: Module, node: Node) -> bool:
+def is_pure(module: Module, node: FlatOp) -> bool:
     """Returns whether a node has no side effects, and the same results for the same operands and seed."""
     if custom_call_target(node.operation) in EFFECTS:
         return False

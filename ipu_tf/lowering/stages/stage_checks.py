@@ -12,14 +12,14 @@ from ipu_tf.lowering.stablehlo.module import INFEED, OUTFEED, Module, configurat
 from ipu_tf.lowering.stablehlo.needed_hidden_state import ACCUMULATE, UPDATE_DUE, types_in
 from ipu_tf.lowering.stablehlo.op import Op
 from ipu_tf.lowering.stablehlo.stage_markers import StageMarker
-from ipu_tf.lowering.stages.flat_step import CannotCutPipelineError, FlatLoopBody, Node
+from ipu_tf.lowering.stages.flat_step import CannotCutPipelineError, FlatLoopBody, FlatOp
 from ipu_tf.lowering.tensorflow.host_calls import HOST_CALLS
 
 EFFECTS = frozenset({INFEED, OUTFEED, *HOST_CALLS})
 """Calls that happen whether or not anything uses what they give."""
 
 
-def check_cuttable(module: Module, step: FlatLoopBody, live: Sequence[Node], mark: StageMarker) -> None:
+def check_cuttable(module: Module, step: FlatLoopBody, live: Sequence[FlatOp], mark: StageMarker) -> None:
     """Checks that a step can be cut into stages.
 
     Raises:
@@ -39,7 +39,7 @@ def check_cuttable(module: Module, step: FlatLoopBody, live: Sequence[Node], mar
             raise CannotCutPipelineError(reason)
 
 
-def _obstacle(module: Module, node: Node) -> str | None:
+def _obstacle(module: Module, node: FlatOp) -> str | None:
     """Returns the reason why an operation cannot be on one stage; None if it can."""
     if node.after_update:
         return f"{origin(module, node)} reads what the update changes in the same micro-batch"
@@ -58,7 +58,7 @@ def _obstacle(module: Module, node: Node) -> str | None:
     return None
 
 
-def inside(module: Module, node: Node) -> Iterable[Any]:
+def inside(module: Module, node: FlatOp) -> Iterable[Any]:
     """Yields the operation of a node and all operations in its regions."""
     yield node.operation
     for region in node.operation.regions:
@@ -66,7 +66,7 @@ def inside(module: Module, node: Node) -> Iterable[Any]:
             yield from walk(block, module.functions)
 
 
-def origin(module: Module, node: Node) -> str:
+def origin(module: Module, node: FlatOp) -> str:
     """Describes the origin of an operation for messages: TensorFlow's name and the user's source line."""
     place = module.place_of(Op(node.operation).origin)
     line = next((f", {line.file}, line {line.line}" for line in place.lines), "")

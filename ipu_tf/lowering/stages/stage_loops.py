@@ -8,9 +8,9 @@ from typing import Any
 from ipu_tf.device.program.stage_program import StageProgram
 from ipu_tf.lowering.stablehlo.module import Module
 from ipu_tf.lowering.stages.flat_step import CannotCutPipelineError, flat_step
-from ipu_tf.lowering.stages.op_stages import StepSignature
-from ipu_tf.lowering.stages.stage_cut import pipeline_of
-from ipu_tf.lowering.stages.stages import stage_program
+from ipu_tf.lowering.stages.stage_assigner import pipeline_of
+from ipu_tf.lowering.stages.stage_cut import StepSignature
+from ipu_tf.lowering.stages.stage_program_builder import stage_program
 
 Stages = StageProgram | str | None
 

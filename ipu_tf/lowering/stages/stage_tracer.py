@@ -17,7 +17,7 @@ from ipu_tf.lowering.importer.interpreter import Interpreter
 from ipu_tf.lowering.importer.part_feeds import PartFeeds, queue_types
 from ipu_tf.lowering.stablehlo.module import Module
 from ipu_tf.lowering.stablehlo.needed_hidden_state import types_in
-from ipu_tf.lowering.stages.flat_step import FlatLoopBody, Node
+from ipu_tf.lowering.stages.flat_step import FlatLoopBody, FlatOp
 from ipu_tf.lowering.stages.recompute_cut import followed
 
 
@@ -40,7 +40,7 @@ class PassOps:
 
     kind: TaskKind
     stage: int
-    nodes: tuple[Node, ...]
+    nodes: tuple[FlatOp, ...]
     states: Mapping[int, int]
     constants: tuple[int, ...]
     inputs: tuple[int, ...]
@@ -63,7 +63,7 @@ class UpdateOps:
     """
 
     stage: int
-    nodes: tuple[Node, ...]
+    nodes: tuple[FlatOp, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     taken: frozenset[int]
@@ -146,7 +146,7 @@ class StageTracer:
         return outputs, feeds.enqueued
 
     def _run(
-        self, nodes: Sequence[Node], values: dict[int, Any], feeds: PartFeeds, hidden: Hidden, seeds: Arrays
+        self, nodes: Sequence[FlatOp], values: dict[int, Any], feeds: PartFeeds, hidden: Hidden, seeds: Arrays
     ) -> Hidden:
         """Traces some nodes; stores their results in `values`."""
         interpreter = Interpreter(self._module, feeds, hidden, self._replicas)

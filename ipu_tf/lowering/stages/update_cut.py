@@ -14,8 +14,8 @@ import jax
 import numpy as np
 
 from ipu_tf.lowering.stablehlo.module import OUTFEED, custom_call_target
-from ipu_tf.lowering.stages.flat_step import FlatLoopBody, Node
-from ipu_tf.lowering.stages.op_stages import StageCut
+from ipu_tf.lowering.stages.flat_step import FlatLoopBody, FlatOp
+from ipu_tf.lowering.stages.stage_cut import StageCut
 
 _SPREADING = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.convert")
 
@@ -34,7 +34,7 @@ class UpdateSegment:
 
     level: int
     stage: int
-    nodes: tuple[Node, ...]
+    nodes: tuple[FlatOp, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
 
@@ -60,7 +60,7 @@ def cut_update(step: FlatLoopBody, cut: StageCut) -> UpdateAssignment:
     return _UpdateSegments(step, cut, _UpdateStages(step, cut, nodes, homes), homes).cut()
 
 
-def _needed(cut: StageCut) -> tuple[Node, ...]:
+def _needed(cut: StageCut) -> tuple[FlatOp, ...]:
     """Returns the nodes that the update runs, and those of them that micro-batches run as well."""
     wanted = set(cut.weights.values())
     found = []
@@ -75,7 +75,7 @@ def _needed(cut: StageCut) -> tuple[Node, ...]:
 class _UpdateStages:
     """Stages of the values and nodes of an update; none for what every stage can compute."""
 
-    def __init__(self, step: FlatLoopBody, cut: StageCut, nodes: tuple[Node, ...], homes: Mapping[int, int]) -> None:
+    def __init__(self, step: FlatLoopBody, cut: StageCut, nodes: tuple[FlatOp, ...], homes: Mapping[int, int]) -> None:
         self.nodes = nodes
         self._types = step.types
         # For each value its stage, and how many bytes would have to be sent to have it elsewhere.
@@ -86,7 +86,7 @@ class _UpdateStages:
         for place, node in enumerate(nodes):
             self._place(place, node)
 
-    def _place(self, place: int, node: Node) -> None:
+    def _place(self, place: int, node: FlatOp) -> None:
         self.maker.update(dict.fromkeys(node.results, place))
         known = [self._known[value] for value in node.operands if value in self._known]
         if not known:
@@ -100,7 +100,7 @@ class _UpdateStages:
         self.of_node[place] = stage
         self._known.update((value, (stage, self._bytes(value))) for value in node.results)
 
-    def _spreads(self, node: Node) -> bool:
+    def _spreads(self, node: FlatOp) -> bool:
         """Returns whether a node only broadcasts a scalar, which is cheaper to recompute than to send."""
         return node.operation.name in _SPREADING and _size(self._types[node.operands[0]]) == 1
 
@@ -159,7 +159,7 @@ class _UpdateSegments:
             return self._level[place] + (self._where.of_node[place] != stage)
         return max((self._ready(operand, stage) for operand in self._where.nodes[place].operands), default=0)
 
-    def _part(self, key: tuple[int, int]) -> tuple[tuple[Node, ...], tuple[int, ...]]:
+    def _part(self, key: tuple[int, int]) -> tuple[tuple[FlatOp, ...], tuple[int, ...]]:
         """Returns the nodes of a segment, with unassigned ones that it needs, and the values it reads."""
         own = set(self._nodes.get(key, ()))
         places: dict[int, None] = {}

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 
 @dataclasses.dataclass(frozen=True)
-class Node:
+class SessionOp:
     """Op of a session run, as clustering sees it.
 
     Attributes:
@@ -77,7 +77,7 @@ class MisplacedOp(ValueError):
         super().__init__(message)
 
 
-def schedule_clusters(nodes: Mapping[str, Node]) -> ClusterSchedule:
+def schedule_clusters(nodes: Mapping[str, SessionOp]) -> ClusterSchedule:
     """Clusters ops into programs and orders them.
 
     Args:
@@ -87,7 +87,8 @@ def schedule_clusters(nodes: Mapping[str, Node]) -> ClusterSchedule:
         MisplacedOp: if the ops of a group lie in different places, or ops wait for each other outside of groups.
 
     Example:
-        >>> nodes = {"feed": Node(()), "add": Node(("feed",), 0), "print": Node(("add",)), "mul": Node(("add",), 0)}
+        >>> nodes = {"feed": SessionOp(()), "add": SessionOp(("feed",), 0), "print": SessionOp(("add",))}
+        >>> nodes["mul"] = SessionOp(("add",), 0)
         >>> found = schedule_clusters(nodes)
         >>> [cluster.names for cluster in found.clusters], dict(found.dependents)
         ([('add', 'mul')], {1: ('print',)})
@@ -109,7 +110,7 @@ def schedule_clusters(nodes: Mapping[str, Node]) -> ClusterSchedule:
     return ClusterSchedule(clusters, _dependents(nodes, units, order, phases, inside))
 
 
-def _ancestors(nodes: Mapping[str, Node], names: Iterable[str]) -> set[str]:
+def _ancestors(nodes: Mapping[str, SessionOp], names: Iterable[str]) -> set[str]:
     found: set[str] = set()
     waiting = list(names)
     while waiting:
@@ -121,7 +122,7 @@ def _ancestors(nodes: Mapping[str, Node], names: Iterable[str]) -> set[str]:
 
 
 def _homes(
-    nodes: Mapping[str, Node], units: Mapping[str, str], places: Mapping[str, int | None]
+    nodes: Mapping[str, SessionOp], units: Mapping[str, str], places: Mapping[str, int | None]
 ) -> dict[str, int | None]:
     """Returns the device of each unit: an op, or a control-flow group."""
     homes: dict[str, int | None] = {}
@@ -141,7 +142,7 @@ def _device_name(place: int | None) -> str:
     return "the host" if place is None else f"/device:IPU:{place}"
 
 
-def _edges(nodes: Mapping[str, Node], units: Mapping[str, str]) -> dict[str, dict[str, None]]:
+def _edges(nodes: Mapping[str, SessionOp], units: Mapping[str, str]) -> dict[str, dict[str, None]]:
     """Returns the dependencies of each unit."""
     edges: dict[str, dict[str, None]] = {unit: {} for unit in units.values()}
     for name, node in nodes.items():
@@ -186,7 +187,7 @@ def _ends_program(before: int | None, after: int | None) -> int:
 
 
 def _dependents(
-    nodes: Mapping[str, Node],
+    nodes: Mapping[str, SessionOp],
     units: Mapping[str, str],
     order: Mapping[str, tuple[str, ...]],
     phases: Mapping[str, int],
@@ -203,5 +204,5 @@ def _dependents(
     return {phase: tuple(names) for phase, names in sorted(found.items())}
 
 
-def _by_unit(nodes: Mapping[str, Node], units: Mapping[str, str], wanted: set[str]) -> Iterator[str]:
+def _by_unit(nodes: Mapping[str, SessionOp], units: Mapping[str, str], wanted: set[str]) -> Iterator[str]:
     return (name for name in nodes if units[name] in wanted)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 import tensorflow as tf
 
 from ipu_tf.lowering.tensorflow import tf_graphs, tf_private, tf_values
-from ipu_tf.lowering.tensorflow.clustering import Node
+from ipu_tf.lowering.tensorflow.clustering import SessionOp
 from ipu_tf.lowering.tensorflow.op_lines import place_of
 
 #: Ops of the host wherever they are placed: they hold or feed what lives there, or are Python.
@@ -81,7 +81,7 @@ def needed(
     return dict(sorted(found.items(), key=lambda item: tf_graphs.creation_number(item[1])))
 
 
-def node(operation: tf.Operation, fed: Collection[str]) -> Node:
+def node(operation: tf.Operation, fed: Collection[str]) -> SessionOp:
     """Converts an op to a node of the clustering.
 
     Raises:
@@ -91,7 +91,7 @@ def node(operation: tf.Operation, fed: Collection[str]) -> Node:
     before.update((control.name, None) for control in operation.control_inputs)
     ordinal = ordinal_of(operation)
     on_host = ordinal is not None and _on_host(operation)
-    return Node(
+    return SessionOp(
         before=tuple(before),
         ordinal=None if on_host else ordinal,
         free=not (on_host or placed_on(operation)),

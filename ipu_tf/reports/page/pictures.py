@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from ipu_tf.device.run.pipeline_clock import Measured as MeasuredTask
+from ipu_tf.device.run.pipeline_timer import Measured as MeasuredTask
 from ipu_tf.device.run.run_record import Span
 from ipu_tf.pipeline.tables import bytes_text
 from ipu_tf.reports.measured import Measured

@@ -79,7 +79,7 @@ class ElementIterator:
         replicas: how many batches a step takes.
         wanted: the model's `steps_per_execution`.
         first: whether this is the first pass over the data: then it must not be empty.
-        unread: whether to give a `BatchPlaceholder` for each step, not its batches.
+        placeholders: whether to give a `BatchPlaceholder` for each step, not its batches.
 
     Attributes:
         left: executions that the epoch has left, with the one at hand; None if unknown, or if batches are not to
@@ -96,14 +96,14 @@ class ElementIterator:
         replicas: int,
         wanted: int,
         first: bool = False,
-        unread: bool = False,
+        placeholders: bool = False,
     ) -> None:
         self._batches = batches
         self._replicas = replicas
         self._wanted = wanted
-        self._ration = ExecutionLimit(steps, wanted)
+        self._limit = ExecutionLimit(steps, wanted)
         self._first = first
-        self._unread = unread
+        self._placeholders = placeholders
         self.steps = self.most = steps
         self.left: int | None = None
         self.waiting: collections.deque[Any] = collections.deque()
@@ -124,14 +124,14 @@ class ElementIterator:
     def limit(self, steps: int) -> None:
         """Sets the steps that the epoch has left for the next execution."""
         self.most = min(self.steps, steps)
-        self._ration = ExecutionLimit(self.most, self._wanted)
+        self._limit = ExecutionLimit(self.most, self._wanted)
 
     def __iter__(self) -> ElementIterator:
         return self
 
     def __next__(self) -> Any:
-        self._ration.take()
-        if self._unread:
+        self._limit.take()
+        if self._placeholders:
             return BatchPlaceholder(self)
         with self._not_empty():
             step = [next(self._batches)]
@@ -243,11 +243,11 @@ class IPUEpochIterator(keras_patches.StockEpochIterator):
 
     def _get_iterator(self) -> Any:
         counts = (self.steps_per_execution, self._replicas, self._wanted)
-        unread = self._predicts and can_prefetch(self.data_adapter)
-        return _Epoch(super()._get_iterator(), self._arrays, *counts, self.is_first(), unread)
+        placeholders = self._predicts and can_prefetch(self.data_adapter)
+        return _Epoch(super()._get_iterator(), self._arrays, *counts, self.begin_pass(), placeholders)
 
-    def is_first(self) -> bool:
-        """Returns whether this is the first pass over the data."""
+    def begin_pass(self) -> bool:
+        """Begins a pass over the data; returns whether it is the first."""
         first, self._begun = not self._begun, True
         return first
 

@@ -47,7 +47,7 @@ class JaxEpochIterator(IPUEpochIterator):
     def _get_iterator(self) -> Any:
         # Bypasses Keras's own iterator, which would copy batches to JAX's device one by one.
         batches = DenseBatches(iter(self.data_adapter.get_jax_iterator()))
-        return JaxElementIterator(batches, self.steps_per_execution, self.is_first())
+        return JaxElementIterator(batches, self.steps_per_execution, self.begin_pass())
 
 
 class _SyncJaxVariables(SyncVariablesEachBatch):

@@ -31,7 +31,7 @@ from ipu_tf.config import (
 )
 from ipu_tf.device.cache import executable_cache
 from ipu_tf.device.feeds import synthetic
-from ipu_tf.device.feeds.synthetic import Category
+from ipu_tf.device.feeds.synthetic import TransferKind
 from ipu_tf.emulation import EmulationError, clear_session, ignored_arguments
 from ipu_tf.reports.auto import setting
 
@@ -136,13 +136,13 @@ def test_flags_are_checked_wherever_they_are_read(use: Any, monkeypatch: pytest.
 
 def test_reading_flags_changes_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TF_POPLAR_FLAGS", f"--use_synthetic_data --executable_cache_path={tmp_path}")
-    assert ipu_flags().flags().synthetic_data.uses(Category.INFEED)
+    assert ipu_flags().flags().synthetic_data.uses(TransferKind.INFEED)
     running_on_ipu_model()
-    assert (synthetic.uses(Category.INFEED), executable_cache.directory()) == (False, None)
+    assert (synthetic.uses(TransferKind.INFEED), executable_cache.directory()) == (False, None)
     IPUConfig().configure_ipu_system()
-    assert (synthetic.uses(Category.INFEED), executable_cache.directory()) == (True, tmp_path)
+    assert (synthetic.uses(TransferKind.INFEED), executable_cache.directory()) == (True, tmp_path)
     clear_session()
-    assert (synthetic.uses(Category.INFEED), executable_cache.directory()) == (False, None)
+    assert (synthetic.uses(TransferKind.INFEED), executable_cache.directory()) == (False, None)
 
 
 def test_help_prints_the_list_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

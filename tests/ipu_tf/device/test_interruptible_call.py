@@ -16,7 +16,7 @@ import pytest
 import tensorflow as tf
 
 from ipu_tf.device.run.interruptible_call import InterruptibleCall
-from ipu_tf.device.run.interrupts import Interrupts, called_back, check_interrupts, interruptible, undeferred
+from ipu_tf.device.run.interrupts import Interrupts, called_back, check_interrupts, interrupt_at_once, interruptible
 from tests.helpers.sigint import press_ctrl_c, sigint_interrupts  # noqa: F401 - a fixture
 from tests.helpers.some_ipus import ipus
 
@@ -121,7 +121,7 @@ def test_an_execution_is_finished_first() -> None:
 def test_what_changes_nothing_is_left_in_an_execution() -> None:
     with pytest.raises(KeyboardInterrupt), InterruptibleCall(), Interrupts():
         press_ctrl_c()
-        with undeferred():
+        with interrupt_at_once():
             compute_for_ever()
 
 

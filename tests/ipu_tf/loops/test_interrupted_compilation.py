@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ipu_tf.device.cache.jax_compilation import Compilation
-from ipu_tf.device.run.interruptible_function import CompilationGate, InterruptibleFunction
+from ipu_tf.device.run.interruptible_function import CompilationState, InterruptibleFunction
 from tests.helpers.device_counts import device_work
 from tests.helpers.sigint import press_ctrl_c, sigint_interrupts  # noqa: F401 - a fixture
 from tests.helpers.some_ipus import ipus
@@ -127,11 +127,11 @@ def test_a_compilation_that_fails_is_tried_again_by_the_next_call(monkeypatch: p
             raise MemoryError("no room to compile")
         return stock(lowered, *args, **options)
 
-    gate = CompilationGate()
-    function = InterruptibleFunction(jax.jit(lambda x: x * 2), gate)
+    compilation = CompilationState()
+    function = InterruptibleFunction(jax.jit(lambda x: x * 2), compilation)
     monkeypatch.setattr(jax.stages.Lowered, "compile", compile_the_second_time)
-    with jax.enable_x64(True), gate.interrupts:
-        assert (gate.interrupts.active, gate.untouched) == (True, True)
+    with jax.enable_x64(True), compilation.interrupts:
+        assert (compilation.interrupts.active, compilation.nothing_donated) == (True, True)
         with pytest.raises(MemoryError, match="no room to compile"):
             function(np.float32(3))
         assert function(np.float32(3)) == 6

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import ipu_tf as ipu
 from ipu_tf._config.flags import parse
 from ipu_tf.device.feeds import synthetic
-from ipu_tf.device.feeds.synthetic import Category, SyntheticData
+from ipu_tf.device.feeds.synthetic import SyntheticData, TransferKind
 from ipu_tf.emulation import clear_session
 from ipu_tf.ipu_infeed_queue import IPUInfeedQueue
 from ipu_tf.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
@@ -212,4 +212,4 @@ def test_whole_numbers_are_ones_or_anything() -> None:
 
 def test_by_default_nothing_is_synthetic() -> None:
     assert parse("").synthetic_data == SyntheticData()
-    assert not any(SyntheticData().uses(category) for category in Category)
+    assert not any(SyntheticData().uses(category) for category in TransferKind)

@@ -13,8 +13,8 @@ import pytest
 
 from ipu_tf.device.errors import AccumulationCountError
 from ipu_tf.device.program.stage_program import StageProgram
+from ipu_tf.device.run.pipeline_passes import passes
 from ipu_tf.device.run.pipeline_routes import routes
-from ipu_tf.device.run.pipeline_runs import passes
 from ipu_tf.device.schedule.timetable import Recomputation, TaskKind
 from ipu_tf.lowering.programs.build import program_function
 from ipu_tf.lowering.stablehlo.module import Module, parse

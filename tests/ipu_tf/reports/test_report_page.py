@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from ipu_tf.device.program.program import Program, StraightLinePart
-from ipu_tf.device.run.pipeline_clock import Measured
+from ipu_tf.device.run.pipeline_timer import Measured
 from ipu_tf.pipeline import PipelineShape, interleaved
 from ipu_tf.reports import Report, report_of, write_page
 from ipu_tf.reports.page import page_html

@@ -6,54 +6,58 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipu_tf.lowering.tensorflow.clustering import ClusterSchedule, Node, schedule_clusters
+from ipu_tf.lowering.tensorflow.clustering import ClusterSchedule, SessionOp, schedule_clusters
 
 
 def names(found: ClusterSchedule) -> list[tuple[int, int, tuple[str, ...]]]:
     return [(cluster.phase, cluster.ordinal, cluster.names) for cluster in found.clusters]
 
 
-TABLE: dict[str, tuple[dict[str, Node], list[tuple[int, int, tuple[str, ...]]]]] = {
+TABLE: dict[str, tuple[dict[str, SessionOp], list[tuple[int, int, tuple[str, ...]]]]] = {
     "nothing": ({}, []),
-    "only the host": ({"a": Node(()), "b": Node(("a",))}, []),
-    "one op": ({"a": Node((), 0)}, [(0, 0, ("a",))]),
-    "only moves": ({"a": Node((), 0, computes=False)}, []),
+    "only the host": ({"a": SessionOp(()), "b": SessionOp(("a",))}, []),
+    "one op": ({"a": SessionOp((), 0)}, [(0, 0, ("a",))]),
+    "only moves": ({"a": SessionOp((), 0, computes=False)}, []),
     "moves join": (
-        {"a": Node((), 0, computes=False), "b": Node(("a",), 0), "c": Node((), 0, computes=False)},
+        {"a": SessionOp((), 0, computes=False), "b": SessionOp(("a",), 0), "c": SessionOp((), 0, computes=False)},
         [(0, 0, ("a", "b", "c"))],
     ),
     "the host before does not split": (
-        {"host": Node(()), "a": Node((), 0), "b": Node(("host", "a"), 0)},
+        {"host": SessionOp(()), "a": SessionOp((), 0), "b": SessionOp(("host", "a"), 0)},
         [(0, 0, ("a", "b"))],
     ),
     "the host between splits": (
-        {"a": Node((), 0), "host": Node(("a",)), "b": Node(("host",), 0), "c": Node(("a",), 0)},
+        {"a": SessionOp((), 0), "host": SessionOp(("a",)), "b": SessionOp(("host",), 0), "c": SessionOp(("a",), 0)},
         [(0, 0, ("a", "c")), (1, 0, ("b",))],
     ),
     "another device between splits": (
-        {"a": Node((), 0), "b": Node(("a",), 1), "c": Node(("b",), 0)},
+        {"a": SessionOp((), 0), "b": SessionOp(("a",), 1), "c": SessionOp(("b",), 0)},
         [(0, 0, ("a",)), (1, 1, ("b",)), (2, 0, ("c",))],
     ),
-    "devices side by side": ({"a": Node((), 0), "b": Node((), 1)}, [(0, 0, ("a",)), (0, 1, ("b",))]),
+    "devices side by side": ({"a": SessionOp((), 0), "b": SessionOp((), 1)}, [(0, 0, ("a",)), (0, 1, ("b",))]),
     "initialisers stay": (
-        {"value": Node((), 0), "assign": Node(("value",), 0, initialises=True), "use": Node(("value",), 0)},
+        {
+            "value": SessionOp((), 0),
+            "assign": SessionOp(("value",), 0, initialises=True),
+            "use": SessionOp(("value",), 0),
+        },
         [(0, 0, ("use",))],
     ),
     "a loop is one": (
         {
-            "enter": Node(("next",), 0, computes=False, group="loop"),
-            "next": Node(("enter",), 0, group="loop"),
-            "unplaced": Node(("enter",), None, free=True, group="loop"),
-            "exit": Node(("enter",), 0),
+            "enter": SessionOp(("next",), 0, computes=False, group="loop"),
+            "next": SessionOp(("enter",), 0, group="loop"),
+            "unplaced": SessionOp(("enter",), None, free=True, group="loop"),
+            "exit": SessionOp(("enter",), 0),
         },
         [(0, 0, ("enter", "next", "unplaced", "exit"))],
     ),
     "a loop waits for all of its inputs": (
         {
-            "a": Node((), 0),
-            "host": Node(("a",)),
-            "early": Node((), 0, group="loop"),
-            "late": Node(("host", "early"), 0, group="loop"),
+            "a": SessionOp((), 0),
+            "host": SessionOp(("a",)),
+            "early": SessionOp((), 0, group="loop"),
+            "late": SessionOp(("host", "early"), 0, group="loop"),
         },
         [(0, 0, ("a",)), (1, 0, ("early", "late"))],
     ),
@@ -68,23 +72,23 @@ def test_clusters(name: str) -> None:
 
 def test_what_depends_on_a_program_comes_after_it_and_nothing_else_does() -> None:
     nodes = {
-        "free": Node(()),
-        "a": Node((), 0),
-        "b": Node(("a", "free")),
-        "c": Node(("b",), 0),
-        "d": Node(("c",)),
-        "e": Node(("free",)),
+        "free": SessionOp(()),
+        "a": SessionOp((), 0),
+        "b": SessionOp(("a", "free")),
+        "c": SessionOp(("b",), 0),
+        "d": SessionOp(("c",)),
+        "e": SessionOp(("free",)),
     }
     assert schedule_clusters(nodes).dependents == {1: ("b",), 2: ("d",)}
 
 
 def test_a_host_loop_that_reads_a_result_is_copied_as_a_whole() -> None:
-    nodes = {"a": Node((), 0), "b": Node((), group="loop"), "c": Node(("a", "b"), group="loop")}
+    nodes = {"a": SessionOp((), 0), "b": SessionOp((), group="loop"), "c": SessionOp(("a", "b"), group="loop")}
     assert schedule_clusters(nodes).dependents == {1: ("b", "c")}
 
 
 def test_a_loop_in_two_places() -> None:
-    nodes = {"a": Node((), 0, group="loop"), "b": Node(("a",), 1, group="loop")}
+    nodes = {"a": SessionOp((), 0, group="loop"), "b": SessionOp(("a",), 1, group="loop")}
     with pytest.raises(
         ValueError, match="`loop` are placed on different devices: /device:IPU:0 and, `b`, /device:IPU:1"
     ):
@@ -93,18 +97,18 @@ def test_a_loop_in_two_places() -> None:
 
 def test_ops_that_wait_for_each_other() -> None:
     with pytest.raises(ValueError, match="wait for each other, and no loop is around them: a, b"):
-        schedule_clusters({"a": Node(("b",)), "b": Node(("a",), 0)})
+        schedule_clusters({"a": SessionOp(("b",)), "b": SessionOp(("a",), 0)})
 
 
 @st.composite
-def graphs(draw: st.DrawFn) -> dict[str, Node]:
+def graphs(draw: st.DrawFn) -> dict[str, SessionOp]:
     """Graphs of up to 14 ops on the host and two IPUs."""
     count = draw(st.integers(1, 14))
     nodes = {}
     for index in range(count):
         before = draw(st.sets(st.integers(0, index - 1), max_size=3)) if index else set()
         ordinal = draw(st.sampled_from([None, 0, 0, 1]))
-        nodes[f"op{index}"] = Node(
+        nodes[f"op{index}"] = SessionOp(
             tuple(f"op{i}" for i in sorted(before)),
             ordinal,
             computes=draw(st.booleans()),
@@ -114,7 +118,7 @@ def graphs(draw: st.DrawFn) -> dict[str, Node]:
 
 
 @given(graphs())
-def test_every_op_finds_what_it_waits_for(nodes: dict[str, Node]) -> None:
+def test_every_op_finds_what_it_waits_for(nodes: dict[str, SessionOp]) -> None:
     found = schedule_clusters(nodes)
     inside = [name for cluster in found.clusters for name in cluster.names]
     dependents = [name for group in found.dependents.values() for name in group]
@@ -133,7 +137,7 @@ def test_every_op_finds_what_it_waits_for(nodes: dict[str, Node]) -> None:
 
 
 @given(graphs())
-def test_what_computes_on_an_ipu_is_in_a_program_of_that_ipu(nodes: dict[str, Node]) -> None:
+def test_what_computes_on_an_ipu_is_in_a_program_of_that_ipu(nodes: dict[str, SessionOp]) -> None:
     initial: set[str] = set()
     for name, node in reversed(nodes.items()):
         if node.initialises or name in initial:
@@ -147,8 +151,8 @@ def test_what_computes_on_an_ipu_is_in_a_program_of_that_ipu(nodes: dict[str, No
 
 
 @given(graphs())
-def test_without_a_host_op_between_each_ipu_has_one_program(nodes: dict[str, Node]) -> None:
+def test_without_a_host_op_between_each_ipu_has_one_program(nodes: dict[str, SessionOp]) -> None:
     single = {
-        n: Node(node.before, 0, node.free, node.computes) for n, node in nodes.items() if node.ordinal is not None
+        n: SessionOp(node.before, 0, node.free, node.computes) for n, node in nodes.items() if node.ordinal is not None
     }
     assert len(schedule_clusters(single).clusters) == int(any(node.computes for node in single.values()))

@@ -31,9 +31,9 @@ from ipu_tf.device.run.compiled_parts import CompiledParts
 from ipu_tf.device.run.pipeline_counts import PipelineRecorder, record
 from ipu_tf.device.run.pipeline_elements import PipelineElements
 from ipu_tf.device.run.pipeline_functions import StageFunctions
+from ipu_tf.device.run.pipeline_passes import passes
 from ipu_tf.device.run.pipeline_placement import measures_times, together
 from ipu_tf.device.run.pipeline_routes import routes
-from ipu_tf.device.run.pipeline_runs import passes
 from ipu_tf.device.run.pipeline_state import PipelineState
 from ipu_tf.device.schedule.timetable import Task, TaskKind, Timetable
 from ipu_tf.device.timeline import recording

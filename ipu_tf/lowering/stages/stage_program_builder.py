@@ -11,9 +11,9 @@ from ipu_tf.lowering.stablehlo.module import Module, configuration, custom_call_
 from ipu_tf.lowering.stablehlo.needed_hidden_state import ACCUMULATE
 from ipu_tf.lowering.stablehlo.stage_markers import CHECKPOINT, StageMarker, stage_marker_of
 from ipu_tf.lowering.stages.flat_step import CannotCutPipelineError, FlatLoopBody
-from ipu_tf.lowering.stages.op_stages import StageCut, StepSignature
 from ipu_tf.lowering.stages.recompute_cut import followed, repeated
-from ipu_tf.lowering.stages.stage_cut import cut
+from ipu_tf.lowering.stages.stage_assigner import cut
+from ipu_tf.lowering.stages.stage_cut import StageCut, StepSignature
 from ipu_tf.lowering.stages.stage_tracer import PassOps, StageTracer, UpdateOps
 from ipu_tf.lowering.stages.update_cut import UpdateSegment, cut_update
 
