@@ -16,7 +16,7 @@ from ipu_tf._sessions import eager_variables
 from ipu_tf._state.once import first_time
 from ipu_tf.lowering.programs.program_target import Target
 from ipu_tf.lowering.tensorflow import tf_graphs, tf_private
-from ipu_tf.lowering.tensorflow.session_graph import MOVING, OF_THE_HOST
+from ipu_tf.lowering.tensorflow.session_graph import MOVING, OF_THE_HOST, say_on_host
 
 #: What lives on the host: an op that takes or gives one is the host's, or is refused.
 _HANDLES = frozenset({tf.resource, tf.variant})
@@ -54,7 +54,10 @@ def run(device: str, op_type: str, inputs: Sequence[tf.Tensor], attributes: Sequ
     definition = tf_graphs.op_definition(op_type)
     if definition is None:
         raise _refused(op_type, device, f"A function is not run by its ops. {_RUN_IT}")
-    if op_type in MOVING or op_type in OF_THE_HOST or any(tensor.dtype == tf.string for tensor in inputs):
+    if op_type in MOVING or op_type in OF_THE_HOST:
+        return None
+    if any(tensor.dtype == tf.string for tensor in inputs):
+        say_on_host(op_type)
         return None
     if variables_on_host.get():
         values = dict(zip(attributes[::2], attributes[1::2], strict=True))

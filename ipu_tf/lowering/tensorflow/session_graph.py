@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Collection, Sequence
 
 import tensorflow as tf
 
+from ipu_tf._state.once import first_time
 from ipu_tf.lowering.tensorflow import tf_graphs, tf_private, tf_values
 from ipu_tf.lowering.tensorflow.clustering import SessionOp
 from ipu_tf.lowering.tensorflow.op_lines import place_of
@@ -31,6 +34,8 @@ _OF_REFERENCES = frozenset({"Assign", "Identity", "IsVariableInitialized", "Save
 _CALLS = frozenset(
     {"Case", "If", "PartitionedCall", "StatefulPartitionedCall", "StatelessIf", "StatelessWhile", "While"}
 )
+#: They are about strings, and of the host on every device of TensorFlow's.
+_FILES_AND_LOGS = re.compile("Assert|Checkpoint|Const|Filename|Print|Restore|Save|Summary")
 _MARKER = "XlaCustomCallV2"
 _HANDED_ON = ("Enter", "Identity", "Merge", "NextIteration", "Switch")
 
@@ -106,6 +111,16 @@ def computes_on_ipu(operation: tf.Operation) -> bool:
     return is_ipu(operation.device) and operation.type not in MOVING and not _on_host(operation)
 
 
+def say_on_host(op_type: str) -> None:
+    """Logs, once for each type of op, that an op on strings which is placed on an IPU runs on the host."""
+    if not _FILES_AND_LOGS.search(op_type) and first_time("op on strings", op_type):
+        logging.getLogger("ipu_tf").warning(
+            "ipu_tf: %s is placed on an IPU and works on strings, which the device does not have: it runs on the host. "
+            "Place it outside of the IPU's scope.",
+            op_type,
+        )
+
+
 def is_constant(operation: tf.Operation) -> bool:
     """Returns whether an op is a constant, which is copied to wherever its value is used."""
     return operation.type == "Const" and not operation.control_inputs
@@ -124,6 +139,7 @@ def _on_host(operation: tf.Operation) -> bool:
         return True
     tensors = (*operation.inputs, *operation.outputs)
     if any(tensor.dtype == tf.string for tensor in tensors):
+        say_on_host(operation.type)
         return True
     # Lists of tensors are the device's, datasets and their iterators are not.
     return any(map(_is_host_only, tensors)) and not tf_private.compiles(operation.type)

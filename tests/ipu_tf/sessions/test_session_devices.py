@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 import ipu_tf as ipu
+from ipu_tf._state import once
 from tests.helpers.device_counts import device_work
 
 tf1 = tf.compat.v1
@@ -412,3 +413,29 @@ def test_a_function_of_the_host_with_ops_on_an_ipu() -> None:
     with device_work() as work:
         assert float(ipu.ipu_strategy.IPUStrategy().run(function, [tf.constant(1.0)])) == 2.0
     assert work.counts.executions == 1
+
+
+def _lines_on_strings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if "works on strings" in record.getMessage()]
+
+
+def test_ops_on_strings_say_that_they_run_on_the_host(session: Any, caplog: pytest.LogCaptureFixture) -> None:
+    once._SAID.clear()
+    x = tf1.placeholder(tf.float32, [2])
+    with tf.device(IPU):
+        shown = tf.strings.as_string(x + 1.0)
+    with device_work() as work, caplog.at_level("WARNING", "ipu_tf"):
+        for _ in range(2):
+            assert list(session.run(shown, {x: [1.0, 2.0]})) == [b"2.000000", b"3.000000"]
+    assert work.counts.executions == 2
+    [line] = _lines_on_strings(caplog)
+    assert "AsString is placed on an IPU" in line and "runs on the host" in line
+
+
+def test_eager_ops_on_strings_say_that_they_run_on_the_host(caplog: pytest.LogCaptureFixture) -> None:
+    once._SAID.clear()
+    with ipu.scopes.ipu_scope(IPU), caplog.at_level("WARNING", "ipu_tf"):
+        joined = tf.strings.join([tf.constant("a"), tf.constant("b")])
+    assert joined.numpy() == b"ab"
+    [line] = _lines_on_strings(caplog)
+    assert line.startswith("ipu_tf: StringJoin is placed on an IPU")
