@@ -7,13 +7,23 @@ _PYTHON = "Python runs on the host: call it in the tf.data pipeline, or in a cal
 _TABLES = "Look-up tables stay on the host: look up in the tf.data pipeline, or gather from a tensor of numbers."
 _DATA = "Give the dataset to an IPUInfeedQueue, or to `fit`; the program then takes its elements."
 _FILES = "Files and images are read on the host: do it in the tf.data pipeline."
+_SUMMARIES = (
+    "Summaries are written on the host: return the value from the program, or update a Keras metric with it; a Keras "
+    "model compiled with `run_eagerly=True` writes its own."
+)
+_PRINTS = (
+    "`ipu_tf.ops.internal_ops.print_tensor` prints from a program; a Keras model compiled with `run_eagerly=True` "
+    "prints as in Python."
+)
 
 #: Parts of the names of op types, and what to do.
 _BY_TYPE = (
     (("PyFunc",), _PYTHON),
     (("LookupTable", "HashTable"), _TABLES),
     (("Iterator", "Dataset"), _DATA),
-    (("Decode", "Encode", "ReadFile", "WriteFile", "Summary"), _FILES),
+    (("Summary",), _SUMMARIES),
+    (("Print",), _PRINTS),
+    (("Decode", "Encode", "ReadFile", "WriteFile"), _FILES),
     (("String", "Regex", "Unicode", "Substr"), _STRINGS),
 )
 

@@ -196,6 +196,10 @@ REFUSED: dict[str, tuple[str, Program]] = {
 }
 
 
+#: What a refusal advises instead.
+ADVICE = {"tf.print": "print_tensor", "summary writer": "run_eagerly=True", "summary": "update a Keras metric"}
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_has_an_effect_elsewhere_is_refused_with_its_line(strategy: Strategy, name: str) -> None:  # noqa: F811
     op, program = REFUSED[name]
@@ -203,6 +207,7 @@ def test_what_has_an_effect_elsewhere_is_refused_with_its_line(strategy: Strateg
         strategy.run(tf.function(program), [tf.constant(X)])
     assert re.search(rf"^  {re.escape(op)}: ", str(refusal.value), re.MULTILINE)
     assert f'File "{__file__}", line ' in str(refusal.value)
+    assert ADVICE.get(name, "") in str(refusal.value)
 
 
 def used_after_close(x: tf.Tensor) -> tf.Tensor:
