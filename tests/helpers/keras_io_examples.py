@@ -9,7 +9,7 @@ repository. The scope is the only difference between the two runs, as if a user 
     vision/mnist_convnet                  ok          ok        3e-07                  9
 
 `difference` is the largest one of logs of `fit` and results of `evaluate` and `predict`, relative to the value where
-that is above 1. Examples that draw random numbers by `tf.random` differ: see docs/keras_io.md.
+that is above 1. Examples that draw random numbers by `tf.random` differ: see docs/keras.md.
 """
 
 from __future__ import annotations

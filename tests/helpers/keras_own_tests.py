@@ -6,7 +6,7 @@ The tests lie in the installed package `keras`, whose wheel has them. `--keras` 
 then its `integration_tests` can be named too. Nothing of them is part of this repository. A row a folder or file:
 
     tests             stock   in scope   run models   on device   seconds
-    trainers            207        198          160         159   61 -> 140
+    trainers            207        198          145         145   61 -> 140
 
 `stock` counts tests that pass without the scope; `in scope` those of them that pass in it; `run models` those of these
 in which `fit`, `evaluate`, `predict` or their like for one batch returned; `on device` those of these that ran a

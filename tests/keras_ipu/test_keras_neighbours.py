@@ -85,10 +85,6 @@ def written(folder: Path) -> dict[str, list[Any]]:
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras's histograms
 def test_tensorboard_gets_losses_histograms_and_a_profile(tmp_path: Path) -> None:
-    pytest.importorskip(
-        "tensorboard",
-        reason="TensorFlow's wheel does not bring the package that writes summaries",
-    )
     wanted = written(tmp_path / "stock")
     with ipus(1) as strategy, strategy.scope(), device_work() as work:
         found = written(tmp_path / "ours")
