@@ -44,18 +44,18 @@ def build_program(module: Module, replicas: int = 1, numerics: Numerics = Numeri
     remove_true_checks(module)
     check_supported(module)
     module = with_numerics(module, numerics, replicas)
-    pieces = partition(module, lambda loop: _in_chunks(module, loop))
-    names = _SlotNumbers(module, pieces.same)
+    cut = partition(module, lambda loop: _in_chunks(module, loop))
+    names = _SlotNumbers(module, cut.same)
     operations = list(walk(module.main, module.functions))
     feeds = {name for name in map(feed_name, operations) if name}
     _check_enqueues(operations, module)
     check_inside_loops(module)
-    staged = {name for piece in pieces.parts for name in piece.feeds}
+    staged = {name for piece in cut.pieces for name in piece.feeds}
     return Program(
         name=module.name,
         parameters=module.parameters,
-        parts=tuple(_part(module, piece, names, replicas) for piece in pieces.parts),
-        results=names.slots(pieces.results),
+        parts=tuple(_part(module, piece, names, replicas) for piece in cut.pieces),
+        results=names.slots(cut.results),
         aliases=module.aliases,
         hidden=hidden_types(module),
         replicas=replicas,

@@ -48,8 +48,8 @@ class StraightLinePiece:
     Attributes:
         steps: what to run, in order.
         feeds: queues used here, outside of any loop or branch.
-        live_in: names of earlier parts (or parameters) that are read here or passed on.
-        live_out: names that later parts, or the program's results, read.
+        live_in: names of earlier pieces (or parameters) that are read here or passed on.
+        live_out: names that later pieces, or the program's results, read.
     """
 
     steps: tuple[Step, ...]
@@ -66,9 +66,9 @@ class LoopPiece:
         operation: the `stablehlo.while`.
         feeds: the queues that are staged; others that the loop uses are reached by callback.
         sometimes: those of them that are outfeeds used in a branch, which not every iteration takes.
-        feedless: whether it needs nothing of the host, and is a part only so that the host may end it.
+        feedless: whether it needs nothing of the host, and is a piece only so that the host may end it.
         live_in: names the loop reads, its initial values among them.
-        live_out: names that later parts read.
+        live_out: names that later pieces read.
     """
 
     operation: Any
@@ -84,12 +84,12 @@ class Partition:
     """Pieces of a program in order, and the names of its results.
 
     Attributes:
-        parts: its parts.
+        pieces: its pieces.
         results: names of its results.
         same: names of copies, and what they are copies of. Nothing copies them.
     """
 
-    parts: tuple[StraightLinePiece | LoopPiece, ...]
+    pieces: tuple[StraightLinePiece | LoopPiece, ...]
     results: tuple[Any, ...]
     same: Mapping[Any, Any]
 
@@ -99,16 +99,16 @@ def partition(module: Module, in_chunks: Callable[[Any], bool] = lambda loop: Fa
 
     Args:
         module: the module.
-        in_chunks: whether a `stablehlo.while` outside of any other, which needs nothing of the host, becomes a part as
+        in_chunks: whether a `stablehlo.while` outside of any other, which needs nothing of the host, becomes a piece as
             well: so that the host runs it chunk by chunk, and may end it.
     """
     steps = list(_flatten(module, module.main, (), in_chunks))
     *steps, last = steps
     assert isinstance(last, Rebind)
-    parts = [_part(module, group, in_chunks) for group in _groups(module, steps, in_chunks)]
+    pieces = [_piece(module, group, in_chunks) for group in _groups(module, steps, in_chunks)]
     # Between loops values stay where they are, each stage's of a pipeline on its own device.
-    same = _copies(steps) if any(isinstance(part, LoopPiece) for part in parts) else {}
-    return Partition(_with_liveness(module, parts, last.sources, same), last.sources, same)
+    same = _copies(steps) if any(isinstance(piece, LoopPiece) for piece in pieces) else {}
+    return Partition(_with_liveness(module, pieces, last.sources, same), last.sources, same)
 
 
 def is_identity(operation: Any) -> bool:
@@ -151,7 +151,7 @@ def _flatten(module: Module, block: Any, results: Sequence[Any], in_chunks: Call
 def _groups(module: Module, steps: list[Step], in_chunks: Callable[[Any], bool]) -> Iterator[list[Step]]:
     group: list[Step] = []
     for step in steps:
-        if isinstance(step, RunOp) and _is_part(module, step.operation, in_chunks):
+        if isinstance(step, RunOp) and _is_piece(module, step.operation, in_chunks):
             yield from ([group] if group else [])
             yield [step]
             group = []
@@ -160,9 +160,9 @@ def _groups(module: Module, steps: list[Step], in_chunks: Callable[[Any], bool])
     yield from ([group] if group else [])
 
 
-def _part(module: Module, group: list[Step], in_chunks: Callable[[Any], bool]) -> StraightLinePiece | LoopPiece:
+def _piece(module: Module, group: list[Step], in_chunks: Callable[[Any], bool]) -> StraightLinePiece | LoopPiece:
     first = group[0]
-    if isinstance(first, RunOp) and _is_part(module, first.operation, in_chunks):
+    if isinstance(first, RunOp) and _is_piece(module, first.operation, in_chunks):
         loop = first.operation
         always, sometimes = _direct(module, loop), _in_branches(module, loop)
         feedless = not streamed(module, loop)
@@ -171,7 +171,7 @@ def _part(module: Module, group: list[Step], in_chunks: Callable[[Any], bool]) -
     return StraightLinePiece(tuple(group), frozenset(name for name in used if name))
 
 
-def _is_part(module: Module, operation: Any, in_chunks: Callable[[Any], bool]) -> bool:
+def _is_piece(module: Module, operation: Any, in_chunks: Callable[[Any], bool]) -> bool:
     """Returns whether an operation is a loop that becomes a piece of its own."""
     return operation.name == "stablehlo.while" and (streamed(module, operation) or in_chunks(operation))
 
@@ -223,21 +223,21 @@ def streamed(module: Module, loop: Any) -> bool:
 
 
 def _with_liveness(
-    module: Module, parts: list[StraightLinePiece | LoopPiece], results: Sequence[Any], same: Mapping[Any, Any]
+    module: Module, pieces: list[StraightLinePiece | LoopPiece], results: Sequence[Any], same: Mapping[Any, Any]
 ) -> tuple[StraightLinePiece | LoopPiece, ...]:
     """Fills in the live-in and live-out names of each piece."""
     needed: dict[Any, None] = dict.fromkeys(same.get(name, name) for name in results)
     filled: list[StraightLinePiece | LoopPiece] = []
-    for part in reversed(parts):
-        defined = _definitions(part)
+    for piece in reversed(pieces):
+        defined = _definitions(piece)
         live_out = tuple(name for name in needed if name in defined)
-        if same and isinstance(part, StraightLinePiece):
-            part = dataclasses.replace(part, steps=_without_unused_copies(part.steps, live_out))
+        if same and isinstance(piece, StraightLinePiece):
+            piece = dataclasses.replace(piece, steps=_without_unused_copies(piece.steps, live_out))
         needed = {name: None for name in needed if name not in defined}
-        live_in = tuple(dict.fromkeys(name for name in _reads(module, part) if name not in defined))
+        live_in = tuple(dict.fromkeys(name for name in _reads(module, piece) if name not in defined))
         needed.update(dict.fromkeys(same.get(name, name) for name in live_in))
-        if part.steps if isinstance(part, StraightLinePiece) else True:
-            filled.append(dataclasses.replace(part, live_in=live_in, live_out=live_out))
+        if piece.steps if isinstance(piece, StraightLinePiece) else True:
+            filled.append(dataclasses.replace(piece, live_in=live_in, live_out=live_out))
     return tuple(reversed(filled))
 
 
@@ -255,19 +255,19 @@ def _without_unused_copies(steps: Sequence[Step], live_out: Sequence[Any]) -> tu
     return tuple(reversed(kept))
 
 
-def _definitions(part: StraightLinePiece | LoopPiece) -> set[Any]:
-    if isinstance(part, LoopPiece):
-        return set(part.operation.results)
+def _definitions(piece: StraightLinePiece | LoopPiece) -> set[Any]:
+    if isinstance(piece, LoopPiece):
+        return set(piece.operation.results)
     return {
-        name for step in part.steps for name in (step.targets if isinstance(step, Rebind) else step.operation.results)
+        name for step in piece.steps for name in (step.targets if isinstance(step, Rebind) else step.operation.results)
     }
 
 
-def _reads(module: Module, part: StraightLinePiece | LoopPiece) -> list[Any]:
-    if isinstance(part, LoopPiece):
-        return names_read(part.operation)
+def _reads(module: Module, piece: StraightLinePiece | LoopPiece) -> list[Any]:
+    if isinstance(piece, LoopPiece):
+        return names_read(piece.operation)
     names: list[Any] = []
-    for step in part.steps:
+    for step in piece.steps:
         names += step.sources if isinstance(step, Rebind) else names_read(step.operation)
     return names
 
