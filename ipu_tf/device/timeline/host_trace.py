@@ -77,6 +77,7 @@ class HostTrace:
         self.disabled: set[str] = set()
         self._channels = None if channels is None else frozenset(channels)
         self._names: dict[int, str] = {}
+        self._lanes: dict[str, int] = {}
         self._open: dict[tuple[int, str, str], list[float]] = {}
         self._offset = time.time() - time.perf_counter()
         self._lock = threading.Lock()
@@ -106,8 +107,8 @@ class HostTrace:
         """
         if not self.records(channel):
             return
-        thread = self._lane(lane) if lane else self._thread()
         with self._lock:
+            thread = self._lane(lane) if lane else self._thread()
             if len(self.spans) >= _MOST_EVENTS:
                 self.dropped += 1
             else:
@@ -153,20 +154,19 @@ class HostTrace:
 
     def names(self) -> dict[int, str]:
         """Returns the names of threads and lanes by their numbers."""
-        return dict(self._names)
+        with self._lock:
+            return {**self._names, **{number: name for name, number in self._lanes.items()}}
 
     def _thread(self) -> int:
+        """Returns the number of the present thread; the lock is held."""
         number = threading.get_native_id()
         if number not in self._names:
             self._names[number] = threading.current_thread().name
         return number
 
     def _lane(self, name: str) -> int:
-        with self._lock:
-            found = (number for number, known in self._names.items() if number >= _LANES and known == name)
-            number = next(found, _LANES + len(self._names))
-            self._names[number] = name
-        return number
+        """Returns the number of a lane; the lock is held."""
+        return self._lanes.setdefault(name, _LANES + len(self._lanes))
 
 
 _trace: ProcessValue[HostTrace | None] = register_state("events of the host", ProcessValue(None))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import os
 import re
@@ -277,3 +278,36 @@ def test_foreign_and_damaged_files_are_refused(recorded: Path) -> None:
             pva.openTrace(path)
     with pytest.raises(FileNotFoundError):
         pva.openTrace(recorded / "none.pvti")
+
+
+@pytest.fixture
+def quick_switches() -> Iterator[None]:
+    """Threads take turns as often as Python lets them."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
+
+
+@pytest.mark.usefixtures("quick_switches")
+def test_lanes_and_threads_are_named_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading, "get_native_id", itertools.count(1).__next__)  # each event is of a new thread
+    for _ in range(20):
+        trace, done, failed = timeline.HostTrace(), threading.Event(), []
+        for lane in range(300):
+            trace.add("Pipeline", "task", 0.0, 1.0, lane=f"lane {lane}")
+
+        def add_to_a_lane(trace: Any = trace, done: Any = done, failed: list[Any] = failed) -> None:
+            try:
+                while not done.is_set():
+                    trace.add("Pipeline", "task", 0.0, 1.0, lane="lane 299")
+            except RuntimeError as error:
+                failed.append(error)
+
+        adding = threading.Thread(target=add_to_a_lane, daemon=True)
+        adding.start()
+        for _ in range(1000):
+            trace.add("Device", "execute", 0.0, 1.0)
+        done.set()
+        adding.join(60)
+        assert not failed and not adding.is_alive() and len(trace.names()) == 1300
