@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import bisect
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -230,7 +231,7 @@ class HeatmapDouble:
     def __init__(self, name: str, edges: Sequence[float], unit: str = "") -> None:
         self.name, self.unit = name, unit
         self._edges = tuple(map(float, edges))
-        if len(self._edges) < 2 or list(self._edges) != sorted(set(self._edges)):
+        if len(self._edges) < 2 or not all(low < high for low, high in itertools.pairwise(self._edges)):
             raise ValueError(f"Edges of a heatmap's bins must be two numbers or more that ascend. Received: {edges}.")
 
     def add(self, values: Iterable[float]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -13,7 +14,7 @@ from ipu_tf.device.timeline.host_trace import HostTrace, Sample, Span
 
 
 def trace_events(trace: HostTrace, pid: int, name: str) -> Iterator[dict[str, Any]]:
-    """Yields the events of a process.
+    """Yields the events of a process, without samples of NaN and infinity: JSON has none.
 
     Args:
         trace: what was recorded.
@@ -26,7 +27,8 @@ def trace_events(trace: HostTrace, pid: int, name: str) -> Iterator[dict[str, An
     for span in trace.spans:
         yield _span(span, pid)
     for sample in trace.samples:
-        yield _sample(sample, pid)
+        if all(map(math.isfinite, sample.values)):
+            yield _sample(sample, pid)
 
 
 def write_trace(path: str | os.PathLike[str], events: Iterable[dict[str, Any]]) -> None:
@@ -34,8 +36,9 @@ def write_trace(path: str | os.PathLike[str], events: Iterable[dict[str, Any]]) 
 
     Raises:
         OSError: if it cannot be written.
+        ValueError: if an event has NaN or infinity, which JSON has not.
     """
-    text = json.dumps({"traceEvents": list(events), "displayTimeUnit": "ms"}).encode()
+    text = json.dumps({"traceEvents": list(events), "displayTimeUnit": "ms"}, allow_nan=False).encode()
     write_whole(path, lambda file: file.write(text))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -90,7 +91,8 @@ def _spans(database: sqlite3.Connection) -> Iterator[Span]:
 
 def _samples(database: sqlite3.Connection) -> Iterator[Sample]:
     for graph, series, unit, time, value in database.execute("SELECT * FROM GRAPH_DATA"):
-        yield Sample(graph, series, unit, time, (value,))
+        # SQLite has no NaN and keeps NULL in its place.
+        yield Sample(graph, series, unit, time, (math.nan if value is None else value,))
     for heatmap, unit, time, edges, counts in database.execute("SELECT * FROM HEATMAP_DATA"):
         yield Sample(heatmap, "", unit, time, tuple(json.loads(counts)), tuple(json.loads(edges)))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import json
+import math
 import os
 import re
 import sqlite3
@@ -22,6 +23,7 @@ import ipu_tf as ipu
 from ipu_tf import libpvti as pvti
 from ipu_tf import pva
 from ipu_tf._pvti import session
+from ipu_tf._pvti.pvti_file import read_pvti
 from ipu_tf.device import timeline
 from tests.helpers.device_counts import device_work
 
@@ -211,7 +213,7 @@ def test_graphs_and_heatmaps(recorded: Path) -> None:
     assert counters[2]["args"] == {"[0, 1)": 2.0, "[1, 2)": 1.0, "[2, 4)": 1.0}
 
 
-@pytest.mark.parametrize("edges", [[1], [2, 1], [1, 1]])
+@pytest.mark.parametrize("edges", [[1], [2, 1], [1, 1], [math.nan, 1]])
 def test_bad_edges_of_a_heatmap_are_refused(edges: list[float]) -> None:
     with pytest.raises(ValueError, match="Edges of a heatmap's bins must be two numbers or more that ascend"):
         pvti.HeatmapInt("weights", edges)
@@ -311,3 +313,15 @@ def test_lanes_and_threads_are_named_at_the_same_time(monkeypatch: pytest.Monkey
         done.set()
         adding.join(60)
         assert not failed and not adding.is_alive() and len(trace.names()) == 1300
+
+
+def test_values_that_are_no_numbers_are_in_the_pvti_file_alone(recorded: Path) -> None:
+    series = pvti.Graph("Loss").addSeries("training")
+    for value in (0.5, math.nan, math.inf, -math.inf):
+        series.add(value)
+    pvti.closeTrace()
+    values = [value for sample in read_pvti(only_file(recorded))[3] for value in sample.values]
+    assert list(map(str, values)) == ["0.5", "nan", "inf", "-inf"]
+    text = only_file(recorded, "json").read_text()
+    events = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))["traceEvents"]
+    assert [event["args"] for event in events if event["ph"] == "C"] == [{"training": 0.5}]
