@@ -56,13 +56,12 @@ class TraceChannel:
 
 
 _channels: dict[str, TraceChannel] = register_state("channels of libpvti", {})
-_disabled: set[str] = register_state("channels of libpvti that are disabled", set())
-
-traceDrivers, tracePoplar, traceFramework = map(TraceChannel, ("Drivers", "Poplar", "Framework"))  # noqa: N816
+_BUILT_IN = tuple(map(TraceChannel, ("Drivers", "Poplar", "Framework", *timeline.CHANNELS)))
+traceDrivers, tracePoplar, traceFramework = _BUILT_IN[:3]  # noqa: N816
 
 
 def createTraceChannel(name: str) -> TraceChannel:  # noqa: N802
-    """Returns the channel of a name, which is enabled when it is new.
+    """Returns the channel of a name: one that there is, or a new one, which is enabled.
 
     Example:
         >>> channel = createTraceChannel("docs")
@@ -71,27 +70,28 @@ def createTraceChannel(name: str) -> TraceChannel:  # noqa: N802
         >>> checkTraceChannel(channel)
         True
     """
-    return _channels.setdefault(name, TraceChannel(name))
+    found = next((each for each in _BUILT_IN if each.name == name), None)
+    return found or _channels.setdefault(name, TraceChannel(name))
 
 
 def listTraceChannel() -> list[TraceChannel]:  # noqa: N802
-    """Returns all channels: three of the library, and those that were created."""
-    return [traceDrivers, tracePoplar, traceFramework, *_channels.values()]
+    """Returns all channels: three of the library, those of this package's own events, and those that were created."""
+    return [*_BUILT_IN, *_channels.values()]
 
 
 def enableTraceChannel(channel: TraceChannel) -> None:  # noqa: N802
     """Records events of a channel from now on, where anything is recorded."""
-    _disabled.discard(channel.name)
+    timeline.DISABLED.discard(channel.name)
 
 
 def disableTraceChannel(channel: TraceChannel) -> None:  # noqa: N802
     """Records no events of a channel from now on."""
-    _disabled.add(channel.name)
+    timeline.DISABLED.add(channel.name)
 
 
 def checkTraceChannel(channel: TraceChannel) -> bool:  # noqa: N802
     """Returns whether a channel is enabled."""
-    return channel.name not in _disabled
+    return channel.name not in timeline.DISABLED
 
 
 def getCurrentTraceFilename() -> str:  # noqa: N802
@@ -257,4 +257,4 @@ class HeatmapInt(HeatmapDouble):
 def _trace(channel: TraceChannel | None) -> timeline.HostTrace | None:
     """Returns where events of a channel are recorded, if they are."""
     session.start_if_asked()
-    return None if channel is not None and channel.name in _disabled else timeline.recording()
+    return None if channel is not None and channel.name in timeline.DISABLED else timeline.recording()

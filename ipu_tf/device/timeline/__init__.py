@@ -5,6 +5,6 @@
 Start with `span`, which costs the look-up of one attribute while nothing is recorded.
 """
 
-from ipu_tf.device.timeline.host_trace import HostTrace, recording, span, use
+from ipu_tf.device.timeline.host_trace import CHANNELS, DISABLED, HostTrace, recording, span, use
 
-__all__ = ["HostTrace", "recording", "span", "use"]
+__all__ = ["CHANNELS", "DISABLED", "HostTrace", "recording", "span", "use"]

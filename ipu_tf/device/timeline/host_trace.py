@@ -13,6 +13,10 @@ from ipu_tf._state.registry import ProcessValue, register_state
 _MOST_EVENTS = 1_000_000
 _LANES = 1_000_000_000
 """Where the numbers of lanes that are no threads begin; Linux gives threads smaller ones."""
+CHANNELS = ("Keras", "Compile", "XLA", "Device", "Feeds", "Callbacks", "Pipeline")
+"""Names of the channels of this package's own events."""
+DISABLED: set[str] = register_state("channels of events that are disabled", set())
+"""Names of the channels that no recording records."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -67,14 +71,12 @@ class HostTrace:
         spans: what took a time, and instant events, in the order in which they ended.
         samples: values of graphs and heatmaps.
         dropped: how many events came after a million of them.
-        disabled: channels that are not recorded.
     """
 
     def __init__(self, channels: Sequence[str] | None = None) -> None:
         self.spans: list[Span] = []
         self.samples: list[Sample] = []
         self.dropped = 0
-        self.disabled: set[str] = set()
         self._channels = None if channels is None else frozenset(channels)
         self._names: dict[int, str] = {}
         self._lanes: dict[str, int] = {}
@@ -84,7 +86,7 @@ class HostTrace:
 
     def records(self, channel: str) -> bool:
         """Returns whether a channel is recorded."""
-        return channel not in self.disabled and (self._channels is None or channel in self._channels)
+        return channel not in DISABLED and (self._channels is None or channel in self._channels)
 
     def now(self) -> float:
         """Returns the time in microseconds since 1970."""

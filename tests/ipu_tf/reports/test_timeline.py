@@ -325,3 +325,23 @@ def test_values_that_are_no_numbers_are_in_the_pvti_file_alone(recorded: Path) -
     text = only_file(recorded, "json").read_text()
     events = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))["traceEvents"]
     assert [event["args"] for event in events if event["ph"] == "C"] == [{"training": 0.5}]
+
+
+def test_channels_of_this_package_are_listed_and_disabled(recorded: Path) -> None:
+    channels = {each.name: each for each in pvti.listTraceChannel()}
+    assert pvti.createTraceChannel("Device") is channels["Device"]
+    pvti.disableTraceChannel(channels["Device"])
+    run()
+    pvti.enableTraceChannel(channels["Device"])
+    pvti.closeTrace()
+    seen = {span.channel for span in read_pvti(only_file(recorded))[2]}
+    assert "Compile" in seen and "Device" not in seen
+
+
+def test_channels_of_this_package_are_those_of_its_code_and_documents() -> None:
+    root = Path(ipu.__file__).parents[1]
+    sources = (path.read_text() for package in ("ipu_tf", "keras_ipu") for path in (root / package).rglob("*.py"))
+    used = r'(?:\bspan|\btrace\.add|= TraceChannel)\(\s*"(\w+)"'
+    assert {name for source in sources for name in re.findall(used, source)} == set(timeline.CHANNELS)
+    table = (root / "docs/reports.md").read_text().partition("| channel | events |")[2].partition("\n\n")[0]
+    assert set(re.findall(r"^\| (\w+) \|", table, re.MULTILINE)) == set(timeline.CHANNELS)
