@@ -108,9 +108,13 @@ def start(options: PvtiOptions) -> Path:
     """
     close()
     directory = options.directory.absolute()
-    directory.mkdir(parents=True, exist_ok=True)
+    wanted = f"PVTI_OPTIONS: directory must be a folder to write in. Received: '{directory}'."
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise type(error)(f"{wanted} ({error.strerror})") from error
     if not os.access(directory, os.W_OK):
-        raise PermissionError(f"PVTI_OPTIONS: directory must be a folder to write in. Received: '{directory}'.")
+        raise PermissionError(wanted)
     trace = timeline.HostTrace(options.channels)
     path = _new_path(directory)
     _session.value = _Session(path, trace, os.getpid())

@@ -246,13 +246,9 @@ def test_only_channels_that_are_asked_for_are_recorded(tmp_path: Path, monkeypat
     assert labels(thread.events) == [("seen", [])]
 
 
-def test_bad_options_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_options_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PVTI_OPTIONS", '{"enable":"true","dir":"x"}')
     with pytest.raises(ValueError, match="PVTI_OPTIONS must have options among enable, .*. Received: dir."):
-        run()
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("PVTI_OPTIONS", json.dumps({"enable": "true", "directory": str(tmp_path / "file")}))
-    with pytest.raises(FileExistsError):
         run()
 
 
@@ -345,3 +341,13 @@ def test_channels_of_this_package_are_those_of_its_code_and_documents() -> None:
     assert {name for source in sources for name in re.findall(used, source)} == set(timeline.CHANNELS)
     table = (root / "docs/reports.md").read_text().partition("| channel | events |")[2].partition("\n\n")[0]
     assert set(re.findall(r"^\| (\w+) \|", table, re.MULTILINE)) == set(timeline.CHANNELS)
+
+
+@pytest.mark.parametrize("missing", ["file", "file/below"])
+def test_a_directory_that_cannot_be_made_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("PVTI_OPTIONS", json.dumps({"enable": "true", "directory": str(tmp_path / missing)}))
+    with pytest.raises(OSError, match=f"directory must be a folder to write in. Received: '.*/{missing}'"):
+        run()
