@@ -35,6 +35,7 @@ def write_pvti(path: Path, trace: HostTrace, pid: int, name: str) -> None:
 
     Raises:
         OSError: if it cannot be written.
+        ValueError: if a name or label has characters that UTF-8 has not.
     """
     unfinished = path.with_name(f".{path.name}.unfinished")
     unfinished.unlink(missing_ok=True)

@@ -9,7 +9,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ipu_tf._pvti.perfetto import trace_events, write_trace
@@ -137,15 +137,27 @@ def close() -> None:
     if session is None or session.pid != os.getpid():
         return
     session.trace.close_open()
-    if session.trace.dropped:
-        what = f"The trace '{session.path}' has the first million events; {session.trace.dropped} more are not in it."
-        warnings.warn(what, RuntimeWarning, stacklevel=2)
+    # Where warnings are errors, the first one ends this: both files are written before.
+    said = " ".join(_written(session))
+    if said:
+        warnings.warn(said, RuntimeWarning, stacklevel=2)
+
+
+def _written(session: _Session) -> Iterator[str]:
+    """Writes the files of a recording; yields a sentence for what is not in them."""
+    path, trace, pid = session.path, session.trace, session.pid
     name = f"{Path(sys.argv[0]).name or 'python'} (ipu_tf, emulated IPU; times of this machine)"
     try:
-        write_pvti(session.path, session.trace, session.pid, name)
-        write_trace(session.path.with_suffix(".json"), trace_events(session.trace, session.pid, name))
-    except OSError as error:
-        warnings.warn(f"No trace was written to '{session.path}': {error}", RuntimeWarning, stacklevel=2)
+        write_pvti(path, trace, pid, name)
+    except (OSError, ValueError) as error:
+        yield f"No trace was written to '{path}': {error}"
+    json_path = path.with_suffix(".json")
+    try:
+        write_trace(json_path, trace_events(trace, pid, name))
+    except (OSError, ValueError) as error:
+        yield f"No trace was written to '{json_path}': {error}"
+    if trace.dropped:
+        yield f"The trace '{path}' has the first million events; {trace.dropped} more are not in it."
 
 
 def _new_path(directory: Path) -> Path:

@@ -351,3 +351,23 @@ def test_a_directory_that_cannot_be_made_is_refused(
     monkeypatch.setenv("PVTI_OPTIONS", json.dumps({"enable": "true", "directory": str(tmp_path / missing)}))
     with pytest.raises(OSError, match=f"directory must be a folder to write in. Received: '.*/{missing}'"):
         run()
+
+
+def test_a_trace_with_too_many_events_is_written_before_the_warning(
+    recorded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ipu_tf.device.timeline.host_trace._MOST_EVENTS", 1)
+    for label in ("one", "another"):
+        pvti.Tracepoint.event(pvti.tracePoplar, label)
+    with pytest.raises(RuntimeWarning, match="1 more are not in it"):  # warnings are errors
+        pvti.closeTrace()
+    assert [span.label for span in read_pvti(only_file(recorded))[2]] == ["one"]
+    assert len(check_chrome_trace(only_file(recorded, "json"), os.getpid())) == 3
+
+
+def test_a_label_that_cannot_be_written_is_a_warning(recorded: Path) -> None:
+    pvti.Tracepoint.event(pvti.tracePoplar, "\udc80")
+    with pytest.warns(RuntimeWarning, match=r"No trace was written to '.*pvti': 'utf-8' codec"):
+        pvti.closeTrace()
+    labels = [event["name"] for event in check_chrome_trace(only_file(recorded, "json"), os.getpid())]
+    assert labels[-1] == "\udc80" and not list(recorded.glob("*.pvti"))
