@@ -58,7 +58,7 @@ def parsed(text: str) -> PvtiOptions | None:
     """Returns what `PVTI_OPTIONS` asks for; None for nothing. As with Graphcore's, text that is no JSON enables it.
 
     Raises:
-        ValueError: for an option that there is not.
+        ValueError: for an option that there is not, and where `enable` is neither true nor false.
     """
     if not text:
         return None
@@ -67,11 +67,14 @@ def parsed(text: str) -> PvtiOptions | None:
     except ValueError:
         return PvtiOptions()
     if not isinstance(options, dict):
-        return PvtiOptions()
+        return PvtiOptions() if options else None
     unknown = sorted(set(options) - set(OPTIONS))
     if unknown:
         raise ValueError(f"PVTI_OPTIONS must have options among {', '.join(OPTIONS)}. Received: {unknown[0]}.")
-    if str(options.get("enable", "false")).lower() != "true":
+    enable = str(options.get("enable", "false")).lower()
+    if enable not in ("true", "false"):
+        raise ValueError(f"PVTI_OPTIONS: enable must be true or false. Received: {options['enable']!r}.")
+    if enable == "false":
         return None
     return PvtiOptions(Path(str(options.get("directory", "."))), _channels(options.get("channels")))
 
@@ -89,7 +92,7 @@ def start_if_asked() -> None:
     """Starts to record if `PVTI_OPTIONS` asks for it, once in a process.
 
     Raises:
-        ValueError: for an option that there is not.
+        ValueError: for a wrong option, as `parsed`.
         OSError: if the directory cannot be made or written to.
     """
     if _started.value:

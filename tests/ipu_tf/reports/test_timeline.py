@@ -227,6 +227,8 @@ def test_bad_edges_of_a_heatmap_are_refused(edges: list[float]) -> None:
         ('{"enable":"false"}', None),
         ("yes", session.PvtiOptions()),
         ("[1]", session.PvtiOptions()),
+        ("0", None),
+        ("false", None),
         ('{"enable":"true","directory":"r"}', session.PvtiOptions(Path("r"))),
         ('{"enable":true,"channels":["a","b"]}', session.PvtiOptions(channels=("a", "b"))),
     ],
@@ -351,6 +353,12 @@ def test_a_directory_that_cannot_be_made_is_refused(
     monkeypatch.setenv("PVTI_OPTIONS", json.dumps({"enable": "true", "directory": str(tmp_path / missing)}))
     with pytest.raises(OSError, match=f"directory must be a folder to write in. Received: '.*/{missing}'"):
         run()
+
+
+@pytest.mark.parametrize("value", ['"1"', "1", '"ture"', "null", '""'])
+def test_a_recording_is_asked_for_by_true_and_false_only(value: str) -> None:
+    with pytest.raises(ValueError, match="PVTI_OPTIONS: enable must be true or false. Received: "):
+        session.parsed(f'{{"enable": {value}}}')
 
 
 def test_a_trace_with_too_many_events_is_written_before_the_warning(
