@@ -41,7 +41,7 @@ class _Session:
     Attributes:
         path: of its `.pvti` file.
         trace: what was recorded.
-        pid: of the process that records: a forked one writes nothing.
+        pid: of the process that records.
     """
 
     path: Path
@@ -137,7 +137,7 @@ def close() -> None:
     """Ends the recording and writes its files; a failure is a warning. Nothing happens if nothing is recorded."""
     session, _session.value = _session.value, None
     timeline.use(None)
-    if session is None or session.pid != os.getpid():
+    if session is None:
         return
     session.trace.close_open()
     # Where warnings are errors, the first one ends this: both files are written before.
@@ -174,3 +174,12 @@ def _channels(given: object) -> tuple[str, ...] | None:
     if given is None:
         return None
     return tuple(map(str, given)) if isinstance(given, Sequence) and not isinstance(given, str) else (str(given),)
+
+
+def _forget() -> None:
+    """Records nothing in a forked process: its parent writes the files, and another thread may hold the lock."""
+    _session.value = None
+    timeline.use(None)
+
+
+os.register_at_fork(after_in_child=_forget)

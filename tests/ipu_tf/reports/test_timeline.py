@@ -43,6 +43,22 @@ with ipu.ipu_strategy.IPUStrategy().scope():
         with pvti.Tracepoint(channel, f"Epoch:{epoch}"):
             model.fit(np.ones((16, 4), np.float32), np.ones((16, 1), np.float32), batch_size=4, verbose=0)
 """
+FORKED = """\
+import os
+from ipu_tf import libpvti as pvti
+from ipu_tf.device import timeline
+path = pvti.getCurrentTraceFilename()
+child = os.fork()
+who = "parent" if child else "child"
+pvti.Tracepoint.event(pvti.tracePoplar, who)
+if child:
+    os.waitpid(child, 0)
+    print("parent:", timeline.recording() is not None, pvti.getCurrentTraceFilename() == path)
+else:
+    print("child:", timeline.recording() is not None, repr(pvti.getCurrentTraceFilename()), flush=True)
+    pvti.closeTrace()
+    os._exit(0)
+"""
 WALKTHROUGH = """\
 from pathlib import Path
 import pva
@@ -379,3 +395,12 @@ def test_a_label_that_cannot_be_written_is_a_warning(recorded: Path) -> None:
         pvti.closeTrace()
     labels = [event["name"] for event in check_chrome_trace(only_file(recorded, "json"), os.getpid())]
     assert labels[-1] == "\udc80" and not list(recorded.glob("*.pvti"))
+
+
+def test_a_forked_process_records_nothing(tmp_path: Path) -> None:
+    environment = {**os.environ, "PVTI_OPTIONS": json.dumps({"enable": "true", "directory": str(tmp_path)})}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKED], env=environment, check=True, capture_output=True, text=True
+    )
+    assert done.stdout == "child: False ''\nparent: True True\n"
+    assert [span.label for span in read_pvti(only_file(tmp_path))[2]] == ["parent"]
