@@ -309,7 +309,8 @@ def quick_switches() -> Iterator[None]:
 def test_lanes_and_threads_are_named_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading, "get_native_id", itertools.count(1).__next__)  # each event is of a new thread
     for _ in range(20):
-        trace, done, failed = timeline.HostTrace(), threading.Event(), []
+        trace, done = timeline.HostTrace(), threading.Event()
+        failed: list[Any] = []
         for lane in range(300):
             trace.add("Pipeline", "task", 0.0, 1.0, lane=f"lane {lane}")
 
