@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 Signature = Mapping[str, str]
 """What a compiled program depends on, by name: `x` -> `float32[32, 8]`, `replicas` -> `2`."""
 _MOST_SAID = 4
+_LETTERS = 60
+"""Shown of a name or a value: arguments may be long texts."""
 _ABSENT = "absent"
 
 
@@ -80,4 +83,17 @@ def _differences(before: Signature, now: Signature) -> Iterator[str]:
     for name in dict.fromkeys((*now, *before)):
         was, becomes = before.get(name, _ABSENT), now.get(name, _ABSENT)
         if was != becomes:
-            yield f"{name} was {was} and is {becomes}"
+            start = _first_shown(was, becomes)
+            yield f"{_cut(name)} was {_cut(was, start)} and is {_cut(becomes, start)}"
+
+
+def _first_shown(was: str, becomes: str) -> int:
+    """Returns from which letter on two long texts are shown, for the first that differs to be among those."""
+    same = len(os.path.commonprefix([was, becomes]))
+    return same - _LETTERS // 2 if same >= _LETTERS else 0
+
+
+def _cut(text: str, start: int = 0) -> str:
+    shown = text[start : start + _LETTERS]
+    before, after = "..." if start else "", "..." if start + _LETTERS < len(text) else ""
+    return f"{before}{shown}{after}"

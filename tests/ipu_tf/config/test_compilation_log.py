@@ -91,6 +91,22 @@ def test_a_recompilation_says_which_argument_changed(
     assert "again" not in once and again.endswith(f"; again, as {said}")
 
 
+@pytest.mark.parametrize("place", [0, 5_000, 9_999], ids=["at the start", "in the middle", "at the end"])
+def test_long_arguments_are_cut_where_they_differ(
+    place: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("POPLAR_LOG_LEVEL", "INFO")
+    ipu.config.IPUConfig().configure_ipu_system()
+    function = tf.function(lambda x, prompt: x * len(prompt))
+    for letter in "ab":
+        prompt = "-" * place + letter + "-" * (9_999 - place)
+        ipu.ipu_strategy.IPUStrategy().run(function, args=[tf.ones([8]), prompt])
+    said = compilations(caplog)[-1].partition("; again, as ")[2]
+    was, becomes = said.removeprefix("prompt was ").split(" and is ")
+    assert max(len(was), len(becomes)) < 80
+    assert "a" in was and becomes == was.replace("a", "b")
+
+
 def test_of_programs_before_the_one_most_like_it_is_compared(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
