@@ -37,7 +37,7 @@ def info(argv: Sequence[str] | None = None) -> None:
     what.add_argument("--tile-overview", action="store_true", help="refused: emulated IPUs have no tiles")
     parser.add_argument("--all-partitions", action="store_true", help="there is one partition")
     given = parser.parse_args(argv)
-    ipus = _ipus(given.device_id, parser)
+    ipus = ipus_of(given.device_id, parser)
     if given.tile_overview:
         _refuse("gc-info --tile-overview", "an emulated IPU has no tiles")
     if given.list_devices:
@@ -78,7 +78,7 @@ def reset(argv: Sequence[str] | None = None) -> None:
     """Runs `gc-reset`, which forgets processes that are gone; arguments and errors as for `info`."""
     parser = _parser("gc-reset", "Forgets processes that used emulated IPUs and are gone.")
     parser.add_argument("-d", "--device-id", type=int, metavar="ID", required=True, help="id of a device")
-    _ipus(parser.parse_args(argv).device_id, parser)
+    ipus_of(parser.parse_args(argv).device_id, parser)
     gone = remove_stale()
     said = f"forgot process {', '.join(map(str, gone))}, which is gone" if gone else "there is nothing to reset"
     print(f"gc-reset: {said}. {_EMULATED}")
@@ -97,8 +97,12 @@ def _parser(name: str, about: str) -> argparse.ArgumentParser:
     return argparse.ArgumentParser(prog=name, description=f"{about} {_EMULATED}", allow_abbrev=False)
 
 
-def _ipus(index: int | None, parser: argparse.ArgumentParser) -> tuple[int, ...]:
-    """Returns the IPUs of an id; all for None."""
+def ipus_of(index: int | None, parser: argparse.ArgumentParser) -> tuple[int, ...]:
+    """Returns the IPUs of a device's id; all for None.
+
+    Raises:
+        SystemExit: if there is no such device.
+    """
     known = ids()
     if index is None:
         return tuple(range(ipu_count()))

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 import jax
 import numpy as np
 
+from ipu_tf.tools.commands import ipus_of
+
 _BYTES = 1 << 26
 _TIMES = 5
 _LABEL = "measured on this machine between the host and JAX devices; no figure is one of IPU hardware"
@@ -25,7 +27,7 @@ def host_traffic(argv: Sequence[str] | None = None) -> None:
     Raises:
         SystemExit: if the command line is wrong or asks for help.
     """
-    given = _parser("gc-hosttraffictest").parse_args(argv)
+    given = _parsed("gc-hosttraffictest", argv)
     array, device = np.zeros(_BYTES, np.uint8), jax.devices()[0]
     # On the CPU, JAX takes the host's memory as it is unless it is told to copy.
     there = jax.device_put(array, device)
@@ -40,7 +42,7 @@ def ipu_traffic(argv: Sequence[str] | None = None) -> None:
     Raises:
         SystemExit: if the command line is wrong or asks for help, or there is one JAX device only.
     """
-    given = _parser("gc-iputraffictest").parse_args(argv)
+    given = _parsed("gc-iputraffictest", argv)
     devices = jax.devices()
     if len(devices) == 1:
         sys.exit("gc-iputraffictest: all emulated IPUs are on one JAX device here, so nothing goes between devices.")
@@ -65,8 +67,10 @@ def _print(as_json: bool, found: dict[str, object]) -> None:
     print(json.dumps(found) if as_json else "\n".join(f"{name}: {value}" for name, value in found.items()))
 
 
-def _parser(name: str) -> argparse.ArgumentParser:
+def _parsed(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=name, description=f"Copies arrays: {_LABEL}.", allow_abbrev=False)
-    parser.add_argument("-d", "--device-id", type=int, default=0, help="all emulated IPUs are alike")
+    parser.add_argument("-d", "--device-id", type=int, default=0, help="id of a device; all are alike here")
     parser.add_argument("-j", "--json", action="store_true", help="as JSON")
-    return parser
+    given = parser.parse_args(argv)
+    ipus_of(given.device_id, parser)
+    return given

@@ -164,6 +164,16 @@ def test_traffic_of_the_host_is_measured_and_says_so(
     assert "measured on this machine" in found["note"] and "measured on" in said(traffic.host_traffic, capsys=capsys)
 
 
+@pytest.mark.parametrize("tool", [traffic.host_traffic, traffic.ipu_traffic])
+def test_traffic_of_a_device_that_is_not_there_is_refused(
+    tool: Callable[[list[str]], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        tool(["-d", "99"])
+    assert ended.value.code == 2
+    assert "there are devices 0 to 6; see gc-info -l. Received: 99" in capsys.readouterr().err
+
+
 def test_traffic_between_ipus_needs_two_devices() -> None:
     with pytest.raises(SystemExit, match="gc-iputraffictest: all emulated IPUs are on one JAX device here"):
         traffic.ipu_traffic([])
