@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ipu_tf._config.devices import IPUDevice, ipus_of_id
 from ipu_tf._state.once import first_time
@@ -111,11 +112,24 @@ def _all() -> list[tuple[Path, Attachment]]:
         return []
     for path in paths:
         try:
-            data = json.loads(path.read_text())
-            found.append((path, Attachment(**{**data, "ipus": tuple(data["ipus"])})))
+            found.append((path, _attachment(json.loads(path.read_text()))))
         except (OSError, ValueError, TypeError, KeyError):  # gone meanwhile, or no file of ours
             continue
     return sorted(found, key=lambda each: each[1].pid)
+
+
+def _attachment(data: Any) -> Attachment:
+    """Returns what a file says.
+
+    Raises:
+        KeyError, TypeError: if it is no file of ours: a field is missing, unknown, or of another type.
+    """
+    found = Attachment(**{**data, "ipus": tuple(data["ipus"])})
+    types = {"pid": int, "born": int, "since": int | float, "command": str, "user": str}
+    wrong = [name for name, wanted in types.items() if not isinstance(getattr(found, name), wanted)]
+    if wrong or not all(isinstance(ipu, int) for ipu in found.ipus):
+        raise TypeError(f"fields of other types: {', '.join(wrong) or 'ipus'}")
+    return found
 
 
 def _folder() -> Path:

@@ -130,6 +130,22 @@ def test_files_of_others_are_left_out(text: str, folder: Path) -> None:
     assert [each.pid for each in attachments.attachments()] == [os.getpid()]
 
 
+@pytest.mark.parametrize(
+    "field",
+    [{"pid": "1"}, {"pid": None}, {"born": "1"}, {"since": "now"}, {"command": 1}, {"user": None}, {"ipus": ["0"]}],
+    ids=str,
+)
+def test_fields_of_other_types_are_left_out(
+    field: dict[str, object], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure([2])
+    own = json.loads((folder / f"{os.getpid()}.json").read_text())
+    (folder / "1.json").write_text(json.dumps(own | {"ipus": [1]} | field))
+    assert [each.ipus for each in attachments.attachments()] == [(2,)]
+    assert said(commands.monitor, "--no-card-info", capsys=capsys).count(str(os.getpid())) == 1
+    assert "there is nothing to reset" in said(commands.reset, "-d", "0", capsys=capsys)
+
+
 def test_a_folder_that_cannot_be_used_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "file"))
