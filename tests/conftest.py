@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import random
+import shutil
 import socket
 import sys
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import hypothesis
 import numpy as np
 import pytest
+
+
+def _remove_folder(folder: Path, owner: int) -> None:
+    """Removes a folder at the end of the process that made it; a forked process leaves it."""
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
+
 
 # Before TensorFlow and JAX are imported, which read these once. What the caller has set stays.
 for _name, _value in {
@@ -21,6 +32,13 @@ for _name, _value in {
     "IPU_TF_CACHE": "0",
 }.items():
     os.environ.setdefault(_name, _value)
+
+# Processes that use IPUs say so in files there: what tests kill leaves none to the user's `gc-monitor`. Another process
+# of the same tests, such as a worker, has its parent's folder.
+_RUNTIME = "ipu_tf_tests-"
+if not Path(os.environ.get("XDG_RUNTIME_DIR", "")).name.startswith(_RUNTIME):
+    os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix=_RUNTIME)
+    atexit.register(_remove_folder, Path(os.environ["XDG_RUNTIME_DIR"]), os.getpid())
 
 # Whether a machine is busy says nothing about a strategy.
 hypothesis.settings.register_profile(

@@ -2,7 +2,8 @@
 
     $XDG_RUNTIME_DIR/ipu_tf/<pid>.json, or <folder for temporary files>/ipu_tf-<user>/<pid>.json
 
-A file whose process is gone counts as none; `gc-reset` removes it. Several processes may use one emulated IPU.
+A file whose process is gone counts as none; the next process and `gc-reset` remove it. Several processes may
+use one emulated IPU.
 """
 
 from __future__ import annotations
@@ -61,7 +62,9 @@ _at_exit = register_state("removal of the file on IPUs", ProcessValue(False), ke
 
 
 def attach(devices: Sequence[IPUDevice], ids: Sequence[int]) -> None:
-    """Says that this process uses the IPUs of some devices. A failure is logged once: it concerns monitors alone.
+    """Says that this process uses the IPUs of some devices, and removes the files of processes that are gone.
+
+    A failure is logged once: it concerns monitors alone.
 
     Args:
         devices: the devices.
@@ -74,6 +77,7 @@ def attach(devices: Sequence[IPUDevice], ids: Sequence[int]) -> None:
         unfinished = folder / f".{own.pid}.unfinished"
         unfinished.write_text(json.dumps(dataclasses.asdict(own)))
         os.replace(unfinished, path)
+        remove_stale()
     except OSError as error:
         if first_time("file on IPUs"):
             _log.info("ipu_tf: gc-monitor does not show this process: %s", error)

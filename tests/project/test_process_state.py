@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from ipu_tf._state import registry
 from ipu_tf._state.registry import ProcessValue, clear_states, register_state
+from ipu_tf.device.environment import runtime_folder
 from tests.helpers.module_state import Variable, package_sources, variables
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -126,3 +128,8 @@ def test_state_that_cannot_be_cleared_is_refused(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(TypeError, match="Received: int for 'number'"):
         register_state("number", 3)
     assert register_state("number", 3, kept="for this test") == 3
+
+
+def test_files_on_processes_of_the_tests_are_their_own() -> None:
+    folder = runtime_folder()
+    assert folder.parent.name.startswith("ipu_tf_tests-") and folder.parent.stat().st_uid == os.getuid()

@@ -146,6 +146,21 @@ def test_fields_of_other_types_are_left_out(
     assert "there is nothing to reset" in said(commands.reset, "-d", "0", capsys=capsys)
 
 
+def test_files_of_processes_that_were_killed_go_when_another_configures(folder: Path) -> None:
+    configure([2])
+    own = folder / f"{os.getpid()}.json"
+    data = json.loads(own.read_text())
+    (folder / "1.json").write_text(json.dumps({**data, "pid": 1, "born": data["born"] + 1}))
+    (folder / "notes.json").write_text("not ours")
+    with subprocess.Popen(
+        [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE, text=True
+    ) as other:
+        alive = folder / f"{other.pid}.json"
+        alive.write_text(json.dumps({**data, "pid": other.pid, "born": attachments._born(other.pid)}))  # noqa: SLF001
+        configure([1])
+        assert sorted(folder.iterdir()) == sorted([own, alive, folder / "notes.json"])
+
+
 def test_a_folder_that_cannot_be_used_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "file"))
