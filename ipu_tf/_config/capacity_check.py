@@ -1,6 +1,7 @@
 """`CapacityCheck`: holds programs against the published memory of their IPUs, with a warning or an error.
 
-A program is traced again for it, which takes seconds for a large one: it is done only where XLA's figure is too large.
+A program is traced again for it, which takes seconds for a large one: it is done only where XLA's figure is too large,
+and for pipelines on several JAX devices, of which XLA has none.
 """
 
 from __future__ import annotations
@@ -38,8 +39,11 @@ class CapacityCheck:
             raise resource_exhausted(text)
 
     def compiled(self, program: Program, record: RunRecord) -> None:
-        """Warns of a program that was compiled, once, if XLA's own figure says that it needs too much."""
-        looked_at = record.xla_bytes > self._bytes(program, record) * program.replicas
+        """Warns of a program that was compiled, once, if it needs too much.
+
+        It is looked at where XLA's own figure says so, or where XLA has none: of a pipeline on several JAX devices.
+        """
+        looked_at = record.in_stages or record.xla_bytes > self._bytes(program, record) * program.replicas
         if self.is_error or not looked_at or record.capacity_checked:
             return
         record.capacity_checked = True

@@ -185,7 +185,7 @@ class Executable(CompiledParts):
         """Runs a loop, in chunks or as pipeline stages; returns the hidden state after it."""
         places = stage_places(part, self.program)
         if places:
-            self.compilation.nothing_donated = False
+            self.compilation.nothing_donated, self.record.in_stages = False, True
             loop: LoopRun | PipelineRun = PipelineRun(self, index, part, slots, state, places)
         else:
             loop = LoopRun(self, index, part, slots, state)

@@ -55,6 +55,7 @@ class RunRecord:
         front_end_seconds: how long the front end took to trace and lower the step; 0 where it is not measured.
         ordinal: of the `/device:IPU:<ordinal>` that it runs on.
         xla_bytes: the most that XLA says a compiled function of it takes, of all replicas; 0 where it does not say.
+        in_stages: whether a pipeline of it runs on several JAX devices: `xla_bytes` is without its stages' functions.
         capacity_checked: whether it was held against the memory of its IPUs.
         because: why it is compiled again, though a program of the same function was before; "" if none was.
     """
@@ -63,6 +64,7 @@ class RunRecord:
         listen(_heard)
         self.ordinal = ordinal
         self.xla_bytes = 0
+        self.in_stages = False
         self.capacity_checked = False
         self._begun = time.perf_counter()
         self.executions = 0

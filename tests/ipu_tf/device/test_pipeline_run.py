@@ -6,7 +6,9 @@ import pytest
 
 from tests.helpers.subprocess_cases import Results, parametrize_cases, run_cases
 
-FILES = tuple(f"tests/helpers/{name}_on_devices.py" for name in ("pipeline", "recomputation", "replicas", "numbers"))
+FILES = tuple(
+    f"tests/helpers/{name}_on_devices.py" for name in ("pipeline", "recomputation", "replicas", "numbers", "capacity")
+)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
