@@ -58,7 +58,7 @@ def check_prompts(model: Any, inputs: Any) -> None:
 
     Raises:
         ValueError: for a missing array, shapes that differ, a length that the model has no positions for, tokens beyond
-            the vocabulary, and prompts without a token.
+            the vocabulary (Keras counts negative ones from its end), and prompts without a token.
     """
     if not isinstance(inputs, Mapping):
         raise ValueError(
@@ -87,8 +87,12 @@ def _check_tokens(model: Any, inputs: Mapping[str, Any], prefix: str) -> None:
             f"{tokens.shape[1]} places in {prefix}{_TOKENS}. Shorten them, or lower `max_length` or the preprocessor's "
             "`sequence_length`."
         )
-    if words is not None and tokens.max() >= words:
-        raise ValueError(f"Tokens of {model.name} are below {words}, its vocabulary's size. Received: {tokens.max()}.")
+    unknown = [] if words is None else tokens[(tokens < -words) | (tokens >= words)].tolist()
+    if unknown:
+        raise ValueError(
+            f"Tokens of {model.name} are from -{words}, as negative ones count from the end, and below {words}, its "
+            f"vocabulary's size. Received: {unknown[0]}."
+        )
     empty = [] if prefix == "encoder_" else np.flatnonzero(~mask.astype(bool).any(1)).tolist()
     if empty:
         raise ValueError(

@@ -79,6 +79,10 @@ def _unknown_word(inputs: dict[str, np.ndarray]) -> None:
     inputs["token_ids"][1, 2] = WORDS
 
 
+def _before_the_first_word(inputs: dict[str, np.ndarray]) -> None:
+    inputs["token_ids"][1, 2] = -WORDS - 1
+
+
 def _empty(inputs: dict[str, np.ndarray]) -> None:
     inputs["padding_mask"][1] = 0
 
@@ -92,6 +96,7 @@ def _empty(inputs: dict[str, np.ndarray]) -> None:
         (_one_axis, r"\[batch, length\]. Received: shapes \(12,\)"),
         (_no_prompts, r"Received: shapes \(0, 12\)"),
         (_unknown_word, "below 40, its vocabulary's size. Received: 40"),
+        (_before_the_first_word, "from -40, as negative ones count from the end, .* Received: -41"),
         (_empty, r"at least one token.*Received: none in prompts \[1\]"),
     ],
 )
@@ -127,6 +132,15 @@ def test_no_stop_tokens_in_a_list(model: Any) -> None:
 def test_a_prompt_that_fills_all_places_is_returned(model: Any) -> None:
     full = prompt(given=PLACES)
     assert model.generate(dict(full), stop_token_ids=None)["token_ids"].tolist() == full["token_ids"].tolist()
+
+
+def test_negative_tokens_count_from_the_end_of_the_vocabulary_as_in_stock_keras(model: Any) -> None:
+    continued = []
+    for token in (0, -WORDS):
+        inputs = prompt()
+        inputs["token_ids"][1, 2] = token
+        continued.append(model.generate(inputs, stop_token_ids=None)["token_ids"][1, 3:].tolist())
+    assert continued[0] == continued[1]
 
 
 def test_unknown_samplers(strategy: Any) -> None:
