@@ -82,7 +82,7 @@ def replace_in(
 
 
 def record(target: str, undo: Callable[[], None], key: Hashable = "") -> None:
-    """Records a change that is no attribute, such as a registration, with the function that undoes it.
+    """Records a change that is no attribute, and may be made more than once, with the function that undoes it.
 
     The module that defines `undo` is the one that made the change.
 
@@ -91,6 +91,25 @@ def record(target: str, undo: Callable[[], None], key: Hashable = "") -> None:
     """
     with _LOCK:
         _INSTALLED.setdefault((target, key), _Installed(entry(target, _module_of(undo)), undo))
+
+
+def change(target: str, make: Callable[[], object], undo: Callable[[], None], key: Hashable = "") -> None:
+    """Makes a change that is no attribute, such as a registration, unless that was done before, in any thread.
+
+    Args:
+        target: the table's name of it.
+        make: makes the change.
+        undo: takes it off. The module that defines it is the one that makes the change.
+        key: tells several changes of one target from each other.
+
+    Raises:
+        LookupError: if the target is not in the table.
+    """
+    with _LOCK:
+        if (target, key) not in _INSTALLED:
+            patch = entry(target, _module_of(undo))
+            make()
+            _INSTALLED[target, key] = _Installed(patch, undo)
 
 
 def is_installed(target: str, key: Hashable = "") -> bool:

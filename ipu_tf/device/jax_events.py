@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import jax
 
-from ipu_tf._patches.installation import is_installed, record
+from ipu_tf._patches.installation import change
 
 _TARGET = "jax.monitoring:register_event_duration_secs_listener"
 
@@ -17,14 +17,13 @@ Listener = Callable[..., None]
 
 
 def listen(listener: Listener) -> None:
-    """Registers a listener with JAX, unless it is registered already.
+    """Registers a listener with JAX, unless it is registered already; threads may call this at once.
 
     Args:
         listener: called after each event, in the thread in which it took place.
     """
-    if not is_installed(_TARGET, listener):
-        jax.monitoring.register_event_duration_secs_listener(listener)
-        record(_TARGET, functools.partial(_stop, listener), listener)
+    register = jax.monitoring.register_event_duration_secs_listener
+    change(_TARGET, functools.partial(register, listener), functools.partial(_stop, listener), listener)
 
 
 def _stop(listener: Listener) -> None:
