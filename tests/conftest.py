@@ -76,6 +76,15 @@ def seeded() -> None:
         tensorflow.random.set_seed(0)
 
 
+@pytest.fixture(autouse=True)
+def same_environment() -> Iterator[None]:
+    """A test leaves the process's environment as it found it: processes that later tests start inherit it."""
+    before = dict(os.environ)
+    yield
+    changed = {name for name, _ in before.items() ^ os.environ.items()} - {"PYTEST_CURRENT_TEST"}
+    assert not changed, f"the test changed environment variables and left them so: {sorted(changed)}"
+
+
 @pytest.fixture
 def graphcore_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     """Configurations that are made in the test have `graphcore_rules = True`, as under the launcher."""

@@ -84,13 +84,8 @@ class _Uses:
     settles: bool = False
 
     def __or__(self, other: _Uses) -> _Uses:
-        return _Uses(
-            self.today | other.today,
-            self.v1 | other.v1,
-            self.imports_today or other.imports_today,
-            self.imports_v1 or other.imports_v1,
-            self.settles or other.settles,
-        )
+        names = (field.name for field in dataclasses.fields(self))
+        return _Uses(*(getattr(self, name) | getattr(other, name) for name in names))
 
 
 def program_style(script: Path, root: Path | None = None) -> ProgramStyle:

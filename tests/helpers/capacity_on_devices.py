@@ -1,4 +1,4 @@
-"""Tests of the warning of programs that do not fit, on four JAX devices: run by `test_pipeline_engine.py`."""
+"""Tests of the warning of programs that do not fit, on four JAX devices: run by `test_pipeline_run.py`."""
 
 from __future__ import annotations
 

@@ -20,7 +20,19 @@ if TYPE_CHECKING:  # without importing `typing`, which a small program can do wi
     from types import ModuleType
 
 #: The first parts of the names that Graphcore's modules have.
-ROOTS = frozenset(("ipu_tensorflow_addons", "keras", "popdist", "popef", "pva", "tensorflow", "tensorflow_estimator"))
+ROOTS = frozenset(
+    (
+        "gcipuinfo",
+        "ipu_tensorflow_addons",
+        "keras",
+        "libpvti",
+        "popdist",
+        "popef",
+        "pva",
+        "tensorflow",
+        "tensorflow_estimator",
+    )
+)
 _PACKAGES = ("ipu_tf", "keras_ipu")
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _PROJECT = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))

@@ -20,7 +20,9 @@ from hypothesis import strategies as st
 
 from ipu_tf._compat.alias_names import ALIASES, alias_entry, graphcore_name, real_name
 from ipu_tf._compat.aliases import AliasFinder, GraphcoreModuleMissing
+from ipu_tf._patches import installation
 from ipu_tf._patches.import_hooks import add_fallback, after_import
+from ipu_tf._patches.patch import Patch, When
 
 #: A program, and what holds after it. All run in one process, one after the other, each with fresh names.
 SAME_MODULE = {
@@ -226,7 +228,9 @@ def test_a_callback_runs_once_the_module_is_whole(folder: Path) -> None:
     assert isinstance(module.__loader__, importlib.machinery.SourceFileLoader)
 
 
-def test_a_fallback_gives_only_what_is_lacking(folder: Path) -> None:
+def test_a_fallback_gives_only_what_is_lacking(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installation, "PATCHES", (Patch("small:__getattr__", When.USE, "for this test", __name__),))
+    monkeypatch.setattr(installation, "_INSTALLED", {})
     text = """
         own = 1
         def __getattr__(name):
@@ -234,8 +238,8 @@ def test_a_fallback_gives_only_what_is_lacking(folder: Path) -> None:
                 return 2
             raise AttributeError(name)
     """
-    write(folder, keras_ipu_small=text)
-    small = importlib.import_module("keras_ipu_small")
+    write(folder, small=text)
+    small = importlib.import_module("small")
     add_fallback(small, {"own", "made", "lent"}.__contains__, lambda name: f"lent {name}")
     assert (small.own, small.made, small.lent) == (1, 2, "lent lent")
     assert not hasattr(small, "unknown")

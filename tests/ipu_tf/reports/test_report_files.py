@@ -399,6 +399,7 @@ def test_a_comparison_with_nothing_is_refused(
     monkeypatch.setattr(launcher, "_run", lambda *_: pytest.fail("the program ran"))
     monkeypatch.setattr(launcher, "prepare", lambda *_: None)
     monkeypatch.setattr(launcher, "shorten_tracebacks", lambda *_: None)
+    monkeypatch.setattr(launcher.environment, "enable_aliases_in_children", lambda *_: None)
     with pytest.raises(SystemExit):
         launcher.main([*options, "script.py"])
     assert said in capsys.readouterr().err
