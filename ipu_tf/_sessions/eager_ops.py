@@ -54,10 +54,7 @@ def run(device: str, op_type: str, inputs: Sequence[tf.Tensor], attributes: Sequ
     definition = tf_graphs.op_definition(op_type)
     if definition is None:
         raise _refused(op_type, device, f"A function is not run by its ops. {_RUN_IT}")
-    if op_type in MOVING or op_type in OF_THE_HOST:
-        return None
-    if any(tensor.dtype == tf.string for tensor in inputs):
-        say_on_host(op_type)
+    if op_type in MOVING or op_type in OF_THE_HOST or _takes_strings(op_type, inputs):
         return None
     if variables_on_host.get():
         values = dict(zip(attributes[::2], attributes[1::2], strict=True))
@@ -80,6 +77,14 @@ def run(device: str, op_type: str, inputs: Sequence[tf.Tensor], attributes: Sequ
     )
     function = _device_function(op_type, tuple(map(_hashable, attributes)), signature, target(device_ordinal(device)))
     return function([tensor for tensor, is_fixed in zip(inputs, fixed, strict=True) if not is_fixed])
+
+
+def _takes_strings(op_type: str, inputs: Sequence[tf.Tensor]) -> bool:
+    """Returns whether an op takes strings, which no IPU has; logs once that it runs on the host."""
+    found = any(tensor.dtype == tf.string for tensor in inputs)
+    if found:
+        say_on_host(op_type)
+    return found
 
 
 def _is_for_host(op_type: str, definition: Any, inputs: Sequence[tf.Tensor], values: dict[str, Any]) -> bool:
