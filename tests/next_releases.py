@@ -21,7 +21,11 @@ from packaging.version import Version
 ROOT = Path(__file__).resolve().parents[1]
 #: A library and what is released together with it, in the same version.
 LIBRARIES: dict[str, tuple[str, ...]] = {"tensorflow": (), "keras": (), "jax": ("jaxlib",)}
-TESTS = ("tests/project/test_private_api.py", "tests/project/test_patches.py", "tests/keras_ipu/test_keras_options.py")
+TESTS = (
+    "tests/project/test_private_api.py",
+    "tests/project/test_patches.py",
+    "tests/keras_ipu/options/test_keras_options.py",
+)
 
 
 def newest(library: str) -> Version | None:

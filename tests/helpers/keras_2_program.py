@@ -1,4 +1,4 @@
-"""A program for Keras 2 that `tests/keras_ipu/test_keras_2.py` runs under the launcher."""
+"""A program for Keras 2 that `tests/keras_ipu/legacy/test_keras_2.py` runs under the launcher."""
 
 from __future__ import annotations
 

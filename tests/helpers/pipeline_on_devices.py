@@ -44,7 +44,9 @@ four_ipus = pytest.mark.parametrize("strategy", [4], indirect=True)
 @pytest.fixture(autouse=True)
 def strategy(request: pytest.FixtureRequest) -> Iterator[Any]:
     """Two IPUs, or `four_ipus`; afterwards pipelines run where they did."""
-    assert len(jax.local_devices()) == 4, "run tests/ipu_tf/device/test_pipeline_run.py, which makes four JAX devices"
+    assert len(jax.local_devices()) == 4, (
+        "run tests/ipu_tf/device/run/test_pipeline_run.py, which makes four JAX devices"
+    )
     with ipus(getattr(request, "param", 2)) as made:
         yield made
     run_on_devices("auto")

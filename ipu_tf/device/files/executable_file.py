@@ -30,7 +30,7 @@ a tuple for each outfeed:
     results = [slots[i] for i in about["results"]]
 
 64-bit numbers need `jax.config.update("jax_enable_x64", True)`. An element of a queue in "sometimes" starts with a flag
-that says whether it was enqueued. `tests/ipu_tf/device/test_executable_file.py` does it so.
+that says whether it was enqueued. `tests/ipu_tf/device/files/test_executable_file.py` does it so.
 """
 
 from __future__ import annotations

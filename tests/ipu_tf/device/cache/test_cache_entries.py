@@ -303,7 +303,7 @@ FULL_DISK = """
 import logging, resource, sys
 from pathlib import Path
 import numpy as np
-from tests.ipu_tf.device.test_cache_entries import computed
+from tests.ipu_tf.device.cache.test_cache_entries import computed
 logging.basicConfig(stream=sys.stdout, format="%(message)s")
 assert not computed(Path(sys.argv[1]), 2.0)
 import signal
@@ -327,7 +327,7 @@ def test_no_room_loses_nothing(tmp_path: Path) -> None:
 FILL = """
 import sys
 from pathlib import Path
-from tests.ipu_tf.device.test_cache_entries import computed
+from tests.ipu_tf.device.cache.test_cache_entries import computed
 for _ in range(3):
     for factor in range(2, 8):
         computed(Path(sys.argv[1]), float(factor))

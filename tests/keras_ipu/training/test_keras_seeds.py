@@ -22,7 +22,7 @@ from tests.helpers.one_ipu import strategy
 
 __all__ = ["strategy"]
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 class Noise(keras.layers.Layer):

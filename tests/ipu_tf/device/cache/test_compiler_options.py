@@ -21,7 +21,7 @@ from ipu_tf.device.cache.cache_entry import SUFFIX
 from ipu_tf.device.cache.compiler_options import YNN_FUSIONS, compiler_options, numeric_options
 from tests.helpers.one_ipu import strategy  # noqa: F401 - a fixture
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 ROWS = 32769
 X = np.zeros((ROWS, 3), np.float32)
 X[:, 0] = np.arange(ROWS) % 2000

@@ -14,7 +14,7 @@ import tensorflow as tf
 from ipu_tf.emulation import EmulationError
 from tests.helpers.one_ipu import strategy  # noqa: F401 - a fixture
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 _PROGRAM = """
 import tensorflow as tf
 import ipu_tf as ipu

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from keras_ipu.extensions.data_adapter import IPUDataHandler
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def batches(count: int) -> tf.data.Dataset:

@@ -26,7 +26,7 @@ from ipu_tf.device.cache.user_cache import KeptCompilation, user_folder
 from ipu_tf.device.convolution import onednn
 from ipu_tf.device.counters import DeviceCounts
 from tests.helpers.device_counts import device_work
-from tests.ipu_tf.device.test_executable_cache import SCRIPT
+from tests.ipu_tf.device.cache.test_executable_cache import SCRIPT
 
 X = np.linspace(-2, 2, 640, dtype=np.float32).reshape(10, 64)
 
