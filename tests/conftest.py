@@ -57,6 +57,12 @@ LONG = (
     "test_examples.py",
 )
 
+#: Variables that TensorFlow and JAX set when a test is the first to import them.
+SET_BY_IMPORTS = {
+    *("ENABLE_RUNTIME_UPTIME_TELEMETRY", "HDF5_PLUGIN_PATH", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"),
+    *("TF2_BEHAVIOR", "TPU_ML_PLATFORM", "TPU_ML_PLATFORM_VERSION", "TPU_SKIP_MDS_QUERY"),
+}
+
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
@@ -81,7 +87,8 @@ def same_environment() -> Iterator[None]:
     """A test leaves the process's environment as it found it: processes that later tests start inherit it."""
     before = dict(os.environ)
     yield
-    changed = {name for name, _ in before.items() ^ os.environ.items()} - {"PYTEST_CURRENT_TEST"}
+    expected = {"PYTEST_CURRENT_TEST"} | (SET_BY_IMPORTS - before.keys())
+    changed = {name for name, _ in before.items() ^ os.environ.items()} - expected
     assert not changed, f"the test changed environment variables and left them so: {sorted(changed)}"
 
 
