@@ -11,15 +11,20 @@ from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
 
 _ROOT = Path(__file__).resolve().parents[1]
-_DOCUMENTS = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "BUILD_NOTES.md", "SUPPORTED.md")
-#: Where files of the repository outside of docs/ are in the site.
-_PLACES = {name: f"project/{name}" for name in _DOCUMENTS}
+_DOCUMENTS = ("CHANGELOG.md", "CONTRIBUTING.md", "BUILD_NOTES.md", "SUPPORTED.md")
+#: Where files of the repository are in the site: the README is its first page, before the list of documents.
+_PLACES = {
+    "README.md": "index.md",
+    "docs/README.md": "documents.md",
+    **{name: f"project/{name}" for name in _DOCUMENTS},
+}
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s:#]+)(#[^)\s]*)?\)")
 
 
 @event_priority(100)  # before mkdocs-jupyter, which makes pages of the notebooks that it finds
 def on_files(files: Files, config: Any) -> Files:
     """Adds the documents of the root folder and the notebooks."""
+    files.remove(files.src_uris["README.md"])  # mkdocs would make it the first page
     for name, place in _PLACES.items():
         files.append(File.generated(config, place, content=(_ROOT / name).read_text(encoding="utf-8")))
     for path in sorted((_ROOT / "examples").glob("*.ipynb")):
@@ -37,11 +42,11 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 def _moved(link: re.Match[str], source: str, here: str) -> str:
     picture, text, target, anchor = link.groups()
     wanted = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
-    if wanted.startswith("docs/"):
+    if wanted in _PLACES:
+        place = _PLACES[wanted]
+    elif wanted.startswith("docs/"):
         place = wanted.removeprefix("docs/")
         place = posixpath.join(place, "README.md") if (_ROOT / wanted).is_dir() else place
-    elif wanted in _PLACES:
-        place = _PLACES[wanted]
     else:
         return str(text)  # a file that is no page
     return f"{picture}[{text}]({posixpath.relpath(place, posixpath.dirname(here) or '.')}{anchor or ''})"
