@@ -33,8 +33,8 @@ def recomputation_of(mode: Any, schedule: int, training: bool) -> Recomputation:
     """
     if not isinstance(mode, (RecomputationMode, type(None))):
         raise TypeError("The given recomputation_mode is not a member of the RecomputationMode enumeration.")
-    plan = Schedule(schedule)
-    usual = default_recomputation(plan)
+    named = Schedule(schedule)
+    usual = default_recomputation(named)
     if mode is None or mode is RecomputationMode.Auto:
         config = current_config()
         wanted = usual if config is not None and config.allow_recompute else Recomputation.NONE
@@ -43,8 +43,10 @@ def recomputation_of(mode: Any, schedule: int, training: bool) -> Recomputation:
     if not training or wanted is Recomputation.NONE:
         _record(mode, None if training else "inference keeps no activations")
         return Recomputation.NONE
-    if not supports_recomputation(plan, wanted):
-        _record(mode, f"the {plan.name.lower()} schedule does not support it, and recomputes with {usual.name} instead")
+    if not supports_recomputation(named, wanted):
+        _record(
+            mode, f"the {named.name.lower()} schedule does not support it, and recomputes with {usual.name} instead"
+        )
         wanted = usual
     if not may_run_on_devices():
         _record(mode or RecomputationMode.Auto, "the pipeline is one loop on one device, which keeps one micro-batch")

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from ipu_tf._state.once import first_time
 from ipu_tf._state.registry import register_state
-from ipu_tf._tracing.calling_place import calling_place
+from ipu_tf._tracing.caller_location import caller_location
 from ipu_tf.lowering.tensorflow import tf_eager_patches
 from ipu_tf.lowering.tensorflow.session_graph import MOVING
 
@@ -76,5 +76,5 @@ def _warn(name: str) -> None:
         "device: user code called it. To run it on the device, call `strategy.run(function, args)`; fit, evaluate and "
         "predict run there by themselves.\n%s",
         name,
-        calling_place(name),
+        caller_location(name),
     )

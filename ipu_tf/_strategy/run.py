@@ -23,7 +23,7 @@ from ipu_tf.lowering.programs.device_function import DeviceFunction
 from ipu_tf.lowering.programs.graph_op import embed
 from ipu_tf.lowering.programs.program_target import Target
 from ipu_tf.lowering.tensorflow import tf_graphs, tf_private, tf_values
-from ipu_tf.lowering.tensorflow.op_lines import place_of_value
+from ipu_tf.lowering.tensorflow.op_lines import location_of_value
 
 _NOT_A_FUNCTION = (
     "IPUStrategyV1.run(fn, ...) does not support eager execution. Either convert `fn` into a tf.function or consider "
@@ -182,6 +182,6 @@ def _check_dtypes(tensors: list[tf.Tensor], role: str) -> None:
     for tensor in tensors:
         if tensor.dtype == tf.float64:
             raise TypeError(
-                f"Unsupported data type for {role}: float64\n{place_of_value(tensor)}\nThe device has no float64: cast "
-                "to float32 on the host, or make the tensor as float32."
+                f"Unsupported data type for {role}: float64\n{location_of_value(tensor)}\nThe device has no float64: "
+                "cast to float32 on the host, or make the tensor as float32."
             )

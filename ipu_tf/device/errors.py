@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipu_tf.device.op_places import OpPlace
+from ipu_tf.device.op_locations import OpLocation
 
 
 class DeviceError(RuntimeError):
@@ -126,11 +126,11 @@ class AccumulationCountError(DeviceError):
     Args:
         count: the accumulation count.
         iterations: iterations of the loop; None for a data-dependent loop.
-        place: where the program accumulates; None where it is not known.
+        location: where the program accumulates; None where it is not known.
     """
 
-    def __init__(self, count: int, iterations: int | None, place: OpPlace | None = None) -> None:
-        where = f"\n{place}" if place else ""
+    def __init__(self, count: int, iterations: int | None, location: OpLocation | None = None) -> None:
+        where = f"\n{location}" if location else ""
         if iterations is None:
             super().__init__(
                 "Can't have runtime num mini batches for resource update: gradients are accumulated over "

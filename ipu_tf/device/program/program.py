@@ -20,7 +20,7 @@ from ipu_tf.device.program.parameter_notes import ParameterNotes
 
 if TYPE_CHECKING:
     from ipu_tf.device.numerics.assertions import Check
-    from ipu_tf.device.op_places import OpPlace
+    from ipu_tf.device.op_locations import OpLocation
     from ipu_tf.device.program.stage_program import StageProgram
 
 Types = tuple[jax.ShapeDtypeStruct, ...]
@@ -89,7 +89,7 @@ class LoopPart:
     outfeeds: Mapping[str, Types] = dataclasses.field(default_factory=dict)
     sometimes: frozenset[str] = frozenset()
     accumulation_counts: tuple[int, ...] = ()
-    accumulated_at: OpPlace | None = None
+    accumulated_at: OpLocation | None = None
     most_steps: int | None = None
     lengths_vary: bool = False
     feedless: bool = False

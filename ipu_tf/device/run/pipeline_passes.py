@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ipu_tf.device.errors import AccumulationCountError
-from ipu_tf.device.op_places import OpPlace
+from ipu_tf.device.op_locations import OpLocation
 from ipu_tf.device.program.stage_program import StageProgram
 from ipu_tf.device.schedule.pipeline_shape import PipelineShape
 from ipu_tf.device.schedule.schedule_rules import overlap_length
@@ -11,7 +11,7 @@ from ipu_tf.device.schedule.schedules import sequential, timetable
 from ipu_tf.device.schedule.timetable import Schedule, Timetable
 
 
-def passes(program: StageProgram, total: int, accumulated_at: OpPlace | None = None) -> list[Timetable]:
+def passes(program: StageProgram, total: int, accumulated_at: OpLocation | None = None) -> list[Timetable]:
     """Returns the timetables, one after the other, by which so many micro-batches go through a pipeline.
 
     Where inference may take any number, those that are left of a number that the schedule cannot run go one by one.

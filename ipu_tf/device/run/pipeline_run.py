@@ -107,9 +107,9 @@ class PipelineRun:
         """
         done = 0
         try:
-            for plan in () if stopped else self._passes:
+            for timetable in () if stopped else self._passes:
                 if self._error is None:
-                    self._pass(plan)
+                    self._pass(timetable)
                     done += self._limit
             self._enqueue_outputs(self._older_outputs)
             self._enqueue_outputs(self._outputs)
@@ -143,12 +143,12 @@ class PipelineRun:
     def _put(self, array: Any, stage: int) -> jax.Array:
         return self._places[stage].place(array, 0)
 
-    def _pass(self, plan: Timetable) -> None:
+    def _pass(self, timetable: Timetable) -> None:
         """Runs one pass through a timetable: the micro-batches of one weight update."""
-        self._recorder.start_pass(plan)
-        self._limit = self._last = plan.micro_batches
+        self._recorder.start_pass(timetable)
+        self._limit = self._last = timetable.micro_batches
         updated = False  # The update tasks of the stages are dispatched together, with the first of them.
-        for task in plan.order():
+        for task in timetable.order():
             if task.kind is TaskKind.UPDATE:
                 if self._error is None:
                     self._recorder.task(task)

@@ -92,8 +92,8 @@ def timetable(schedule: Schedule, shape: PipelineShape, micro_batches: int) -> T
     """Returns the timetable of a schedule; see `grouped`, `interleaved` and `sequential`.
 
     Example:
-        >>> plan = timetable(Schedule.GROUPED, PipelineShape(2, training=False), 2)
-        >>> [[[task.label for task in cell] for cell in tick] for tick in plan.cells]
+        >>> made = timetable(Schedule.GROUPED, PipelineShape(2, training=False), 2)
+        >>> [[[task.label for task in cell] for cell in tick] for tick in made.cells]
         [[['F0'], []], [['F1'], ['F0']], [[], ['F1']]]
     """
     if schedule is Schedule.GROUPED:

@@ -11,7 +11,7 @@ import jax
 from ipu_tf.device.op_scopes import scope_named
 from ipu_tf.device.run.interrupts import check_interrupts
 from ipu_tf.lowering.importer.rules import RULES
-from ipu_tf.lowering.stablehlo.errors import placed
+from ipu_tf.lowering.stablehlo.errors import located
 from ipu_tf.lowering.stablehlo.module import Module
 from ipu_tf.lowering.stablehlo.op import Op
 
@@ -83,7 +83,7 @@ class Interpreter:
             with scope_named("" if op.origin == "unknown" else op.origin):
                 results = rule(self, op, *operands) if self.arithmetic is None else self._rounded(rule, op, operands)
         except Exception as error:
-            at_line = placed(error, self.module.name, op.name, self.module.place_of(op.origin))
+            at_line = located(error, self.module.name, op.name, self.module.location_of(op.origin))
             if at_line is error:
                 raise
             raise at_line from error

@@ -44,14 +44,14 @@ def check_supported(module: Module) -> None:
         wrong = _missing(operation) or _of_unknown_type(operation)
         if wrong:
             found[wrong].append(_origin(operation))
-    ops = [_with_places(module, *kind, names) for kind, names in found.items()]
+    ops = [_with_locations(module, *kind, names) for kind, names in found.items()]
     if ops:
         raise UnsupportedOpsError(module.name, tuple(sorted(ops, key=lambda op: op.name)))
 
 
-def _with_places(module: Module, name: str, reason: str, origins: list[str]) -> UnsupportedOp:
-    places = tuple(map(module.place_of, dict.fromkeys(origins)))
-    return UnsupportedOp(name, reason, places, FIXED_SHAPES if reason == UNKNOWN_SHAPE else "")
+def _with_locations(module: Module, name: str, reason: str, origins: list[str]) -> UnsupportedOp:
+    locations = tuple(map(module.location_of, dict.fromkeys(origins)))
+    return UnsupportedOp(name, reason, locations, FIXED_SHAPES if reason == UNKNOWN_SHAPE else "")
 
 
 def _origin(operation: Any) -> str:

@@ -8,18 +8,18 @@ from typing import Any
 
 import jax
 
-from ipu_tf.device.op_places import OpPlace, with_text
+from ipu_tf.device.op_locations import OpLocation, with_text
 from ipu_tf.device.source_lines import SourceLine, stack_frames, traceback_frames, user_lines
 
 #: What JAX raises where a function cannot be traced: values, or shapes, that depend on data.
 REFUSALS = (jax.errors.JAXTypeError, jax.errors.JAXIndexError)
 
 
-def place_of_equation(equation: Any) -> OpPlace:
+def location_of_equation(equation: Any) -> OpLocation:
     """Returns the op and source lines of a jaxpr's equation."""
     stack = equation.source_info.traceback
     frames = [(f.file_name, f.line_num, f.function_name.rpartition(".")[2]) for f in stack.frames] if stack else []
-    return OpPlace(equation.primitive.name, lines=user_lines(reversed(frames)))
+    return OpLocation(equation.primitive.name, lines=user_lines(reversed(frames)))
 
 
 @contextlib.contextmanager

@@ -14,12 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipu_tf.device.memory.hidden_state import ITERATION, ITERATION_TYPE
-from ipu_tf.device.op_places import OpPlace
+from ipu_tf.device.op_locations import OpLocation
 from ipu_tf.device.program.parameter_notes import ParameterNotes
 from ipu_tf.device.program.program import Arrays, Elements, Hidden, LoopPart, Program, Types
 from ipu_tf.device.program.replicas import AXIS
 from ipu_tf.device.source_lines import lines_of_stack
-from ipu_tf.lowering.jax.jax_lines import place_of_equation, refusals_at_lines
+from ipu_tf.lowering.jax.jax_lines import location_of_equation, refusals_at_lines
 from ipu_tf.lowering.jax.jax_updates import AccumulationSettings, GradientUpdates, cast_to_state_dtypes
 from ipu_tf.lowering.jax.jaxpr_plans import planned
 
@@ -45,7 +45,7 @@ class TracedStep:
     program: Program
     outputs: Types
     output_tree: Any
-    dtypes: Mapping[Any, OpPlace]
+    dtypes: Mapping[Any, OpLocation]
 
 
 def traced_step(
@@ -136,7 +136,7 @@ def _loop_part(
         infeeds={name: types for name, types in infeeds.items() if types},
         outfeeds=outfeeds,
         accumulation_counts=(rule.accumulation_count,) if rule.accumulation_count > 1 else (),
-        accumulated_at=OpPlace("gradient accumulation", lines=lines_of_stack()),
+        accumulated_at=OpLocation("gradient accumulation", lines=lines_of_stack()),
     )
 
 
@@ -154,12 +154,12 @@ def _type(leaf: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(tuple(leaf.shape), leaf.dtype)
 
 
-def _dtypes(graph: Any) -> dict[Any, OpPlace]:
+def _dtypes(graph: Any) -> dict[Any, OpLocation]:
     """Collects the dtypes of all values of a jaxpr and nested ones, each with the op that creates it first."""
-    found: dict[Any, OpPlace] = {}
+    found: dict[Any, OpLocation] = {}
     for eqn in graph.eqns:
         for inner in jax.extend.core.jaxprs_in_params(eqn.params):
             found = _dtypes(inner) | found
         made = {variable.aval.dtype for variable in eqn.outvars if hasattr(variable.aval, "dtype")} - set(found)
-        found |= dict.fromkeys(made, place_of_equation(eqn)) if made else {}
+        found |= dict.fromkeys(made, location_of_equation(eqn)) if made else {}
     return found

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipu_tf.device.op_places import described
+from ipu_tf.device.op_locations import described
 from ipu_tf.device.program.program import Hidden, LoopPart, Part, Program, StraightLinePart
 from ipu_tf.lowering.importer.half_precision import checked_origins, with_numerics
 from ipu_tf.lowering.importer.interpreter import Interpreter
@@ -21,7 +21,7 @@ from ipu_tf.lowering.importer.unsupported_ops import check_supported
 from ipu_tf.lowering.programs.part_functions import LoopFunctions, straight_line_function
 from ipu_tf.lowering.stablehlo.accumulation_checks import (
     accumulation_counts_of_body,
-    accumulation_place_of_body,
+    accumulation_location_of_body,
     check_inside_loops,
 )
 from ipu_tf.lowering.stablehlo.check_markers import checks_of
@@ -102,8 +102,8 @@ def _check_enqueues(operations: Sequence[Any], module: Module) -> None:
         if custom_call_target(operation) == OUTFEED:
             enqueues.setdefault(feed_name(operation), []).append(operation)
     for several in (several for several in enqueues.values() if len(several) > 1):
-        places = [module.place_of(Op(operation).origin) for operation in several]
-        raise ValueError(f"An outfeed can only be enqueued once.\n{described(places)}")
+        locations = [module.location_of(Op(operation).origin) for operation in several]
+        raise ValueError(f"An outfeed can only be enqueued once.\n{described(locations)}")
 
 
 class _SlotNumbers:
@@ -151,7 +151,7 @@ def _loop_part(module: Module, piece: LoopPiece, names: _SlotNumbers, replicas: 
         infeeds=infeeds,
         outfeeds=outfeeds,
         accumulation_counts=accumulation_counts_of_body(module, loop),
-        accumulated_at=accumulation_place_of_body(module, loop),
+        accumulated_at=accumulation_location_of_body(module, loop),
         sometimes=piece.sometimes,
         stages=loop_stages(module, loop, constants, replicas),
     )

@@ -16,13 +16,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf.device.op_places import with_text
+from ipu_tf.device.op_locations import with_text
 from ipu_tf.lowering.programs.graph_op import embed
 from ipu_tf.lowering.programs.program_target import Target
 from ipu_tf.lowering.tensorflow import tf_graphs, tf_private, tf_values
 from ipu_tf.lowering.tensorflow.clustering import Cluster, MisplacedOp, schedule_clusters
 from ipu_tf.lowering.tensorflow.graph_pruning import part_of
-from ipu_tf.lowering.tensorflow.op_lines import place_of
+from ipu_tf.lowering.tensorflow.op_lines import location_of
 from ipu_tf.lowering.tensorflow.session_graph import is_constant, is_ipu, needed, node, placed_on
 
 Where = Callable[[int, int], Target]
@@ -89,7 +89,7 @@ def check_devices(
                 operation,
                 f"Cannot assign a device for operation {operation.name}: it was explicitly assigned to "
                 f"{operation.device}, which is not among the devices of the session. Place it on a device that is "
-                f"there, or give the session ConfigProto(allow_soft_placement=True).\n{place_of(operation)}",
+                f"there, or give the session ConfigProto(allow_soft_placement=True).\n{location_of(operation)}",
             )
 
 
@@ -117,7 +117,7 @@ def _rewritten_run(graph: tf.Graph, wanted: SessionRun, fed: frozenset[str], whe
     try:
         found = schedule_clusters({name: node(operation, fed) for name, operation in operations.items()})
     except MisplacedOp as error:
-        raise with_text(error, str(place_of(operations[error.op]))) from None
+        raise with_text(error, str(location_of(operations[error.op]))) from None
     if not found.clusters:
         return None
     with tf_graphs.extending(graph):

@@ -18,7 +18,7 @@ from ipu_tf.lowering.importer.half_precision import checked_origins, with_numeri
 from ipu_tf.lowering.importer.numerics import Numerics
 from ipu_tf.lowering.programs.build import program_function
 from ipu_tf.lowering.programs.capture_notes import capture_notes
-from ipu_tf.lowering.stablehlo.accumulation_checks import accumulation_place
+from ipu_tf.lowering.stablehlo.accumulation_checks import accumulation_location
 from ipu_tf.lowering.stablehlo.check_markers import checks_of
 from ipu_tf.lowering.stablehlo.module import Module, walk
 from ipu_tf.lowering.stablehlo.needed_hidden_state import accumulation_counts, hidden_types
@@ -114,7 +114,7 @@ def _loop_part(
         infeeds={infeed: module.parameters[:inputs]} if inputs else {},
         outfeeds={outfeed: module.results[: lowered.outputs]},
         accumulation_counts=accumulation_counts(walk(module.main, module.functions)),
-        accumulated_at=accumulation_place(module, walk(module.main, module.functions)),
+        accumulated_at=accumulation_location(module, walk(module.main, module.functions)),
         stages=step_stages(module, infeed, outfeed, inputs, lowered.outputs, replicas),
     )
 

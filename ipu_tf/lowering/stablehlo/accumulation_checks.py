@@ -9,8 +9,8 @@ import jax
 import numpy as np
 
 from ipu_tf.device.errors import AccumulationCountError, AccumulationOutsideLoopError
-from ipu_tf.device.op_places import OpPlace, as_placed
-from ipu_tf.lowering.stablehlo.errors import placed
+from ipu_tf.device.op_locations import OpLocation, mark_located
+from ipu_tf.lowering.stablehlo.errors import located
 from ipu_tf.lowering.stablehlo.module import Module, callee, custom_call_target
 from ipu_tf.lowering.stablehlo.needed_hidden_state import ACCUMULATE, UPDATE_DUE, accumulation_counts
 from ipu_tf.lowering.stablehlo.op import Op
@@ -36,15 +36,15 @@ def accumulation_counts_of_body(module: Module, loop: Any) -> tuple[int, ...]:
     return accumulation_counts(own_operations(module, loop.regions[1].blocks[0]))
 
 
-def accumulation_place_of_body(module: Module, loop: Any) -> OpPlace | None:
+def accumulation_location_of_body(module: Module, loop: Any) -> OpLocation | None:
     """Returns the op of a `while` that accumulates gradients over its own iterations; None if there is none."""
-    return accumulation_place(module, own_operations(module, loop.regions[1].blocks[0]))
+    return accumulation_location(module, own_operations(module, loop.regions[1].blocks[0]))
 
 
-def accumulation_place(module: Module, operations: Iterable[Any]) -> OpPlace | None:
+def accumulation_location(module: Module, operations: Iterable[Any]) -> OpLocation | None:
     """Returns the first of some operations that accumulates gradients, with the user's line; None if there is none."""
     found = next(filter(_accumulation, operations), None)
-    return None if found is None else module.place_of(Op(found).origin)
+    return None if found is None else module.location_of(Op(found).origin)
 
 
 def accumulates(module: Module, loop: Any) -> bool:
@@ -68,7 +68,7 @@ def check_accumulation(module: Module, loop: Any, operands: Sequence[Any]) -> No
     iterations = trips(operands) if trips is not None and known else None
     for count in counts:
         if iterations is None or iterations % count:
-            raise as_placed(AccumulationCountError(count, iterations, accumulation_place_of_body(module, loop)))
+            raise mark_located(AccumulationCountError(count, iterations, accumulation_location_of_body(module, loop)))
 
 
 def check_inside_loops(module: Module) -> None:
@@ -79,8 +79,8 @@ def check_inside_loops(module: Module) -> None:
     """
     for operation in own_operations(module, module.main):
         if _accumulation(operation):
-            raise placed(
-                AccumulationOutsideLoopError(), module.name, operation.name, module.place_of(Op(operation).origin)
+            raise located(
+                AccumulationOutsideLoopError(), module.name, operation.name, module.location_of(Op(operation).origin)
             )
 
 

@@ -6,7 +6,7 @@ import dataclasses
 
 import tensorflow as tf
 
-from ipu_tf.device.op_places import OpPlace, as_placed, described, is_placed, with_text
+from ipu_tf.device.op_locations import OpLocation, described, has_location, mark_located, with_text
 from ipu_tf.device.source_lines import indented
 
 
@@ -17,17 +17,17 @@ class UnsupportedOp:
     Attributes:
         name: the op as TensorFlow or StableHLO spells it, e.g. `stablehlo.custom_call @TopK`.
         reason: why it cannot be imported.
-        places: the ops of this kind, by TensorFlow's names, and the lines that made them.
+        locations: the ops of this kind, by TensorFlow's names, and the lines that made them.
         advice: what to do instead; may be empty.
     """
 
     name: str
     reason: str
-    places: tuple[OpPlace, ...]
+    locations: tuple[OpLocation, ...]
     advice: str = ""
 
     def __str__(self) -> str:
-        lines = [f"{self.name}: {self.reason}", indented(described(self.places)), self.advice and f"  {self.advice}"]
+        lines = [f"{self.name}: {self.reason}", indented(described(self.locations)), self.advice and f"  {self.advice}"]
         return "\n".join(filter(None, lines))
 
 
@@ -51,20 +51,20 @@ class LoweringError(ValueError):
     """Raised if TensorFlow cannot lower a function to StableHLO; the message has TensorFlow's own."""
 
 
-def placed(error: BaseException, program: str, name: str, place: OpPlace) -> BaseException:
+def located(error: BaseException, program: str, name: str, location: OpLocation) -> BaseException:
     """Adds an op and the user's source line to the message of an error; of the same type if possible.
 
     Args:
         error: the error. One that is placed already is given back as it is.
         program: name of the program.
         name: the op as StableHLO spells it.
-        place: where it was made.
+        location: where it was made.
     """
-    if is_placed(error) or isinstance(error, UnsupportedOpsError):
+    if has_location(error) or isinstance(error, UnsupportedOpsError):
         return error
     if type(error) is NotImplementedError:
-        return UnsupportedOpsError(program, (UnsupportedOp(name, str(error), (place,)),))
+        return UnsupportedOpsError(program, (UnsupportedOp(name, str(error), (location,)),))
     if isinstance(error, tf.errors.OpError):
-        made = type(error)(error.node_def, error.op, f"{error.message}\n{place}")
-        return as_placed(made.with_traceback(error.__traceback__))
-    return with_text(error, str(place))
+        made = type(error)(error.node_def, error.op, f"{error.message}\n{location}")
+        return mark_located(made.with_traceback(error.__traceback__))
+    return with_text(error, str(location))

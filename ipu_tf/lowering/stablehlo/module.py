@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import jax
 
-from ipu_tf.device.op_places import OpPlace
+from ipu_tf.device.op_locations import OpLocation
 from ipu_tf.lowering.jax.jax_private import ir, parse_module
 from ipu_tf.lowering.stablehlo.op import array_type
 
@@ -49,7 +49,7 @@ class Module:
         norm_group: over how many consecutive replicas a batch normalisation takes the statistics of training.
         rounding_overrides: gives, by TensorFlow's name, the ops that round stochastically, or do not, whatever is
             configured.
-        place_of: gives, by TensorFlow's name of an op, the line of the user's program that made it.
+        location_of: gives, by TensorFlow's name of an op, the line of the user's program that made it.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Module:
     arithmetic: Arithmetic | None = None
     norm_group: int = 1
     rounding_overrides: Callable[[], Mapping[str, bool]] = dict
-    place_of: Callable[[str], OpPlace] = OpPlace
+    location_of: Callable[[str], OpLocation] = OpLocation
 
     @property
     def main(self) -> Any:

@@ -68,6 +68,6 @@ def inside(module: Module, node: FlatOp) -> Iterable[Any]:
 
 def origin(module: Module, node: FlatOp) -> str:
     """Describes the origin of an operation for messages: TensorFlow's name and the user's source line."""
-    place = module.place_of(Op(node.operation).origin)
-    line = next((f", {line.file}, line {line.line}" for line in place.lines), "")
-    return f"`{place.name}`{line}"
+    location = module.location_of(Op(node.operation).origin)
+    line = next((f", {line.file}, line {line.line}" for line in location.lines), "")
+    return f"`{location.name}`{line}"

@@ -10,30 +10,30 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf.device.op_places import OpPlace
+from ipu_tf.device.op_locations import OpLocation
 from ipu_tf.device.source_lines import SourceLine, user_lines
 from ipu_tf.lowering.tensorflow import tf_graphs
 
 
-def place_of(operation: tf.Operation) -> OpPlace:
+def location_of(operation: tf.Operation) -> OpLocation:
     """Returns the source lines that created a TensorFlow op."""
     if operation.traceback is None:  # it was copied from another graph
-        return place_of_name(operation.graph, operation.name)
-    return OpPlace(operation.name, operation.type, _lines(operation))
+        return location_of_name(operation.graph, operation.name)
+    return OpLocation(operation.name, operation.type, _lines(operation))
 
 
-def place_of_value(tensor: tf.Tensor) -> OpPlace:
+def location_of_value(tensor: tf.Tensor) -> OpLocation:
     """Returns the source lines of the op that computes a tensor; results of calls are followed into functions."""
     operation = tensor.op
     graphs = tf_graphs.called_graphs(operation)
     if operation.type == "Identity":
-        return place_of_value(operation.inputs[0])
+        return location_of_value(operation.inputs[0])
     if "PartitionedCall" in operation.type and graphs:
-        return place_of_value(graphs[0].outputs[tensor.value_index])
-    return place_of(operation)
+        return location_of_value(graphs[0].outputs[tensor.value_index])
+    return location_of(operation)
 
 
-def place_of_name(graph: Any, name: str) -> OpPlace:
+def location_of_name(graph: Any, name: str) -> OpLocation:
     """Returns the source lines of the op that tf2xla calls `name` in a program lowered from a graph.
 
     Args:
@@ -42,12 +42,12 @@ def place_of_name(graph: Any, name: str) -> OpPlace:
     """
     found = _found(graph, name) or _by_end(graph, name)
     if not found and "/" in name:  # a marker that stands for an op has a name of its own below the op's
-        return dataclasses.replace(place_of_name(graph, name.rpartition("/")[0]), name=name)
+        return dataclasses.replace(location_of_name(graph, name.rpartition("/")[0]), name=name)
     lines = next(filter(None, map(_lines, found)), ())
-    return OpPlace(name, found[0].type if found else "", lines)
+    return OpLocation(name, found[0].type if found else "", lines)
 
 
-def place_in_function(graph: Any, function: str, name: str) -> OpPlace:
+def location_in_function(graph: Any, function: str, name: str) -> OpLocation:
     """Returns the source lines of an op in a function that a graph calls.
 
     Args:
@@ -60,8 +60,8 @@ def place_in_function(graph: Any, function: str, name: str) -> OpPlace:
         # A function that was rewritten has a longer name than the user's.
         fitting = [each for each in known if f"{function}_".startswith(f"{each}_")]
         if fitting:
-            return place_of_name(known[max(fitting, key=len)], name)
-    return place_of_name(graph, name)
+            return location_of_name(known[max(fitting, key=len)], name)
+    return location_of_name(graph, name)
 
 
 def _lines(operation: tf.Operation) -> tuple[SourceLine, ...]:

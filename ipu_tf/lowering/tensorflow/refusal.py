@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_tf.device.op_places import OpPlace, described
+from ipu_tf.device.op_locations import OpLocation, described
 from ipu_tf.device.source_lines import indented
 from ipu_tf.lowering.jax.jax_private import MLIRError, parse_module
 from ipu_tf.lowering.stablehlo.advice import CONSTANT, FIXED_SHAPES, advice_for
@@ -18,7 +18,7 @@ from ipu_tf.lowering.stablehlo.module import functions_of, walk
 from ipu_tf.lowering.stablehlo.op import Op
 from ipu_tf.lowering.stablehlo.unknown_types import makes_unknown_type
 from ipu_tf.lowering.tensorflow import tf_graphs, tf_private, tf_values
-from ipu_tf.lowering.tensorflow.op_lines import place_in_function, place_of, place_of_name
+from ipu_tf.lowering.tensorflow.op_lines import location_in_function, location_of, location_of_name
 
 _BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
 _INPUTS = ("Placeholder", "PlaceholderWithDefault", "_Arg", "_Retval")
@@ -37,10 +37,10 @@ def tensorflow_refusal(function: Any, message: str) -> Exception:
     """
     found = _without_kernel(function.graph)
     for kind, name in _NO_KERNEL.findall(message):
-        found[kind] = found.get(kind) or [place_of_name(function.graph, name)]
+        found[kind] = found.get(kind) or [location_of_name(function.graph, name)]
     if found:
         reason = "TensorFlow cannot compile it"
-        ops = [UnsupportedOp(kind, reason, tuple(places), advice_for(kind)) for kind, places in found.items()]
+        ops = [UnsupportedOp(kind, reason, tuple(locations), advice_for(kind)) for kind, locations in found.items()]
         return UnsupportedOpsError(function_name(function), tuple(ops))
     advice = CONSTANT if "must be a compile-time constant" in message else ""
     return LoweringError(
@@ -57,12 +57,12 @@ def shape_refusal(function: Any, bytecode: bytes, error: BaseException) -> Lower
         bytecode: the module.
         error: what reading it raised.
     """
-    places = _of_unknown_type(function.graph, bytecode) or _of_dynamic_shape(function.graph)
-    places = places or _named(function.graph, str(error))
+    locations = _of_unknown_type(function.graph, bytecode) or _of_dynamic_shape(function.graph)
+    locations = locations or _named(function.graph, str(error))
     said = "TensorFlow gave a module that StableHLO cannot read." if isinstance(error, MLIRError) else str(error)
     return LoweringError(
         f"`{function_name(function)}` has values whose shape depends on data, or of a type the device has not: "
-        f"{said} Nothing was run." + _with_lines(places, FIXED_SHAPES)
+        f"{said} Nothing was run." + _with_lines(locations, FIXED_SHAPES)
     )
 
 
@@ -85,7 +85,7 @@ def unknown_shape_refusal(target: str, tensor: tf.Tensor) -> ValueError:
         seen.update(id(each.op) for each in unknown)
     return ValueError(
         f"`{target}` needs tensors of fixed shape. Received: one whose shape depends on data. Nothing was run."
-        + _with_lines((place_of(tensor.op),), FIXED_SHAPES)
+        + _with_lines((location_of(tensor.op),), FIXED_SHAPES)
     )
 
 
@@ -100,7 +100,7 @@ def resource_refusal(name: str, outer: tf.Tensor, inner: tf.Tensor) -> LoweringE
     return LoweringError(
         f"`{name}` uses a resource that is not a variable ({outer}). Only variables live on the device: take dataset "
         "elements with `next(iterator)` of an iterator made inside the strategy's scope, and look-up tables on the "
-        "host." + _with_lines(tuple(map(place_of, _users(inner))), "")
+        "host." + _with_lines(tuple(map(location_of, _users(inner))), "")
     )
 
 
@@ -123,9 +123,9 @@ def _users(tensor: tf.Tensor) -> list[tf.Operation]:
     """Returns the ops that use a tensor, also within functions that it is passed to."""
     found = []
     for operation in tensor.consumers():
-        place = next(index for index, given in enumerate(operation.inputs) if given is tensor)
-        place -= operation.type in _BRANCHES  # their first input says which branch is taken
-        inside = [each.inputs[place] for each in tf_graphs.called_graphs(operation)]
+        index = next(number for number, given in enumerate(operation.inputs) if given is tensor)
+        index -= operation.type in _BRANCHES  # their first input says which branch is taken
+        inside = [each.inputs[index] for each in tf_graphs.called_graphs(operation)]
         found += [user for inner in inside for user in _users(inner)] or [operation]
     return found
 
@@ -136,18 +136,20 @@ def function_name(function: Any) -> str:
     return re.sub(r"^__(inference|forward)_|_\d+$", "", name)
 
 
-def _with_lines(places: tuple[OpPlace, ...], advice: str) -> str:
-    lines = f"\n{indented(described(places), '  ')}" if places else ""
+def _with_lines(locations: tuple[OpLocation, ...], advice: str) -> str:
+    lines = f"\n{indented(described(locations), '  ')}" if locations else ""
     return lines + (advice and f"\n{advice}")
 
 
-def _without_kernel(graph: Any) -> dict[str, list[OpPlace]]:
+def _without_kernel(graph: Any) -> dict[str, list[OpLocation]]:
     """Finds the ops without a tf2xla kernel, by type. TensorFlow itself stops at the first."""
-    found: dict[str, list[OpPlace]] = collections.defaultdict(list)
+    found: dict[str, list[OpLocation]] = collections.defaultdict(list)
     for function, node in _nodes(graph.as_graph_def()):
         if not tf_private.compiles(node.op) and node.op not in _INPUTS:
-            place = place_in_function(graph, function, node.name) if function else place_of_name(graph, node.name)
-            found[node.op].append(place)
+            location = (
+                location_in_function(graph, function, node.name) if function else location_of_name(graph, node.name)
+            )
+            found[node.op].append(location)
     return found
 
 
@@ -158,16 +160,16 @@ def _nodes(graph_def: Any) -> Iterator[tuple[str, Any]]:
         yield from ((function.signature.name, node) for node in function.node_def)
 
 
-def _named(graph: Any, message: str) -> tuple[OpPlace, ...]:
+def _named(graph: Any, message: str) -> tuple[OpLocation, ...]:
     """Finds the ops that a message of TensorFlow names, each line once."""
-    places = [place_in_function(graph, *pair) for pair in _IN_FUNCTION.findall(message)]
-    if not places:
+    locations = [location_in_function(graph, *pair) for pair in _IN_FUNCTION.findall(message)]
+    if not locations:
         names = (next(filter(None, groups)) for groups in _NAMED.findall(message))
-        places = [place_of_name(graph, name) for name in dict.fromkeys(names)]
-    return tuple({place.lines: place for place in places}.values())
+        locations = [location_of_name(graph, name) for name in dict.fromkeys(names)]
+    return tuple({location.lines: location for location in locations}.values())
 
 
-def _of_unknown_type(graph: Any, bytecode: bytes) -> tuple[OpPlace, ...]:
+def _of_unknown_type(graph: Any, bytecode: bytes) -> tuple[OpLocation, ...]:
     """Finds the ops of a module with results of unknown shape or dtype; empty if MLIR cannot parse it."""
     try:
         mlir = parse_module(bytecode)
@@ -175,14 +177,14 @@ def _of_unknown_type(graph: Any, bytecode: bytes) -> tuple[OpPlace, ...]:
         return ()
     blocks = functions_of(mlir)
     names = dict.fromkeys(Op(each).origin for each in walk(blocks["main"], blocks) if makes_unknown_type(each))
-    return tuple(place_of_name(graph, name) for name in names)
+    return tuple(location_of_name(graph, name) for name in names)
 
 
-def _of_dynamic_shape(graph: Any) -> tuple[OpPlace, ...]:
+def _of_dynamic_shape(graph: Any) -> tuple[OpLocation, ...]:
     """Finds the ops whose result shape is unknown though their operands' shapes are known."""
     graphs = (graph, *tf_graphs.known_functions(graph).values())
     return tuple(
-        place_of_name(each, operation.name)
+        location_of_name(each, operation.name)
         for each in graphs
         for operation in each.get_operations()
         if operation.type not in _INPUTS and _unknown(operation.outputs) and not _unknown(operation.inputs)

@@ -11,7 +11,7 @@ import tensorflow as tf
 from ipu_tf._state.once import first_time
 from ipu_tf.lowering.tensorflow import tf_graphs, tf_private, tf_values
 from ipu_tf.lowering.tensorflow.clustering import SessionOp
-from ipu_tf.lowering.tensorflow.op_lines import place_of
+from ipu_tf.lowering.tensorflow.op_lines import location_of
 
 #: Ops of the host wherever they are placed: they hold or feed what lives there, or are Python.
 OF_THE_HOST = frozenset(
@@ -134,7 +134,7 @@ def _on_host(operation: tf.Operation) -> bool:
             raise ValueError(
                 f"`{operation.name}` ({operation.type}) is placed on {operation.device} and changes a reference "
                 "variable. The device only knows resource variables: make it with use_resource=True, or call "
-                f"tf.compat.v1.enable_resource_variables().\n{place_of(operation)}"
+                f"tf.compat.v1.enable_resource_variables().\n{location_of(operation)}"
             )
         return True
     tensors = (*operation.inputs, *operation.outputs)

@@ -18,7 +18,7 @@ from tensorflow.python.eager.polymorphic_function import atomic_function as _ato
 
 from ipu_tf._patches.installation import replace_in
 from ipu_tf.device.run.interrupts import interruptible
-from ipu_tf.lowering.tensorflow.op_lines import place_of
+from ipu_tf.lowering.tensorflow.op_lines import location_of
 from ipu_tf.lowering.tensorflow.tf_session_patches import RUNS_PROGRAMS
 
 _local = threading.local()
@@ -139,7 +139,7 @@ def _check_places(function: Any, computes_there: Callable[[tf.Operation], bool])
     found = getattr(function, "_ipu_tf_place", None)
     if found is None:
         operations = function.graph.get_operations()
-        found = next(((o.device, place_of(o)) for o in operations if o.device and computes_there(o)), ())
+        found = next(((o.device, location_of(o)) for o in operations if o.device and computes_there(o)), ())
         function._ipu_tf_place = found
     if found:
         device, place = found

@@ -14,7 +14,7 @@ from ipu_tf.lowering.stablehlo.module import Module, parse
 from ipu_tf.lowering.tensorflow import tf_private, tf_values
 from ipu_tf.lowering.tensorflow.graph_checks import with_checks
 from ipu_tf.lowering.tensorflow.graph_pruning import part_of
-from ipu_tf.lowering.tensorflow.op_lines import place_of_name
+from ipu_tf.lowering.tensorflow.op_lines import location_of_name
 from ipu_tf.lowering.tensorflow.refusal import function_name, resource_refusal, shape_refusal, tensorflow_refusal
 from ipu_tf.lowering.tensorflow.stochastic_rounding_scopes import rounding_overrides
 
@@ -64,7 +64,7 @@ def lower(function: Any, variables: Sequence[tf.Variable] = ()) -> Lowered:
     module = dataclasses.replace(
         module,
         rounding_overrides=lambda: rounding_overrides(author.graph),
-        place_of=lambda name: place_of_name(function.graph, name),
+        location_of=lambda name: location_of_name(function.graph, name),
     )
     pairs = zip(captured, function.inputs[len(tensors) :], strict=True)
     captures = tuple(_capture(outer, inner, function, variables) for outer, inner in pairs)

@@ -15,7 +15,7 @@ import jax
 from jax.extend.core import get_opaque_trace_state
 
 from ipu_tf._state.context import context_value
-from ipu_tf._tracing.calling_place import calling_place
+from ipu_tf._tracing.caller_location import caller_location
 from ipu_tf.eager import backprop
 from ipu_tf.emulation import EmulationError
 from keras_ipu.optimizers.inner_optimizer_calls import takes_captured_grads
@@ -37,7 +37,7 @@ def capture(tensors: Any, tag: str) -> Any:
         EmulationError: when a gradient arrives within a function that JAX traces for itself during `fit`.
     """
 
-    place = calling_place(f"capture of {tag!r}")
+    location = caller_location(f"capture of {tag!r}")
 
     @jax.custom_vjp
     def captured(values: Any) -> Any:
@@ -47,7 +47,7 @@ def capture(tensors: Any, tag: str) -> Any:
         return values, None
 
     def backward(_: None, upstream: Any) -> tuple[Any]:
-        _check_reaches_step(tag, place)
+        _check_reaches_step(tag, location)
         backprop.record_captured_gradients(tag, jax.tree.leaves(upstream))
         return (upstream,)
 
@@ -55,14 +55,14 @@ def capture(tensors: Any, tag: str) -> Any:
     return captured(tensors)
 
 
-def _check_reaches_step(tag: str, place: str) -> None:
+def _check_reaches_step(tag: str, location: str) -> None:
     """Checks that a captured gradient is not a tracer of an inner JAX function."""
     step = _tracing.get()
     if step is not None and step != _trace_state():
         raise EmulationError(
             f"The gradient captured as {tag!r} arises in a function that JAX traces for itself, a `scan`, `while`, "
             "`cond`, `jit`, `vmap` or `checkpoint`, and cannot leave it for the optimizer. Capture the gradient of a "
-            f"layer outside of it, or give a recurrent layer `unroll=True`.\n{place}"
+            f"layer outside of it, or give a recurrent layer `unroll=True`.\n{location}"
         )
 
 

@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from ipu_tf._state.once import first_time
 from ipu_tf._state.registry import register_state
-from ipu_tf._tracing.calling_place import calling_place
+from ipu_tf._tracing.caller_location import caller_location
 from keras_ipu.stock import patches as keras_patches
 from keras_ipu.stock.ownership import on_device
 
@@ -98,5 +98,5 @@ def _warn(name: str) -> None:
         "user code called it. fit, evaluate and predict run there by themselves.\n%s",
         name,
         jax.default_backend().upper(),
-        calling_place(name),
+        caller_location(name),
     )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ipu_tf.device.op_places import OpPlace
+from ipu_tf.device.op_locations import OpLocation
 from ipu_tf.device.source_lines import lines_of_stack
 
 
-def calling_place(what: str) -> str:
+def caller_location(what: str) -> str:
     """Returns what is called, in a word or two, with the user's source line that calls it."""
-    return str(OpPlace(what, lines=lines_of_stack()))
+    return str(OpLocation(what, lines=lines_of_stack()))

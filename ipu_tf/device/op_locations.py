@@ -1,4 +1,4 @@
-"""`OpPlace`: an op with the source lines of the user's program that created it, for error messages."""
+"""`OpLocation`: an op with the source lines of the user's program that created it, for error messages."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from ipu_tf.device.source_lines import SourceLine, indented
 
 _MOST_NAMES = 4
-_PLACED = "_ipu_tf_placed"
+_LOCATED = "_ipu_tf_located"
 
 
 @dataclasses.dataclass(frozen=True)
-class OpPlace:
+class OpLocation:
     """Op with the user's source lines that created it.
 
     Attributes:
@@ -29,11 +29,11 @@ class OpPlace:
         return _described([self.name], self.op_type, self.lines)
 
 
-def described(places: Sequence[OpPlace], most: int = 4) -> str:
+def described(locations: Sequence[OpLocation], most: int = 4) -> str:
     """Formats several ops with their source lines, grouped by line, at most so many lines."""
     by_line: dict[tuple[str, tuple[SourceLine, ...]], list[str]] = {}
-    for place in places:
-        by_line.setdefault((place.op_type, place.lines), []).append(place.name)
+    for location in locations:
+        by_line.setdefault((location.op_type, location.lines), []).append(location.name)
     texts = [_described(list(dict.fromkeys(names)), kind, lines) for (kind, lines), names in by_line.items()]
     more = [f"and {len(texts) - most} more lines"] if len(texts) > most else []
     return "\n".join([*texts[:most], *more])
@@ -41,23 +41,23 @@ def described(places: Sequence[OpPlace], most: int = 4) -> str:
 
 def with_text(error: BaseException, text: str) -> BaseException:
     """Appends a text to an error's message, or as a note if the message is no single text; once. Returns the error."""
-    if is_placed(error):
+    if has_location(error):
         return error
     if not isinstance(error, KeyError) and len(error.args) == 1 and str(error) == error.args[0]:
         error.args = (f"{error}\n{text}",)
     else:
         error.add_note(text)
-    return as_placed(error)
+    return mark_located(error)
 
 
-def is_placed(error: BaseException) -> bool:
+def has_location(error: BaseException) -> bool:
     """Returns whether an error's message has the user's source line already."""
-    return getattr(error, _PLACED, False)
+    return getattr(error, _LOCATED, False)
 
 
-def as_placed(error: BaseException) -> BaseException:
+def mark_located(error: BaseException) -> BaseException:
     """Marks that an error's message has the user's source line. Returns the error."""
-    setattr(error, _PLACED, True)
+    setattr(error, _LOCATED, True)
     return error
 
 
