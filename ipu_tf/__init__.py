@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # the whole public surface, each name imported as itself: tha
     from ipu_tf import distributed as distributed
     from ipu_tf import eager as eager
     from ipu_tf import emulation as emulation
+    from ipu_tf import gcipuinfo as gcipuinfo
     from ipu_tf import gradient_accumulation as gradient_accumulation
     from ipu_tf import horovod as horovod
     from ipu_tf import ipu_compiler as ipu_compiler
@@ -41,15 +42,18 @@ if TYPE_CHECKING:  # the whole public surface, each name imported as itself: tha
     from ipu_tf import ipu_session_run_hooks as ipu_session_run_hooks
     from ipu_tf import ipu_strategy as ipu_strategy
     from ipu_tf import keras_extensions as keras_extensions
+    from ipu_tf import libpvti as libpvti
     from ipu_tf import loops as loops
     from ipu_tf import ops as ops
     from ipu_tf import optimizers as optimizers
     from ipu_tf import patches as patches
     from ipu_tf import pipeline as pipeline
+    from ipu_tf import pva as pva
     from ipu_tf import reports as reports
     from ipu_tf import scopes as scopes
     from ipu_tf import serving as serving
     from ipu_tf import sharding as sharding
+    from ipu_tf import test_utils as test_utils
     from ipu_tf import tf_estimator as tf_estimator
     from ipu_tf import utils as utils
     from ipu_tf import vertex_edsl as vertex_edsl
@@ -96,6 +100,7 @@ _MODULES = (
     "distributed",
     "eager",
     "emulation",
+    "gcipuinfo",
     "gradient_accumulation",
     "horovod",
     "ipu_compiler",
@@ -108,15 +113,18 @@ _MODULES = (
     "ipu_session_run_hooks",
     "ipu_strategy",
     "keras_extensions",
+    "libpvti",
     "loops",
     "ops",
     "optimizers",
     "patches",
     "pipeline",
+    "pva",
     "reports",
     "scopes",
     "serving",
     "sharding",
+    "test_utils",
     "tf_estimator",
     "utils",
     "vertex_edsl",

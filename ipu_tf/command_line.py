@@ -91,5 +91,5 @@ def _jax_devices() -> str:
     import jax
 
     devices = jax.devices()
-    kind = devices[0].device_kind
-    return f"{len(devices)} JAX device{'s' if len(devices) > 1 else ''} ({devices[0].platform}, {kind})"
+    names = dict.fromkeys((devices[0].platform, devices[0].device_kind))
+    return f"{len(devices)} JAX device{'s' if len(devices) > 1 else ''} ({', '.join(names)})"

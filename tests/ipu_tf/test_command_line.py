@@ -48,7 +48,7 @@ def test_info_has_versions_devices_and_variables(tmp_path: Path) -> None:
     for library in ("tensorflow", "keras", "jax", "numpy"):
         assert lines[library] == importlib.metadata.version(library)
     assert lines["IPUs"].startswith("3 emulated")
-    assert "JAX device" in lines["runs"]
+    assert lines["runs"].endswith("JAX device (cpu)")
     assert "TF_IPU_COUNT=3\n" in done.stdout and "TF_POPLAR_FLAGS=--use_ipu_model\n" in done.stdout
 
 

@@ -24,12 +24,8 @@ PUBLIC_BESIDES = {
     "popdist": "Graphcore's package of this name",
     "popef": "Graphcore's package of this name",
     "poplar": "tensorflow.compiler.plugin.poplar",
-    "libpvti": "Graphcore's package of this name",
-    "gcipuinfo": "Graphcore's package of this name",
     "tools": "console scripts",
-    "pva": "Graphcore's package of this name",
     "supported": "`python -m ipu_tf.supported`",
-    "test_utils": "Graphcore's module name",
     # The tiers below.
     "device": "the emulated device",
     "lowering": "from TensorFlow and JAX to device programs",
