@@ -10,7 +10,7 @@ import os
 import sys
 
 # TensorFlow reads this once, when it is imported: only errors are wanted beside the table.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 import tensorflow as tf

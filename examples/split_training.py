@@ -12,7 +12,7 @@ import dataclasses
 import os
 
 # TensorFlow reads this once, when it is imported.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import keras
 import numpy as np

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 
 # TensorFlow reads this once, when it is imported.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 import tensorflow as tf
