@@ -12,6 +12,7 @@ from ipu_tf._pva.view import View
 from ipu_tf.reports.capacity import IPU_BYTES
 from ipu_tf.reports.part import Category, Part, Value
 from ipu_tf.reports.report import Report
+from ipu_tf.reports.ticks import over_ticks
 
 
 def opened(report: Report) -> View:
@@ -27,11 +28,13 @@ def opened(report: Report) -> View:
 
 
 class _Programs:
-    """The operations of all parts as one list, and what is alive throughout."""
+    """The operations of all parts as one list, of pipelines their ticks; and what is alive throughout."""
 
     def __init__(self, report: Report) -> None:
-        self.places = [(part, index) for part in report.parts for index in range(len(part.operations))]
-        self.always = _always_live(report.parts)
+        parts = tuple(map(over_ticks, report.parts))
+        self.peak = max((part.peak for part in parts), default=0)
+        self.places = [(part, index) for part in parts for index in range(len(part.operations))]
+        self.always = _always_live(parts)
         self.always_bytes = sum(value.bytes for value in self.always)
         self._names = {(value.name, value.category) for value in self.always}
 
@@ -96,7 +99,7 @@ def _throughout(part: Part, value: Value) -> bool:
 
 
 def _compilation(report: Report, programs: _Programs) -> View:
-    peak, path = report.peak, "report.compilation"
+    peak, path = programs.peak, "report.compilation"
     total = View(f"{path}.tiles[i].memory.total", includingGaps=peak, excludingGaps=peak)
     memory = View(
         f"{path}.tiles[i].memory",

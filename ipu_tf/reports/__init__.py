@@ -13,7 +13,7 @@ from ipu_tf.reports.flops import flops_of
 from ipu_tf.reports.layers import LayerCost, layer_costs
 from ipu_tf.reports.measured import Measured
 from ipu_tf.reports.page import write_page
-from ipu_tf.reports.part import Category, Operation, Part, Value
+from ipu_tf.reports.part import Category, Operation, Part, StageMemory, Value
 from ipu_tf.reports.report import PlannedConvolution, Report
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "Part",
     "PlannedConvolution",
     "Report",
+    "StageMemory",
     "Value",
     "compared",
     "flops_of",

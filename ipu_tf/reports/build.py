@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -25,6 +25,7 @@ from ipu_tf.reports.liveness import Input, part_of
 from ipu_tf.reports.measured import measured
 from ipu_tf.reports.part import Category, Part
 from ipu_tf.reports.report import PlannedConvolution, Report
+from ipu_tf.reports.stages import Axes, stage_memory
 
 
 def last() -> Report:
@@ -101,7 +102,25 @@ def _part(program: Program, index: int, types: dict[int, Any], planned: Recorded
     types.update((slot, each) for slot, each in zip(out, filled, strict=True) if slot is not None)
     kind = "straight line" if not isinstance(part, LoopPart) else "loop without feeds" if part.feedless else "loop"
     made = part_of(kind, closed.jaxpr, inputs, results, planned)
-    return dataclasses.replace(made, pipeline=_timetable(part))
+    return _with_stages(made, part, list(zip(groups, (first, constants), strict=False)), types, axes)
+
+
+def _with_stages(
+    made: Part, part: ProgramPart, groups: list[tuple[Sequence[int], list[Input]]], types: dict[int, Any], axes: Axes
+) -> Part:
+    """Adds the timetable of a pipeline and the memory of its stages; `groups` are its carry and its constants."""
+    stages, timetable = part.stages if isinstance(part, LoopPart) else None, _timetable(part)
+    if not isinstance(stages, StageProgram) or timetable is None:
+        return made
+    numbered = zip((stages.carried, stages.outer), groups, strict=True)
+    given = {
+        value: (each, types[slot])
+        for values, (slots, inputs) in numbered
+        for value, slot, each in zip(values, slots, inputs, strict=True)
+    }
+    with record_convolutions():  # those of the loop are in the report already
+        memory = stage_memory(stages, timetable, given, axes)
+    return dataclasses.replace(made, pipeline=timetable, stages=memory)
 
 
 def _timetable(part: ProgramPart) -> Timetable | None:

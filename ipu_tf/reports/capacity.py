@@ -12,6 +12,7 @@ IPU_BYTES = TILES_OF_IPU * BYTES_OF_TILE
 """Published for a Mk2 IPU."""
 _MOST_VALUES = 5
 _TRY = {
+    Category.STASHES: "smaller micro-batches with gradient accumulation, recomputation, or more pipeline stages",
     Category.TEMPORARIES: "smaller micro-batches with gradient accumulation, recomputation, or more pipeline stages",
     Category.ACCUMULATORS: "accumulators of float16, or more pipeline stages",
     Category.OPTIMIZER: "an optimizer with fewer moments, moments of float16, or more pipeline stages",

@@ -13,6 +13,7 @@ from typing import Any
 
 from ipu_tf.device.convolution.recorded import Recorded
 from ipu_tf.reports.flops import equation_flops
+from ipu_tf.reports.layers import is_backward
 from ipu_tf.reports.operations import Buffer, Listed, Listing, bytes_of_type
 from ipu_tf.reports.part import Category, Operation, Part, Value
 
@@ -56,9 +57,17 @@ def part_of(
     given = [category for category, atom in zip(results, jaxpr.outvars, strict=True) if not hasattr(atom, "val")]
     for place, category in zip(listing.outputs, given, strict=True):
         categories.setdefault(place, category)
+    for place in _stashed(listing):
+        categories.setdefault(place, Category.STASHES)
     kept = [place for place, each in enumerate(inputs) if each.kept]
     values = _values(listing, categories, kept, len(inputs))
     return Part(kind, tuple(_Operations(planned).of(listing.operations, values)), tuple(values))
+
+
+def _stashed(listing: Listing) -> set[int]:
+    """Returns the places of values that forward passes make and gradients read."""
+    made = {place for each in listing.operations if not is_backward(each.name) for place in each.makes}
+    return made & {place for each in listing.operations if is_backward(each.name) for place in each.reads}
 
 
 def _values(listing: Listing, categories: dict[int, Category], kept: Sequence[int], inputs: int) -> list[Value]:

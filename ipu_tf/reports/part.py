@@ -25,10 +25,12 @@ class Category(enum.Enum):
     """Gradients of micro-batches that are added up."""
     HIDDEN = "hidden state"
     """Seeds, counters and delay lines that the program carries besides its own values."""
+    STASHES = "stashes"
+    """Activations that forward passes make and gradients read: those of a pipeline's micro-batches too."""
     FEEDS = "feeds"
     """One element of each infeed and outfeed. Staging buffers of the host are not in it."""
     TEMPORARIES = "temporaries"
-    """Everything else: activations, gradients, intermediate results."""
+    """Everything else: activations that no gradient reads, gradients, intermediate results."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,6 +84,58 @@ class Operation:
 
 
 @dataclasses.dataclass(frozen=True)
+class StageMemory:
+    """Memory of one stage of a pipeline, as its timetable has it: of one weight update, by tick.
+
+    Attributes:
+        stage: its number.
+        ipu: the number of its IPU within the replica.
+        values: what is there all the time: weights, optimizer state, accumulators and other values that it reads.
+        stashes: for each tick the bytes of activations that wait for a later task of the stage.
+        temporaries: for each tick the bytes that its tasks make and need for themselves.
+        feeds: for each tick the bytes of the elements that its tasks dequeue and enqueue.
+    """
+
+    stage: int
+    ipu: int
+    values: tuple[Value, ...]
+    stashes: tuple[int, ...]
+    temporaries: tuple[int, ...]
+    feeds: tuple[int, ...]
+
+    def live(self, tick: int) -> Mapping[Category, int]:
+        """Returns the bytes of each category at a tick."""
+        found = dict.fromkeys(Category, 0)
+        for value in self.values:
+            found[value.category] += value.bytes
+        found[Category.STASHES] += self.stashes[tick]
+        found[Category.TEMPORARIES] += self.temporaries[tick]
+        found[Category.FEEDS] += self.feeds[tick]
+        return found
+
+    @property
+    def resident(self) -> int:
+        """Bytes of what is there all the time."""
+        return sum(value.bytes for value in self.values)
+
+    @property
+    def totals(self) -> tuple[int, ...]:
+        """For each tick the bytes of all categories."""
+        changing = zip(self.stashes, self.temporaries, self.feeds, strict=True)
+        return tuple(self.resident + sum(each) for each in changing)
+
+    @property
+    def peak(self) -> int:
+        """The most bytes at one tick."""
+        return max(self.totals, default=0)
+
+    @property
+    def peak_tick(self) -> int:
+        """The first tick with the most bytes."""
+        return self.totals.index(self.peak) if self.totals else 0
+
+
+@dataclasses.dataclass(frozen=True)
 class Part:
     """Part of a program.
 
@@ -90,6 +144,7 @@ class Part:
         operations: its operations in order; of a loop those of one iteration.
         values: every value outside of the bodies of loops and branches in it.
         pipeline: the timetable of its stages; None unless it is a pipeline that is cut into stages.
+        stages: the memory of these stages; empty where there is no timetable.
         task_times: measured times of the pipeline's tasks, where it ran on several devices and they were asked for.
     """
 
@@ -97,6 +152,7 @@ class Part:
     operations: tuple[Operation, ...]
     values: tuple[Value, ...]
     pipeline: Timetable | None = None
+    stages: tuple[StageMemory, ...] = ()
     task_times: tuple[MeasuredTask, ...] = ()
 
     @property
@@ -108,6 +164,16 @@ class Part:
     def peak_index(self) -> int:
         """Index of the first operation at the peak."""
         return max(range(len(self.operations)), key=lambda index: self.operations[index].total, default=0)
+
+    @property
+    def pipeline_totals(self) -> tuple[int, ...]:
+        """For each tick of its timetable the bytes of all its stages; empty unless it has a timetable."""
+        return tuple(sum(each) for each in zip(*(stage.totals for stage in self.stages), strict=True))
+
+    @property
+    def pipeline_peak(self) -> int:
+        """The most bytes that all stages need at one tick; 0 unless it has a timetable."""
+        return max(self.pipeline_totals, default=0)
 
     def alive_at(self, index: int) -> tuple[Value, ...]:
         """Returns the values that are alive at an operation, the largest first."""

@@ -19,7 +19,7 @@ _MOST_VALUES = 8
 _MOST_OPERATIONS = 10
 _MOST_LAYERS = 12
 _STAGES = (("JAX's trace", "trace"), ("lowering", "lower"), ("XLA", "compile"))
-_NUMBERS = ("bytes", "share", "FLOPs forward", "backward", "bytes accessed")
+_NUMBERS = ("bytes", "all the time", "most in stashes", "share", "FLOPs forward", "backward", "bytes accessed")
 _MODELLED = "modelled from the program, bytes of one replica; XLA may need less, and none of it is a figure of an IPU"
 
 
@@ -50,6 +50,8 @@ def _console(heading: str, parts: Sequence[Part], times: Measured | None, width:
             console.print(_categories(part))
             console.print(_values(part))
             console.print(_layers(part))
+            if part.stages:
+                console.print(_stages(part))
             console.print(_loops(part))
     return console
 
@@ -106,6 +108,15 @@ def _layers(part: Part) -> Group:
     total = bytes_text(sum(each.bytes_accessed for each in costs))
     table.add_row("all layers", count_text(forward), count_text(backward), total)
     return Group(Text("The layers with the most FLOPs"), table)
+
+
+def _stages(part: Part) -> Group:
+    """The memory of a pipeline's stages by its timetable."""
+    table = _table("stage of IPU", "bytes", "all the time", "most in stashes")
+    for each in part.stages:
+        sizes = map(bytes_text, (each.peak, each.resident, max(each.stashes)))
+        table.add_row(f"{each.stage} of {each.ipu}", *sizes)
+    return Group(Text(f"As a pipeline: at most {bytes_text(part.pipeline_peak)} in all stages at one tick"), table)
 
 
 def _loops(part: Part) -> Tree:

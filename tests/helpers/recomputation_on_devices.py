@@ -45,7 +45,7 @@ def layer_bytes(layer: int) -> int:
 @four_ipus
 @pytest.mark.parametrize(("schedule", "mode"), [*MODES, (PipelineSchedule.Grouped, None)])
 def test_stages_keep_what_the_formula_says(strategy: Any, schedule: PipelineSchedule, mode: Any) -> None:  # noqa: F811
-    in_both(lambda: Model(strategy, momentum, 4, pipeline_schedule=schedule, recomputation_mode=mode))
+    kept = in_both(lambda: Model(strategy, momentum, 4, pipeline_schedule=schedule, recomputation_mode=mode))
     counts = counted()
     assert counts.timetable is not None
     assert counts.timetable.recomputation is MODES.get((schedule, mode), Recomputation.NONE)
@@ -55,7 +55,10 @@ def test_stages_keep_what_the_formula_says(strategy: Any, schedule: PipelineSche
     costs = [StageCosts(input_bytes=layer_bytes(s), activation_bytes=layer_bytes(s + 1)) for s in range(4)]
     wanted = [peak.stashed_bytes for peak in stage_peaks(counts.timetable, costs)]
     assert list(counts.stash_bytes[:-1]) == wanted[:-1]
+    [part] = (part for part in ipu.reports.last().parts if part.stages)
+    assert tuple(max(stage.stashes) for stage in part.stages) == counts.stash_bytes
     again = {device: n for (device, kind), n in counts.executions.items() if kind is TaskKind.RECOMPUTE}
+    del kept
     assert again == ({} if mode is None else dict.fromkeys(range(3), COUNT * REPEAT))
 
 
@@ -103,8 +106,11 @@ def test_checkpoints_are_kept(strategy: Any) -> None:  # noqa: F811
 
     found = {}
     for kind in (Deep, Kept):
-        in_both(lambda kind=kind: kind(strategy, momentum, recomputation_mode=WITH, device_mapping=[0, 1]))  # type: ignore[misc]
+        kept = in_both(lambda kind=kind: kind(strategy, momentum, recomputation_mode=WITH, device_mapping=[0, 1]))  # type: ignore[misc]
         assert counted().stash_peaks == (3, 1)
+        [part] = (part for part in ipu.reports.last().parts if part.stages)
+        assert max(part.stages[0].stashes) == counted().stash_bytes[0]
+        del kept
         found[kind] = counted().stash_bytes[0]
     # Each of three micro-batches keeps the checkpoint in place of the stage's input, which is half as large: there is
     # nothing before the checkpoint to compute again, as no gradient goes back beyond it.

@@ -14,9 +14,17 @@ from ipu_tf.pipeline.svg import timetable_svg
 from ipu_tf.pipeline.tables import bytes_text
 from ipu_tf.reports.page.data import part_data
 from ipu_tf.reports.page.pictures import execution_svg, memory_svg, task_svg
-from ipu_tf.reports.page.tables import change_table, convolution_table, layer_table, program_tree, summary_table
+from ipu_tf.reports.page.tables import (
+    change_table,
+    convolution_table,
+    layer_table,
+    program_tree,
+    stage_table,
+    summary_table,
+)
 from ipu_tf.reports.part import Part
 from ipu_tf.reports.report import Report
+from ipu_tf.reports.ticks import OVER_TICKS, over_ticks
 
 _EMULATED = (
     "Report of an emulated IPU (ipu_tf). Memory and FLOPs are modelled from the program; times were measured on the "
@@ -41,7 +49,8 @@ def write_page(report: Report, path: str | os.PathLike[str], compare: Report | N
 
 def page_html(report: Report, compare: Report | None = None) -> str:
     """Returns the text of the page."""
-    data = json.dumps([part_data(part) for part in report.parts], separators=(",", ":")).replace("<", "\\u003c")
+    shown = [part for _, _, part in _shown(report)]
+    data = json.dumps([part_data(part) for part in shown], separators=(",", ":")).replace("<", "\\u003c")
     return "\n".join(
         [
             '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">',
@@ -56,17 +65,26 @@ def page_html(report: Report, compare: Report | None = None) -> str:
 
 def _body(report: Report, compare: Report | None) -> Iterator[str]:
     yield f"<header><h1>{escape(report.program)}</h1><p>{escape(_EMULATED)}</p>"
-    names = [(f"part-{number}", f"Part {number}") for number in range(len(report.parts))]
+    names = [(f"part-{number}", name) for number, (name, _, _) in enumerate(_shown(report))]
     grown = [] if compare is None else [("grown", "What grew")]
     links = [("summary", "Summary"), *grown, *names, ("tree", "Program tree"), ("times", "Times")]
     yield "<nav>" + "".join(f'<a href="#{anchor}">{text}</a>' for anchor, text in links) + "</nav></header><main>"
     yield _section("summary", "Summary", summary_table(report))
     if compare is not None:
         yield _section("grown", f"What grew since the older report on {compare.program}", change_table(compare, report))
-    for number, part in enumerate(report.parts):
-        yield _section(f"part-{number}", f"Part {number}: {part.kind}", "".join(_part(number, part)))
+    for number, (name, before, part) in enumerate(_shown(report)):
+        inside = "".join((before, *_part(number, part)))
+        yield _section(f"part-{number}", f"{name}: {part.kind}", inside)
     yield _section("tree", "Program tree", program_tree(report.parts) + convolution_table(report.convolutions))
     yield _section("times", "Execution trace, measured on this machine", execution_svg(report.measured)) + "</main>"
+
+
+def _shown(report: Report) -> Iterator[tuple[str, str, Part]]:
+    """Yields the parts with their names and what is said before; after a pipeline its stages over ticks."""
+    for number, part in enumerate(report.parts):
+        yield f"Part {number}", "", part
+        if part.stages:
+            yield f"Part {number} as a pipeline", stage_table(part.stages), over_ticks(part)
 
 
 def _part(number: int, part: Part) -> Iterator[str]:
@@ -74,19 +92,21 @@ def _part(number: int, part: Part) -> Iterator[str]:
         yield "<p>It has no operations.</p>"
         return
     peak = part.operations[part.peak_index]
-    yield f"<h3>Memory over time</h3><p>Bytes alive at each of {len(part.operations)} operations, of one replica. "
-    yield f"The peak, {bytes_text(part.peak)}, is at operation {part.peak_index}, <code>{escape(peak.name)}</code>. "
+    of = "tick" if part.kind == OVER_TICKS else "operation"
+    yield f"<h3>Memory over time</h3><p>Bytes alive at each of {len(part.operations)} {of}s, of one replica. "
+    yield f"The peak, {bytes_text(part.peak)}, is at {of} {part.peak_index}, <code>{escape(peak.name)}</code>. "
     yield "Click, or use the arrow keys, to list what is alive.</p>"
-    yield memory_svg(part, number)
+    yield memory_svg(part, number, of)
     yield f'<div class="alive" id="alive-{number}" aria-live="polite"></div>'
     if part.pipeline is not None:
         yield "<h3>Pipeline: planned timetable</h3><p>Idle time is shaded. A forward pass has the length 1, "
         yield f'a backward pass 2.</p><div class="wide">{timetable_svg(part.pipeline)}</div>'
         yield "<h3>Pipeline: measured on this machine</h3>"
         yield f'<div class="wide">{task_svg(part.task_times)}</div>'
-    yield f"<h3>Layers</h3>{layer_table(part)}"
+    if part.kind != OVER_TICKS:
+        yield f"<h3>Layers</h3>{layer_table(part)}"
     yield f"<h3>Liveness by variable</h3>{_search('values', number, 'name, layer or category')}"
-    yield f"<h3>Operations</h3>{_search('operations', number, 'name')}"
+    yield f"<h3>{of.title()}s</h3>{_search('operations', number, 'name')}"
 
 
 def _search(what: str, number: int, by: str) -> str:

@@ -98,7 +98,7 @@ parts.forEach((part, at) => {
     cursor.setAttribute("x2", x);
     cursor.setAttribute("visibility", "visible");
     const alive = values.filter(v => v.first <= here && here <= v.last && v.bytes);
-    if (operation.inside) alive.push({name: "inside of the loop or branch", kind: 7, category: "temporaries",
+    if (operation.inside) alive.push({name: "inside of the loop or branch", kind: part.categories.indexOf("temporaries"), category: "temporaries",
       bytes: operation.inside, first: here, last: here});
     const list = element("div"), title = element("h4", `Operation ${here}, ${operation.name}: ${bytes(operation.total)}`);
     list.className = "wide";

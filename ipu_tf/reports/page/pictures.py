@@ -18,8 +18,8 @@ _LANE = 26
 _KINDS = {"F": "forward", "R": "recompute", "B": "backward", "U": "weight update"}
 
 
-def memory_svg(part: Part, number: int) -> str:
-    """Returns the bytes of each category over a part's operations, stacked, with the peak marked."""
+def memory_svg(part: Part, number: int, of: str = "operation") -> str:
+    """Returns the bytes of each category over a part's operations, or what they stand for, with the peak marked."""
     columns = _columns(part.operations)
     high = max(part.peak, 1)
     across = _WIDTH / max(len(columns), 1)
@@ -30,7 +30,7 @@ def memory_svg(part: Part, number: int) -> str:
             'aria-label="Bytes alive over operations">',
             *_scale(high),
             *_areas(columns, high, across),
-            *_time_axis(len(part.operations)),
+            *_time_axis(len(part.operations), of),
             *_peak_mark(part, high),
             f'<line class="cursor" y1="{_TOP}" y2="{_TOP + _HEIGHT}" visibility="hidden"/></svg>',
             _legend(part),
@@ -70,12 +70,12 @@ def _scale(high: int) -> Iterator[str]:
         yield f'<text x="{_LEFT - 6}" y="{y + 4}" text-anchor="end">{bytes_text(high * quarter / 4)}</text>'
 
 
-def _time_axis(operations: int) -> Iterator[str]:
+def _time_axis(operations: int, of: str) -> Iterator[str]:
     for quarter in range(5):
         x = _LEFT + _WIDTH * quarter / 4
         anchor = "end" if quarter == 4 else "middle"
         yield f'<text x="{x}" y="{_TOP + _HEIGHT + 16}" text-anchor="{anchor}">{operations * quarter // 4}</text>'
-    yield f'<text x="{_LEFT + _WIDTH / 2}" y="{_TOP + _HEIGHT + 31}" text-anchor="middle">operation</text>'
+    yield f'<text x="{_LEFT + _WIDTH / 2}" y="{_TOP + _HEIGHT + 31}" text-anchor="middle">{of}</text>'
 
 
 def _peak_mark(part: Part, high: int) -> Iterator[str]:

@@ -8,7 +8,7 @@ from html import escape
 from ipu_tf.pipeline.tables import bytes_text, count_text, share_text
 from ipu_tf.reports.comparison import compared
 from ipu_tf.reports.layers import LayerCost, layer_costs
-from ipu_tf.reports.part import Operation, Part
+from ipu_tf.reports.part import Operation, Part, StageMemory
 from ipu_tf.reports.report import PlannedConvolution, Report
 from ipu_tf.reports.text import times_text
 
@@ -42,6 +42,24 @@ def summary_table(report: Report) -> str:
     replicas = f"<p>{report.replicas} replicas; every figure is that of one.</p>" if report.replicas > 1 else ""
     times = "".join(f"<li>{escape(line)}</li>" for line in times_text(report.measured)) if report.measured else ""
     return f"{replicas}<ul>{times}</ul>" + table(("part", "at its peak", "bytes", "share"), lines)
+
+
+def stage_table(stages: Sequence[StageMemory]) -> str:
+    """Returns the memory of each stage of a pipeline, and the most that all need at one tick."""
+    columns = ("stage", "IPU", "all the time", "most in stashes", "peak", "at tick")
+    lines = (
+        (
+            str(each.stage),
+            str(each.ipu),
+            bytes_text(each.resident),
+            bytes_text(max(each.stashes)),
+            bytes_text(each.peak),
+            str(each.peak_tick),
+        )
+        for each in stages
+    )
+    about = "Modelled from the timetable of one weight update, not from the loop that ran: bytes of one replica."
+    return f"<p>{about}</p>{table(columns, lines)}"
 
 
 def change_table(before: Report, after: Report) -> str:

@@ -18,7 +18,7 @@ import pytest
 from ipu_tf.device.program.program import Program, StraightLinePart
 from ipu_tf.device.run.pipeline_timer import Measured
 from ipu_tf.pipeline import PipelineShape, interleaved
-from ipu_tf.reports import Report, report_of, write_page
+from ipu_tf.reports import Report, StageMemory, report_of, write_page
 from ipu_tf.reports.page import page_html
 
 CHROMIUM = shutil.which("chromium")
@@ -105,6 +105,14 @@ def test_a_pipeline_has_its_planned_and_measured_timetable() -> None:
     assert not Page(text).open
     assert text.count('<rect class="kF"') == text.count('<rect class="kB"') == 4 * 8
     assert "interleaved, training, 4 stages on 4 IPUs" in text
+    stages = (
+        StageMemory(0, 0, (), *[tuple(range(planned.ticks))] * 3),
+        StageMemory(1, 1, (), *[(7,) * planned.ticks] * 3),
+    )
+    staged = page_html(dataclasses.replace(made, parts=(dataclasses.replace(part, stages=stages),)))
+    assert not Page(staged).open
+    assert {"part-0", "part-1", "values-1", "operations-1"} <= set(Page(staged).ids)
+    assert f"tick {planned.ticks - 1}: U of stage 0" in staged and "most in stashes" in staged
     alone = page_html(dataclasses.replace(made, parts=(dataclasses.replace(part, task_times=()),)))
     assert "Nothing was measured: the pipeline ran as one loop" in alone
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tensorflow as tf
+from jax.ad_checkpoint import print_saved_residuals
 
 import ipu_tf as ipu
 from ipu_tf.device.program.program import Program, StraightLinePart
@@ -75,6 +76,22 @@ def test_values_that_are_alive_add_up_at_each_operation() -> None:
     feeds = [value.bytes for value in part.values if value.category is Category.FEEDS and value.first == 0]
     assert sorted(feeds) == [8 * 4, 8 * 8 * 8 * 3 * 4]
     assert part.peak < sum(value.bytes for value in part.values)
+
+
+def test_stashes_are_what_jax_saves_for_gradients(capsys: pytest.CaptureFixture[str]) -> None:
+    def loss(weights: tuple[jax.Array, ...], x: jax.Array) -> jax.Array:
+        for weight in weights:
+            x = jnp.tanh(x @ weight)
+        return jnp.sum(x * x)
+
+    given = (jnp.ones((8, 8)), jnp.ones((8, 8))), jnp.ones((4, 8))
+    print_saved_residuals(loss, *given)
+    saved = [line for line in capsys.readouterr().out.splitlines() if "from the argument" not in line]
+    jaxpr = jax.make_jaxpr(jax.value_and_grad(loss))(*given).jaxpr
+    part = part_of("step", jaxpr, [X, X, X], [Category.TEMPORARIES] * 3)
+    check_sums(part)
+    stashes = [value for value in part.values if value.category is Category.STASHES]
+    assert [value.bytes for value in stashes] == [4 * 4 * 8] * len(saved) == [4 * 4 * 8] * 4
 
 
 def test_accumulators_are_a_category() -> None:

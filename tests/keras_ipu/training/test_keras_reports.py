@@ -12,13 +12,16 @@ import numpy as np
 import pytest
 
 import ipu_tf as ipu
-from ipu_tf.reports import Category, layer_costs
+from ipu_tf.reports import Category, Part, layer_costs
+from ipu_tf.reports.ticks import over_ticks
 from tests.helpers.device_counts import device_work
 from tests.helpers.one_ipu import strategy
+from tests.helpers.some_ipus import ipus
 
 __all__ = ["strategy"]
 
 BATCH = 8
+on_tensorflow = pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="on JAX a pipeline is one loop")
 
 
 def trained(strategy: Any) -> keras.Model:
@@ -80,6 +83,54 @@ def test_variables_are_weights_and_optimizer_state_by_name(strategy: Any) -> Non
     assert sum(found.values()) < slots <= sum(found.values()) + 16  # momenta, the number of updates, the rate
     for index, operation in enumerate(part.operations):
         assert operation.total == sum(value.bytes for value in part.alive_at(index)) + operation.inside
+
+
+def pipelined(stages: int = 2, **options: Any) -> Part:
+    """The report on a pipeline of dense layers, two in each stage."""
+    x = np.ones((16, 12), np.float32)
+    with ipus(stages) as strategy, strategy.scope():
+        layers = [keras.layers.Dense(12, activation="tanh") for _ in range(2 * stages)]
+        model = keras.Sequential([keras.Input((12,)), *layers])
+        model.set_pipeline_stage_assignment([place // 2 for place in range(2 * stages)])
+        model.set_pipelining_options(gradient_accumulation_steps_per_replica=4, **options)
+        model.compile("adam", "mse", steps_per_execution=4)
+        model.fit(x, x, batch_size=4, verbose=0)
+        [part] = model.ipu_report().parts
+    return part
+
+
+@on_tensorflow
+def test_the_stages_of_a_pipeline_add_up_to_the_whole() -> None:
+    part = pipelined()
+    ticks = over_ticks(part)
+    there: dict[str, list[tuple[Category, int]]] = {}
+    for stage in part.stages:
+        for value in stage.values:
+            there.setdefault(value.name, []).append((value.category, value.bytes))
+    owned = (Category.WEIGHTS, Category.OPTIMIZER, Category.ACCUMULATORS)
+    whole = [value for value in part.values if value.first == 0 and value.category in owned]
+    assert {value.category for value in whole} == set(owned)
+    for value in whole:
+        held = there[value.name]
+        assert set(held) == {(value.category, value.bytes)}
+        assert len(held) == 1 or value.name.endswith("learning_rate"), value  # what no stage owns each may have
+    assert part.pipeline is not None and len(ticks.operations) == part.pipeline.ticks
+    for tick, operation in enumerate(ticks.operations):
+        assert operation.total == sum(stage.totals[tick] for stage in part.stages) == part.pipeline_totals[tick]
+        assert operation.total == sum(value.bytes for value in ticks.alive_at(tick))
+        assert operation.live[Category.STASHES] == sum(stage.stashes[tick] for stage in part.stages)
+    assert ticks.peak == part.pipeline_peak <= sum(stage.peak for stage in part.stages)
+    assert part.stages[0].peak == part.stages[0].totals[part.stages[0].peak_tick]
+
+
+@on_tensorflow
+def test_recomputation_lowers_the_stashes_of_a_pipeline() -> None:
+    mode = ipu.pipelining_ops.RecomputationMode.RecomputeAndBackpropagateInterleaved
+    schedule = ipu.pipelining_ops.PipelineSchedule.Grouped
+    options: list[dict[str, Any]] = [{}, {"recomputation_mode": mode}]
+    without, kept = (pipelined(pipeline_schedule=schedule, **o) for o in options)
+    assert max(kept.stages[0].stashes) < max(without.stages[0].stashes)
+    assert kept.pipeline_peak < without.pipeline_peak
 
 
 def test_the_report_is_that_of_the_model_and_its_last_program(strategy: Any) -> None:
