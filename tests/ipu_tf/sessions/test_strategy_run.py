@@ -107,6 +107,26 @@ def test_stateful_random_ops_follow_the_seed(strategy: Strategy) -> None:  # noq
     assert abs(first.mean()) < 0.15 and abs(first.std() - 1) < 0.1
 
 
+def test_shuffles_are_other_permutations_each_time(strategy: Strategy) -> None:  # noqa: F811
+    """XLA's shuffle of a vector sorts it by integers from [0, -1): all that there are."""
+
+    @tf.function
+    def shuffle() -> tf.Tensor:
+        return tf.stack([tf.random.shuffle(tf.range(64)), tf.random.shuffle(tf.range(64)[:, None])[:, 0]])
+
+    def draws() -> np.ndarray:
+        ipu.utils.reset_ipu_seed(7)
+        with ipu.scopes.ipu_scope("/device:IPU:0"):
+            eager = [tf.random.shuffle(tf.range(64)).numpy() for _ in range(3)]
+        return np.concatenate([*(strategy.run(shuffle).numpy() for _ in range(3)), eager])
+
+    found = draws()
+    np.testing.assert_array_equal(np.sort(found), np.tile(np.arange(64), (9, 1)))
+    assert (np.sum(found == np.arange(64), axis=1) < 8).all()  # a permutation keeps one place on average
+    assert len({tuple(order) for order in found.tolist()}) == 9
+    np.testing.assert_array_equal(found, draws())
+
+
 def test_eager_functions_are_refused(strategy: Strategy) -> None:  # noqa: F811
     with pytest.raises(ValueError, match="does not support eager execution"):
         strategy.run(lambda: tf.constant(1.0))

@@ -42,11 +42,19 @@ def _rng(importer: Any, op: Op, first: jax.Array, second: jax.Array, shape: jax.
     if op.word("rng_distribution") == "NORMAL":
         return first + second * jax.random.normal(key, result.shape, result.dtype)
     if np.issubdtype(result.dtype, np.integer):
-        return jax.random.randint(key, result.shape, first, second, result.dtype)
+        return _integers(key, result.shape, first, second)
     if result.dtype == np.bool_:
         return jax.random.bernoulli(key, 0.5, result.shape)
     unit = jax.random.uniform(key, result.shape, result.dtype)
     return jnp.asarray(first + unit * (second - first), result.dtype)
+
+
+def _integers(key: jax.Array, shape: tuple[int, ...], low: jax.Array, high: jax.Array) -> jax.Array:
+    """Draws from `low` up to below `high`, counting past the largest number: `tf.random.shuffle` has 0 and -1."""
+    unsigned = np.dtype(f"u{low.dtype.itemsize}")
+    start, end = (lax.bitcast_convert_type(limit, unsigned) for limit in (low, high))
+    drawn = jax.random.randint(key, shape, jnp.zeros((), unsigned), end - start, unsigned)
+    return lax.bitcast_convert_type(start + drawn, low.dtype)
 
 
 @custom_call_rule("ipu.random_sample")
