@@ -199,3 +199,16 @@ def _owner() -> Interrupts | None:
 
 def _in_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
+
+
+def _leave_parent_alone() -> None:
+    """In a forked process: Ctrl-C there interrupts that process alone, which has a pipe of its own by the same numbers."""
+    if _pipe.value is not None:
+        for new, shared in zip(os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC), _pipe.value, strict=True):
+            os.dup2(new, shared, inheritable=False)
+            os.close(new)
+    if isinstance(getattr(signal.getsignal(signal.SIGINT), "__self__", None), Interrupts):
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+os.register_at_fork(after_in_child=_leave_parent_alone)

@@ -79,6 +79,29 @@ def ran(program: str) -> str:
     return done.stdout
 
 
+WAITING = """
+import os, signal, time
+from ipu_tf.device.run.interrupts import InterruptibleWait
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+with InterruptibleWait() as wait:
+    child = os.fork()
+    if not child:
+        try:
+            time.sleep(60)
+        except KeyboardInterrupt:
+            os._exit(3)
+        os._exit(4)
+    time.sleep(0.5)
+    os.kill(child, signal.SIGINT)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), wait.requested)
+"""
+
+
+def test_ctrl_c_in_a_forked_process_interrupts_that_process_alone() -> None:
+    assert ran(WAITING) == "3 False\n"
+
+
 @pytest.mark.parametrize(("used", "work"), CASES)
 def test_a_forked_process_is_refused(used: str, work: str) -> None:
     configured = "" if used == "JAX alone" else "configure()\n"
