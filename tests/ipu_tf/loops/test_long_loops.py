@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import faulthandler
+import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,8 @@ from tests.helpers.device_counts import device_work
 from tests.helpers.sigint import press_ctrl_c, sigint_interrupts  # noqa: F401 - a fixture
 from tests.helpers.some_ipus import ipus
 
+SECONDS = 120
+"""Limit of each wait: a test that comes to it fails."""
 CHUNKS_AFTER = 2
 """Chunks that may still end after Ctrl-C: the one that runs, and one that starts before Python sees the signal."""
 
@@ -36,7 +40,8 @@ def interrupted(run: Callable[[], Any], chunks: list[tuple[int, float]], after: 
     ended: list[int] = []
 
     def press() -> None:
-        while len(chunks) <= after:
+        limit = time.monotonic() + SECONDS
+        while len(chunks) <= after and time.monotonic() < limit:
             time.sleep(0.01)
         press_ctrl_c()
         ended.append(len(chunks))
@@ -45,8 +50,20 @@ def interrupted(run: Callable[[], Any], chunks: list[tuple[int, float]], after: 
     thread.start()
     with pytest.raises(KeyboardInterrupt):
         run()
-    thread.join()
+    thread.join(SECONDS)
+    assert ended[0] > after
     return len(chunks) - ended[0]
+
+
+@pytest.fixture(autouse=True)
+def limited(capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
+    """Ends the process with a trace where a loop goes on for ever, which no Python can leave."""
+    with capfd.disabled():
+        standard_error = os.dup(2)
+    faulthandler.dump_traceback_later(3 * SECONDS, exit=True, file=standard_error)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+    os.close(standard_error)
 
 
 @pytest.fixture
@@ -297,7 +314,7 @@ def test_a_session_is_interrupted_while_xla_compiles(
             doubled = ipu_compiler.compile(lambda: 2.0 * tf.ones((2,)))
 
         def press() -> None:
-            started.wait()
+            started.wait(SECONDS)
             press_ctrl_c()
 
         threading.Thread(target=press).start()
