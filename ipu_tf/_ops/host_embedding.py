@@ -151,7 +151,7 @@ class HostEmbedding:
         """Looks up the rows at some indices, inside a program on the device.
 
         Args:
-            indices: int32 indices of rows, of any shape.
+            indices: whole numbers, the indices of rows, of any shape.
             clip_indices: whether an index out of range gives the nearest row; otherwise it is an error.
 
         Returns:
@@ -159,6 +159,7 @@ class HostEmbedding:
 
         Raises:
             RuntimeError: in eager mode, outside of a program.
+            TypeError: for indices of another dtype than integers'.
             tf.errors.FailedPreconditionError: when the program runs and the table is not registered.
             tf.errors.InvalidArgumentError: when it runs, for an index out of range without `clip_indices`.
         """
@@ -168,7 +169,11 @@ class HostEmbedding:
                 "that IPUStrategy.run or ipu_compiler.compile is given. On the host, tf.gather does the same."
             )
         indices = tf.convert_to_tensor(indices)
+        if not indices.dtype.is_integer:
+            raise TypeError(f"Indices of host embedding '{self._name}' must be integers. Received: {indices.dtype.name}.")
         flat = tf.reshape(indices, [int(np.prod(indices.shape))])
+        if flat.dtype.size < tf.int32.size:
+            flat = tf.cast(flat, tf.int32)  # a narrow type may not have the number of the last row
         if clip_indices:
             flat = tf.clip_by_value(flat, 0, int(self._table.shape[0]) - 1)
         rows = self._trained(flat) if self._spec.get_learning_rate() else self._rows(flat)

@@ -188,6 +188,19 @@ def test_a_table_that_is_not_trained(strategy: Strategy, spec: Any) -> None:  # 
     np.testing.assert_array_equal(words.get_embedding_tensor(), table)
 
 
+@pytest.mark.parametrize("dtype", [tf.int8, tf.uint8, tf.int16, tf.uint32, tf.int64])
+def test_indices_of_any_integer_type(strategy: Strategy, dtype: Any) -> None:  # noqa: F811
+    """The last row of a table may be beyond what the indices' type can say."""
+    rows = np.arange(300, dtype=np.float32)[:, None]
+    words = embedding_ops.HostEmbedding("long", tf.constant(rows))
+    indices = np.array([1, min(dtype.max, 500)])
+    with words.register():
+        found = strategy.run(tf.function(lambda i: words.lookup(i)), [tf.constant(indices, dtype)])
+        with pytest.raises(TypeError, match="must be integers. Received: float32"):
+            strategy.run(tf.function(lambda i: words.lookup(i)), [tf.constant([1.5])])
+    np.testing.assert_array_equal(found[:, 0], indices.clip(0, 299))
+
+
 def test_registration(strategy: Strategy) -> None:  # noqa: F811
     words = embedding(SGD(0.1))
     program = training(words, 1)
