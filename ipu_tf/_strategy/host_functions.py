@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -43,16 +43,17 @@ def note_variable(variable: Any) -> None:
         _weights[key] = weakref.ref(handle, lambda _: _weights.pop(key, None))
 
 
-def _look(name: str, graph: tf.Graph) -> None:
-    if not any(id(external) in _weights for external, _ in getattr(graph, "captures", ())):
+def _look(name: str, graph: tf.Graph, arguments: Sequence[Any]) -> None:
+    if not any(id(argument) in _weights for argument in arguments):
         return
     types = set(_types(graph.as_graph_def()))
     # Python in a function is how the device's programs are called there. What only moves weights computes nothing, and
     # what reads none (TensorFlow's own function that computes first values) does not compute with them.
     if types.isdisjoint(_PYTHON) and any(map(_reads, types)) and any(map(_computes, types)):
         function = re.sub(r"^__(inference|forward|backward)_|(_\d+)+$", "", name)
-        if first_time("function on the host", function):
-            _warn(function)
+        location = caller_location(function)  # other functions of this name, such as `call`, are called elsewhere
+        if first_time("function on the host", location):
+            _warn(function, location)
 
 
 def _types(graph: Any) -> Iterator[str]:
@@ -70,11 +71,11 @@ def _computes(kind: str) -> bool:
     return kind not in MOVING and kind != "Placeholder" and not kind.startswith("Assign")
 
 
-def _warn(name: str) -> None:
+def _warn(name: str, location: str) -> None:
     _log.warning(
         "ipu_tf: the tf.function `%s` computes with weights of an IPUStrategy's scope on TensorFlow's CPU, not on the "
         "device: user code called it. To run it on the device, call `strategy.run(function, args)`; fit, evaluate and "
         "predict run there by themselves.\n%s",
         name,
-        caller_location(name),
+        location,
     )

@@ -70,15 +70,18 @@ def patch_eager_devices(
     replace_in(_atomic_function.AtomicFunction, "call_flat", calling)
 
 
-def patch_eager_calls(seen: Callable[[str, tf.Graph], None]) -> None:
-    """Calls `seen(name, graph)` for each `tf.function` before its first call from eager code. Installed once."""
+def patch_eager_calls(seen: Callable[[str, tf.Graph, Sequence[Any]], None]) -> None:
+    """Calls `seen(name, graph, arguments)` for each `tf.function` before its first call from eager code.
+
+    The arguments are flat, with what the function captures. Installed once.
+    """
 
     def looking(stock: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(stock)
         def call_flat(self: Any, *args: Any) -> Any:
             if not hasattr(self, "_ipu_tf_looked_at") and _context.executing_eagerly():
                 self._ipu_tf_looked_at = True
-                seen(self.name.decode(), self.graph)
+                seen(self.name.decode(), self.graph, args)
             return stock(self, *args)
 
         return call_flat

@@ -48,6 +48,16 @@ def test_a_function_with_a_models_weights_is_told_once_by_name(caplog: pytest.Lo
     assert all("strategy.run" in text and f'File "{__file__}", line ' in text for text in told)
 
 
+def test_functions_of_one_name_are_all_told(caplog: pytest.LogCaptureFixture) -> None:
+    with ipus(1) as strategy, strategy.scope():
+        model, other = made(), made()
+        tf.function(model.call)(tf.constant(X))
+        tf.function(other.call)(tf.constant(X))
+        tf.function(lambda x, kernel: x @ kernel)(tf.constant(X), model.layers[0].kernel.value)
+        tf.function(lambda x: 2.0 * model(x))(tf.constant(X))
+    assert caplog.text.count("on TensorFlow's CPU") == 4
+
+
 def _trains(strategy: Any, model: Any) -> None:
     model.fit(X, Y, 4, verbose=0, validation_data=(X, Y))
     model.evaluate(X, Y, 4, verbose=0)
