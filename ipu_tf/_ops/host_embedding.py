@@ -170,7 +170,9 @@ class HostEmbedding:
             )
         indices = tf.convert_to_tensor(indices)
         if not indices.dtype.is_integer:
-            raise TypeError(f"Indices of host embedding '{self._name}' must be integers. Received: {indices.dtype.name}.")
+            raise TypeError(
+                f"Indices of host embedding '{self._name}' must be integers. Received: {indices.dtype.name}."
+            )
         flat = tf.reshape(indices, [int(np.prod(indices.shape))])
         if flat.dtype.size < tf.int32.size:
             flat = tf.cast(flat, tf.int32)  # a narrow type may not have the number of the last row

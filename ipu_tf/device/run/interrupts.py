@@ -202,7 +202,7 @@ def _in_main_thread() -> bool:
 
 
 def _leave_parent_alone() -> None:
-    """In a forked process: Ctrl-C there interrupts that process alone, which has a pipe of its own by the same numbers."""
+    """In a forked process: makes Ctrl-C interrupt it alone. Its pipe has the numbers of its parent's."""
     if _pipe.value is not None:
         for new, shared in zip(os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC), _pipe.value, strict=True):
             os.dup2(new, shared, inheritable=False)
