@@ -58,6 +58,7 @@ def main() -> None:
         tried = ["the film was great", "the film was not great", "the plot was dull and the music was not poor"]
         chances = model.predict(encoded(tried), batch_size=len(tried), verbose=0)[:, 0]
     print(f"accuracy on {REVIEWS - 768} sentences that the network has not seen: {accuracy:.1%}")
+    print("the last clause of a sentence decides:")
     for sentence, chance in zip(tried, chances, strict=True):
         print(f"  {chance:4.0%} praise   {sentence}")
 

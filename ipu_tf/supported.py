@@ -47,8 +47,8 @@ def report() -> str:
         for where, names in {**TENSORFLOW_NAMES, **KERAS_NAMES}.items()
     }
     counts = collections.Counter(entry.status for entries in tables.values() for entry in entries)
-    total = ", ".join(f"{counts[status]} {status.value}" for status in Status)
-    lines = [_HEAD, f"{sum(counts.values())} names: {total}."]
+    total = "; ".join(f"{status.value}: {counts[status]}" for status in Status if counts[status])
+    lines = [_HEAD, f"{sum(counts.values())} names ({total})."]
     for (title, module), entries in tables.items():
         lines += ["", f"## {title}: `{module}`", "", *_table(entries)]
     lines += ["", "## Arguments of queues and pipelines", "", *_arguments((INFEED, OUTFEED, PIPELINE))]
