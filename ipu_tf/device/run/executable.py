@@ -120,6 +120,7 @@ class Executable(CompiledParts):
             Interrupts() as self.compilation.interrupts,
             measuring,
             span("Device", self._label),
+            jax.profiler.StepTraceAnnotation(self._label, step_num=self.record.executions),
         ):
             try:
                 result = self._run_on(parameters, own_queues)

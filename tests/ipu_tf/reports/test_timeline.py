@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jax
 import pytest
 import tensorflow as tf
 
@@ -405,3 +406,18 @@ def test_a_forked_process_records_nothing(tmp_path: Path) -> None:
     )
     assert done.stdout == "child: False ''\nparent: True True\n"
     assert [span.label for span in read_pvti(only_file(tmp_path))[2]] == ["parent"]
+
+
+def test_profiles_of_jax_have_a_step_for_each_execution(tmp_path: Path) -> None:
+    ipu.config.IPUConfig().configure_ipu_system()
+    function = tf.function(lambda x: x + 1)
+    strategy = ipu.ipu_strategy.IPUStrategy()
+    with device_work() as work, jax.profiler.trace(str(tmp_path)):
+        for _ in range(3):
+            strategy.run(function, args=[tf.constant(1.0)])
+    assert work.counts.executions == 3
+    [path] = tmp_path.glob("**/*.xplane.pb")
+    profile = jax.profiler.ProfileData.from_file(str(path))
+    events = [event for plane in profile.planes for line in plane.lines for event in line.events]
+    steps = [dict(event.stats)["step_num"] for event in events if event.name.startswith("execute ")]
+    assert steps == [0, 1, 2]
