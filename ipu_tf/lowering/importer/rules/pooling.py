@@ -8,7 +8,7 @@ import jax
 from jax import lax
 
 from ipu_tf.device.convolution import pooling
-from ipu_tf.lowering.importer.rules.regions import combiner, on_scalars
+from ipu_tf.lowering.importer.rules.regions import combiner, pairwise
 from ipu_tf.lowering.importer.rules.registry import Importer, rule
 from ipu_tf.lowering.stablehlo.op import Op
 
@@ -32,8 +32,7 @@ def _reduce_window(importer: Importer, op: Op, *values: jax.Array) -> list[jax.A
     reducer = _REDUCERS.get(combiner(op.regions[0])) if count == 1 else None
     if reducer is not None:
         return [pooling.reduce_window(operands[0], starts[0], reducer, **window)]
-    region = on_scalars(importer, op.regions[0])
-    return list(lax.reduce_window(operands, starts, lambda a, b: tuple(region(*a, *b)), **window))
+    return list(lax.reduce_window(operands, starts, pairwise(importer, op.regions[0], starts), **window))
 
 
 @rule("stablehlo.select_and_scatter")

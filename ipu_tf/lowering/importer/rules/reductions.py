@@ -10,7 +10,7 @@ from jax import lax
 
 from ipu_tf.device.convolution.summation import reduce_sum
 from ipu_tf.lowering.importer.rules.products import summed_product
-from ipu_tf.lowering.importer.rules.regions import combiner, on_arrays, on_scalars
+from ipu_tf.lowering.importer.rules.regions import combiner, on_arrays, pairwise
 from ipu_tf.lowering.importer.rules.registry import RULES, Importer, rule
 from ipu_tf.lowering.stablehlo.op import Op
 
@@ -35,12 +35,7 @@ def _reduce(importer: Importer, op: Op, *values: jax.Array) -> list[jax.Array]:
         if reduced is None:
             reduced = _FAST[name](operands[0], dimensions)
         return [_with_start(importer, op, str(name), reduced, starts[0])]
-    return list(lax.reduce(operands, starts, _pairwise(importer, op), dimensions))
-
-
-def _pairwise(importer: Importer, op: Op) -> Callable[..., tuple[jax.Array, ...]]:
-    region = on_scalars(importer, op.regions[0])
-    return lambda accumulated, values: tuple(region(*accumulated, *values))
+    return list(lax.reduce(operands, starts, pairwise(importer, op.regions[0], starts), dimensions))
 
 
 def _with_start(importer: Importer, op: Op, name: str, reduced: jax.Array, start: jax.Array) -> jax.Array:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 from jax import lax
+from jax.extend import core
 
 from ipu_tf.lowering.importer.rules.registry import Importer
 
@@ -41,6 +42,22 @@ COMMUTATIVE = frozenset(f"stablehlo.{name}" for name in ("add", "multiply", "max
 def on_scalars(importer: Importer, block: Any) -> Callable[..., list[jax.Array]]:
     """Converts a region to a function of scalars."""
     return lambda *scalars: importer.run_block(block, scalars)
+
+
+def pairwise(importer: Importer, block: Any, starts: Sequence[Any]) -> Callable[..., tuple[jax.Array, ...]]:
+    """Converts a region to the function of two tuples of scalars that `lax.reduce` takes.
+
+    JAX keeps that function, as a key of a cache of thousands. It therefore holds the region's jaxpr, not the importer,
+    which would keep the program's module, the variables that it uses, and their arrays on the device.
+
+    Args:
+        importer: of the program.
+        block: the region.
+        starts: the initial values, by which the scalars' types are known.
+    """
+    scalars = [jax.ShapeDtypeStruct((), start.dtype) for start in starts]
+    traced = core.jaxpr_as_fun(jax.make_jaxpr(on_scalars(importer, block))(*scalars, *scalars))
+    return lambda accumulated, values: tuple(traced(*accumulated, *values))
 
 
 def on_arrays(importer: Importer, block: Any) -> Callable[..., list[jax.Array]]:

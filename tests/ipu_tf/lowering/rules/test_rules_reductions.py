@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import ml_dtypes
@@ -227,6 +229,17 @@ def test_agrees_with_tensorflow(case: Case) -> None:
 @pytest.mark.parametrize("case", TEXTS, ids=lambda case: case.name)
 def test_agrees_with_numpy(case: TextCase) -> None:
     case.check()
+
+
+@pytest.mark.parametrize("case", TEXTS, ids=lambda case: case.name)
+def test_a_program_can_be_forgotten(case: TextCase) -> None:
+    """JAX keeps thousands of functions that reduce: they must not keep the program, nor its variables on the device."""
+    module = case.parse()
+    forgotten = weakref.ref(module)
+    assert traced_module(module, *case.args).eqns
+    del module
+    gc.collect()
+    assert forgotten() is None
 
 
 @pytest.mark.parametrize("name", ["sum", "prod", "max", "min"])
