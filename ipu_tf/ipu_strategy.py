@@ -1,10 +1,12 @@
 """`IPUStrategy`: a `tf.distribute.Strategy` for one IPU device.
 
-strategy = IPUStrategy()
-with strategy.scope():
-    model = ...                 Keras models train, evaluate and predict as loops on the device
-    iterator = iter(dataset)    feeds programs on the device
-strategy.run(tf_function, args)
+Models of its scope, and functions that it runs, are on the device:
+
+    strategy = IPUStrategy()
+    with strategy.scope():
+        model = ...                 Keras models train, evaluate and predict as loops on the device
+        iterator = iter(dataset)    feeds programs on the device
+    strategy.run(tf_function, args)
 """
 
 from __future__ import annotations

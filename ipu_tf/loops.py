@@ -1,10 +1,10 @@
 """`while_loop` and `repeat`: loops on the device.
 
-repeat(n, body, inputs, infeed)          while_loop(condition, body, inputs, infeed)
+`repeat(n, body, inputs, infeed)` and `while_loop(condition, body, inputs, infeed)` are this:
 
-   inputs ──► body ──► body ──► ... ──► outputs
-               ▲        ▲
-            element  element                  one element of the infeed for each iteration
+    inputs ──► body ──► body ──► ... ──► outputs
+                ▲        ▲
+             element  element                  one element of the infeed for each iteration
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """Exports models as SavedModels for TensorFlow Serving, with the device's program beside them.
 
-inputs ──► preprocessing_step ──► predict_step ──► postprocessing_step ──► results
-              on the host          on the device         on the host
+The way of a request:
+
+    inputs ──► preprocessing_step ──► predict_step ──► postprocessing_step ──► results
+                  on the host          on the device         on the host
 """
 
 from __future__ import annotations

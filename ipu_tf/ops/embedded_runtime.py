@@ -1,7 +1,9 @@
 """Embedded runtime: serves the executable files that `application_compile_op` writes, one request at a time.
 
-embedded_runtime_start(file, inputs, name) ──► context
-embedded_runtime_call(element, context)    ──► outputs
+A program is started once and called for each request:
+
+    embedded_runtime_start(file, inputs, name) ──► context
+    embedded_runtime_call(element, context)    ──► outputs
 """
 
 from __future__ import annotations
