@@ -10,7 +10,6 @@ import jax
 from ipu_tf.device.cache import executable_cache
 from ipu_tf.device.cache.compiler_options import compiler_options
 from ipu_tf.device.cache.user_cache import KeptCompilation, user_folder
-from ipu_tf.device.feeds.execution_queues import ExecutionQueues
 from ipu_tf.device.memory import hidden_state
 from ipu_tf.device.program.program import Hidden, Program, StraightLinePart
 from ipu_tf.device.program.replicas import Replicas, replicas
@@ -23,15 +22,13 @@ class CompiledParts:
     Attributes:
         program: the program.
         replicas: the replicas that it runs on.
-        compilation: Ctrl-C during the present execution, and whether it may be left.
-        queues: infeeds and outfeeds of the present execution.
+        compilation: Ctrl-C during the present execution, and whether it may be left: the compiled functions ask it.
     """
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self.replicas: Replicas = replicas(program.replicas, together=program.uses_callbacks)
         self.compilation = CompilationState()
-        self.queues = ExecutionQueues()
         self._kept: dict[Any, Any] = {}
         self._cached: list[executable_cache.CachedFunction | KeptCompilation] = []
 

@@ -15,6 +15,7 @@ import numpy as np
 from ipu_tf.device.counters import COUNTERS
 from ipu_tf.device.feeds import callbacks, connection_type, queues, synthetic
 from ipu_tf.device.feeds.execution_queues import ExecutionQueues
+from ipu_tf.device.feeds.infeed import Infeed
 from ipu_tf.device.feeds.timeout import next_element
 from ipu_tf.device.files import saved_programs
 from ipu_tf.device.memory import hidden_state
@@ -28,6 +29,7 @@ from ipu_tf.device.program.slots import Slots
 from ipu_tf.device.run import pre_compile
 from ipu_tf.device.run.compilation_log import check_new, report_executed, report_failed
 from ipu_tf.device.run.compiled_parts import CompiledParts
+from ipu_tf.device.run.execution_context import ExecutionContext
 from ipu_tf.device.run.forks import check_not_forked
 from ipu_tf.device.run.interrupts import Interrupts
 from ipu_tf.device.run.last_program import remember
@@ -131,24 +133,19 @@ class Executable(CompiledParts):
         return result
 
     def _run_on(self, parameters: Sequence[Any], own_queues: ExecutionQueues) -> ExecutionResult:
-        self.queues = own_queues
         remember(self.program, self.record)
-        try:
-            saved_programs.save(self.program, self._saved)
-            if not connection_type.attached():
-                pre_compile.fill_cache(self, parameters)
-                return ExecutionResult(
-                    self._placed(connection_type.placeholder_results(self.program, self.ordinal, own_queues)), 0
-                )
-            if not synthetic.uses(synthetic.TransferKind.PARAMETERS):
-                return self._run_with_queues(parameters)
-            return self._run_synthetic(parameters)
-        finally:
-            self.queues = ExecutionQueues()  # an infeed holds its iterator, which ends when nothing refers to it
+        saved_programs.save(self.program, self._saved)
+        if not connection_type.attached():
+            pre_compile.fill_cache(self, parameters, own_queues)
+            placeholders = connection_type.placeholder_results(self.program, self.ordinal, own_queues)
+            return ExecutionResult(self._placed(placeholders), 0)
+        if not synthetic.uses(synthetic.TransferKind.PARAMETERS):
+            return self._run_with_queues(parameters, own_queues)
+        return self._run_synthetic(parameters, own_queues)
 
-    def _run_synthetic(self, parameters: Sequence[Any]) -> ExecutionResult:
+    def _run_synthetic(self, parameters: Sequence[Any], own_queues: ExecutionQueues) -> ExecutionResult:
         """Runs on synthetic parameters; the host gets placeholder results."""
-        outcome = self._run_with_queues(synthetic.parameters(parameters, self.program))
+        outcome = self._run_with_queues(synthetic.parameters(parameters, self.program), own_queues)
         given = [self.replicas.spread(p, t.shape) for p, t in zip(parameters, self.program.parameters, strict=True)]
         results = synthetic.results(outcome.results, given, self.program.aliases)
         return dataclasses.replace(outcome, results=self._placed(results))
@@ -158,38 +155,40 @@ class Executable(CompiledParts):
         several = self.program.aliases if self.replicas.count > 1 else {}
         return tuple(self.replicas.place(r, 0) if i in several else jax.device_put(r) for i, r in enumerate(results))
 
-    def _run_with_queues(self, parameters: Sequence[Any]) -> ExecutionResult:
-        with queues.used(self.queues.registered(self.program.queues), self.replicas.count):
+    def _run_with_queues(self, parameters: Sequence[Any], own_queues: ExecutionQueues) -> ExecutionResult:
+        with queues.used(own_queues.registered(self.program.queues), self.replicas.count):
             if not self.program.uses_callbacks:
-                return self._run(parameters)
+                return self._run(parameters, own_queues)
             with callbacks.raise_callback_errors():
-                return self._run(parameters)
+                return self._run(parameters, own_queues)
 
-    def _run(self, parameters: Sequence[Any]) -> ExecutionResult:
+    def _run(self, parameters: Sequence[Any], own_queues: ExecutionQueues) -> ExecutionResult:
         start = time.perf_counter()
         self.compilation.nothing_donated = True
-        slots = Slots(self.program, self._replicate(parameters))
+        context = ExecutionContext(self, own_queues, Slots(self.program, self._replicate(parameters)))
         state = hidden_state.initial(self.program.hidden, self.ordinal, self.replicas)
         totals = _LoopTotals()
         for index, part in enumerate(self.program.parts):
             if isinstance(part, StraightLinePart):
-                state = self._run_straight_line(index, part, slots, state)
+                state = self._run_straight_line(context, index, part, state)
             else:
-                state = self._run_loop(index, part, slots, state, totals)
+                state = self._run_loop(context, index, part, state, totals)
         self._check(state)
-        results = self._results(slots)
+        results = self._results(context.slots)
         self._count(totals)
         self.record.executed(start, totals.steps)
         return ExecutionResult(results, totals.steps, totals.error)
 
-    def _run_loop(self, index: int, part: LoopPart, slots: Slots, state: Hidden, totals: _LoopTotals) -> Hidden:
+    def _run_loop(
+        self, context: ExecutionContext, index: int, part: LoopPart, state: Hidden, totals: _LoopTotals
+    ) -> Hidden:
         """Runs a loop, in chunks or as pipeline stages; returns the hidden state after it."""
         places = stage_places(part, self.program)
         if places:
             self.compilation.nothing_donated, self.record.in_stages = False, True
-            loop: LoopRun | PipelineRun = PipelineRun(self, index, part, slots, state, places)
+            loop: LoopRun | PipelineRun = PipelineRun(context, index, part, state, places)
         else:
-            loop = LoopRun(self, index, part, slots, state)
+            loop = LoopRun(context, index, part, state)
         state, ran, error = loop.run(stopped=totals.error is not None)
         totals.error = totals.error or error
         if not part.feedless:
@@ -219,14 +218,16 @@ class Executable(CompiledParts):
         with span("Device", "upload parameters"):
             return [(home or self.replicas).spread(p, t.shape) for p, t, home in wanted]
 
-    def _run_straight_line(self, index: int, part: StraightLinePart, slots: Slots, state: Hidden) -> Hidden:
-        elements = {name: self._element(name) for name in part.infeeds}
-        taken, kept = together(slots.take(index), self.replicas)
+    def _run_straight_line(
+        self, context: ExecutionContext, index: int, part: StraightLinePart, state: Hidden
+    ) -> Hidden:
+        elements = {name: self._element(context.queues.infeed(name)) for name in part.infeeds}
+        taken, kept = together(context.slots.take(index), self.replicas)
         outputs, state, enqueued = self.straight_line_function(index, part)(taken, kept, state, elements)
         self.compilation.nothing_donated &= not taken
-        slots.fill(part.live_out, outputs)
+        context.slots.fill(part.live_out, outputs)
         for name, element in enqueued.items():
-            queue = self.queues.outfeed(name)
+            queue = context.queues.outfeed(name)
             queue.put(element if queue.last_only else [np.asarray(array)[None] for array in element], 1)
         return state
 
@@ -236,11 +237,11 @@ class Executable(CompiledParts):
             return (None,) * len(self.program.parameters)
         return parameter_devices(self.program)
 
-    def _element(self, name: str) -> Arrays:
+    def _element(self, infeed: Infeed) -> Arrays:
         """Dequeues the next element of an infeed, one for each replica, to the device."""
         if self.replicas.count == 1:
-            return tuple(jax.device_put(array) for array in next_element(self.queues.infeed(name)))
-        elements = [next_element(self.queues.infeed(name)) for _ in range(self.replicas.count)]
+            return tuple(jax.device_put(array) for array in next_element(infeed))
+        elements = [next_element(infeed) for _ in range(self.replicas.count)]
         return tuple(self.replicas.place(np.stack(arrays), 0) for arrays in zip(*elements, strict=True))
 
     def _count(self, totals: _LoopTotals) -> None:

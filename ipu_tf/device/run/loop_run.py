@@ -15,9 +15,8 @@ from ipu_tf.device.memory.hidden_state import ITERATION
 from ipu_tf.device.numerics.assertions import ASSERTIONS, check_assertions
 from ipu_tf.device.numerics.exceptions import EXCEPTIONS, check_exceptions
 from ipu_tf.device.program.program import Arrays, Hidden, LoopPart
-from ipu_tf.device.program.slots import Slots
 from ipu_tf.device.run.chunk_function import replicated_chunk_function
-from ipu_tf.device.run.compiled_parts import CompiledParts
+from ipu_tf.device.run.execution_context import ExecutionContext
 from ipu_tf.device.run.pipeline_placement import together
 from ipu_tf.device.timeline import span
 
@@ -29,29 +28,28 @@ class LoopRun:
     """Execution of part `index`, a streamed loop, of an executable's program.
 
     Args:
-        executable: keeps the compiled chunk function and the staging buffers.
+        context: the execution's queues and arrays, and what keeps the compiled chunk function and the staging buffers.
         index: which part.
         part: that part.
-        slots: the execution's arrays.
         hidden: its hidden state.
 
     Attributes:
         capacity: iterations that one chunk has room for.
     """
 
-    def __init__(self, executable: CompiledParts, index: int, part: LoopPart, slots: Slots, hidden: Hidden) -> None:
-        self._executable, self._part, self._slots = executable, part, slots
-        self._replicas = executable.replicas
+    def __init__(self, context: ExecutionContext, index: int, part: LoopPart, hidden: Hidden) -> None:
+        self._executable, self._queues, self._slots = context.executable, context.queues, context.slots
+        self._part, self._replicas = part, self._executable.replicas
         self._hidden = {**hidden, ITERATION: jnp.int32(0)} if ITERATION in hidden else hidden
         self._wanted = self._trip_count()
         # A loop of single steps computes by the same function as one of varying lengths: to the same bits.
         shared = part.lengths_vary or part.most_steps is not None
         self.capacity = chunk_capacity(part.element_bytes, self._wanted, self._replicas.count, shared)
         self._most = _MOST_WITHOUT_FEEDS if part.feedless else min(self.capacity, part.most_steps or self.capacity)
-        self._pace: Pace = executable.kept(("pace", index), Pace)
-        self._outfeeds = executable.queues.outfeeds(part.outfeeds)
+        self._pace: Pace = self._executable.kept(("pace", index), Pace)
+        self._outfeeds = self._queues.outfeeds(part.outfeeds)
         self._chunk = self._chunk_function(index)
-        self._buffers = executable.kept(
+        self._buffers = self._executable.kept(
             ("staging", index, self.capacity), lambda: Stager.make_buffers(part, self.capacity, self._replicas)
         )
         self._carry, self._constants = self._initial_values(index)
@@ -99,7 +97,7 @@ class LoopRun:
             The hidden state, the number of iterations run, and the error that ended the loop early, or None.
         """
         done, error = 0, None
-        with Stager(self._executable.queues.infeeds(self._part.infeeds), self._most, self._buffers) as stager:
+        with Stager(self._queues.infeeds(self._part.infeeds), self._most, self._buffers) as stager:
             while True:
                 left = 0 if stopped else self._left(done)
                 with span("Feeds", "wait for feed"):

@@ -25,9 +25,8 @@ import numpy as np
 from ipu_tf.device.memory.hidden_state import SEED
 from ipu_tf.device.program.program import Arrays, Hidden, LoopPart
 from ipu_tf.device.program.replicas import Replicas
-from ipu_tf.device.program.slots import Slots
 from ipu_tf.device.program.stage_program import StageProgram, StageSegment, UpdateStep
-from ipu_tf.device.run.compiled_parts import CompiledParts
+from ipu_tf.device.run.execution_context import ExecutionContext
 from ipu_tf.device.run.pipeline_counts import PipelineRecorder, record
 from ipu_tf.device.run.pipeline_elements import PipelineElements
 from ipu_tf.device.run.pipeline_functions import StageFunctions
@@ -46,10 +45,9 @@ class PipelineRun:
     """Execution of part `index`, a pipeline, of an executable's program.
 
     Args:
-        executable: keeps what is compiled.
+        context: the execution's queues and arrays, and what keeps compiled functions.
         index: which part.
         part: that part; its `stages` are a `StageProgram`.
-        slots: the execution's arrays.
         hidden: its hidden state.
         places: for each IPU of a replica the JAX devices that it is, one for each replica.
 
@@ -61,15 +59,10 @@ class PipelineRun:
     """
 
     def __init__(
-        self,
-        executable: CompiledParts,
-        index: int,
-        part: LoopPart,
-        slots: Slots,
-        hidden: Hidden,
-        places: tuple[Replicas, ...],
+        self, context: ExecutionContext, index: int, part: LoopPart, hidden: Hidden, places: tuple[Replicas, ...]
     ) -> None:
         assert isinstance(part.stages, StageProgram) and part.trip_count is not None
+        executable, slots = context.executable, context.slots
         self._part, self._program, self._slots = part, part.stages, slots
         self._home, self._replicas = executable.replicas, executable.replicas.count
         total = part.trip_count([self._home.first(array) for array in slots.read(part.carry_in)])
@@ -90,8 +83,8 @@ class PipelineRun:
         own = {place for place, value in enumerate(self._program.carried) if value in self._program.homes}
         self._carry = slots.donate_carry(index, part, own)
         self._place(self._carry, slots.read(part.constants))
-        self._source = PipelineElements(executable.queues.infeeds(part.infeeds), self._replicas)
-        self._outfeeds = executable.queues.outfeeds(part.outfeeds)
+        self._source = PipelineElements(context.queues.infeeds(part.infeeds), self._replicas)
+        self._outfeeds = context.queues.outfeeds(part.outfeeds)
         self._outputs: list[tuple[str, Arrays]] = []
         self._older_outputs: list[tuple[str, Arrays]] = []
         self._running: collections.deque[jax.Array] = collections.deque()

@@ -1,0 +1,24 @@
+"""`ExecutionContext`: what one run of a program's compiled parts reads and writes: queues and arrays."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ipu_tf.device.feeds.execution_queues import ExecutionQueues
+from ipu_tf.device.program.slots import Slots
+from ipu_tf.device.run.compiled_parts import CompiledParts
+
+
+@dataclasses.dataclass(frozen=True)
+class ExecutionContext:
+    """Queues and arrays of one execution. It ends with it: an infeed holds its iterator until nothing refers to it.
+
+    Attributes:
+        executable: the compiled parts, which are kept for further executions.
+        queues: its infeeds and outfeeds.
+        slots: its arrays.
+    """
+
+    executable: CompiledParts
+    queues: ExecutionQueues
+    slots: Slots
