@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator
 
 import jax
 import numpy as np
 import pytest
 import tensorflow as tf
 
+import ipu_tf
+import keras_ipu
 from tests.project.test_layering import PRIVATE_API, PRIVATE_API_FILES, ROOT
 
 
@@ -36,6 +41,68 @@ def test_what_is_imported_exists(module: str, name: str) -> None:
         assert hasattr(found, name) or importlib.import_module(f"{module}.{name}")
     except ImportError as error:
         pytest.fail(f"{module}.{name} has moved: {error}")
+
+
+#: Libraries whose private methods are looked for.
+LIBRARIES = {"tensorflow", "keras", "keras_hub", "jax"}
+_STRATEGY = "tensorflow.python.distribute.distribute_lib:StrategyExtendedV2"
+_EPOCHS = "keras.src.trainers.epoch_iterator:EpochIterator"
+#: Private methods of other libraries' classes that classes here replace, by class: the libraries call them.
+OVERRIDES = {
+    "ipu_tf.ipu_strategy:_IPUExtended": (
+        _STRATEGY,
+        {
+            *("_batch_reduce_to", "_create_variable", "_distribute_datasets_from_function", "_in_multi_worker_mode"),
+            *("_experimental_distribute_dataset", "_local_results", "_num_replicas_in_sync", "_reduce_to", "_update"),
+        },
+    ),
+    "ipu_tf.ipu_strategy:_IPUExtended of TensorFlow 1": (
+        "tensorflow.python.distribute.distribute_lib:StrategyExtendedV1",
+        {"_call_for_each_replica", "_update_non_slot"},
+    ),
+    "keras_ipu.training.common.epoch_iterator:IPUEpochIterator": (_EPOCHS, {"_enumerate_iterator", "_get_iterator"}),
+    "keras_ipu.training.common.eager_runs:_DenseEpochIterator": (_EPOCHS, {"_get_iterator"}),
+    "keras_ipu.training.jax.trainer:JaxEpochIterator": (_EPOCHS, {"_get_iterator"}),
+}
+
+
+@pytest.mark.parametrize("by", OVERRIDES)
+def test_private_methods_that_are_overridden_exist(by: str) -> None:
+    of, names = OVERRIDES[by]
+    module, _, name = of.partition(":")
+    base = getattr(importlib.import_module(module), name)
+    assert names <= {each for each, value in vars(base).items() if inspect.isfunction(value) or _is_property(value)}
+
+
+def test_private_methods_are_overridden_in_a_list_of_classes_only() -> None:
+    listed: dict[str, set[str]] = {}
+    for by, (_, names) in OVERRIDES.items():
+        listed.setdefault(by.partition(" ")[0], set()).update(names)
+    found: dict[str, set[str]] = {}
+    for kind in _classes():
+        names = {name for name, value in vars(kind).items() if inspect.isfunction(value) or _is_property(value)}
+        foreign = [base for base in kind.__mro__ if base.__module__.partition(".")[0] in LIBRARIES]
+        private = {name for base in foreign for name in names & vars(base).keys() if _is_private(name)}
+        if private:
+            found[f"{kind.__module__}:{kind.__qualname__}"] = private
+    assert found == listed
+
+
+def _is_property(value: object) -> bool:
+    return isinstance(value, property)
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def _classes() -> Iterator[type]:
+    """Every class of the packages."""
+    for package in (ipu_tf, keras_ipu):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith("__main__"):
+                values = vars(importlib.import_module(module.name)).values()
+                yield from (each for each in values if inspect.isclass(each) and each.__module__ == module.name)
 
 
 def test_a_write_moves_a_variable_to_other_memory_while_its_tensor_is_held() -> None:
