@@ -1,4 +1,4 @@
-"""Runs the training of an estimator in a monitored session."""
+"""Runs the training of an estimator in a monitored session, which saves its checkpoints."""
 
 from __future__ import annotations
 

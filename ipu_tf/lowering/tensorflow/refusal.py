@@ -1,4 +1,4 @@
-"""Builds the errors raised if TensorFlow cannot lower a function, with the user's source line of each op."""
+"""Builds the errors raised if TensorFlow cannot lower a function, as with `tf.print`; with each op's source line."""
 
 from __future__ import annotations
 
