@@ -177,7 +177,7 @@ KERAS = (
         "keras.src.layers.rnn.rnn:RNN.inner_loop",
         When.SCOPE,
         "recurrent layers read their weights once a call",
-        "keras_ipu.training.common.recurrent_weights",
+        "keras_ipu.training.tensorflow.recurrent_weights",
     ),
     Patch(
         "keras.src.layers.preprocessing.image_preprocessing.equalization:Equalization._apply_equalization",

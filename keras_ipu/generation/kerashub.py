@@ -25,9 +25,10 @@ from keras_ipu.stock import patches as keras_patches
 from keras_ipu.stock.ownership import is_ipu_model
 from keras_ipu.training.common.data_checks import warn_cast
 from keras_ipu.training.common.eager_runs import runs_eagerly
-from keras_ipu.training.common.outputs_for_keras import ARRAYS, TENSORS
 from keras_ipu.training.common.step_split import StepSplit
+from keras_ipu.training.jax.array_functions import ARRAYS
 from keras_ipu.training.jax.state import ReplicaState, replica_state_of, separate
+from keras_ipu.training.tensorflow.tensor_functions import TENSORS
 
 _MODULE = "keras_hub.src.models.causal_lm"
 """Where KerasHub defines `CausalLM`, whose method its language models inherit: decoders, and encoders with decoders."""

@@ -21,10 +21,10 @@ from keras_ipu.scope.input_shapes import install_input_shapes
 from keras_ipu.stock import graphs as keras_graphs
 from keras_ipu.stock import patches as keras_patches
 from keras_ipu.stock.ownership import is_ipu_model
-from keras_ipu.training.common.recurrent_weights import patch_weight_reads
 from keras_ipu.training.jax import host_functions
 from keras_ipu.training.tensorflow.eager_updates import install_eager_updates
 from keras_ipu.training.tensorflow.image_layers import patch_image_layers
+from keras_ipu.training.tensorflow.recurrent_weights import patch_weight_reads
 from keras_ipu.training.tensorflow.summed_rows import patch_row_sums
 
 

@@ -6,10 +6,6 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
-import numpy as np
-import tensorflow as tf
-
 from keras_ipu.options.model_state import options_of
 from keras_ipu.options.options import ReplicatedMetricReductionMethod as Method
 from keras_ipu.training.common.partial_batches import ExecutedSteps
@@ -36,37 +32,6 @@ class ArrayFunctions:
     reshape: Callable[[Any, Sequence[int]], Any]
     concatenate: Callable[..., Any]
     stack: Callable[..., Any]
-
-
-def _mean_of_tensors(values: tf.Tensor) -> tf.Tensor:
-    return tf.reduce_mean(tf.cast(values, tf.float32) if values.dtype.is_integer else values, 0)
-
-
-def _mean_of_arrays(values: np.ndarray) -> Any:
-    return values.astype(np.float32).mean(0) if np.issubdtype(values.dtype, np.integer) else values.mean(0)
-
-
-TENSORS = ArrayFunctions(
-    tf.nest.map_structure,
-    lambda values: list(tf.unstack(values)),
-    lambda values: tf.reduce_sum(values, 0),
-    _mean_of_tensors,
-    tf.reshape,
-    lambda *arrays: tf.concat(arrays, 0),
-    lambda *arrays: tf.stack(arrays),
-)
-"""On TensorFlow's tensors."""
-
-ARRAYS = ArrayFunctions(
-    jax.tree.map,
-    list,
-    lambda values: values.sum(0),
-    _mean_of_arrays,
-    np.reshape,
-    lambda *arrays: np.concatenate(arrays),
-    lambda *arrays: np.stack(arrays),
-)
-"""On NumPy's arrays."""
 
 
 class OutputsForKeras:
@@ -146,6 +111,8 @@ def reduce_replica_logs(outputs: Any, replicas: int, method: Method, arrays: Arr
         The same structure; with `LIST` and several replicas a list of a value for each replica in place of an array.
 
     Example:
+        >>> import numpy as np
+        >>> from keras_ipu.training.jax.array_functions import ARRAYS
         >>> reduce_replica_logs({"loss": np.float32([1.0, 3.0])}, 2, Method.MEAN, ARRAYS)["loss"].item()
         2.0
     """
@@ -166,6 +133,8 @@ def join_predictions(outputs: Any, leading: int, arrays: ArrayFunctions) -> Any:
         arrays: functions on the arrays.
 
     Example:
+        >>> import numpy as np
+        >>> from keras_ipu.training.jax.array_functions import ARRAYS
         >>> join_predictions(np.zeros((4, 2, 8, 10)), 2, ARRAYS).shape
         (64, 10)
     """

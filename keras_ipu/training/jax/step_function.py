@@ -22,11 +22,11 @@ from keras_ipu.stock import models as keras_models
 from keras_ipu.training.common.async_callbacks import current_run
 from keras_ipu.training.common.data_checks import warn_cast
 from keras_ipu.training.common.epoch_iterator import ElementIterator
-from keras_ipu.training.common.outputs_for_keras import ARRAYS
 from keras_ipu.training.common.partial_batches import sizes_vary
 from keras_ipu.training.common.replica_metrics import metrics_in_remainder, metrics_in_step
 from keras_ipu.training.common.step_function import StepFunction, StepKind
 from keras_ipu.training.common.step_split import StepSplit
+from keras_ipu.training.jax.array_functions import ARRAYS
 from keras_ipu.training.jax.model_steps import State, model_step, remainder_step
 from keras_ipu.training.jax.state import ReplicaState, StateCopy
 

@@ -14,12 +14,12 @@ from keras_ipu.stock import models as keras_models
 from keras_ipu.stock.ownership import is_ipu_model, on_device
 from keras_ipu.training.common.data_checks import check_batch, warn_cast
 from keras_ipu.training.common.epoch_iterator import ElementIterator, IPUEpochIterator
-from keras_ipu.training.common.outputs_for_keras import ARRAYS
 from keras_ipu.training.common.partial_batches import sizes_vary
 from keras_ipu.training.common.sparse_data import DenseBatches
 from keras_ipu.training.common.step_function import StepKind
 from keras_ipu.training.common.trainer import IPUTrainer, ModelRun, Stock
 from keras_ipu.training.common.variable_sync import SyncVariablesEachBatch
+from keras_ipu.training.jax.array_functions import ARRAYS
 from keras_ipu.training.jax.state import replica_state_of, separate
 from keras_ipu.training.jax.step_function import JaxStepFunction
 

@@ -21,14 +21,14 @@ from keras_ipu.stock import models as keras_models
 from keras_ipu.stock.compiled_metrics import batches_counted_alike
 from keras_ipu.training.common.data_checks import warn_cast
 from keras_ipu.training.common.epoch_iterator import BatchPlaceholder, ElementIterator, ReplicaBatches
-from keras_ipu.training.common.outputs_for_keras import TENSORS
 from keras_ipu.training.common.partial_batches import sizes_vary
-from keras_ipu.training.common.recurrent_weights import hoist_weight_reads
 from keras_ipu.training.common.replica_metrics import metrics_in_remainder, metrics_in_step
 from keras_ipu.training.common.step_function import PREDICT, ExecutionBatches, StepFunction, StepKind
 from keras_ipu.training.common.step_split import StepSplit
 from keras_ipu.training.tensorflow.first_trace import metrics_created
 from keras_ipu.training.tensorflow.model_steps import model_step, remainder_step
+from keras_ipu.training.tensorflow.recurrent_weights import hoist_weight_reads
+from keras_ipu.training.tensorflow.tensor_functions import TENSORS
 
 
 class TensorFlowStepFunction(StepFunction):

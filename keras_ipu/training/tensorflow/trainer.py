@@ -12,11 +12,11 @@ from ipu_tf._strategy.run import functions_run_eagerly
 from keras_ipu.stock import models as keras_models
 from keras_ipu.stock.ownership import is_ipu_model
 from keras_ipu.training.common.epoch_iterator import IPUEpochIterator
-from keras_ipu.training.common.outputs_for_keras import TENSORS
 from keras_ipu.training.common.step_function import PREDICT, StepKind
 from keras_ipu.training.common.trainer import IPUTrainer, ModelRun, Stock
 from keras_ipu.training.common.variable_sync import SyncVariablesEachBatch
 from keras_ipu.training.tensorflow.step_functions import TensorFlowPredictFunction, TensorFlowStepFunction
+from keras_ipu.training.tensorflow.tensor_functions import TENSORS
 
 
 class TensorFlowTrainer(IPUTrainer):

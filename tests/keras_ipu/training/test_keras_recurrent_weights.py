@@ -13,7 +13,7 @@ import tensorflow as tf
 import ipu_tf as ipu
 from ipu_tf.lowering.stablehlo.module import walk
 from ipu_tf.lowering.tensorflow.trace import lower
-from keras_ipu.training.common.recurrent_weights import hoist_weight_reads
+from keras_ipu.training.tensorflow.recurrent_weights import hoist_weight_reads
 from tests.helpers.device_counts import device_work
 from tests.helpers.one_ipu import strategy as strategy
 
