@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipu_tf.config import (
@@ -194,6 +194,7 @@ def test_json_gives_every_value_back(data: st.DataObject) -> None:
     assert type(attrgetter(name)(restored)) is type(attrgetter(name)(cfg))
 
 
+@settings(max_examples=25)  # each sets every attribute
 @given(st.data())
 def test_json_gives_whole_configurations_back(data: st.DataObject) -> None:
     cfg, restored, other = IPUConfig(), IPUConfig(), IPUConfig()
