@@ -11,6 +11,7 @@ import pytest
 from ipu_tf.config import IPUConfig, reset_ipu_configuration
 from ipu_tf.emulation import DeviceCounts, clear_session, device_counts
 from ipu_tf.ipu_strategy import IPUStrategy
+from ipu_tf.reports import Report, last
 from ipu_tf.test_utils import get_ci_num_ipus
 
 _STATUS = Path("/proc/self/status")
@@ -62,6 +63,17 @@ class Device:
         if self._memory is None:
             raise NotImplementedError(f"Peak memory is read from {_STATUS}, which this system does not have.")
         return max(0, _memory("VmHWM") - self._memory)
+
+    def report(self) -> Report:
+        """Returns the report on the program that the test executed last: peak, categories, FLOPs, measured times.
+
+        Raises:
+            AssertionError: the test has executed nothing.
+            LookupError: the program is gone with its model or function.
+        """
+        if not self.executions:
+            raise AssertionError("There is nothing to report on: the emulated IPU has executed nothing in this test.")
+        return last()
 
     def check(
         self,

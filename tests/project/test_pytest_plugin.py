@@ -48,6 +48,19 @@ def test_marked_without_the_fixture():
     assert [device.num_ipus for device in configured_devices()] == [4]
 
 
+def test_report(ipu, ipu_report):
+    import tensorflow as tf
+
+    with pytest.raises(AssertionError, match="has executed nothing in this test"):
+        ipu_report()
+    function = add_one()
+    for _ in range(2):
+        ipu.strategy.run(function, args=[tf.ones([1024])])
+    report = ipu_report()
+    assert report.peak == 3 * 4096  # x, ones of its shape, and the sum
+    assert report.measured.executions == 2
+
+
 def test_not_marked():
     from ipu_tf._config.state import configured_devices
     from ipu_tf.emulation import DeviceCounts, device_counts, ignored_arguments
@@ -99,7 +112,14 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.parametrize(
     "name",
-    ["test_before", "test_counts", "test_marked_without_the_fixture", "test_not_marked", "test_one_ipu_by_default"],
+    [
+        "test_before",
+        "test_counts",
+        "test_marked_without_the_fixture",
+        "test_report",
+        "test_not_marked",
+        "test_one_ipu_by_default",
+    ],
 )
 def test_a_case_of_the_program_passes(report: str, name: str) -> None:
     assert f"PASSED test_program.py::{name}\n" in report
