@@ -11,10 +11,13 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import tensorflow as tf
 
 from ipu_tf._loops.tensor_feed import TensorFeed
 from ipu_tf.device.feeds.iterator_destruction import destroy_in_background
+from ipu_tf.lowering.tensorflow import tf_values
+from ipu_tf.lowering.tensorflow.dataset_source import GraphDataset, eager_elements
 
 PATIENCE = 30.0
 
@@ -135,3 +138,28 @@ def test_a_feed_does_not_end_its_iterator_itself() -> None:
     assert ended() is None
     assert handle() is not None
     assert eventually(lambda: handle() is None)
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_an_iterator_lives_as_long_as_what_reads_it(graph: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its resource, which the reader holds, is destroyed in the background only after it."""
+    made: list[weakref.ref[Any]] = []
+    stock = tf_values.stock_iterator
+
+    def noted(dataset: tf.data.Dataset) -> Any:
+        iterator = stock(dataset)
+        made.append(weakref.ref(iterator))
+        return iterator
+
+    monkeypatch.setattr(tf_values, "stock_iterator", noted)
+    if graph:
+        with tf.Graph().as_default():
+            elements = GraphDataset(tf.data.Dataset.range(5)).open()()
+    else:
+        elements = eager_elements(tf.data.Dataset.range(5))()
+    assert [int(value) for (value,) in (next(elements), next(elements))] == [0, 1]
+    gc.collect()
+    assert made[0]() is not None
+    del elements
+    gc.collect()
+    assert made[0]() is None
