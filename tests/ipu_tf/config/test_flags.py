@@ -240,7 +240,7 @@ words = st.one_of(
 
 
 @given(st.lists(words, max_size=6))
-@settings(max_examples=300, deadline=1000)
+@settings(max_examples=300)
 def test_random_flags_are_understood_or_refused(texts: list[str]) -> None:
     try:
         parsed = parse(" ".join(texts))
@@ -268,7 +268,7 @@ anything = st.one_of(
 
 
 @given(st.lists(st.tuples(st.sampled_from(attributes), anything), max_size=5))
-@settings(max_examples=150, deadline=5000)
+@settings(max_examples=150)
 def test_random_configurations_are_applied_or_refused(wanted: list[tuple[str, Any]]) -> None:
     config = IPUConfig()
     with warnings.catch_warnings():

@@ -178,7 +178,7 @@ dtypes = st.sampled_from([np.float32, np.float16, np.int32, np.uint32, np.int8, 
 
 
 @given(st.lists(st.tuples(shapes, dtypes), max_size=4), st.sampled_from(["random", "uniform", "normal", "0", "-300"]))
-@settings(max_examples=80, deadline=2000)
+@settings(max_examples=80)
 def test_arrays_have_their_types_and_repeat(types: list[tuple[Any, Any]], initializer: str) -> None:
     data = parse(f"--use_synthetic_data --synthetic_data_initializer={initializer}").synthetic_data
     wanted = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in types]

@@ -468,9 +468,11 @@ DEVICE = {
         layers.RecomputationCheckpoint(), layers.SerialDense(4, 3, "input_rows_kernel_columns", "tanh"), shape=(3,)
     ),
 }
+SLOW = {"gru": pytest.mark.slow}
+"""What is as an LSTM, which "text" has."""
 
 
-@pytest.mark.parametrize("name", DEVICE)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW.get(name, ())) for name in DEVICE])
 def test_training_on_the_device_is_as_on_the_host(name: str) -> None:
     shapes = {"text": (5,), "gru": (5, 3), "norms": (4, 6), "dense": (3,)}
     x = integers(7, 40, 5) if name == "text" else numbers(40, *shapes[name])

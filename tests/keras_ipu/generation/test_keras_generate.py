@@ -149,7 +149,7 @@ def test_tokens_do_not_depend_on_the_number_of_replicas(sampler: str) -> None:
     _check(gpt2, sampler, prompts(2, 5, 3), num_ipus=2)
 
 
-@pytest.mark.parametrize("mode", ["int8", "int4", "float8"])
+@pytest.mark.parametrize("mode", ["int8", pytest.param("int4", marks=pytest.mark.slow), "float8"])
 def test_quantized_weights(mode: str) -> None:
     def quantize(model: Any) -> None:
         model.quantize(mode)

@@ -87,7 +87,7 @@ def trained(task: Task, scope: contextlib.AbstractContextManager[Any], micro_bat
     return {**found, "loss": np.array(losses), "predictions": predicted}
 
 
-@pytest.mark.parametrize("name", sorted(TASKS))
+@pytest.mark.parametrize("name", [pytest.param("BERT", marks=pytest.mark.slow), "GPT-2"])
 def test_accumulating_gives_the_numbers_of_whole_batches(name: str) -> None:
     with ipus(1), device_work() as work:
         found = trained(TASKS[name], ipu_scope(), MICRO_BATCHES)

@@ -68,6 +68,14 @@ DATA: dict[str, tuple[int, Callable[[], Data]]] = {
 }
 
 
+@pytest.fixture(autouse=True, scope="module")
+def at_any_speed() -> Iterator[None]:
+    """A run ahead may take as long as it does: how far it goes does not depend on how busy the machine is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run_ahead, "PAUSE", 1e6)
+        yield
+
+
 @contextlib.contextmanager
 def progress(patch: pytest.MonkeyPatch) -> Iterator[Seen]:
     """Records the updates of progress bars."""

@@ -12,7 +12,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 
 
-@pytest.mark.parametrize(("backend", "devices"), [("tensorflow", 4), ("jax", 2), ("jax", 4)])
+@pytest.mark.parametrize(
+    ("backend", "devices"), [("tensorflow", 4), pytest.param("jax", 2, marks=pytest.mark.slow), ("jax", 4)]
+)
 def test_sequences_of_calls_are_those_of_stock_keras(backend: str, devices: int) -> None:
     flags = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}", "JAX_PLATFORMS": "cpu"}
     environment = os.environ | flags | {"KERAS_BACKEND": backend}
