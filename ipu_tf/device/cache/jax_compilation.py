@@ -84,14 +84,21 @@ class _Client:
 
     def __init__(self, client: Any, executable_of: Callable[[Compilation], Any]) -> None:
         self._client = client
-        self._executable_of = executable_of
+        self._executable_of: Callable[[Compilation], Any] | None = executable_of
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
 
     def compile_and_load(self, module: Any, executable_devices: Any, compile_options: Any) -> Any:
         """Replaces the client's method; JAX passes host callbacks as third argument only to programs that have some."""
+        assert self._executable_of is not None, "a client compiles once"
         return self._executable_of(Compilation(self._client, module, executable_devices, compile_options))
+
+    def release(self) -> None:
+        """Drops the function that compiles. What it refers to, JAX's executable, refers to this client, in a cycle
+        that is never collected: every program would stay loaded.
+        """
+        self._executable_of = None
 
 
 def compile_through(lowered: Any, executable_of: Callable[[Compilation], Any]) -> Any:
@@ -107,8 +114,10 @@ def compile_through(lowered: Any, executable_of: Callable[[Compilation], Any]) -
     """
     lowering = lowered._lowering
     arguments = lowering.compile_args
-    lowering.compile_args = {**arguments, "backend": _Client(arguments["backend"], executable_of)}
+    client = _Client(arguments["backend"], executable_of)
+    lowering.compile_args = {**arguments, "backend": client}
     try:
         return lowered.compile()
     finally:
         lowering.compile_args = arguments
+        client.release()

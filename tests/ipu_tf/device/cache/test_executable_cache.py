@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
@@ -150,6 +151,25 @@ def test_programs_load_in_the_same_process(ipus: int, cache: Path) -> None:
     assert results[0].numpy() == results[1].numpy() == pytest.approx(3 * np.cos(np.float32(0.5)))
     assert (first.counts.programs, first.counts.loads, first.counts.executions) == (1, 1, 2)
     assert [path.name.endswith(SUFFIX) for path in cache.iterdir()] == [True]
+    ipu.config.reset_ipu_configuration()
+
+
+def test_programs_that_are_dropped_are_unloaded(cache: Path) -> None:
+    """Each kept 130 memory mappings, of the 65,530 that a process may have."""
+    strategy, client = configured(), jax.devices("cpu")[0].client
+
+    def run(factor: float) -> None:
+        strategy.run(tf.function(lambda x: x * factor), [tf.ones([3])])
+
+    run(1.5)
+    gc.collect()
+    before = len(client.live_executables())
+    with device_work() as work:
+        for factor in (2.0, 3.0, 4.0, 2.0):
+            run(factor)
+    gc.collect()
+    assert (work.counts.programs, work.counts.loads) == (3, 1)
+    assert len(client.live_executables()) <= before
     ipu.config.reset_ipu_configuration()
 
 
