@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 _DEFAULT_IPUS = 16
@@ -217,6 +217,28 @@ def enable_aliases_in_children(folder: str) -> None:
     before = os.environ.get("PYTHONPATH", "")
     if folder not in before.split(os.pathsep):
         os.environ["PYTHONPATH"] = os.pathsep.join([folder, *([before] if before else [])])
+
+
+def python_path(folder: str) -> str:
+    """Returns `PYTHONPATH` with a folder before what it has, once."""
+    before = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry and entry != folder]
+    return os.pathsep.join([folder, *before])
+
+
+def of_child(own: Mapping[str, str], folder: str) -> dict[str, str]:
+    """Returns the environment of a child process: this one's, with variables of its own, and Graphcore's modules.
+
+    Args:
+        own: the variables that it has of its own.
+        folder: as for `enable_aliases_in_children`.
+    """
+    aliases = {"IPU_TF_ALIASES": os.environ.get("IPU_TF_ALIASES", "1"), "PYTHONPATH": python_path(folder)}
+    return {**os.environ, **aliases, **own}
+
+
+def text_of(variable: str) -> str:
+    """Returns the text of a variable that the user named; empty if it is not set."""
+    return os.environ.get(variable, "")
 
 
 def xla_flags() -> str:

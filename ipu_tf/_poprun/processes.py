@@ -1,0 +1,161 @@
+"""Runs the processes of the instances: output with prefixes, signals, and one end for all.
+
+    instance 0 ─ stdout ─┐                       [1,0]<stdout>:a line
+    instance 1 ─ stderr ─┴─► selector ─► lines ─► [1,1]<stderr>:another
+
+The first instance that fails ends the others: SIGTERM, and SIGKILL to those that are there after some seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
+from typing import Any
+
+from ipu_tf._poprun.child_process import Command, OutputStream, start
+
+PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+"""Signals that `poprun` passes on to all instances."""
+GRACE = 10.0
+"""Seconds that an instance has to end after SIGTERM, before SIGKILL."""
+_POLL = 0.1
+_OUTPUT_AFTER_END = 1.0
+"""Seconds for which output is read after all instances ended: a process of theirs may hold the pipe open."""
+
+
+class Processes:
+    """The instances' processes, from their start to their end.
+
+    Args:
+        commands: one for each instance.
+        say: prints a line of `poprun`'s own.
+    """
+
+    def __init__(self, commands: Sequence[Command], say: Callable[[str], None]) -> None:
+        self._say = say
+        self._selector = selectors.DefaultSelector()
+        self._running: dict[int, subprocess.Popen[bytes]] = {}
+        self._groups: list[int] = []
+        self._failed: int | None = None
+        self._kill_at: float | None = None
+        self._commands = commands
+
+    def run(self) -> int:
+        """Runs them to their end; returns the exit code: that of the first instance that failed, else 0.
+
+        Raises:
+            OSError: if the program cannot be started.
+        """
+        with _signals_to(self._pass_on):
+            try:
+                for index, command in enumerate(self._commands):
+                    self._start(index, command)
+                while self._running:
+                    self._read(_POLL)
+                    self._note_ended()
+                    self._kill_late()
+            finally:
+                if self._running or self._failed is not None:
+                    self._signal(self._groups, signal.SIGKILL)  # processes that the instances left behind, too
+                for process in self._running.values():
+                    process.wait()
+            self._drain()
+        return self._failed or 0
+
+    def _start(self, index: int, command: Command) -> None:
+        process = start(command, reads_input=index == 0)
+        self._running[index] = process
+        self._groups.append(process.pid)
+        for name in ("stdout", "stderr"):
+            target = getattr(sys, name).buffer if command.shown else None
+            stream = OutputStream(getattr(process, name), f"[1,{index}]<{name}>:", target)
+            self._selector.register(stream.source, selectors.EVENT_READ, stream)
+        self._watch_end(process)
+
+    def _watch_end(self, process: subprocess.Popen[bytes]) -> None:
+        """Has the selector return when a process ends: of two that end shortly after each other, the first counts."""
+        with contextlib.suppress(AttributeError, OSError):  # before Linux 5.3 the ends are seen `_POLL` seconds late
+            self._selector.register(os.pidfd_open(process.pid), selectors.EVENT_READ)
+
+    def _read(self, seconds: float) -> None:
+        """Waits at most so long for output or the end of a process, and writes what there is."""
+        for key, _ in self._selector.select(seconds):
+            stream: OutputStream | None = key.data
+            if stream is None:  # a process ended
+                self._selector.unregister(key.fileobj)
+                os.close(key.fd)
+            elif not stream.read():
+                self._selector.unregister(stream.source)
+                stream.source.close()
+
+    def _drain(self) -> None:
+        """Reads what ended processes left."""
+        until = time.monotonic() + _OUTPUT_AFTER_END
+        while self._selector.get_map() and time.monotonic() < until:
+            self._read(_POLL)
+
+    def _note_ended(self) -> None:
+        """Notes which processes ended; the first that failed ends the others."""
+        for index, process in list(self._running.items()):
+            status = process.poll()
+            if status is None:
+                continue
+            del self._running[index]
+            if status and self._failed is None:
+                self._failed = status if status > 0 else 128 - status
+                self._say(f"instance {index} {_ended(status)}{self._others()}.")
+                self._end_all()
+
+    def _others(self) -> str:
+        left = sorted(self._running)
+        return f"; ending instance{'s' if len(left) > 1 else ''} {', '.join(map(str, left))}" if left else ""
+
+    def _end_all(self) -> None:
+        self._signal(self._own(), signal.SIGTERM)
+        self._kill_at = time.monotonic() + GRACE
+
+    def _kill_late(self) -> None:
+        if self._kill_at is not None and time.monotonic() > self._kill_at and self._running:
+            self._say(f"instances {', '.join(map(str, sorted(self._running)))} did not end in {GRACE:.0f} s: killed.")
+            self._signal(self._own(), signal.SIGKILL)
+            self._kill_at = None
+
+    def _pass_on(self, number: int) -> None:
+        self._signal(self._own(), signal.Signals(number))
+
+    def _own(self) -> list[int]:
+        """Returns the process groups of the instances that run."""
+        return [process.pid for process in self._running.values()]
+
+    def _signal(self, groups: Sequence[int], number: signal.Signals) -> None:
+        for group in groups:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(group, number)
+
+
+def _ended(status: int) -> str:
+    if status > 0:
+        return f"failed with exit code {status}"
+    return f"was ended by signal {-status} ({signal.Signals(-status).name})"
+
+
+@contextlib.contextmanager
+def _signals_to(handle: Callable[[int], None]) -> Iterator[None]:
+    """Context manager: passes signals to a function."""
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        handle(number)
+
+    before: dict[signal.Signals, Any] = {number: signal.signal(number, handler) for number in PASSED_ON}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
