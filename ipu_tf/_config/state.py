@@ -29,6 +29,7 @@ from ipu_tf._state.registry import register_state
 from ipu_tf.device.feeds import connection_type
 from ipu_tf.device.feeds.connection_type import Connection
 from ipu_tf.device.files import saved_programs
+from ipu_tf.device.instances.group import join_if_expected
 from ipu_tf.device.memory.residency import RESIDENCY
 from ipu_tf.device.run.compilation_log import check_programs_by
 from ipu_tf.device.run.forks import check_not_forked
@@ -178,6 +179,7 @@ def configure(config: ConfigRoot, reset_configuration: bool = True) -> None:
         ForkedProcess: in a process that was forked from one where JAX had started.
     """
     check_not_forked()
+    join_if_expected()
     _STATE.configure(config, reset_configuration)
 
 

@@ -387,6 +387,8 @@ TENSORFLOW_NAMES: dict[tuple[str, str], tuple[str, ...]] = {
         "getNumLocalReplicas()",
         "getNumIpusPerReplica()",
         "getReplicaIndexOffset()",
+        "checkNumIpusPerReplica",
+        "getLocalInstanceIndex()",
         "getDeviceId",
         "synchronize()",
         "execute_on_instances",

@@ -12,18 +12,23 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 _DEFAULT_IPUS = 16
-_DEFAULT_FEED_TIMEOUT = 600.0
-_OWN = ("IPU_TF_FEED_TIMEOUT", "IPU_TF_ALIASES", "IPU_TF_NATIVE", "IPU_TF_KEEP_MEMORY", "IPU_TF_CACHE")
+_DEFAULT_TIMEOUT = 600.0
+_OWN = (
+    "IPU_TF_FEED_TIMEOUT",
+    "IPU_TF_ALIASES",
+    "IPU_TF_NATIVE",
+    "IPU_TF_KEEP_MEMORY",
+    "IPU_TF_CACHE",
+    "IPU_TF_INSTANCE_TIMEOUT",
+)
 _LOGS = ("POPLAR_LOG_LEVEL", "POPLAR_LOG_DEST")
 _OTHERS = ("POPLAR_ENGINE_OPTIONS", "PVTI_OPTIONS", "GCDA_OPTIONS")
-# Values of these variables in a process that is the only instance.
-_ALONE = {
-    "POPDIST_NUM_INSTANCES": "1",
-    "POPDIST_INSTANCE_INDEX": "0",
-    "POPDIST_NUM_TOTAL_REPLICAS": "1",
-    "POPDIST_REPLICA_INDEX_OFFSET": "0",
-    "OMPI_COMM_WORLD_SIZE": "1",
-}
+_INSTANCES = (
+    *("POPDIST_NUM_INSTANCES", "POPDIST_INSTANCE_INDEX", "POPDIST_LOCAL_INSTANCE_INDEX"),
+    *("POPDIST_NUM_TOTAL_REPLICAS", "POPDIST_NUM_LOCAL_REPLICAS", "POPDIST_REPLICA_INDEX_OFFSET"),
+    *("POPDIST_NUM_IPUS_PER_REPLICA", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    *("SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID"),
+)
 
 
 def ipu_count() -> int:
@@ -60,15 +65,28 @@ def feed_timeout() -> float:
     Raises:
         ValueError: if the variable is not a positive number.
     """
-    text = os.environ.get("IPU_TF_FEED_TIMEOUT", "").strip()
+    return _seconds("IPU_TF_FEED_TIMEOUT")
+
+
+def instance_timeout() -> float:
+    """Returns for how many seconds an instance waits for another: `IPU_TF_INSTANCE_TIMEOUT`, by default 600.
+
+    Raises:
+        ValueError: if the variable is not a positive number.
+    """
+    return _seconds("IPU_TF_INSTANCE_TIMEOUT")
+
+
+def _seconds(variable: str) -> float:
+    text = os.environ.get(variable, "").strip()
     if not text:
-        return _DEFAULT_FEED_TIMEOUT
+        return _DEFAULT_TIMEOUT
     try:
         seconds = float(text)
     except ValueError:
         seconds = 0.0
     if not seconds > 0:
-        raise ValueError(f"IPU_TF_FEED_TIMEOUT must be a positive number of seconds. Received: {text!r}.")
+        raise ValueError(f"{variable} must be a positive number of seconds. Received: {text!r}.")
     return seconds
 
 
@@ -196,10 +214,10 @@ def fault_options() -> str:
     return os.environ.get("GCDA_OPTIONS", "")
 
 
-def distribution() -> dict[str, str]:
-    """Returns the variables that PopRun or MPI set in processes of several instances, by name; empty if none is."""
-    found = {name: os.environ.get(name, "").strip() for name in _ALONE}
-    return {name: text for name, text in found.items() if text not in ("", _ALONE[name])}
+def instance_variables() -> dict[str, str]:
+    """Returns the variables that are set of those that say which of several instances a process is, by name."""
+    found = {name: os.environ.get(name, "").strip() for name in _INSTANCES}
+    return {name: text for name, text in found.items() if text}
 
 
 def aliases_enabled() -> bool:

@@ -1,4 +1,4 @@
-"""Distribution over several processes with PopDist: always one process here."""
+"""Distribution over several instances with PopDist: collectives between their hosts, and `PopDistStrategy`."""
 
 from __future__ import annotations
 

@@ -1,62 +1,161 @@
-"""Collectives between hosts (allgather, allreduce, broadcast): with one process, each returns its own value."""
+"""Collectives between the hosts of several instances: allgather, allreduce, broadcast.
+
+    instance 0   allreduce(x) ─┐
+                               ├─ matched by name, in any order ─► the same result in all
+    instance 1   allreduce(x) ─┘
+
+Values go through JAX's coordination service, each to every instance: they are for metrics and initial values, not for
+gradients, which programs sum.
+"""
 
 from __future__ import annotations
 
+import functools
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
 import tensorflow as tf
 
-from ipu_tf.popdist.instances import require_one_instance
+from ipu_tf.device.instances.group import InstanceError, InstanceGroup, join
+
+_LAYOUTS = "Tensor layouts did not match on all instances"
+_SEPARATOR = b"\n"
 
 
 def allgather(value: tf.Tensor, tensor_name: str | None = None) -> tf.Tensor:
-    """The values that all processes have, along a new first dimension: `[1, *shape]`.
+    """The values that all instances have, along a new first dimension: `[instances, *shape]`.
 
     Args:
-        value: this process's value.
-        tensor_name: what the processes call the value; without effect with one process.
+        value: this instance's value: numbers or booleans, of the same shape and dtype in all instances.
+        tensor_name: what the instances call the value; the tensor's name by default, in eager mode one name for all.
 
     Raises:
-        EmulationError: if the environment says that there are other processes.
+        tf.errors.UnknownError: if shapes or dtypes differ, an instance ended, or it does not come within
+            `IPU_TF_INSTANCE_TIMEOUT` seconds.
 
     Example:
         >>> import tensorflow as tf
         >>> allgather(tf.constant([1, 2])).numpy().tolist()
         [[1, 2]]
     """
-    require_one_instance()
-    return tf.expand_dims(value, 0)
+    value = tf.convert_to_tensor(value)
+    return _collective("AllGather", value, tensor_name, lambda values: np.stack(values), (None, *value.shape))
 
 
 def allreduce(value: tf.Tensor, reduce_op: tf.distribute.ReduceOp, tensor_name: str | None = None) -> tf.Tensor:
-    """The sum or mean of the values that all processes have.
+    """The sum or mean of the values that all instances have.
+
+    Sums are in the order of the instances: the same to the last bit in all. 16-bit numbers are summed in 32 bits.
 
     Args:
-        value: this process's value.
+        value: this instance's value; see `allgather`.
         reduce_op: `tf.distribute.ReduceOp.SUM` or `MEAN`.
-        tensor_name: what the processes call the value; without effect with one process.
+        tensor_name: as for `allgather`.
 
     Raises:
-        EmulationError: if the environment says that there are other processes.
         ValueError: for another reduction.
+        tf.errors.UnknownError: as for `allgather`.
     """
-    require_one_instance()
+    value = tf.convert_to_tensor(value)
     if reduce_op not in (tf.distribute.ReduceOp.SUM, tf.distribute.ReduceOp.MEAN):
         raise ValueError(f"Unsupported reduce op: {reduce_op}")
-    return tf.identity(value)
+    mean = reduce_op is tf.distribute.ReduceOp.MEAN
+    return _collective("AllReduce", value, tensor_name, functools.partial(_reduced, mean=mean), value.shape)
+
+
+all_reduce = allreduce
 
 
 def broadcast(value: tf.Tensor, root_rank: int = 0, tensor_name: str | None = None) -> tf.Tensor:
-    """The value that one process has.
+    """The value that one instance has.
 
     Args:
-        value: this process's value.
-        root_rank: whose value: 0, the only process.
-        tensor_name: what the processes call the value; without effect with one process.
+        value: this instance's value; see `allgather`.
+        root_rank: the instance whose value all get.
+        tensor_name: as for `allgather`.
 
     Raises:
-        EmulationError: if the environment says that there are other processes.
-        ValueError: for a process that there is not.
+        ValueError: for an instance that there is not.
+        tf.errors.UnknownError: as for `allgather`.
     """
-    require_one_instance()
-    if root_rank != 0:
-        raise ValueError(f"`root_rank` must be 0, the only process. Received: {root_rank}.")
-    return tf.identity(value)
+    value = tf.convert_to_tensor(value)
+    others = join()
+    count = 1 if others is None else others.place.count
+    if not 0 <= root_rank < count:
+        raise ValueError(f"`root_rank` must be an instance, 0 to {count - 1}. Received: {root_rank}.")
+    own = others is None or others.place.index == root_rank
+    return _collective("Broadcast", value, tensor_name, lambda values: values[root_rank], value.shape, gives=own)
+
+
+def _collective(
+    kind: str,
+    value: tf.Tensor,
+    tensor_name: str | None,
+    combine: Callable[[list[Any]], Any],
+    shape: Any,
+    gives: bool = True,
+) -> tf.Tensor:
+    """Exchanges a value with the other instances and combines what all have, now or when the graph runs.
+
+    Args:
+        kind: of the collective.
+        value: this instance's.
+        tensor_name: what it is called; None for the default.
+        combine: makes the result of the values of all instances, which are None where an instance gives none.
+        shape: of the result.
+        gives: whether this instance's value is among them.
+    """
+    others = join()
+    eager = tf.executing_eagerly()
+    name = f"PopDist{kind}_{tensor_name or _name_of(value, eager)}"
+
+    def exchange(array: Any) -> Any:
+        values = [array] if others is None else _values(others, name, np.asarray(array), gives)
+        return np.asarray(combine(values), value.dtype.as_numpy_dtype)
+
+    if eager:
+        try:
+            return tf.constant(exchange(value.numpy()), value.dtype)
+        except (InstanceError, _LayoutError) as error:
+            raise tf.errors.UnknownError(None, None, str(error)) from error
+    with tf.device("/device:CPU:0"):
+        # Not stateful: TensorFlow would run them one after the other, and their order differs between instances.
+        result = tf.numpy_function(exchange, [value], value.dtype, stateful=False, name=name[:100])
+    result.set_shape(tf.TensorShape(shape))
+    return result
+
+
+class _LayoutError(RuntimeError):
+    """Raised if shapes or dtypes differ between the instances."""
+
+
+def _values(others: InstanceGroup, name: str, array: np.ndarray[Any, Any], gives: bool) -> list[Any]:
+    """Exchanges arrays; those of instances that give none are None.
+
+    Raises:
+        _LayoutError: if shapes or dtypes differ.
+    """
+    layout = f"{array.dtype.name}{list(array.shape)}"
+    own = _SEPARATOR.join([layout.encode(), array.tobytes() if gives else b""])
+    found = [given.split(_SEPARATOR, 1) for given in others.exchange(name, own)]
+    layouts = [given.decode() for given, _ in found]
+    if set(layouts) != {layout}:
+        each = ", ".join(f"instance {index} has {given}" for index, given in enumerate(layouts))
+        raise _LayoutError(f"{_LAYOUTS} in {name}: {each}. Give values of one shape and dtype in all instances.")
+    return [
+        np.frombuffer(data, array.dtype).reshape(array.shape) if data or not array.size else None for _, data in found
+    ]
+
+
+def _reduced(values: list[Any], mean: bool) -> Any:
+    narrow = values[0].dtype
+    wide = np.float32 if narrow.itemsize == 2 and not np.issubdtype(narrow, np.integer) else narrow
+    total = functools.reduce(np.add, (np.asarray(value, wide) for value in values))
+    return total / len(values) if mean else total
+
+
+def _name_of(value: tf.Tensor, eager: bool) -> str:
+    """Returns the name of a tensor of a graph, as TensorFlow allows names of ops."""
+    return "Default" if eager else re.sub(r"\W", "_", value.name)

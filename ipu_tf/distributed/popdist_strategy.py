@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ipu_tf._config.ignored_arguments import record_ignored
 from ipu_tf.config import IPUConfig
+from ipu_tf.emulation import EmulationError
 from ipu_tf.ipu_strategy import IPUStrategyV1
-from ipu_tf.popdist import getInstanceIndex, getNumInstances, init
+from ipu_tf.popdist import getInstanceIndex, getNumInstances
 
 
 class PopDistStrategy(IPUStrategyV1):
@@ -19,7 +20,7 @@ class PopDistStrategy(IPUStrategyV1):
         enable_keras_extensions: as for `IPUStrategy`.
 
     Raises:
-        EmulationError: if the environment says that this process is one of several.
+        EmulationError: in one of several instances.
     """
 
     def __init__(
@@ -29,7 +30,7 @@ class PopDistStrategy(IPUStrategyV1):
         enable_dataset_iterators: bool = True,
         enable_keras_extensions: bool = True,
     ) -> None:
-        init()
+        _refuse_several()
         if not add_ipu_cross_replica_reductions:
             record_ignored(
                 "PopDistStrategy.add_ipu_cross_replica_reductions", False, "one process reduces over nothing by itself"
@@ -48,3 +49,12 @@ class PopDistStrategy(IPUStrategyV1):
         """
         config.experimental.multi_replica_distribution.process_count = getNumInstances()
         config.experimental.multi_replica_distribution.process_index = getInstanceIndex()
+
+
+def _refuse_several() -> None:
+    if getNumInstances() > 1:
+        raise EmulationError(
+            f"This process is one of {getNumInstances()} instances, and a strategy over several is not emulated: each "
+            "trains on its own. Run one process, and give its device all the IPUs: `auto_select_ipus = n` runs n "
+            "replicas in one process, with the same results."
+        )

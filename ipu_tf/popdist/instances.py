@@ -1,22 +1,19 @@
-"""Detects from the environment whether several processes run this program."""
+"""Checks of IPUs and replicas that PopDist's variables and the program ask for."""
 
 from __future__ import annotations
 
-from ipu_tf.device.environment import distribution
-from ipu_tf.emulation import EmulationError
+from ipu_tf.device.instances.place import place
 
 
-def require_one_instance() -> None:
-    """Checks that this process is on its own.
+def check_ipus_per_replica(ipus: int) -> None:
+    """Checks that a replica has as many IPUs as `poprun` was told.
 
     Raises:
-        EmulationError: if PopRun or MPI started it as one of several.
+        ValueError: if it has not.
     """
-    variables = distribution()
-    if variables:
-        given = ", ".join(f"{name}={text}" for name, text in sorted(variables.items()))
-        raise EmulationError(
-            f"This process is one of several that run a program together ({given}). That is not emulated: run one "
-            "process, without poprun or mpirun, and give its device all the IPUs: `auto_select_ipus = n` runs n "
-            "replicas in one process, with the same results."
+    own = place()
+    if own.by_popdist and ipus != own.ipus_per_replica:
+        raise ValueError(
+            f"The program uses {ipus} IPUs for each replica, and poprun was started for {own.ipus_per_replica}: "
+            f"give it --ipus-per-replica {ipus}."
         )

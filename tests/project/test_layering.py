@@ -89,6 +89,7 @@ PRIVATE_API_FILES = {
     "ipu_tf/device/feeds/jax_effects.py": ("jax",),
     "ipu_tf/device/files/exported_module.py": ("jax", "jaxlib"),
     "ipu_tf/device/cache/jax_compilation.py": ("jax", "jaxlib"),
+    "ipu_tf/device/instances/coordination.py": ("jax",),
     "keras_ipu/stock/arrays.py": ("keras",),
     "keras_ipu/stock/graphs.py": ("keras",),
     "keras_ipu/stock/patches.py": ("keras",),

@@ -255,3 +255,15 @@ def test_an_executable_from_elsewhere_takes_the_place_of_compiling() -> None:
     assert float(made(np.float32(3))[0]) == 6
     with pytest.raises(jax.errors.JaxRuntimeError):
         compile_through(lowered(2.0), lambda compilation: compilation.load(b"none"))
+
+
+def test_jax_keeps_a_store_of_keys_and_values_for_several_processes() -> None:
+    """What `coordination.py` calls; `tests/ipu_tf/device/instances` runs it in two processes."""
+    from jax._src import distributed
+
+    client = distributed._jax.DistributedRuntimeClient
+    methods = ("key_value_set", "key_value_set_bytes", "key_value_try_get", "blocking_key_value_get_bytes")
+    assert {name for name in (*methods, "key_value_delete") if not hasattr(client, name)} == set()
+    assert distributed.global_state.client is None
+    for name in ("jax_enable_preemption_service", "jax_enable_recoverability"):
+        assert hasattr(jax.config, name)

@@ -1,8 +1,9 @@
-"""PopDist and what builds on it, in one process; several processes are refused."""
+"""PopDist and what builds on it, in one process, and as two instances."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -20,8 +21,16 @@ from ipu_tf.horovod.ipu_horovod_strategy import IPUHorovodStrategy
 from ipu_tf.ipu_multi_worker_strategy import IPUMultiWorkerStrategyV1
 from ipu_tf.popdist.tensorflow import set_ipu_config
 from tests.helpers.device_counts import device_work
+from tests.helpers.instances import run_instances
 
 SEVERAL = ("POPDIST_NUM_INSTANCES", "POPDIST_INSTANCE_INDEX", "POPDIST_NUM_TOTAL_REPLICAS", "OMPI_COMM_WORLD_SIZE")
+PLACE = {
+    "POPDIST_NUM_INSTANCES": "2",
+    "POPDIST_INSTANCE_INDEX": "1",
+    "POPDIST_LOCAL_INSTANCE_INDEX": "1",
+    "POPDIST_NUM_TOTAL_REPLICAS": "4",
+    "POPDIST_NUM_IPUS_PER_REPLICA": "2",
+}
 ALONE = {
     "getNumInstances": 1,
     "getInstanceIndex": 0,
@@ -29,11 +38,13 @@ ALONE = {
     "getNumLocalReplicas": 1,
     "getNumIpusPerReplica": 1,
     "getReplicaIndexOffset": 0,
+    "getLocalInstanceIndex": 0,
     "getDeviceId": 0,
     "isPopdistEnvSet": False,
     "init": None,
     "synchronize": None,
 }
+ALIASES = str(Path(ipu.__file__).parent / "_compat" / "child_processes")
 ONE = tf.constant([1.0, 2.0])
 SUM = tf.distribute.ReduceOp.SUM
 
@@ -54,7 +65,8 @@ def test_one_process_is_all_of_them(name: str, expected: Any, monkeypatch: pytes
 
 
 def test_every_name_of_popdist_is_there() -> None:
-    assert set(ALONE) | {"finalizeBackend", "execute_on_instances"} == set(popdist.__all__)
+    others = {"finalizeBackend", "execute_on_instances", "checkNumIpusPerReplica"}
+    assert set(ALONE) | others == set(popdist.__all__)
     popdist.finalizeBackend()
     assert popdist.tensorflow.set_ipu_config is set_ipu_config
     with pytest.raises(AttributeError, match="'popdist' has no attribute 'x'"):
@@ -66,23 +78,93 @@ def test_only_this_process_executes() -> None:
     assert popdist.execute_on_instances({1}, max, 1, 2) is None
 
 
-COLLECTIVES: dict[str, Callable[[], Any]] = {
-    **{name: getattr(popdist, name) for name in ALONE},
-    "execute_on_instances": lambda: popdist.execute_on_instances({0}, max, 1, 2),
-    "set_ipu_config": lambda: set_ipu_config(IPUConfig()),
-    "allgather": lambda: allgather(ONE),
-    "allreduce": lambda: allreduce(ONE, SUM),
-    "broadcast": lambda: broadcast(ONE),
-    "PopDistStrategy": PopDistStrategy,
-}
+def test_an_instance_reads_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in PLACE.items():
+        monkeypatch.setenv(name, text)
+    assert popdist.isPopdistEnvSet()
+    assert (popdist.getNumInstances(), popdist.getInstanceIndex(), popdist.getLocalInstanceIndex()) == (2, 1, 1)
+    assert (popdist.getNumTotalReplicas(), popdist.getNumLocalReplicas()) == (4, 2)
+    assert (popdist.getReplicaIndexOffset(), popdist.getNumIpusPerReplica()) == (2, 2)
+    assert popdist.getDeviceId() == 24  # 4 IPUs
+    assert popdist.execute_on_instances({1}, max, 1, 2, key=lambda number: -number) == 1
+    config = set_ipu_config(IPUConfig())
+    assert config.auto_select_ipus == 4
+    distribution = config.experimental.multi_replica_distribution
+    assert (distribution.process_count, distribution.process_index) == (2, 1)
+    popdist.checkNumIpusPerReplica(2)
+    for refused in (lambda: popdist.checkNumIpusPerReplica(1), lambda: set_ipu_config(IPUConfig(), ipus_per_replica=1)):
+        with pytest.raises(ValueError, match="uses 1 IPUs for each replica, .* for 2: give it --ipus-per-replica 1"):
+            refused()
 
 
-@pytest.mark.parametrize("name", COLLECTIVES)
-@pytest.mark.parametrize("variable", SEVERAL)
-def test_several_processes_are_refused(name: str, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(variable, "2")
-    with pytest.raises(EmulationError, match=f"one of several that run a program together \\({variable}=2\\)"):
-        COLLECTIVES[name]()
+@pytest.mark.parametrize("make", [PopDistStrategy, IPUHorovodStrategy])
+def test_a_strategy_over_several_instances_is_refused(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in PLACE.items():
+        monkeypatch.setenv(name, text)
+    with pytest.raises(EmulationError, match="one of 2 instances, .* each trains on its own"):
+        make()
+
+
+TWO = """
+    import popdist
+    import numpy as np, tensorflow as tf
+    from tensorflow.python.ipu import distributed
+
+    popdist.init()
+    own = tf.constant([1.5, 2.5]) * (INDEX + 1)
+    SUM, MEAN = tf.distribute.ReduceOp.SUM, tf.distribute.ReduceOp.MEAN
+    print("sum", distributed.allreduce(own, SUM).numpy(), distributed.allreduce(own, MEAN).numpy())
+    print("int mean", distributed.allreduce(tf.constant(INDEX), MEAN).numpy())
+    half = tf.constant([40000, 0.5], tf.bfloat16)
+    print("half", distributed.allreduce(half, MEAN, tensor_name="half").numpy())
+    print("gather", distributed.allgather(own).numpy().tolist(), distributed.allgather([True]).numpy().tolist())
+    print("broadcast", distributed.broadcast(own, 1).numpy(), distributed.broadcast(np.zeros([0, 2])).shape)
+
+    @tf.function
+    def other_order(x, y):
+        if INDEX:
+            y = distributed.allreduce(y, SUM)
+            return distributed.broadcast(x, 1), y
+        return distributed.broadcast(x, 1), distributed.allreduce(y, SUM)
+
+    for turn in range(3):
+        x, y = other_order(own + turn, tf.constant([INDEX + turn]))
+        print("order", x.numpy(), y.numpy())
+    for value in (tf.zeros([INDEX]), tf.cast(0, tf.int32 if INDEX else tf.int64)):
+        try:
+            distributed.allreduce(value, SUM)
+        except tf.errors.UnknownError as error:
+            print(error.message)
+    popdist.execute_on_instances({1}, print, "second alone", end=chr(10))
+    popdist.synchronize()
+    try:
+        distributed.broadcast(own, 2)
+    except ValueError as error:
+        print(error)
+    popdist.finalizeBackend()
+"""
+
+
+def test_collectives_of_two_instances() -> None:
+    first, second = run_instances(TWO, IPU_TF_ALIASES="1", PYTHONPATH=ALIASES)
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
+    expected = """\
+sum [4.5 7.5] [2.25 3.75]
+int mean 0
+half [39936 0.5]
+gather [[1.5, 2.5], [3.0, 5.0]] [[True], [True]]
+broadcast [3. 5.] (0, 2)
+order [3. 5.] [1]
+order [4. 6.] [3]
+order [5. 7.] [5]
+Tensor layouts did not match on all instances in PopDistAllReduce_Default: instance 0 has float32[0], \
+instance 1 has float32[1]. Give values of one shape and dtype in all instances.
+Tensor layouts did not match on all instances in PopDistAllReduce_Default: instance 0 has int64[], \
+instance 1 has int32[]. Give values of one shape and dtype in all instances.
+{}`root_rank` must be an instance, 0 to 1. Received: 2.
+"""
+    assert first.stdout == expected.format("")
+    assert second.stdout == expected.format("second alone\n")
 
 
 def test_a_configuration_gets_one_process_and_its_ipus() -> None:
@@ -126,7 +208,7 @@ def test_collectives_of_one(value: Any) -> None:
 def test_wrong_collectives() -> None:
     with pytest.raises(ValueError, match="Unsupported reduce op: other"):
         allreduce(ONE, "other")
-    with pytest.raises(ValueError, match="`root_rank` must be 0, the only process. Received: 1"):
+    with pytest.raises(ValueError, match="`root_rank` must be an instance, 0 to 0. Received: 1"):
         broadcast(ONE, 1)
 
 

@@ -1,0 +1,153 @@
+"""Instances find their place, are joined, exchange values by name, and never wait for ever."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from ipu_tf.device.instances.group import InstanceError, join
+from ipu_tf.device.instances.place import Place, place
+from tests.helpers.instances import run_instances
+
+ALL = [name for name in os.environ if name.startswith(("POPDIST_", "OMPI_", "SLURM_"))]
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ALL:
+        monkeypatch.delenv(name)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, Place()),
+        ({"OMPI_COMM_WORLD_SIZE": "3", "OMPI_COMM_WORLD_RANK": "2"}, Place(3, 2, 0, 3, 1, 2)),
+        (
+            {"SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "3", "SLURM_LOCALID": "1", "POPDIST_NUM_TOTAL_REPLICAS": "8"},
+            Place(4, 3, 1, 8, 2, 6, 1, True),
+        ),
+        (
+            {
+                "POPDIST_NUM_INSTANCES": "2",
+                "POPDIST_INSTANCE_INDEX": "1",
+                "OMPI_COMM_WORLD_SIZE": "7",
+                "POPDIST_LOCAL_INSTANCE_INDEX": "1",
+                "POPDIST_NUM_TOTAL_REPLICAS": "4",
+                "POPDIST_NUM_LOCAL_REPLICAS": "2",
+                "POPDIST_REPLICA_INDEX_OFFSET": "2",
+                "POPDIST_NUM_IPUS_PER_REPLICA": "2",
+            },
+            Place(2, 1, 1, 4, 2, 2, 2, True),
+        ),
+    ],
+)
+def test_place(given: dict[str, str], expected: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in given.items():
+        monkeypatch.setenv(name, text)
+    assert place() == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"POPDIST_NUM_INSTANCES": "two"}, "POPDIST_NUM_INSTANCES must be a whole number, 0 or more. Received: 'two'"),
+        (
+            {"POPDIST_NUM_INSTANCES": "2", "POPDIST_INSTANCE_INDEX": "2"},
+            r"POPDIST_INSTANCE_INDEX must be in the range \[0, POPDIST_NUM_INSTANCES\). Received: .*INDEX=2",
+        ),
+        (
+            {"OMPI_COMM_WORLD_SIZE": "2", "POPDIST_NUM_TOTAL_REPLICAS": "3"},
+            "All 2 instances must have the same number of replicas. Received: POPDIST_NUM_TOTAL_REPLICAS=3",
+        ),
+    ],
+)
+def test_wrong_places(given: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in given.items():
+        monkeypatch.setenv(name, text)
+    with pytest.raises(ValueError, match=said):
+        place()
+
+
+def test_a_process_on_its_own_joins_nobody() -> None:
+    assert join() is None
+
+
+def test_joining_after_the_device_was_used_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    import jax
+
+    jax.devices()
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
+    with pytest.raises(InstanceError, match="one of 2 instances, and used the device before it joined .* popdist.init"):
+        join()
+
+
+EXCHANGE = """
+    from ipu_tf.device.instances.group import InstanceError, join, leave
+    others = join()
+    assert others is join()
+    order = ["a", "b"] if INDEX else ["b", "a"]
+    import threading
+    found = {}
+    def exchange(name):
+        found[name] = others.exchange(name, name.encode() * (3_000_000 + INDEX) if name == "a" else b"")
+    threads = [threading.Thread(target=exchange, args=[name]) for name in order]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    print([len(value) for value in found["a"]], found["b"])
+    print([others.exchange("c", b"%d %d" % (INDEX, turn)) for turn in range(3)])
+    END
+"""
+
+
+def test_values_are_matched_by_name_and_an_instance_that_ends_is_named() -> None:
+    end = """
+    if INDEX == 0:
+        try:
+            others.exchange("more", b"")
+        except InstanceError as error:
+            print(error)
+    """
+    first, second = run_instances(EXCHANGE.replace("    END\n", end), IPU_TF_INSTANCE_TIMEOUT="30")
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
+    exchanged = "[3000000, 3000001] [b'', b'']\n[[b'0 0', b'1 0'], [b'0 1', b'1 1'], [b'0 2', b'1 2']]\n"
+    assert exchanged in second.stdout
+    assert first.stdout.endswith(exchanged + "Instance 0 waited for instance 1 in 'more': instance 1 has ended.\n")
+
+
+STUCK = """
+    import time
+    from ipu_tf.device.instances.group import InstanceError, join
+    others = join()
+    if INDEX:
+        time.sleep(4)
+    else:
+        others.exchange("values", b"")
+"""
+
+
+def test_an_instance_that_does_not_come_is_named_within_the_timeout() -> None:
+    first, second = run_instances(STUCK, IPU_TF_INSTANCE_TIMEOUT="2")
+    assert (first.returncode, second.returncode) == (1, 0), second.stderr
+    assert (
+        "instance 0 waited for instance 1 in 'values': instance 1 did not come within 2 seconds" in first.stderr.lower()
+    )
+
+
+@pytest.mark.slow  # an instance counts as gone after 20 seconds without a sign of life
+def test_a_killed_instance_is_named() -> None:
+    program = STUCK.replace("time.sleep(4)", "os.kill(os.getpid(), 9)")
+    first, second = run_instances(program)
+    assert (first.returncode, second.returncode) == (1, -9)
+    assert "instance 1 is gone: it gave no sign of life for 20 seconds" in first.stderr
+
+
+def test_no_address_to_listen_at() -> None:
+    own = {"POPDIST_NUM_INSTANCES": "2", "POPDIST_INSTANCE_INDEX": "0", "POPDIST_NUM_TOTAL_REPLICAS": "2"}
+    program = "from ipu_tf.device.instances.group import join; join()"
+    (only,) = run_instances(program, 1, 0, 120, JAX_COORDINATOR_ADDRESS="", **own)
+    assert only.returncode == 1
+    assert "set JAX_COORDINATOR_ADDRESS=host:port in all of them" in only.stderr
