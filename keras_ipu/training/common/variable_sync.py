@@ -1,4 +1,4 @@
-"""Writes variables back to the host before callbacks read them.
+"""Callbacks that are added to the user's: variables are written back to the host before others read them.
 
 While a model trains its variables live on the device. Keras's own progress bar and history only look at the logs; any
 other callback may read weights, optimizers or metrics, so they are written back to the host before it runs.
@@ -39,6 +39,23 @@ _BATCH_HOOKS = (
 
 #: Whether callbacks run beside an execution, and see variables as they were when it began.
 _held: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_view_held", default=False)
+
+
+class BatchesInOrder(keras.callbacks.Callback):
+    """Callback that has Keras call all callbacks for batches in the thread of its loop, one batch after the other.
+
+    If every callback has hooks of epochs only, Keras calls its progress bar in a pool of threads, lest it wait for the
+    device: a bar may show batch 18 before 17 there. The logs of a device loop are on the host already.
+    """
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Is overridden, which is what Keras looks at."""
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        """As for training."""
+
+    def on_predict_batch_end(self, batch: int, logs: Any = None) -> None:
+        """As for training."""
 
 
 class SyncVariablesEachEpoch(keras.callbacks.Callback):
@@ -100,7 +117,7 @@ def with_variable_sync(
     kwargs: Any,
     batch_view: type[SyncVariablesEachBatch] = SyncVariablesEachBatch,
 ) -> tuple[Any, Any, bool]:
-    """Adds a callback that syncs variables, ahead of the user's, to the arguments of fit, evaluate or predict.
+    """Adds callbacks ahead of the user's to the arguments of fit, evaluate or predict, one of which syncs variables.
 
     A `keras.callbacks.CallbackList` is given that callback itself: fit hands its own to evaluate. Where callbacks look
     at batches it is a `batch_view`.
@@ -112,15 +129,15 @@ def with_variable_sync(
     given = bound.arguments.get("callbacks")
     own_list = given.callbacks if isinstance(given, keras.callbacks.CallbackList) else None
     callbacks = own_list if own_list is not None else keras.tree.flatten(given) if given else []
-    curious = [callback for callback in callbacks if not isinstance(callback, _LOGS_ONLY)]
+    curious = [callback for callback in callbacks if not isinstance(callback, (*_LOGS_ONLY, BatchesInOrder))]
     watched = any(map(reads_variables_each_batch, callbacks))
-    if not curious or any(isinstance(callback, SyncVariablesEachEpoch) for callback in callbacks):
-        return args, kwargs, watched
-    view = batch_view() if any(map(reads_variables_each_batch, curious)) else SyncVariablesEachEpoch()
+    views: list[Any] = []
+    if curious and not any(isinstance(callback, SyncVariablesEachEpoch) for callback in callbacks):
+        views = [batch_view() if any(map(reads_variables_each_batch, curious)) else SyncVariablesEachEpoch()]
     if own_list is not None:
-        own_list.insert(0, view)
+        own_list[:0] = views
         return args, kwargs, watched
-    bound.arguments["callbacks"] = [view, *callbacks]
+    bound.arguments["callbacks"] = [BatchesInOrder(), *views, *callbacks]
     return bound.args[1:], bound.kwargs, watched
 
 
@@ -139,7 +156,7 @@ def sync_variables(callbacks: list[Any]) -> bool:
 
 def reads_variables_each_batch(callback: keras.callbacks.Callback) -> bool:
     """Returns whether a callback may read variables at batches; Keras's own progress bar only shows logs."""
-    if type(callback) is keras.callbacks.ProgbarLogger:
+    if type(callback) in (keras.callbacks.ProgbarLogger, BatchesInOrder):
         return False
     if type(callback) in _SAVERS and getattr(callback, "save_freq", None) == "epoch":
         return False

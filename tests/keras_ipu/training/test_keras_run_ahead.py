@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,20 @@ def test_what_runs_ahead_shows_the_same(name: str, monkeypatch: pytest.MonkeyPat
     # An execution is one step on every replica.
     assert wanted[3:] == (steps, steps)
     assert executions < steps / 2
+
+
+@pytest.mark.parametrize("method", ["fit", "evaluate", "predict"])
+def test_a_progress_bar_shows_batches_in_order(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, data = model(), {"x": X} if method == "predict" else {"x": X, "y": Y}
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # threads of a pool overtake each other
+    try:
+        for _ in range(5):
+            with progress(monkeypatch) as told:
+                getattr(made, method)(**data, batch_size=BATCH, verbose=1)
+            assert [step for step, _ in told] == [*range(1, BATCHES + 1), BATCHES]
+    finally:
+        sys.setswitchinterval(interval)
 
 
 @pytest.mark.usefixtures("sigint_interrupts")
