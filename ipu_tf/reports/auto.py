@@ -39,7 +39,7 @@ class AutoReport:
     Attributes:
         directory: the folder that gets a folder for each program; None writes none.
         page: a file for one page, on the program that took most of the time; written when the first is compiled, and
-            again when the process ends. None for none.
+            again when the process ends. Where a compilation failed, on the program that failed last. None for none.
         compare: an older report, which the page is compared with; None for none.
     """
 
@@ -48,8 +48,17 @@ class AutoReport:
     compare: Report | None = None
 
 
+@dataclasses.dataclass(frozen=True)
+class _Paged:
+    """Program that the page is on; `failed` if it was not compiled: the page is then written, and stays."""
+
+    program: Program
+    record: RunRecord
+    failed: bool = False
+
+
 _setting = register_state("automatic reports", ProcessValue(AutoReport()))
-_longest: ProcessValue[tuple[Program, RunRecord] | None] = register_state("program of the page", ProcessValue(None))
+_longest: ProcessValue[_Paged | None] = register_state("program of the page", ProcessValue(None))
 """The one that took most of the time so far; kept alive, so that there is a page on it when the process ends."""
 _written: dict[Path, tuple[weakref.ref[Program], RunRecord]] = register_state("folders with reports", {})
 _at_exit = register_state("reports at the end of the process", ProcessValue(False), kept="atexit keeps its functions")
@@ -85,7 +94,8 @@ def _program_compiled(program: Program, record: RunRecord) -> None:
 def _compilation_failed(program: Program, record: RunRecord, error: str) -> None:
     """Writes the reports on a program that was not compiled: how far it came, and what ended it."""
     page, directory = _setting.value.page, _setting.value.directory
-    if page is not None and _longest.value is None:
+    if page is not None:
+        _longest.value = _Paged(program, record, failed=True)
         _try(page, lambda: write_page(report_of(program, record, error), page, _setting.value.compare))
     if directory is not None:
         folder: list[Path] = []
@@ -95,9 +105,10 @@ def _compilation_failed(program: Program, record: RunRecord, error: str) -> None
 
 
 def _program_executed(program: Program, record: RunRecord) -> None:
-    """Keeps the program that took most of the time."""
-    if _longest.value is None or record.seconds >= _longest.value[1].seconds:
-        _longest.value = (program, record)
+    """Keeps the program that took most of the time, unless one failed."""
+    before = _longest.value
+    if before is None or (not before.failed and record.seconds >= before.record.seconds):
+        _longest.value = _Paged(program, record)
 
 
 def _write_folder(program: Program, record: RunRecord, directory: Path) -> None:
@@ -155,5 +166,5 @@ def _finish() -> None:
         if program is not None and record.executions > 1 and folder.is_dir():
             _try(folder, functools.partial(_write, program, record, folder))
     page, longest = _setting.value.page, _longest.value
-    if page is not None and longest is not None:
-        _try(page, lambda: write_page(report_of(*longest), page, _setting.value.compare))
+    if page is not None and longest is not None and not longest.failed:
+        _try(page, lambda: write_page(report_of(longest.program, longest.record), page, _setting.value.compare))

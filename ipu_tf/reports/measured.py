@@ -46,11 +46,12 @@ class Measured:
 
 
 def measured(record: RunRecord, failed: str = "") -> Measured:
-    """Returns the times that were recorded so far, and what ended the compilation."""
+    """Returns the times that were recorded so far, and what ended the compilation: then what was done of that alone."""
+    since = record.failed_from if failed and record.failed_from is not None else 0.0
     return Measured(
         machine=" ".join(_machine()),
         front_end_seconds=record.front_end_seconds,
-        compiled=record.compiled,
+        compiled=tuple(span for span in record.compiled if span.start >= since),
         loaded=record.loaded,
         executions=record.executions,
         seconds=record.seconds,

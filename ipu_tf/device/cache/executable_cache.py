@@ -11,6 +11,7 @@ with any executable. So a folder is refused that others can write to, and so is 
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -66,6 +67,7 @@ class CachedFunction:
         directory: where compiled code is kept.
         devices: the JAX devices it runs on; by default the first.
         compile_as: runs a compilation, by a key and a dictionary for those that were left; by default it is called.
+        within: gives a context in which the function is traced and compiled; by default none.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class CachedFunction:
         directory: Path,
         devices: tuple[Any, ...] = (),
         compile_as: RunCompilation = lambda key, compile_it, left: compile_it(),
+        within: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
     ) -> None:
         self._directory = directory
         self._devices = devices or tuple(jax.local_devices()[:1])
@@ -84,6 +87,7 @@ class CachedFunction:
         self._ready: dict[Any, tuple[Any, Any]] = {}
         self._compiled = False
         self._compile_as = compile_as
+        self._within = within
         self._left: dict[Any, Any] = {}
 
     def __call__(self, *arguments: Any) -> Any:
@@ -106,7 +110,7 @@ class CachedFunction:
         key = (tree, tuple(map(_argument_key, leaves)))
         ready = self._ready.get(key)
         if ready is None:
-            with self._lock:
+            with self._lock, self._within():
                 if key not in self._ready:
                     self._ready[key] = self._made_ready(arguments, tree, key)
                 ready = self._ready[key]

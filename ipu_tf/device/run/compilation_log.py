@@ -103,9 +103,8 @@ def report_to(
 
 
 def report_failed(program: Program, record: RunRecord, error: BaseException) -> None:
-    """Calls the listener of failures, if the error ended the program's first compilation."""
-    compiled = any(span.what == "compile" for span in record.compiled)
-    if _failure.value is not None and not compiled and isinstance(error, Exception):
+    """Calls the listener of failures, if the error ended a compilation of the program."""
+    if _failure.value is not None and record.failed_from is not None and isinstance(error, Exception):
         first = str(error).partition("\n")[0]
         _failure.value(program, record, f"{type(error).__name__}: {first}")
 

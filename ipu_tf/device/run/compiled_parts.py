@@ -14,6 +14,7 @@ from ipu_tf.device.memory import hidden_state
 from ipu_tf.device.program.program import Hidden, Program, StraightLinePart
 from ipu_tf.device.program.replicas import Replicas, replicas
 from ipu_tf.device.run.interruptible_function import CompilationState, InterruptibleFunction
+from ipu_tf.device.run.run_record import compiling
 
 
 class CompiledParts:
@@ -48,7 +49,7 @@ class CompiledParts:
         directory, calls_the_host = executable_cache.directory(), self.program.uses_callbacks
         if directory is not None and not calls_the_host:  # callbacks are addresses in this process
             compiled, devices = self.compilation.compiled, self.replicas.devices
-            cached = executable_cache.CachedFunction(function, donate, directory, devices, compiled)
+            cached = executable_cache.CachedFunction(function, donate, directory, devices, compiled, compiling)
             self._cached.append(cached)
             return cached
         jitted = jax.jit(function, donate_argnums=donate, compiler_options=compiler_options())

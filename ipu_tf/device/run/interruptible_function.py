@@ -13,7 +13,7 @@ import jax
 
 from ipu_tf.device.cache import jax_compilation
 from ipu_tf.device.run.interrupts import Interrupts, interrupt_at_once
-from ipu_tf.device.run.run_record import note_memory
+from ipu_tf.device.run.run_record import compiling, note_memory
 
 _POLL_SECONDS = 0.05
 
@@ -79,7 +79,8 @@ class InterruptibleFunction:
     def __call__(self, *arguments: Any) -> Any:
         """Calls the function."""
         if not self._compiled:
-            self._compile(arguments)
+            with compiling():
+                self._compile(arguments)
         return self._function(*arguments)
 
     def _compile(self, arguments: tuple[Any, ...]) -> None:
@@ -95,12 +96,15 @@ class InterruptibleFunction:
                 if self._compiling.done() and self._compiling.exception():
                     self._compiling = None  # the next call tries again
                 raise
-        elif self._compile_lowered is not None:
+            if not self._compiling.result():
+                self._compile_it(self._function.lower(*arguments))
+        else:
             self._compile_it(self._function.lower(*arguments))
         self._compiling, self._compiled = None, True
 
-    def _compile_it(self, lowered: Any) -> None:
+    def _compile_it(self, lowered: Any) -> bool:
         note_memory(lowered.compile() if self._compile_lowered is None else self._compile_lowered(lowered))
+        return True
 
 
 def _noted(cached: Any) -> Any:

@@ -12,6 +12,7 @@ from ipu_tf.device.memory.hidden_state import ITERATION, replica_axes
 from ipu_tf.device.program.program import Arrays, Elements, Hidden
 from ipu_tf.device.program.replicas import Replicas
 from ipu_tf.device.program.stage_program import StageProgram, StageSegment, UpdateStep
+from ipu_tf.device.run.run_record import compiling
 
 
 class StageFunctions:
@@ -42,7 +43,18 @@ class StageFunctions:
 
 
 def _compiled(function: Callable[..., Any], donate: tuple[int, ...]) -> Any:
-    return jax.jit(function, donate_argnums=donate, compiler_options=compiler_options())
+    jitted = jax.jit(function, donate_argnums=donate, compiler_options=compiler_options())
+    ready = False
+
+    def run(*arguments: Any) -> Any:
+        nonlocal ready
+        if not ready:
+            with compiling():
+                jitted.lower(*arguments).compile()  # kept by JAX for the call
+            ready = True
+        return jitted(*arguments)
+
+    return run
 
 
 def _replicated_segment(segment: StageSegment, place: Replicas) -> Callable[..., Any]:

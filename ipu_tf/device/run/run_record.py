@@ -58,6 +58,8 @@ class RunRecord:
         in_stages: whether a pipeline of it runs on several JAX devices: `xla_bytes` is without its stages' functions.
         capacity_checked: whether it was held against the memory of its IPUs.
         because: why it is compiled again, though a program of the same function was before; "" if none was.
+        failed_from: when the compilation began that ended the present execution, in seconds after the record did; None
+            if none did.
     """
 
     def __init__(self, ordinal: int = 0) -> None:
@@ -74,6 +76,7 @@ class RunRecord:
         self.compiled_anew = False
         self.front_end_seconds = 0.0
         self.because = ""
+        self.failed_from: float | None = None
         self._compiled: list[Span] = []
         self._taken = 0.0
 
@@ -102,9 +105,19 @@ class RunRecord:
 
     @contextlib.contextmanager
     def measuring(self) -> Iterator[None]:
-        """Context in which what JAX traces and compiles is noted here."""
+        """Context of an execution, in which what JAX traces and compiles is noted here."""
+        self.failed_from = None
         with context_value(_current, self):
             yield
+
+    @contextlib.contextmanager
+    def _compiling(self) -> Iterator[None]:
+        start = time.perf_counter() - self._begun
+        try:
+            yield
+        except Exception:
+            self.failed_from = start
+            raise
 
     def executed(self, start: float, steps: int) -> None:
         """Notes an execution that ends now.
@@ -126,6 +139,16 @@ class RunRecord:
         start = time.perf_counter() - self._begun - seconds
         self._compiled = [span for span in self._compiled if span.start < start]
         self._compiled.append(Span(what, start, seconds))
+
+
+def compiling() -> contextlib.AbstractContextManager[None]:
+    """Context in which a function of the executed program is traced, lowered and compiled, and nothing else is.
+
+    An error in it ends the program's compilation. What an execution raises, and copies that JAX compiles on the way to
+    the function, are outside of it.
+    """
+    record = _current.get()
+    return contextlib.nullcontext() if record is None else record._compiling()
 
 
 def note_memory(compiled: Any) -> None:
