@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib.metadata
 from collections.abc import Callable
@@ -64,7 +65,12 @@ class _Programs:
 
     def _not_always(self, part: Part, index: int) -> list[Value]:
         operation = part.operations[index]
-        others = [value for value in part.alive_at(index) if (value.name, value.category) not in self._names]
+        waiting, others = set(self._names), []
+        for value in part.alive_at(index):
+            if (value.name, value.category) in waiting:
+                waiting.remove((value.name, value.category))  # of a variable's old and new value one is always there
+            else:
+                others.append(value)
         inside = [Value("inside of the loop or branch", Category.TEMPORARIES, operation.inside, index, index)]
         return others + (inside if operation.inside else [])
 
@@ -83,19 +89,34 @@ class _NotAlwaysLive(View):
 
 
 def _always_live(parts: tuple[Part, ...]) -> list[Value]:
-    """Returns the values that are alive at every operation of every part, by names that are no others'."""
+    """Returns the values that are alive at every operation of every part: of a variable its old or its new value."""
     if not parts:
         return []
-    first, *others = ([value for value in part.values if _throughout(part, value)] for part in parts)
-    names = {(value.name, value.category) for value in first}
-    names = {key for key in names if sum((v.name, v.category) == key for v in first) == 1}
-    for values in others:
-        names &= {(value.name, value.category) for value in values}
-    return [value for value in first if (value.name, value.category) in names]
+    first, *others = map(_throughout, parts)
+    return [value for key, value in first.items() if all(each.get(key) == value for each in others)]
 
 
-def _throughout(part: Part, value: Value) -> bool:
-    return value.first == 0 and value.last >= len(part.operations) - 1
+def _throughout(part: Part) -> dict[tuple[str, Category], Value]:
+    """Returns what is alive at every operation, under one name and of one size."""
+    named: dict[tuple[str, Category], list[Value]] = {}
+    for value in part.values:
+        named.setdefault((value.name, value.category), []).append(value)
+    last = len(part.operations) - 1
+    return {
+        key: dataclasses.replace(values[0], first=0, last=0)
+        for key, values in named.items()
+        if len({value.bytes for value in values}) == 1 and _covers(values, last)
+    }
+
+
+def _covers(values: list[Value], last: int) -> bool:
+    """Returns whether at least one value is alive at each operation up to the last."""
+    reached = -1
+    for value in sorted(values, key=lambda each: each.first):
+        if value.first > reached + 1:
+            return False
+        reached = max(reached, value.last)
+    return reached >= last
 
 
 def _compilation(report: Report, programs: _Programs) -> View:

@@ -175,7 +175,8 @@ def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
     """Marks tensors to be kept where a stage recomputes its activations. Their values are what they were.
 
     A pipeline on several devices that recomputes keeps of every micro-batch what each stage takes and what it marks,
-    and nothing else; see `RecomputationMode`.
+    and nothing else; see `RecomputationMode`. With `RecomputeAndBackpropagateInterleaved` the activations between two
+    marks alone are there at a time.
 
     Args:
         tensors: a structure of tensors.

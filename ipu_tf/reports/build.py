@@ -96,13 +96,14 @@ def _part(program: Program, index: int, types: dict[int, Any], planned: Recorded
     inputs = [*first, *constants, *(_hidden(key, each) for key, each in sorted(program.hidden.items()))]
     inputs += [*_fed(part), *(_slot(program, slot, types, kept=True) for slot in held)]
     out = part.carry_out if isinstance(part, LoopPart) else part.live_out
-    results = [_result(program, slot) for slot in out] if straight else [each.category for each in first]
-    results += [_hidden(key, each).category for key, each in sorted(hidden.items())]
-    results += [Category.FEEDS] * (len(closed.jaxpr.outvars) - len(results))
+    made = [_result(program, slot) for slot in out] if straight else [(each.category, each.name) for each in first]
+    made += [(_hidden(key, each).category, key) for key, each in sorted(hidden.items())]
+    results = [category for category, _ in made] + [Category.FEEDS] * (len(closed.jaxpr.outvars) - len(made))
+    replaced = {place: name for place, (_, name) in enumerate(made) if name}
     types.update((slot, each) for slot, each in zip(out, filled, strict=True) if slot is not None)
     kind = "straight line" if not isinstance(part, LoopPart) else "loop without feeds" if part.feedless else "loop"
-    made = part_of(kind, closed.jaxpr, inputs, results, planned)
-    return _with_stages(made, part, list(zip(groups, (first, constants), strict=False)), types, axes)
+    listed = part_of(kind, closed.jaxpr, inputs, results, planned, replaced)
+    return _with_stages(listed, part, list(zip(groups, (first, constants), strict=False)), types, axes)
 
 
 def _with_stages(
@@ -149,9 +150,13 @@ def _read_after(program: Program, index: int) -> set[int]:
 def _slot(program: Program, slot: int, types: Mapping[int, Any], kept: bool) -> Input:
     size = bytes_of((types[slot],))
     if slot >= len(program.parameters):
-        return Input(f"slot {slot}", _result(program, slot), size, kept)
+        return Input(f"slot {slot}", _result(program, slot)[0], size, kept)
+    return Input(_parameter_name(program, slot), _parameter(program, slot), size, kept)
+
+
+def _parameter_name(program: Program, slot: int) -> str:
     names = program.parameter_notes.names
-    return Input(names[slot] if names else f"parameter {slot}", _parameter(program, slot), size, kept)
+    return names[slot] if names else f"parameter {slot}"
 
 
 def _parameter(program: Program, slot: int) -> Category:
@@ -163,9 +168,12 @@ def _parameter(program: Program, slot: int) -> Category:
     return Category.STATE if slot in program.aliases.values() else Category.READ
 
 
-def _result(program: Program, slot: int | None) -> Category:
+def _result(program: Program, slot: int | None) -> tuple[Category, str]:
+    """Returns what a slot is to the program, and the name of the parameter that it is the new value of, or ""."""
     state = {program.results[index]: parameter for index, parameter in program.aliases.items()}
-    return _parameter(program, state[slot]) if slot in state else Category.TEMPORARIES
+    if slot not in state:
+        return Category.TEMPORARIES, ""
+    return _parameter(program, state[slot]), _parameter_name(program, state[slot])
 
 
 def _hidden(key: str, struct: Any) -> Input:

@@ -12,6 +12,7 @@ import numpy as np
 
 from ipu_tf.device.convolution.problem import CanonicalConvolution
 from ipu_tf.device.convolution.recorded import Recorded
+from ipu_tf.reports.known_integers import KnownIntegers
 
 # fmt: off
 _MOVING = frozenset([
@@ -28,7 +29,7 @@ def flops_of(function: Callable[..., Any], *arguments: Any) -> float:
 
     Products count two for each pair of numbers, what only moves data nothing, reductions one for each number that goes
     in without coming out, everything else one for each number that comes out. A loop counts as often as it runs, once
-    where that depends on data; of branches the dearest counts.
+    where its condition is more than integers that grow by constants up to known ones; of branches the dearest counts.
 
     Args:
         function: traceable by JAX.
@@ -38,15 +39,17 @@ def flops_of(function: Callable[..., Any], *arguments: Any) -> float:
 
 
 def _of_jaxpr(jaxpr: Any, planned: Recorded) -> float:
-    return sum(equation_flops(equation, planned) for equation in jaxpr.eqns)
+    numbers = KnownIntegers()
+    return sum(equation_flops(equation, planned, numbers.note(equation)) for equation in jaxpr.eqns)
 
 
-def equation_flops(equation: Any, planned: Recorded) -> float:
+def equation_flops(equation: Any, planned: Recorded, trips: int | None = None) -> float:
     """Returns the floating-point operations of a `jax.extend.core.JaxprEqn`, as `flops_of` counts them.
 
     Args:
         equation: the operation.
         planned: convolutions by their name scopes, which are counted as such whatever computes them.
+        trips: how often it runs if it is a `while`; None where that is not known.
     """
     name = equation.primitive.name
     scope = str(equation.source_info.name_stack).rpartition("/")[2]
@@ -62,7 +65,7 @@ def equation_flops(equation: Any, planned: Recorded) -> float:
     if name == "scan":
         return float(equation.params["length"]) * sum(inner)
     if inner:
-        return sum(inner)
+        return sum(inner) if trips is None else float(trips) * sum(inner)
     if name in _REDUCTIONS:
         return float(_numbers(equation.invars) - _numbers(equation.outvars))
     return float(_numbers(equation.outvars))

@@ -7,7 +7,7 @@ are alive to the end. Each value has a buffer of its own: XLA may need less, as 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -41,6 +41,7 @@ def part_of(
     inputs: Sequence[Input],
     results: Sequence[Category],
     planned: Recorded = MappingProxyType({}),
+    replaced: Mapping[int, str] = MappingProxyType({}),
 ) -> Part:
     """Returns the operations and values of a part.
 
@@ -50,13 +51,16 @@ def part_of(
         inputs: its inputs, then values that it does not read and that others keep meanwhile.
         results: category of each result.
         planned: its convolutions by their name scopes.
+        replaced: names of the variables whose new values are results, by the place of the result.
     """
     listing = Listing(jaxpr, [Buffer(each.name, each.bytes) for each in inputs])
     categories = {place: each.category for place, each in enumerate(inputs)}
     categories |= dict.fromkeys(listing.constants, Category.READ)
-    given = [category for category, atom in zip(results, jaxpr.outvars, strict=True) if not hasattr(atom, "val")]
-    for place, category in zip(listing.outputs, given, strict=True):
-        categories.setdefault(place, category)
+    computed = [each for each, atom in enumerate(jaxpr.outvars) if not hasattr(atom, "val")]
+    for place, result in zip(listing.outputs, computed, strict=True):
+        if place not in categories and result in replaced:
+            listing.buffers[place].name = replaced[result]
+        categories.setdefault(place, results[result])
     for place in _stashed(listing):
         categories.setdefault(place, Category.STASHES)
     kept = [place for place, each in enumerate(inputs) if each.kept]
@@ -110,12 +114,12 @@ class _Operations:
                 live[value.category] -= value.bytes
 
     def _operation(self, operation: Listed, live: dict[Category, int], values: Sequence[Value]) -> Operation:
-        trips, bodies = self._bodies(operation.equation)
+        trips, bodies = self._bodies(operation)
         body = max(bodies, key=_peak, default=())
         inside = _peak(body)
         accessed = sum(values[place].bytes for place in (*operation.reads, *operation.makes))
         if bodies:
-            accessed = (trips or 1) * sum(each.bytes_accessed for each in body)
+            accessed = (1 if trips is None else trips) * sum(each.bytes_accessed for each in body)
         return Operation(
             name=operation.name,
             live={**live, Category.TEMPORARIES: live[Category.TEMPORARIES] + inside},
@@ -123,15 +127,15 @@ class _Operations:
             trips=trips,
             body=body,
             branches=bodies if len(bodies) > 1 else (),
-            flops=equation_flops(operation.equation, self._planned),
+            flops=equation_flops(operation.equation, self._planned, operation.trips),
             bytes_accessed=accessed,
         )
 
-    def _bodies(self, equation: Any) -> tuple[int | None, tuple[tuple[Operation, ...], ...]]:
+    def _bodies(self, operation: Listed) -> tuple[int | None, tuple[tuple[Operation, ...], ...]]:
         """Returns how often a loop runs, where that is known, and the operations of its body, or of each branch."""
-        name, params = equation.primitive.name, equation.params
+        name, params = operation.equation.primitive.name, operation.equation.params
         if name == "while":
-            return None, (self._inside(params["body_jaxpr"].jaxpr),)
+            return operation.trips, (self._inside(params["body_jaxpr"].jaxpr),)
         if name == "scan":  # a slice of what is scanned over is made for each iteration
             held = params["num_consts"] + params["num_carry"]
             return int(params["length"]), (self._inside(params["jaxpr"].jaxpr, held),)

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from ipu_tf.reports.known_integers import KnownIntegers
+
 _LOOPS_AND_BRANCHES = ("while", "scan", "cond")
 
 
@@ -37,12 +39,14 @@ class Listed:
         reads: places of the values that it reads in the list of buffers.
         makes: places of those that it makes.
         equation: JAX's, whose loops and branches are not listed.
+        trips: how often a `while` runs, where that is known.
     """
 
     name: str
     reads: tuple[int, ...]
     makes: tuple[int, ...]
     equation: Any
+    trips: int | None = None
 
 
 class Listing:
@@ -63,7 +67,7 @@ class Listing:
         self.buffers: list[Buffer] = list(inputs)
         self.operations: list[Listed] = []
         self.constants: list[int] = []
-        found = self._list(jaxpr, range(len(jaxpr.invars)), "")
+        found = self._list(jaxpr, range(len(jaxpr.invars)), "", KnownIntegers())
         self.outputs = tuple(place for place in found if place is not None)
         self._remove_unused()
 
@@ -83,7 +87,9 @@ class Listing:
         ]
         self.outputs, self.constants = _moved(self.outputs, new), list(_moved(self.constants, new))
 
-    def _list(self, jaxpr: Any, arguments: Sequence[int | None], scope: str) -> list[int | None]:
+    def _list(
+        self, jaxpr: Any, arguments: Sequence[int | None], scope: str, numbers: KnownIntegers
+    ) -> list[int | None]:
         """Lists a jaxpr that is called with these values; returns its results. None stands for a literal."""
         places: dict[Any, int | None] = dict(zip(jaxpr.invars, arguments, strict=True))
         for variable in jaxpr.constvars:
@@ -95,15 +101,21 @@ class Listing:
 
         for equation in jaxpr.eqns:
             within = _joined(scope, str(equation.source_info.name_stack))
+            if equation.primitive.name == "optimization_barrier":  # it passes on what it takes
+                places.update(zip(equation.outvars, read(equation.invars), strict=True))
+                continue
             called = None if equation.primitive.name in _LOOPS_AND_BRANCHES else _called(equation)
             if called is not None:
-                places.update(zip(equation.outvars, self._list(called, read(equation.invars), within), strict=True))
+                inside = KnownIntegers(dict(zip(called.invars, numbers.read(equation.invars), strict=True)))
+                results = self._list(called, read(equation.invars), within, inside)
+                places.update(zip(equation.outvars, results, strict=True))
+                numbers.give(equation.outvars, inside.read(called.outvars))
                 continue
             name = _joined(within, equation.primitive.name)
             reads = tuple(place for place in read(equation.invars) if place is not None)
             makes = tuple(self._add(name, variable) for variable in equation.outvars)
             places.update(zip(equation.outvars, makes, strict=True))
-            self.operations.append(Listed(name, reads, makes, equation))
+            self.operations.append(Listed(name, reads, makes, equation, numbers.note(equation)))
         return read(jaxpr.outvars)
 
     def _add(self, name: str, variable: Any) -> int:

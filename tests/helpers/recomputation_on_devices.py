@@ -120,6 +120,8 @@ def test_checkpoints_are_kept(strategy: Any) -> None:  # noqa: F811
 class Noisy(Model):
     """Random masks, a host call, and a moving average that a micro-batch changes."""
 
+    cut = False
+
     def __init__(self, strategy: Any, *args: Any, **named: Any) -> None:  # noqa: F811
         super().__init__(strategy, *args, **named)
         with strategy.scope():
@@ -129,18 +131,27 @@ class Noisy(Model):
     def stage(self, number: int, h: tf.Tensor) -> tf.Tensor:
         h = super().stage(number, h)
         if number == 0:
+            before = h
+            h = recomputation_checkpoint(h) if self.cut else h
             h = tf.nn.dropout(tf.sin(h), 0.4)
-            h = h * tf.exp(self.average)
+            h = recomputation_checkpoint(h) if self.cut else h
+            h = tf.nn.dropout(h * tf.exp(self.average), 0.2) + tf.sin(before)
             average = self.average.assign(0.9 * self.average + 0.1 * tf.reduce_mean(tf.stop_gradient(h), 0))
             with tf.control_dependencies([average]):
                 h = tf.cos(h)
         return h
 
 
+class CutNoisy(Noisy):
+    """The same in three parts, of which the last reads what the first makes."""
+
+    cut = True
+
+
 def test_masks_replay_and_state_is_not_changed_twice(strategy: Any) -> None:  # noqa: F811
     results = []
-    for mode in (None, THEN, WITH):
-        _, model = in_both(lambda mode=mode: Noisy(strategy, momentum, recomputation_mode=mode))  # type: ignore[misc]
+    for kind, mode in ((Noisy, None), (Noisy, THEN), (Noisy, WITH), (CutNoisy, THEN), (CutNoisy, WITH)):
+        _, model = in_both(lambda kind=kind, mode=mode: kind(strategy, momentum, recomputation_mode=mode))  # type: ignore[misc]
         assert isinstance(model, Noisy)
         results.append([*model.values(), model.average.numpy()])
     for result in results[1:]:

@@ -3,6 +3,11 @@
     forward      inputs ─► a ─► b ─► c ─► outputs          keeps nothing but what `again` starts from
     again        inputs ─► a ─► b ─► c                     just before the backward pass, which takes a, b, c
 
+Where the backward pass itself recomputes, and the stage has checkpoints, it does so part by part: the activations of
+one part alone are there at a time.
+
+    backward     kept ─► c ─► gradients as far as the checkpoint, kept ─► a ─► b ─► gradients of the stage's inputs
+
 Kept are the values at which the way back from what the backward pass takes ends: what came from other stages or the
 infeed, what is marked as a checkpoint, and what cannot be computed twice, such as the state of a moving average. Random
 draws can: they start from the same seeds.
@@ -57,6 +62,51 @@ def repeated(
         wanted: what its backward pass takes of its forward pass.
     """
     return _Walk(module, cut, aliases, checkpoints, stage).back_from(wanted)
+
+
+def part_by_part(
+    cut: StageCut,
+    aliases: Mapping[int, int],
+    checkpoints: frozenset[int],
+    again: RecomputedOps,
+    backward: Iterable[int],
+) -> list[list[int]]:
+    """Returns the ops that are recomputed and those of the backward pass as one: phases, the last part's first.
+
+    Args:
+        cut: the step, cut.
+        aliases: what each marker passes on.
+        checkpoints: values that are kept.
+        again: what the stage recomputes.
+        backward: the nodes of its backward pass, in order.
+    """
+    part = _parts(cut, aliases, checkpoints)
+    order = sorted({part[value] for value in again.outputs}, reverse=True)
+    phase = {value: order.index(part[value]) for value in again.outputs}
+    first = dict(phase)  # of values: the phase in which they are needed first
+    found: list[list[int]] = [[] for _ in order]
+    for place in reversed(again.places):
+        node = cut.live[place]
+        needed = min((first[value] for value in node.results if value in first), default=0)
+        found[needed].append(place)
+        for value in (followed(aliases, each) for each in node.operands):
+            first[value] = min(needed, first.get(value, needed))
+    found = [sorted(places) for places in found]
+    for place in backward:
+        node = cut.live[place]
+        now = max((phase.get(followed(aliases, value), 0) for value in node.operands), default=0)
+        phase |= {value: now for value in node.results if value not in phase}
+        found[now] += [place] if place not in again.places else []
+    return [places for places in found if places]
+
+
+def _parts(cut: StageCut, aliases: Mapping[int, int], checkpoints: frozenset[int]) -> dict[int, int]:
+    """Returns for each value how many checkpoints are before it."""
+    part: dict[int, int] = {}
+    for node in cut.live:
+        before = (followed(aliases, value) for value in node.operands)
+        part |= dict.fromkeys(node.results, max((part.get(v, 0) + (v in checkpoints) for v in before), default=0))
+    return part
 
 
 class _Walk:

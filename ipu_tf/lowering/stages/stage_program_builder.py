@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 
 from ipu_tf.device.program.stage_program import StageProgram, StageSegment, UpdateStep
@@ -11,7 +12,7 @@ from ipu_tf.lowering.stablehlo.module import Module, configuration, custom_call_
 from ipu_tf.lowering.stablehlo.needed_hidden_state import ACCUMULATE
 from ipu_tf.lowering.stablehlo.stage_markers import CHECKPOINT, StageMarker, stage_marker_of
 from ipu_tf.lowering.stages.flat_step import CannotCutPipelineError, FlatLoopBody
-from ipu_tf.lowering.stages.recompute_cut import followed, repeated
+from ipu_tf.lowering.stages.recompute_cut import RecomputedOps, followed, part_by_part, repeated
 from ipu_tf.lowering.stages.stage_assigner import cut
 from ipu_tf.lowering.stages.stage_cut import StageCut, StepSignature
 from ipu_tf.lowering.stages.stage_tracer import PassOps, StageTracer, UpdateOps
@@ -56,6 +57,8 @@ class _Pass:
     constants: dict[int, None] = dataclasses.field(default_factory=dict)
     inputs: dict[int, None] = dataclasses.field(default_factory=dict)
     outputs: dict[int, None] = dataclasses.field(default_factory=dict)
+    phases: tuple[int, ...] = ()
+    """Where, among its nodes, one begins that must not begin before those in front of it have ended."""
 
 
 _UNKNOWN = -1
@@ -184,6 +187,8 @@ class _Builder:
             if value not in others:
                 del first.outputs[value]
         first.outputs.update((value, None) for value in again.kept if value not in first.inputs)
+        if self._cut.mark.recomputation == Recomputation.WITH_BACKPROPAGATE.name and self._within(back, again):
+            return _Pass(level=stage, again=True)
         return _Pass(
             level=stage,
             again=True,
@@ -192,6 +197,19 @@ class _Builder:
             inputs=dict.fromkeys(again.kept),
             outputs=dict.fromkeys(again.outputs),
         )
+
+    def _within(self, back: _Pass, again: RecomputedOps) -> bool:
+        """Adds the recomputation to the backward pass if there are checkpoints in it; returns whether it did."""
+        if not self._checkpoints or not again.outputs:
+            return False
+        phases = part_by_part(self._cut, self._alias, self._checkpoints, again, back.nodes)
+        if len(phases) == 1:
+            return False
+        back.nodes = dict.fromkeys(place for places in phases for place in places)
+        back.phases = tuple(itertools.accumulate(map(len, phases)))[:-1]
+        back.inputs = dict.fromkeys([value for value in back.inputs if value not in again.outputs] + list(again.kept))
+        back.constants |= dict.fromkeys(again.constants)
+        return True
 
     def _accumulators(self) -> dict[int, tuple[int, str]]:
         """Returns the accumulated gradients that the update reads."""
@@ -218,6 +236,7 @@ class _Builder:
                 draws=tuple(self._cut.draws[place] for place in each.nodes if place in self._cut.draws),
                 elements=self._shape.elements if reads_inputs else {},
                 results={name: self._outfeed_element(name) for name in queues},
+                phases=each.phases,
             )
         )
 

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from ipu_tf.device.memory.hidden_state import SEED
@@ -36,6 +37,7 @@ class PassOps:
         draws: which of the micro-batch's random draws it makes.
         elements: the values that are the element of an infeed, by the infeed's name.
         results: the values that are the element of an outfeed, by the outfeed's name.
+        phases: places in `nodes` of those that begin when all before have ended.
     """
 
     kind: TaskKind
@@ -48,6 +50,7 @@ class PassOps:
     draws: tuple[int, ...]
     elements: Mapping[str, tuple[int, ...]]
     results: Mapping[str, tuple[int, ...]]
+    phases: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +129,7 @@ class StageTracer:
             values.update(zip(numbers, elements[name], strict=True))
         dequeued = {name: element for name, element in elements.items() if name not in ops.elements}
         feeds = PartFeeds(dequeued, outfeeds, self._replicas)
-        hidden = self._run(ops.nodes, values, feeds, hidden, seeds)
+        hidden = self._run(ops.nodes, values, feeds, hidden, seeds, ops.phases)
         return (
             _arrays(values[value] for value in ops.outputs),
             _arrays(values[value] for value in ops.states.values()),
@@ -146,12 +149,20 @@ class StageTracer:
         return outputs, feeds.enqueued
 
     def _run(
-        self, nodes: Sequence[FlatOp], values: dict[int, Any], feeds: PartFeeds, hidden: Hidden, seeds: Arrays
+        self,
+        nodes: Sequence[FlatOp],
+        values: dict[int, Any],
+        feeds: PartFeeds,
+        hidden: Hidden,
+        seeds: Arrays,
+        phases: Sequence[int] = (),
     ) -> Hidden:
         """Traces some nodes; stores their results in `values`."""
         interpreter = Interpreter(self._module, feeds, hidden, self._replicas)
         left = iter(seeds)
-        for node in nodes:
+        for place, node in enumerate(nodes):
+            if place in phases:
+                self._end_phase(nodes[place:], values)
             interpreter.bind(node.names, [values[followed(self._alias, value)] for value in node.operands])
             if node.operation.name == "stablehlo.rng":
                 interpreter.hidden[SEED] = next(left)
@@ -159,6 +170,12 @@ class StageTracer:
             values.update(zip(node.results, interpreter.read(node.operation.results), strict=True))
         interpreter.hidden.pop(SEED, None)
         return interpreter.hidden
+
+    def _end_phase(self, nodes: Sequence[FlatOp], values: dict[int, Any]) -> None:
+        """Has what the nodes that follow read depend on all of it, so that XLA computes none of it earlier."""
+        read = {followed(self._alias, value) for node in nodes for value in node.operands}
+        crossing = {value: values[value] for value in read & values.keys() if isinstance(values[value], jax.Array)}
+        values.update(jax.lax.optimization_barrier(crossing))
 
     def _types(self, values: Iterable[int]) -> Types:
         return tuple(kind for kind in (self._step.types[value] for value in values) if kind is not None)

@@ -127,6 +127,57 @@ def test_a_training_step_has_about_xlas_flops() -> None:
     assert flops_of(jax.value_and_grad(loss), *given) == pytest.approx(every, rel=0.02)
 
 
+COMPARISONS = {"lt": lax.lt, "le": lax.le, "gt": lax.gt, "ge": lax.ge, "ne": lax.ne}
+PRODUCT = 2 * 4 * 4 * 4  # FLOPs of each iteration below
+
+
+@pytest.mark.parametrize(
+    ("first", "name", "limit", "step"),
+    [
+        (0, "lt", 20, 1), (0, "lt", 20, 3), (0, "lt", 21, 3), (20, "lt", 20, 1), (-5, "le", 7, 4), (9, "gt", -3, -2),
+        (9, "ge", -3, -4), (9, "ge", -3, -5), (1, "ne", 13, 4), (5, "ne", 5, 1), (30, "le", 2, 1),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_loop_counts_as_often_as_it_runs(first: int, name: str, limit: int, step: int, swapped: bool) -> None:
+    compare = COMPARISONS[name]
+    opposite = COMPARISONS[{"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "ne": "ne"}[name]]
+
+    def function(x: jax.Array) -> jax.Array:
+        last, x = lax.while_loop(
+            lambda carry: opposite(limit, carry[0]) if swapped else compare(carry[0], limit),
+            lambda carry: (carry[0] + step, carry[1] @ x),
+            (first, x),
+        )
+        # A second loop, whose end is the first's, and which has another end too.
+        return lax.while_loop(
+            lambda carry: (carry[0] != last) & (carry[1] < 3),
+            lambda carry: (carry[0] + step, carry[1] + 1, carry[2] @ x),
+            (first, 0, x),
+        )[2]
+
+    trips = 0
+    while compare(first + trips * step, limit):
+        trips += 1
+    wanted = PRODUCT * (trips + min(trips, 3))
+    assert flops_of(function, array(4, 4)) == wanted
+    loops = [each for each in part_of_function(function, array(4, 4)).operations if each.body]
+    assert [each.trips for each in loops] == [trips, min(trips, 3)]
+    assert sum(each.flops for each in loops) == wanted
+
+
+def test_a_loop_whose_length_depends_on_data_counts_once() -> None:
+    def function(x: jax.Array) -> jax.Array:
+        steps = jnp.sum(x).astype(jnp.int32)
+        x = lax.while_loop(lambda carry: carry[0] < steps, lambda carry: (carry[0] + 1, carry[1] @ x), (0, x))[1]
+        x = lax.while_loop(lambda carry: carry[0] < 9, lambda carry: (carry[0] * 2 + 1, carry[1] @ x), (0, x))[1]
+        return lax.while_loop(lambda carry: jnp.sum(carry) < 9, lambda carry: carry @ x, x)
+
+    loops = [each for each in part_of_function(function, array(4, 4)).operations if each.body]
+    assert [(each.trips, each.flops) for each in loops[:2]] == [(None, PRODUCT)] * 2
+    assert loops[2].trips is None
+
+
 @pytest.mark.parametrize(
     ("operation", "layer"),
     [

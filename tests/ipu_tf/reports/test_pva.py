@@ -12,6 +12,7 @@ import tensorflow as tf
 import ipu_tf as ipu
 from ipu_tf import pva
 from ipu_tf.emulation import EmulationError
+from ipu_tf.reports import Category
 from ipu_tf.test_utils import ReportHelper
 from tests.helpers.device_counts import device_work
 
@@ -46,7 +47,13 @@ def test_always_live_and_the_most_beside_it_are_the_peak(profile: Path) -> None:
     report, opened = ipu.reports.load(profile), pva.openReport(str(profile))
     steps = opened.compilation.livenessProgramSteps
     always = sum(tile.memory.alwaysLiveBytes for tile in opened.compilation.tiles)
-    assert always == sum(variable.size for variable in opened.compilation.alwaysLiveVariables) > 0
+    variables = {each.name: each.size for each in opened.compilation.alwaysLiveVariables}
+    assert always == sum(variables.values())
+    [part] = report.parts
+    trained = {each.name: each.bytes for each in part.values if each.first == 0 and each.category is Category.WEIGHTS}
+    assert len(trained) == 4 and trained.items() <= variables.items()  # of each the old value, then the new one
+    slots = sum(each.bytes for each in part.values if each.first == 0 and each.category is Category.OPTIMIZER)
+    assert always >= sum(trained.values()) + slots - 12  # but for Adam's count and rate
     assert always + max(step.notAlwaysLiveMemory.bytes for step in steps) == report.peak
     assert always + opened.compilation.tiles[0].memory.notAlwaysLiveBytes == report.peak
     assert opened.compilation.ipus[0].tiles[0].memory.total.excludingGaps == report.peak

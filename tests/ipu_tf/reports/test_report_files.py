@@ -14,12 +14,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import jax
 import pytest
 import tensorflow as tf
 
 import ipu_tf as ipu
 from ipu_tf._compat import launcher
 from ipu_tf.device.cache.sealed_file import write_sealed
+from ipu_tf.device.memory import hidden_state
 from ipu_tf.device.run.interruptible_function import InterruptibleFunction
 from ipu_tf.device.run.last_program import last_program
 from ipu_tf.reports import Category, Report, auto, build, comparison
@@ -163,10 +165,12 @@ def test_bad_options_are_refused(options: dict[str, str], message: str) -> None:
         config.configure_ipu_system()
 
 
-def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("folder", ["file", "file/r", "/proc", "/proc/none/r"])
+def test_a_directory_that_cannot_be_written_to_is_refused(folder: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match="file"):
-        configure(tmp_path / "file" / "r", all="true")
+    said = rf"autoReport.directory must be a folder to write in. Received: '.*{folder}' \(\w.*\)"
+    with pytest.raises(OSError, match=said):
+        configure(tmp_path / folder, all="true")
 
 
 def test_a_report_that_fails_ends_no_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,9 +256,10 @@ def test_the_page_is_on_the_program_that_took_most_of_the_time_even_if_it_is_gon
     assert re.findall("<h1>(.*?)</h1>", page.read_text()) == ["longest"]
 
 
-def test_text_that_is_no_json_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("text", ["{autoReport.all: true}", "{debug.allowOutOfMemory: false}", "none", '["prng.seed"]'])
+def test_text_that_is_no_json_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ipu.config.reset_ipu_configuration()
-    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", "{autoReport.all: true}")
+    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", text)
     with pytest.raises(ValueError, match="POPLAR_ENGINE_OPTIONS must be a JSON object"):
         ipu.config.IPUConfig().configure_ipu_system()
 
@@ -291,17 +296,29 @@ def test_the_launcher_refuses_a_page_that_it_cannot_write(value: str, tmp_path: 
     assert "--report must be a file in a folder that there is" in ran.stderr
 
 
-def test_a_program_that_fails_while_it_is_compiled_has_a_report(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def fails_to_compile(broken: pytest.MonkeyPatch) -> None:
+    """Runs a program that XLA refuses, after JAX compiled a copy for it."""
+    initial = hidden_state.initial
+
     def refuse(self: InterruptibleFunction, lowered: Any) -> None:
         raise RuntimeError("XLA is out of memory\nmore")
 
+    def copied(*given: Any) -> Any:
+        jax.jit(lambda x: x + 1)(1.0)
+        return initial(*given)
+
+    broken.setattr(InterruptibleFunction, "_compile_it", refuse)
+    broken.setattr(hidden_state, "initial", copied)
+    with pytest.raises(RuntimeError, match="XLA is out of memory"):
+        run()
+
+
+def test_a_program_that_fails_while_it_is_compiled_has_a_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     configure(tmp_path, all="true")
     with monkeypatch.context() as broken:
-        broken.setattr(InterruptibleFunction, "_compile_it", refuse)
-        with pytest.raises(RuntimeError, match="XLA is out of memory"):
-            run()
+        fails_to_compile(broken)
     [folder] = tmp_path.iterdir()
     assert {path.name for path in folder.iterdir()} == FILES
     report = ipu.reports.load(folder / "profile.pop")
@@ -309,8 +326,20 @@ def test_a_program_that_fails_while_it_is_compiled_has_a_report(
     assert report.parts[0].operations and report.measured.executions == 0
     text = str(report)
     assert "failed while it was compiled: RuntimeError: XLA is out of memory" in text
-    assert "it came as far as: JAX's trace" in text and "lowering" in text
+    assert "it came as far as: JAX's trace" in text and "lowering" in text and "XLA 0" not in text
     assert "XLA is out of memory" in (folder / "report.html").read_text()
+
+
+def test_the_page_is_on_the_program_that_failed(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ipu.config.IPUConfig().configure_ipu_system()
+    kept = run(16)
+    with monkeypatch.context() as broken:
+        fails_to_compile(broken)
+    assert "XLA is out of memory" in page.read_text()
+    kept = run(24)
+    auto._finish()
+    assert "XLA is out of memory" in page.read_text()
+    del kept
 
 
 def test_a_part_that_cannot_be_traced_ends_the_report_on_a_failure_alone(monkeypatch: pytest.MonkeyPatch) -> None:

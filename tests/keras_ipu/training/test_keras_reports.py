@@ -12,8 +12,11 @@ import numpy as np
 import pytest
 
 import ipu_tf as ipu
+from ipu_tf.ops.pipelining_ops import RecomputationMode
 from ipu_tf.reports import Category, Part, layer_costs
 from ipu_tf.reports.ticks import over_ticks
+from keras_ipu import PipelineStage
+from keras_ipu.addons.layers import RecomputationCheckpoint
 from tests.helpers.device_counts import device_work
 from tests.helpers.one_ipu import strategy
 from tests.helpers.some_ipus import ipus
@@ -97,6 +100,31 @@ def pipelined(stages: int = 2, **options: Any) -> Part:
         model.fit(x, x, batch_size=4, verbose=0)
         [part] = model.ipu_report().parts
     return part
+
+
+@on_tensorflow
+def test_checkpoints_lower_the_peak_of_recomputation() -> None:
+    peaks: dict[int | None, int] = {}
+    for kept in (None, 3):
+        with ipus(2) as strategy, strategy.scope():
+            inputs = value = keras.Input((8,))
+            with PipelineStage(0):
+                for number in range(6):
+                    value = RecomputationCheckpoint()(value) if number == kept else value
+                    value = keras.layers.Dense(8, activation="tanh")(value)
+            with PipelineStage(1):
+                model = keras.Model(inputs, keras.layers.Dense(1)(value))
+            model.set_pipelining_options(
+                gradient_accumulation_steps_per_replica=4,
+                recomputation_mode=RecomputationMode.RecomputeAndBackpropagateInterleaved,
+            )
+            model.compile("sgd", "mse", steps_per_execution=4)
+            model.fit(np.ones((4000, 8)), np.ones((4000, 1)), batch_size=1000, verbose=0)
+            [part] = model.ipu_report().parts
+            peaks[kept] = part.pipeline_peak
+    one = 1000 * 8 * 4  # bytes of an activation
+    # Instead of seven activations, of the input and of one part; a checkpoint is kept for three micro-batches.
+    assert peaks[None] - peaks[3] > 0.9 * one
 
 
 @on_tensorflow
