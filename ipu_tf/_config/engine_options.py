@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from ipu_tf.reports.auto import AutoReport, setting, use
 
 _VARIABLE, _ATTRIBUTE = "POPLAR_ENGINE_OPTIONS", "compilation_poplar_options"
 _ALLOW = "debug.allowOutOfMemory"
+_WANTED = f"""{_VARIABLE} must be a JSON object of option names and strings, as '{{"autoReport.all": "true"}}'."""
 _NO_ENGINE = "there is no Poplar engine in emulation"
 _NOT_ASKED_FOR = "no option of autoReport that is true asks for reports"
 
@@ -65,9 +66,9 @@ def capacity_check(config: ConfigRoot, ipus: tuple[int, ...]) -> CapacityCheck |
         ipus: IPUs of each device, by its ordinal.
 
     Raises:
-        ValueError: for a value that is neither "true" nor "false".
+        ValueError: for a value that is neither "true" nor "false", or text that is no JSON object.
     """
-    options = {**config.compilation_poplar_options, **(_parsed(engine_options()) or {})}
+    options = {**config.compilation_poplar_options, **_of_environment()}
     if _ALLOW not in options:
         return CapacityCheck(ipus)
     allowed = _switch(_ALLOW, options[_ALLOW], f"{_VARIABLE} or IPUConfig.{_ATTRIBUTE}")
@@ -76,12 +77,9 @@ def capacity_check(config: ConfigRoot, ipus: tuple[int, ...]) -> CapacityCheck |
 
 def record_engine_options() -> None:
     """Records the options of `POPLAR_ENGINE_OPTIONS` that are not emulated, by name; warns of names that none has."""
-    text = engine_options()
-    options = _parsed(text)
-    if options is None:  # an error where it has to do with reports
-        record_ignored(_VARIABLE, text or None, _NO_ENGINE)
-        return
-    others = {name: value for name, value in options.items() if not name.startswith(AUTO_REPORT) and name != _ALLOW}
+    others = {
+        name: value for name, value in _of_environment().items() if not name.startswith(AUTO_REPORT) and name != _ALLOW
+    }
     warn_of_unknown(_VARIABLE, others, _ATTRIBUTE)
     for name, value in others.items():
         record_ignored(f"{_VARIABLE} {name}", str(value), _NO_ENGINE)
@@ -97,10 +95,13 @@ def _record(given: Mapping[str, object], asked: bool) -> None:
 
 def _directory(given: Mapping[str, object], where: str) -> Path:
     directory = Path(str(given.get(AUTO_REPORT_DIRECTORY, "."))).absolute()
-    directory.mkdir(parents=True, exist_ok=True)
-    if not os.access(directory, os.W_OK):
-        name = f"{AUTO_REPORT}{AUTO_REPORT_DIRECTORY}"
-        raise PermissionError(f"{where}: {name} must be a folder to write in. Received: '{directory}'.")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):  # also where access rights alone do not say it, as in /proc
+            pass
+    except OSError as error:
+        name, why = f"{AUTO_REPORT}{AUTO_REPORT_DIRECTORY}", error.strerror or str(error)
+        raise type(error)(f"{where}: {name} must be a folder to write in. Received: '{directory}' ({why}).") from error
     return directory
 
 
@@ -112,19 +113,18 @@ def _switch(name: str, value: object, where: str) -> bool:
 
 
 def _of_environment() -> dict[str, object]:
+    """Returns the options of the environment.
+
+    Raises:
+        ValueError: if they are no JSON object.
+    """
     text = engine_options()
-    if AUTO_REPORT not in text:
+    if not text.strip():
         return {}
-    options = _parsed(text)
-    if options is None:
-        raise ValueError(f"{_VARIABLE} must be a JSON object of option names and strings. Received: {text!r}.")
-    return options
-
-
-def _parsed(text: str) -> dict[str, object] | None:
-    """Returns the options of a JSON object; None for text that is none."""
     try:
         options = json.loads(text)
-    except ValueError:
-        return None
-    return options if isinstance(options, dict) else None
+    except ValueError as error:
+        raise ValueError(f"{_WANTED} Received: {text!r} ({error}).") from error
+    if not isinstance(options, dict):
+        raise ValueError(f"{_WANTED} Received: {text!r}.")
+    return options
