@@ -19,11 +19,12 @@ from ipu_tf._config.library_options import (
     warn_of_unknown,
 )
 from ipu_tf._config.schema import ConfigRoot
-from ipu_tf.device.environment import engine_options
+from ipu_tf.device.environment import engine_options, log_level
 from ipu_tf.reports.auto import AutoReport, setting, use
 
 _VARIABLE, _ATTRIBUTE = "POPLAR_ENGINE_OPTIONS", "compilation_poplar_options"
 _ALLOW = "debug.allowOutOfMemory"
+_NAMES = "debug.retainDebugInformation"
 _WANTED = f"""{_VARIABLE} must be a JSON object of option names and strings, as '{{"autoReport.all": "true"}}'."""
 _NO_ENGINE = "there is no Poplar engine in emulation"
 _NOT_ASKED_FOR = "no option of autoReport that is true asks for reports"
@@ -75,10 +76,23 @@ def capacity_check(config: ConfigRoot, ipus: tuple[int, ...]) -> CapacityCheck |
     return None if allowed else CapacityCheck(ipus, is_error=True)
 
 
+def keeps_names(config: ConfigRoot) -> bool:
+    """Returns whether compiled programs have names of ops and layers: `debug.retainDebugInformation`, or TRACE logs.
+
+    Raises:
+        ValueError: for a value that is neither "true" nor "false", or text that is no JSON object.
+    """
+    options = {**config.compilation_poplar_options, **_of_environment()}
+    asked = _NAMES in options and _switch(_NAMES, options[_NAMES], f"{_VARIABLE} or IPUConfig.{_ATTRIBUTE}")
+    return asked or log_level() == "TRACE"
+
+
 def record_engine_options() -> None:
     """Records the options of `POPLAR_ENGINE_OPTIONS` that are not emulated, by name; warns of names that none has."""
     others = {
-        name: value for name, value in _of_environment().items() if not name.startswith(AUTO_REPORT) and name != _ALLOW
+        name: value
+        for name, value in _of_environment().items()
+        if not name.startswith(AUTO_REPORT) and name not in (_ALLOW, _NAMES)
     }
     warn_of_unknown(_VARIABLE, others, _ATTRIBUTE)
     for name, value in others.items():

@@ -8,6 +8,7 @@ import sys
 import warnings
 
 from ipu_tf._state.registry import ProcessValue, register_state
+from ipu_tf.device.device_log import TRACE
 from ipu_tf.device.environment import log_destination, log_level
 
 _OWN_PACKAGES = ("ipu_tf", "keras_ipu")
@@ -17,9 +18,11 @@ _LEVELS = {
     "WARN": logging.WARNING,
     "INFO": logging.INFO,
     "DEBUG": logging.DEBUG,
-    "TRACE": logging.DEBUG,
+    "TRACE": TRACE,
 }
-"""Poplar's levels. TRACE says what DEBUG says."""
+"""Poplar's levels."""
+_QUIET = ("ipu_tf.compilation", "ipu_tf.device")
+"""Loggers that say nothing below a warning unless the environment asks for it."""
 
 
 class _StderrHandler(logging.Handler):
@@ -93,7 +96,8 @@ def apply_log_settings() -> None:
         log_to(destination)
     if level:
         LOGGER.setLevel(_LEVELS[level])
-        logging.getLogger("ipu_tf.compilation").setLevel(_LEVELS[level])
+        for name in _QUIET:
+            logging.getLogger(name).setLevel(_LEVELS[level])
     _applied.value = level, destination
 
 

@@ -13,7 +13,7 @@ import jax
 from ipu_tf._config.attachments import attach, detach
 from ipu_tf._config.default_rules import rules_hold_by_default
 from ipu_tf._config.devices import IPUDevice, auto_selected_devices, selected_devices
-from ipu_tf._config.engine_options import auto_report, capacity_check, use_auto_report
+from ipu_tf._config.engine_options import auto_report, capacity_check, keeps_names, use_auto_report
 from ipu_tf._config.enums import DeviceConnectionType
 from ipu_tf._config.environment_report import warn_about_environment
 from ipu_tf._config.errors import failed_precondition, invalid_argument
@@ -31,6 +31,7 @@ from ipu_tf.device.feeds.connection_type import Connection
 from ipu_tf.device.files import saved_programs
 from ipu_tf.device.instances.group import join_if_expected
 from ipu_tf.device.memory.residency import RESIDENCY
+from ipu_tf.device.op_scopes import keep_names
 from ipu_tf.device.run.compilation_log import check_programs_by
 from ipu_tf.device.run.forks import check_not_forked
 from ipu_tf.reports.auto import AutoReport
@@ -113,12 +114,14 @@ class _SystemState:
             warn_not_emulated(wanted.config)
             reports = auto_report(wanted.config)
             capacity = capacity_check(wanted.config, tuple(device.num_ipus for device in wanted.devices))
+            names = keeps_names(wanted.config)
             note = f"configured {', '.join(map(str, wanted.devices))} (jax {jax.__version__} on {_backend()})"
             self.reset()
             self.system = wanted
             connection_type.connect(_CONNECTIONS[wanted.config.device_connection.type])
             saved_programs.use(str(wanted.config.serialization_output_folder))
             use_auto_report(reports)
+            keep_names(names)
             check_programs_by(capacity)
             attach(wanted.devices, as_numbers(wanted.config.select_ipus))
             LOGGER.info("ipu_tf: %s%s", "" if existing is None else _RESETTING, note)
@@ -133,6 +136,7 @@ class _SystemState:
             connection_type.connect(Connection.ATTACHED)
             saved_programs.use("")
             use_auto_report(AutoReport())
+            keep_names(False)
             check_programs_by(None)
             with self._registering:
                 callbacks = tuple(self._callbacks.values())

@@ -23,6 +23,7 @@ from ipu_tf._state.registry import ProcessValue, register_state
 from ipu_tf.device.cache import cache_folder
 from ipu_tf.device.cache.cached_compilation import compile_cached
 from ipu_tf.device.cache.compiler_options import compiler_options, numeric_options
+from ipu_tf.device.device_log import log_operations
 
 _folder: ProcessValue[Path | None] = register_state("executable cache: its folder", ProcessValue(None))
 RunCompilation = Callable[[Any, Callable[[], Any], dict[Any, Any]], Any]
@@ -130,6 +131,7 @@ class CachedFunction:
         given_up = tuple(number for index in self._donate for number in donated[index])
         # Without the options for memory: XLA cannot serialize intermediate results that are in several blocks.
         compiled_so = jax.jit(run, donate_argnums=given_up, compiler_options=numeric_options())
+        log_operations(compiled_so, tuple(jax.tree.leaves(arguments)))
         lowered = compiled_so.lower(*jax.tree.leaves(arguments))
         compiled = self._compile_as(key, lambda: compile_cached(lowered, self._directory, self._devices), self._left)
         self._compiled |= not compiled.loaded

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ipu_tf._state.registry import ProcessValue, register_state
+from ipu_tf.device.device_log import log_parts
 from ipu_tf.device.environment import log_destination, log_level
 from ipu_tf.device.program.program import Program, bytes_of
 from ipu_tf.device.run.run_record import RunRecord, Span
@@ -61,6 +62,7 @@ def log_compilation(program: Program, record: RunRecord) -> None:
     spans, because = record.take_compiled(), record.because
     seconds = sum(span.seconds for span in spans)
     record.because = ""
+    log_parts(program)
     if LOG.isEnabledFor(logging.INFO):
         LOG.info("%s", compilation_text(program, spans, record.loaded, because))
     elif seconds > _LONG_SECONDS and _on_terminal():

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 
 from ipu_tf.device.cache import jax_compilation
+from ipu_tf.device.device_log import log_operations
 from ipu_tf.device.run.interrupts import Interrupts, interrupt_at_once
 from ipu_tf.device.run.run_record import compiling, note_memory
 
@@ -80,6 +81,7 @@ class InterruptibleFunction:
         """Calls the function."""
         if not self._compiled:
             with compiling():
+                log_operations(self._function, arguments)
                 self._compile(arguments)
         return self._function(*arguments)
 

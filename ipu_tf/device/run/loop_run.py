@@ -8,6 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from ipu_tf.device.device_log import log_chunk
 from ipu_tf.device.errors import AccumulationCountError
 from ipu_tf.device.feeds.stager import StagedChunk, Stager
 from ipu_tf.device.feeds.staging import chunk_capacity
@@ -46,6 +47,7 @@ class LoopRun:
         shared = part.lengths_vary or part.most_steps is not None
         self.capacity = chunk_capacity(part.element_bytes, self._wanted, self._replicas.count, shared)
         self._most = _MOST_WITHOUT_FEEDS if part.feedless else min(self.capacity, part.most_steps or self.capacity)
+        self._index = index
         self._pace: Pace = self._executable.kept(("pace", index), Pace)
         self._outfeeds = self._queues.outfeeds(part.outfeeds)
         self._chunk = self._chunk_function(index)
@@ -132,7 +134,9 @@ class LoopRun:
         start = time.perf_counter()
         with span("Device", "chunk"):
             ran, goes_on = self._run_chunk(chunk)
-        self._pace.ran(ran, time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        self._pace.ran(ran, seconds)
+        log_chunk(self._executable.program, self._index, self._part, ran, seconds)
         if EXCEPTIONS in self._hidden:
             check_exceptions(np.asarray(self._hidden[EXCEPTIONS]), self._executable.program.checked)
         return ran, goes_on

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 
 from ipu_tf.device.cache.compiler_options import compiler_options
+from ipu_tf.device.device_log import log_operations
 from ipu_tf.device.memory.hidden_state import ITERATION, replica_axes
 from ipu_tf.device.program.program import Arrays, Elements, Hidden
 from ipu_tf.device.program.replicas import Replicas
@@ -50,6 +51,7 @@ def _compiled(function: Callable[..., Any], donate: tuple[int, ...]) -> Any:
         nonlocal ready
         if not ready:
             with compiling():
+                log_operations(jitted, arguments)
                 jitted.lower(*arguments).compile()  # kept by JAX for the call
             ready = True
         return jitted(*arguments)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 import ipu_tf as ipu
 from ipu_tf._config import messages
 from ipu_tf._config.messages import LOGGER, log_to
+from ipu_tf.device import device_log
 from ipu_tf.device.run import compilation_log
 from tests.helpers.device_counts import device_work
 
@@ -35,11 +38,12 @@ class Terminal(io.StringIO):
 @pytest.fixture(autouse=True)
 def restored() -> Iterator[None]:
     """Levels and destination as they were, and no configuration that would be kept."""
-    before = LOGGER.level, compilation_log.LOG.level
+    before = LOGGER.level, compilation_log.LOG.level, device_log.LOG.level
     ipu.config.reset_ipu_configuration()
     yield
     LOGGER.setLevel(before[0])
     compilation_log.LOG.setLevel(before[1])
+    device_log.LOG.setLevel(before[2])
     log_to("stderr")
     messages._applied.clear()  # noqa: SLF001 - the next test's environment is as new
     ipu.config.reset_ipu_configuration()
@@ -138,6 +142,35 @@ def test_other_levels_have_none(level: str, monkeypatch: pytest.MonkeyPatch, cap
     monkeypatch.setenv("POPLAR_LOG_LEVEL", level)
     run()
     assert compilations(caplog) == []
+
+
+@pytest.mark.parametrize("level", ["INFO", "DEBUG", "TRACE"])
+def test_lower_levels_say_what_runs(
+    level: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("POPLAR_LOG_LEVEL", level)
+    ipu.config.IPUConfig().configure_ipu_system()
+    data = tf.data.Dataset.from_tensor_slices(np.ones((6, 5), np.float32))
+    infeed, outfeed = ipu.ipu_infeed_queue.IPUInfeedQueue(data), ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+
+    def body(x: tf.Tensor) -> Any:
+        return outfeed.enqueue(tf.tanh(x, name="squashed"))
+
+    def program() -> None:
+        ipu.loops.repeat(6, body, [], infeed)
+
+    ipu.ipu_strategy.IPUStrategy().run(tf.function(program))
+    said = [record.getMessage() for record in caplog.records if record.name == "ipu_tf.device"]
+    name, carried = infeed._id, outfeed._id  # noqa: SLF001 - as it is called in the program
+    parts = [line for line in said if f"infeed {name} of float32[5]; outfeed {carried} of float32[5]" in line]
+    chunks = [line for line in said if f"; infeed {name}: " in line]
+    iterations = [int(re.findall(r"chunk of (\d+) iterations", line)[0]) for line in chunks]
+    operations = [line for line in said if re.search(r"squashed\S*/tanh -> float32\[5\]", line)]
+    assert (len(parts), sum(iterations), bool(operations)) == {
+        "INFO": (0, 0, False),
+        "DEBUG": (1, 6, False),
+        "TRACE": (1, 6, True),
+    }[level]
 
 
 @pytest.mark.parametrize(("least", "is_terminal", "said"), [(0.0, True, 1), (0.0, False, 0), (1e9, True, 0)])
