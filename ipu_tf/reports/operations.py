@@ -6,6 +6,7 @@ What nobody reads is left out, as XLA does not compute it.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,6 +16,8 @@ import numpy as np
 from ipu_tf.reports.known_integers import KnownIntegers
 
 _LOOPS_AND_BRANCHES = ("while", "scan", "cond")
+_GRADIENTS = "gradient_tape"
+"""The scope of TensorFlow's gradients."""
 
 
 @dataclasses.dataclass
@@ -100,7 +103,7 @@ class Listing:
             return [None if hasattr(atom, "val") else places[atom] for atom in atoms]
 
         for equation in jaxpr.eqns:
-            within = _joined(scope, str(equation.source_info.name_stack))
+            within = _without_repetition(_joined(scope, str(equation.source_info.name_stack)))
             if equation.primitive.name == "optimization_barrier":  # it passes on what it takes
                 places.update(zip(equation.outvars, read(equation.invars), strict=True))
                 continue
@@ -113,7 +116,9 @@ class Listing:
                 continue
             name = _joined(within, equation.primitive.name)
             reads = tuple(place for place in read(equation.invars) if place is not None)
-            makes = tuple(self._add(name, variable) for variable in equation.outvars)
+            several = len(equation.outvars) > 1
+            names = [f"{name} [{result}]" if several else name for result in range(len(equation.outvars))]
+            makes = tuple(map(self._add, names, equation.outvars))
             places.update(zip(equation.outvars, makes, strict=True))
             self.operations.append(Listed(name, reads, makes, equation, numbers.note(equation)))
         return read(jaxpr.outvars)
@@ -136,6 +141,17 @@ def bytes_of_type(aval: Any) -> int:
 
 def _joined(*names: str) -> str:
     return "/".join(filter(None, names))
+
+
+@functools.lru_cache(4096)
+def _without_repetition(name: str) -> str:
+    """Returns a name without what TensorFlow repeats in the bodies of loops: `a/lstm/while/a/lstm/while` is once."""
+    scopes = name.split("/")
+    first = 1 if scopes[0] == _GRADIENTS else 0
+    again = [
+        place for place in range(first + 2, len(scopes) - 1) if scopes[place : place + 2] == scopes[first : first + 2]
+    ]
+    return "/".join((*scopes[:first], *scopes[again[-1] :])) if again else name
 
 
 def _called(equation: Any) -> Any:

@@ -68,7 +68,8 @@ def times_text(times: Measured) -> Iterator[str]:
         return
     source = "from the executable cache" if times.loaded else "not from the executable cache"
     yield f"  compiled: {', '.join([*front_end, *stages])}; {source}"
-    yield f"  executed: {times.executions} times in {times.seconds:.2f} s, compilation included"
+    count = "once" if times.executions == 1 else f"{times.executions} times"
+    yield f"  executed: {count} in {times.seconds:.2f} s, compilation included"
     if times.last_executions:
         fastest = min(times.last_executions, key=lambda span: span.seconds)
         steps = f", {fastest.steps} steps" if fastest.steps else ""

@@ -35,8 +35,11 @@ def over_ticks(part: Part) -> Part:
 
 
 def _tick_name(timetable: Timetable, tick: int) -> str:
-    tasks = dict.fromkeys(task for cell in timetable.cells[tick] for task in cell)
-    return f"tick {tick}: " + ", ".join(f"{task.label} of stage {task.stage}" for task in tasks)
+    """Returns the tasks of a tick, each stage's in its order: `tick 5: F4, B1 in stage 0; F2 in stage 1`."""
+    stages: dict[int, list[str]] = {}
+    for task in dict.fromkeys(task for cell in timetable.cells[tick] for task in cell):
+        stages.setdefault(task.stage, []).append(task.label)
+    return f"tick {tick}: " + "; ".join(f"{', '.join(labels)} in stage {stage}" for stage, labels in stages.items())
 
 
 def _live(stages: Sequence[StageMemory], tick: int) -> dict[Category, int]:

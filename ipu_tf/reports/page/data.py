@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ipu_tf.reports.part import Category, Part
+from ipu_tf.reports.ticks import OVER_TICKS
 
 _CATEGORIES = tuple(Category)
 
@@ -47,4 +48,5 @@ def part_data(part: Part) -> dict[str, Any]:
         "values": values,
         "operations": operations,
         "peak": part.peak_index,
+        "of": "tick" if part.kind == OVER_TICKS else "operation",
     }

@@ -31,6 +31,9 @@ _EMULATED = (
     "machine that wrote it. No figure here is one of IPU hardware, and Graphcore's PopVision cannot open its files."
 )
 
+_KINDS = {OVER_TICKS: "all stages, tick by tick", "loop": "one iteration of its loop"}
+"""What is said of kinds of parts."""
+
 
 def write_page(report: Report, path: str | os.PathLike[str], compare: Report | None = None) -> None:
     """Writes a report as an HTML page, which shows in any browser without network.
@@ -67,36 +70,37 @@ def _body(report: Report, compare: Report | None) -> Iterator[str]:
     yield f"<header><h1>{escape(report.program)}</h1><p>{escape(_EMULATED)}</p>"
     names = [(f"part-{number}", name) for number, (name, _, _) in enumerate(_shown(report))]
     grown = [] if compare is None else [("grown", "What grew")]
-    links = [("summary", "Summary"), *grown, *names, ("tree", "Program tree"), ("times", "Times")]
+    links = [*names, ("summary", "Summary"), *grown, ("tree", "Program tree"), ("times", "Times")]
     yield "<nav>" + "".join(f'<a href="#{anchor}">{text}</a>' for anchor, text in links) + "</nav></header><main>"
+    for number, (name, after, part) in enumerate(_shown(report)):
+        yield _section(
+            f"part-{number}", f"{name}: {_KINDS.get(part.kind, part.kind)}", "".join(_part(number, part, after))
+        )
     yield _section("summary", "Summary", summary_table(report))
     if compare is not None:
         yield _section("grown", f"What grew since the older report on {compare.program}", change_table(compare, report))
-    for number, (name, before, part) in enumerate(_shown(report)):
-        inside = "".join((before, *_part(number, part)))
-        yield _section(f"part-{number}", f"{name}: {part.kind}", inside)
     yield _section("tree", "Program tree", program_tree(report.parts) + convolution_table(report.convolutions))
     yield _section("times", "Execution trace, measured on this machine", execution_svg(report.measured)) + "</main>"
 
 
 def _shown(report: Report) -> Iterator[tuple[str, str, Part]]:
-    """Yields the parts with their names and what is said before; after a pipeline its stages over ticks."""
+    """Yields the parts with their names and what is said of their memory; before a pipeline its stages over ticks."""
     for number, part in enumerate(report.parts):
-        yield f"Part {number}", "", part
         if part.stages:
             yield f"Part {number} as a pipeline", stage_table(part.stages), over_ticks(part)
+        yield f"Part {number}", "", part
 
 
-def _part(number: int, part: Part) -> Iterator[str]:
+def _part(number: int, part: Part, after: str) -> Iterator[str]:
     if not part.operations:
         yield "<p>It has no operations.</p>"
         return
     peak = part.operations[part.peak_index]
     of = "tick" if part.kind == OVER_TICKS else "operation"
-    yield f"<h3>Memory over time</h3><p>Bytes alive at each of {len(part.operations)} {of}s, of one replica. "
-    yield f"The peak, {bytes_text(part.peak)}, is at {of} {part.peak_index}, <code>{escape(peak.name)}</code>. "
-    yield "Click, or use the arrow keys, to list what is alive.</p>"
-    yield memory_svg(part, number, of)
+    yield f"<h3>Memory over {len(part.operations)} {of}s</h3>{memory_svg(part, number, of)}"
+    yield f"<p>The peak, {bytes_text(part.peak)} of one replica, is at {of} {part.peak_index}"
+    yield "" if of == "tick" else f", <code>{escape(peak.name)}</code>"
+    yield f". Click, or use the arrow keys, to list what is alive at another {of}.</p>{after}"
     yield f'<div class="alive" id="alive-{number}" aria-live="polite"></div>'
     if part.pipeline is not None:
         yield "<h3>Pipeline: planned timetable</h3><p>Idle time is shaded. A forward pass has the length 1, "
@@ -105,7 +109,7 @@ def _part(number: int, part: Part) -> Iterator[str]:
         yield f'<div class="wide">{task_svg(part.task_times)}</div>'
     if part.kind != OVER_TICKS:
         yield f"<h3>Layers</h3>{layer_table(part)}"
-    yield f"<h3>Liveness by variable</h3>{_search('values', number, 'name, layer or category')}"
+    yield f"<h3>Liveness by variable, over {of}s</h3>{_search('values', number, 'name, layer or category')}"
     yield f"<h3>{of.title()}s</h3>{_search('operations', number, 'name')}"
 
 

@@ -29,7 +29,7 @@ function element(tag, text) {
 function life(part, value) {
   const box = element("div"), bar = element("i"), all = part.operations.length;
   box.className = "life c" + value.kind;
-  box.title = "alive from operation " + value.first + " to " + value.last;
+  box.title = "alive from " + part.of + " " + value.first + " to " + value.last;
   bar.style.left = (100 * value.first / all) + "%";
   bar.style.width = Math.max(100 * (value.last + 1 - value.first) / all, 0.7) + "%";
   box.append(bar);
@@ -40,6 +40,7 @@ const VALUES = [["name", e => e.name], ["category", e => e.category], ["bytes", 
 const OPERATIONS = [["name", e => e.name], ["number", e => e.index], ["bytes alive", e => e.total, bytes],
   ["of these inside", e => e.inside, bytes], ["FLOPs", e => e.flops, number], ["bytes accessed", e => e.accessed, bytes],
   ["times", e => e.trips]];
+const TICKS = [["tick and its tasks", e => e.name], ["number", e => e.index], ["bytes alive", e => e.total, bytes]];
 
 class List {
   constructor(part, box, columns, entries, sorted) {
@@ -81,7 +82,7 @@ parts.forEach((part, at) => {
     ({name: nameOf(part, name), kind, category: part.categories[kind], bytes: size, first, last}));
   const operations = part.operations.map(([name, total, inside, flops, accessed, trips], index) =>
     ({name: nameOf(part, name), index, total, inside, flops, accessed, trips}));
-  for (const [what, columns, entries] of [["values", VALUES, values], ["operations", OPERATIONS, operations]]) {
+  for (const [what, columns, entries] of [["values", VALUES, values], ["operations", part.of === "tick" ? TICKS : OPERATIONS, operations]]) {
     const list = new List(part, document.getElementById(what + "-" + at), columns, entries, 2);
     const input = document.querySelector(`[data-for=${what}-${at}]`);
     list.count = input.parentElement.nextElementSibling;
@@ -100,7 +101,7 @@ parts.forEach((part, at) => {
     const alive = values.filter(v => v.first <= here && here <= v.last && v.bytes);
     if (operation.inside) alive.push({name: "inside of the loop or branch", kind: part.categories.indexOf("temporaries"), category: "temporaries",
       bytes: operation.inside, first: here, last: here});
-    const list = element("div"), title = element("h4", `Operation ${here}, ${operation.name}: ${bytes(operation.total)}`);
+    const list = element("div"), title = element("h4", (part.of === "tick" ? `Alive at ${operation.name}` : `Alive at operation ${here}, ${operation.name}`) + `: ${bytes(operation.total)}`);
     list.className = "wide";
     box.replaceChildren(title, list);
     new List(part, list, VALUES, alive, 2);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from html import escape
 
@@ -64,10 +65,12 @@ def _steps(heights: Sequence[int], high: int, across: float) -> Iterator[str]:
 
 
 def _scale(high: int) -> Iterator[str]:
-    for quarter in range(5):
-        y = _TOP + _HEIGHT * (1 - quarter / 4)
-        yield f'<line class="grid" x1="{_LEFT}" x2="{_LEFT + _WIDTH}" y1="{y}" y2="{y}"/>'
-        yield f'<text x="{_LEFT - 6}" y="{y + 4}" text-anchor="end">{bytes_text(high * quarter / 4)}</text>'
+    """Yields lines at round sizes: from three to seven powers of two, or multiples of one."""
+    step = 1 << max(math.floor(math.log2(max(high, 1) / 3)), 0)
+    for size in range(0, high + 1, step):
+        y = _TOP + _HEIGHT * (1 - size / high)
+        yield f'<line class="grid" x1="{_LEFT}" x2="{_LEFT + _WIDTH}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        yield f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{bytes_text(size)}</text>'
 
 
 def _time_axis(operations: int, of: str) -> Iterator[str]:

@@ -112,7 +112,11 @@ def test_a_pipeline_has_its_planned_and_measured_timetable() -> None:
     staged = page_html(dataclasses.replace(made, parts=(dataclasses.replace(part, stages=stages),)))
     assert not Page(staged).open
     assert {"part-0", "part-1", "values-1", "operations-1"} <= set(Page(staged).ids)
-    assert f"tick {planned.ticks - 1}: U of stage 0" in staged and "most in stashes" in staged
+    assert f"tick {planned.ticks - 1}: U in stage 0; U in stage 1" in staged and "most in stashes" in staged
+    # The memory of all stages over ticks comes first.
+    assert staged.index("all stages, tick by tick") < staged.index("Memory over") < staged.index("Summary</h2>")
+    [over, alone] = json.loads(re.findall(r'id="data">(.*?)</script>', staged)[0])
+    assert (over["of"], alone["of"]) == ("tick", "operation")
     alone = page_html(dataclasses.replace(made, parts=(dataclasses.replace(part, task_times=()),)))
     assert "Nothing was measured: the pipeline ran as one loop" in alone
 
@@ -128,7 +132,7 @@ def test_a_browser_lists_what_is_alive_at_the_peak(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     part = made.parts[0]
     [alive] = re.findall(r'<div class="alive" id="alive-0"[^>]*>(.*?)</table>', ran.stdout, re.DOTALL)
-    assert f"Operation {part.peak_index}, " in alive
+    assert f"Alive at operation {part.peak_index}, " in alive
     inside = 1 if part.operations[part.peak_index].inside else 0
     values = sum(value.bytes > 0 for value in part.alive_at(part.peak_index))
     assert alive.count("<tr>") - 1 == values + inside
