@@ -112,9 +112,8 @@ class _SystemState:
                 return
             warn_about_environment(flags())
             warn_not_emulated(wanted.config)
-            reports = auto_report(wanted.config)
+            reports, names = auto_report(wanted.config), keeps_names(wanted.config)
             capacity = capacity_check(wanted.config, tuple(device.num_ipus for device in wanted.devices))
-            names = keeps_names(wanted.config)
             note = f"configured {', '.join(map(str, wanted.devices))} (jax {jax.__version__} on {_backend()})"
             self.reset()
             self.system = wanted

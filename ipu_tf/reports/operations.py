@@ -116,9 +116,7 @@ class Listing:
                 continue
             name = _joined(within, equation.primitive.name)
             reads = tuple(place for place in read(equation.invars) if place is not None)
-            several = len(equation.outvars) > 1
-            names = [f"{name} [{result}]" if several else name for result in range(len(equation.outvars))]
-            makes = tuple(map(self._add, names, equation.outvars))
+            makes = tuple(map(self._add, _result_names(name, len(equation.outvars)), equation.outvars))
             places.update(zip(equation.outvars, makes, strict=True))
             self.operations.append(Listed(name, reads, makes, equation, numbers.note(equation)))
         return read(jaxpr.outvars)
@@ -126,6 +124,11 @@ class Listing:
     def _add(self, name: str, variable: Any) -> int:
         self.buffers.append(Buffer(name, bytes_of_type(variable.aval)))
         return len(self.buffers) - 1
+
+
+def _result_names(operation: str, results: int) -> list[str]:
+    """Returns the names of an operation's results: its own, with numbers if there are several."""
+    return [f"{operation} [{place}]" for place in range(results)] if results > 1 else [operation]
 
 
 def _moved(places: Sequence[int], new: Mapping[int, int]) -> tuple[int, ...]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 from ipu_tf._state.registry import ProcessValue, register_state
-from ipu_tf.device.device_log import log_parts
+from ipu_tf.device.device_log import LOG as DEVICE_LOG
 from ipu_tf.device.environment import log_destination, log_level
-from ipu_tf.device.program.program import Program, bytes_of
+from ipu_tf.device.program.program import LoopPart, Program, Types, bytes_of
 from ipu_tf.device.run.run_record import RunRecord, Span
 
 LOG = logging.getLogger("ipu_tf.compilation")
@@ -122,3 +122,30 @@ def report_executed(program: Program, record: RunRecord) -> None:
             _report.value(program, record)
     if _follow.value is not None:
         _follow.value(program, record)
+
+
+def log_parts(program: Program) -> None:
+    """Logs the parts of a program that was compiled, with the types of their feeds."""
+    if not DEVICE_LOG.isEnabledFor(logging.DEBUG):
+        return
+    for index, part in enumerate(program.parts):
+        kind = f"loop that carries {len(part.carry_in)} values" if isinstance(part, LoopPart) else "straight line"
+        feeds = [*_queues("infeed", part.infeeds), *_queues("outfeed", part.outfeeds)]
+        DEVICE_LOG.debug("ipu_tf: %s, part %d: %s", program.readable_name, index, "; ".join([kind, *feeds]))
+
+
+def log_chunk(program: Program, index: int, part: LoopPart, iterations: int, seconds: float) -> None:
+    """Logs a chunk that a loop ran, with the bytes that its feeds moved."""
+    if not DEVICE_LOG.isEnabledFor(logging.DEBUG):
+        return
+    feeds = [("infeed", part.infeeds), ("outfeed", part.outfeeds)]
+    moved = [
+        f"; {kind} {name}: {iterations * bytes_of(types)} bytes" for kind, of in feeds for name, types in of.items()
+    ]
+    what = program.readable_name, index, iterations, 1e3 * seconds, "".join(moved)
+    DEVICE_LOG.debug("ipu_tf: %s, part %d: chunk of %d iterations in %.2f ms%s", *what)
+
+
+def _queues(kind: str, queues: Mapping[str, Types]) -> Iterator[str]:
+    for name, types in queues.items():
+        yield f"{kind} {name} of {', '.join(f'{each.dtype.name}{list(each.shape)}' for each in types)}"

@@ -8,7 +8,6 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from ipu_tf.device.device_log import log_chunk
 from ipu_tf.device.errors import AccumulationCountError
 from ipu_tf.device.feeds.stager import StagedChunk, Stager
 from ipu_tf.device.feeds.staging import chunk_capacity
@@ -17,6 +16,7 @@ from ipu_tf.device.numerics.assertions import ASSERTIONS, check_assertions
 from ipu_tf.device.numerics.exceptions import EXCEPTIONS, check_exceptions
 from ipu_tf.device.program.program import Arrays, Hidden, LoopPart
 from ipu_tf.device.run.chunk_function import replicated_chunk_function
+from ipu_tf.device.run.compilation_log import log_chunk
 from ipu_tf.device.run.execution_context import ExecutionContext
 from ipu_tf.device.run.pipeline_placement import together
 from ipu_tf.device.timeline import span
