@@ -14,6 +14,7 @@ from keras.src.backend.common import masking as _masking
 from keras.src.layers.layer import CallContext
 from keras.src.models import functional as _functional
 from keras.src.models.functional import Functional as Functional
+from keras.src.models.functional import unpack_singleton
 from keras.src.ops.symbolic_arguments import SymbolicArguments
 
 
@@ -57,6 +58,12 @@ def graph_structures(graph: Any) -> tuple[Any, Any]:
     return graph._inputs_struct, graph._outputs_struct
 
 
+def run_graph(graph: Any, inputs: list[Any], training: bool | None) -> Any:
+    """Runs the layers of a `keras.Function` on flat inputs, as a functional model's call does."""
+    outputs = graph._run_through_graph(inputs, lambda operation: _functional.operation_fn(operation, training=training))
+    return unpack_singleton(outputs)
+
+
 def sequential_graph(model: Any) -> Any:
     """The functional model within a `Sequential`, or None if it is not built or cannot be one."""
     return model._functional
@@ -66,6 +73,11 @@ def standardized_inputs(functional: Any, inputs: Any) -> list[Any]:
     """The flat tensors that a functional model feeds its graph for given inputs."""
     tensors: list[Any] = functional._standardize_inputs(inputs)
     return tensors
+
+
+def layers_within(layer: Any) -> list[Any]:
+    """A layer and all layers that it is made of."""
+    return list(layer._flatten_layers())
 
 
 def build_shapes(model: Any) -> dict[str, Any] | None:

@@ -160,6 +160,7 @@ class IPUEpochIterator(keras_patches.StockEpochIterator):
         replicas: how many replicas the model runs as; the other arguments are those of Keras's.
         predicts: whether it is for `predict`, given a `BatchPlaceholder` for each step where batches may be read
             before Keras asks for them.
+        prepared: what a dataset of batches is passed through before the device is fed; None if nothing.
 
     Raises:
         TypeError, ValueError: for a `steps_per_execution` that is no positive integer.
@@ -175,7 +176,15 @@ class IPUEpochIterator(keras_patches.StockEpochIterator):
     _num_batches: int | None
     _steps_seen: int
 
-    def __init__(self, *args: Any, replicas: int = 1, predicts: bool = False, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        replicas: int = 1,
+        predicts: bool = False,
+        prepared: Callable[[Any], Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self._prepared = prepared
         self._graphcore_rules = graphcore_rules()
         checked_data(kwargs.get("x"), kwargs.get("steps_per_epoch"), self._graphcore_rules)
         super().__init__(*args, **kwargs)
@@ -204,7 +213,7 @@ class IPUEpochIterator(keras_patches.StockEpochIterator):
 
     @data_adapter.setter
     def data_adapter(self, adapter: Any) -> None:
-        arrays = self.arrays_of(adapter)
+        arrays = self.arrays_of(adapter) if self._prepared is None else None
         if arrays is not None:
             adapter.get_tf_dataset = arrays.dataset
         self._adapter, self._arrays = adapter, arrays
@@ -244,7 +253,10 @@ class IPUEpochIterator(keras_patches.StockEpochIterator):
     def _get_iterator(self) -> Any:
         counts = (self.steps_per_execution, self._replicas, self._wanted)
         placeholders = self._predicts and can_prefetch(self.data_adapter)
-        return _Epoch(super()._get_iterator(), self._arrays, *counts, self.begin_pass(), placeholders)
+        dataset = super()._get_iterator()
+        if self._prepared is not None:
+            dataset = self._prepared(dataset)
+        return _Epoch(dataset, self._arrays, *counts, self.begin_pass(), placeholders)
 
     def begin_pass(self) -> bool:
         """Begins a pass over the data; returns whether it is the first."""

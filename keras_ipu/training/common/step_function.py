@@ -128,6 +128,10 @@ class StepFunction(TracedLoops, abc.ABC):
     def _feed(self, batches: Iterator[Any]) -> BatchFeed:
         """Returns a feed of batches that are not an epoch's."""
 
+    def _prepared(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Returns batches that are not an epoch's as the device is fed them."""
+        return batches
+
     def _device_state(self, state: Any, replicas: int) -> Any:
         """Returns the state that the device runs on."""
         return state
@@ -141,7 +145,9 @@ class StepFunction(TracedLoops, abc.ABC):
         """
         if isinstance(iterator, ElementIterator):
             return ExecutionBatches(iterator.steps, iterator.feed, iterator)
-        return ExecutionBatches(self._model.steps_per_execution, self._feed(iterator), for_replicas=False)
+        return ExecutionBatches(
+            self._model.steps_per_execution, self._feed(self._prepared(iterator)), for_replicas=False
+        )
 
     def _execute(self, batches: ExecutionBatches, state: Any = ()) -> Execution:
         """Runs one execution; or several of one step, ahead of Keras's loop.

@@ -49,10 +49,12 @@ class ModelRun:
     Attributes:
         replicas: how many replicas the model has.
         reads_ahead: whether the device may read batches before Keras's loop asks for them, in `predict`.
+        prepared: what a dataset of batches is passed through before the device is fed; None if nothing.
     """
 
     replicas: int
     reads_ahead: bool = False
+    prepared: Callable[[Any], Any] | None = None
 
 
 _run: contextvars.ContextVar[ModelRun | None] = contextvars.ContextVar("ipu_model_run", default=None)
@@ -105,6 +107,10 @@ class IPUTrainer(abc.ABC):
     def running_eagerly(self, model: Any) -> contextlib.AbstractContextManager[None]:
         """Context of a run of a model whose steps run op by op."""
 
+    def batch_preparation(self, model: Any) -> Callable[[Any], Any] | None:
+        """Returns what a dataset of a model's batches is passed through before the device is fed; None if nothing."""
+        return None
+
     def eager_step_ran(self) -> None:  # noqa: B027 - only one back end has something to do
         """Called after each execution of a model that runs eagerly."""
 
@@ -156,7 +162,7 @@ class IPUTrainer(abc.ABC):
         check_runnable(model)
         replicas = replica_count(model)
         own_function = isinstance(model.predict_function, StepFunction | None)
-        run = ModelRun(replicas, reads_ahead=doing == "predict" and own_function)
+        run = ModelRun(replicas, doing == "predict" and own_function, self.batch_preparation(model))
         with (
             self.running(model),
             context_value(_run, run),

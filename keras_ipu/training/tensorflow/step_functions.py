@@ -26,6 +26,7 @@ from keras_ipu.training.common.replica_metrics import metrics_in_remainder, metr
 from keras_ipu.training.common.step_function import PREDICT, ExecutionBatches, StepFunction, StepKind
 from keras_ipu.training.common.step_split import StepSplit
 from keras_ipu.training.tensorflow.first_trace import metrics_created
+from keras_ipu.training.tensorflow.host_layers import after_host_layers, host_layers
 from keras_ipu.training.tensorflow.model_steps import model_step, remainder_step
 from keras_ipu.training.tensorflow.recurrent_weights import hoist_weight_reads
 from keras_ipu.training.tensorflow.tensor_functions import TENSORS
@@ -65,6 +66,10 @@ class TensorFlowStepFunction(StepFunction):
     def _feed(self, batches: Iterator[Any]) -> TensorFeed:
         return TensorFeed(batches, warn_cast, sizes_vary())
 
+    def _prepared(self, batches: Iterator[Any]) -> Iterator[Any]:
+        layers = host_layers(self._model)
+        return batches if layers is None else map(layers.prepared, batches)
+
     def _device_step(self, batch_spec: Any, state: Any, split: StepSplit) -> TensorFlowStep:
         model, strategy = self._model, keras_models.strategy_of(self._model)
         if is_pipelined(model):
@@ -75,8 +80,9 @@ class TensorFlowStepFunction(StepFunction):
         def traced(batch: Any) -> Any:
             staged = staged_call(model, split.accumulation_count, self._kind.training)
             counted = batches_counted_alike(model) if split.is_trivial else metrics_in_step(model, split, all_gather)
-            with strategy.replica_context(), staged, hoist_weight_reads(), metrics_created(model), counted:
-                return step(batch)
+            layers, wrapped = after_host_layers(model, batch), hoist_weight_reads()
+            with strategy.replica_context(), staged, wrapped, metrics_created(model), counted, layers as (given,):
+                return step(given)
 
         return TensorFlowStep(traced, batch_spec, lambda: keras_models.optimizer_state(model))
 
@@ -87,8 +93,9 @@ class TensorFlowStepFunction(StepFunction):
 
         def traced(batches: Any) -> Any:
             counted = batches_counted_alike(model) if split.is_trivial else metrics_in_remainder(model, split)
-            with strategy.replica_context(), hoist_weight_reads(), metrics_created(model), counted:
-                return steps(batches)
+            layers = after_host_layers(model, *batches)
+            with strategy.replica_context(), hoist_weight_reads(), metrics_created(model), counted, layers as given:
+                return steps(given)
 
         return TensorFlowStep(traced, batches_spec, lambda: keras_models.optimizer_state(model))
 
@@ -124,7 +131,7 @@ class TensorFlowPredictFunction(TensorFlowStepFunction):
         """Returns batches that Keras has read, one for each step or a `ReplicaBatches` for each."""
         for_replicas = all(isinstance(step, ReplicaBatches) for step in steps)
         batches = [batch for step in steps for batch in step] if for_replicas else steps
-        feed = self._feed(iter(batches))
+        feed = self._feed(self._prepared(iter(batches)))
         return ExecutionBatches(len(steps), feed, for_replicas=for_replicas, ahead=False)
 
 

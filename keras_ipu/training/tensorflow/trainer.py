@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ipu_tf._loops.tensorflow_step import flush_variables
@@ -15,6 +15,7 @@ from keras_ipu.training.common.epoch_iterator import IPUEpochIterator
 from keras_ipu.training.common.step_function import PREDICT, StepKind
 from keras_ipu.training.common.trainer import IPUTrainer, ModelRun, Stock
 from keras_ipu.training.common.variable_sync import SyncVariablesEachBatch
+from keras_ipu.training.tensorflow.host_layers import host_layers
 from keras_ipu.training.tensorflow.step_functions import TensorFlowPredictFunction, TensorFlowStepFunction
 from keras_ipu.training.tensorflow.tensor_functions import TENSORS
 
@@ -32,7 +33,12 @@ class TensorFlowTrainer(IPUTrainer):
 
     def new_epoch_iterator(self, run: ModelRun, *args: Any, **kwargs: Any) -> IPUEpochIterator:
         """Returns an iterator over the executions of an epoch."""
-        return IPUEpochIterator(*args, replicas=run.replicas, predicts=run.reads_ahead, **kwargs)
+        return IPUEpochIterator(*args, replicas=run.replicas, predicts=run.reads_ahead, prepared=run.prepared, **kwargs)
+
+    def batch_preparation(self, model: Any) -> Callable[[Any], Any] | None:
+        """Returns what passes a dataset through the layers that only the host can run; None if the model has none."""
+        layers = host_layers(model)
+        return None if layers is None else layers.prepared_dataset
 
     @contextlib.contextmanager
     def running(self, model: Any) -> Iterator[None]:

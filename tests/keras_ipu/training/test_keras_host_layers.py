@@ -1,0 +1,101 @@
+"""Models that begin with look-ups of strings and numbers train, evaluate and predict as in stock Keras."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers
+
+from ipu_tf.lowering.stablehlo.errors import LoweringError
+from tests.helpers.keras_parity import assert_close, configure, counted, integers, ipu_scope, numbers
+
+SAMPLES, BATCH = 21, 8
+WORDS = np.array(["ash", "birch", "cedar", "elm"])
+NAMES = WORDS[integers(4, SAMPLES)][:, None]
+TEXTS = np.array([" ".join(WORDS[row]) for row in integers(4, SAMPLES, 5)])[:, None]
+NUMBERS = integers(5, SAMPLES, 1).astype(np.int64)
+FLOATS = numbers(SAMPLES, 3)
+TARGETS = integers(2, SAMPLES, 1).astype(np.float32)
+
+pytestmark = pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="Keras on JAX has no strings")
+
+
+def _table() -> Any:
+    """Three inputs: a look-up of strings, one of numbers, and floats that the device normalizes."""
+    inputs = [keras.Input((1,), dtype="string"), keras.Input((1,), dtype="int64"), keras.Input((3,))]
+    lookups = [layers.StringLookup(output_mode="multi_hot"), layers.IntegerLookup(), layers.Normalization()]
+    for lookup, values in zip(lookups, (NAMES, NUMBERS, FLOATS), strict=True):
+        lookup.adapt(values)
+    name, number, floats = (lookup(each) for lookup, each in zip(lookups, inputs, strict=True))
+    hidden = layers.concatenate([name, layers.Flatten()(layers.Embedding(8, 2)(number)), floats])
+    hidden = layers.Dropout(0.3)(layers.Dense(6, "tanh")(hidden))
+    return keras.Model(inputs, layers.Dense(1, "sigmoid")(hidden)), [tf.constant(NAMES), NUMBERS, FLOATS]
+
+
+def _texts() -> Any:
+    """A `Sequential` from texts on, whose padding is masked."""
+    vectorize = layers.TextVectorization(output_sequence_length=7)
+    vectorize.adapt(TEXTS[:, 0])
+    stack = [vectorize, layers.Embedding(7, 3, mask_zero=True), layers.GlobalAveragePooling1D()]
+    inputs = keras.Input((1,), dtype="string")
+    return keras.Sequential([inputs, *stack, layers.Dense(1, "sigmoid")]), tf.constant(TEXTS)
+
+
+def _nested() -> Any:
+    """A trained model behind a model of hashed crossings."""
+    pair = [keras.Input((1,), dtype="string"), keras.Input((1,), dtype="string")]
+    crossed = keras.Model(pair, layers.HashedCrossing(5, output_mode="one_hot")(tuple(pair)))
+    inputs = [keras.Input((1,), dtype="string"), keras.Input((1,), dtype="string")]
+    return keras.Model(inputs, layers.Dense(1, "sigmoid")(crossed(inputs))), [tf.constant(NAMES), tf.constant(TEXTS)]
+
+
+def _shown(make: Any, accumulation: int) -> Any:
+    """History, results and weights: of arrays with a remainder and single batches, or of a dataset of full batches."""
+    keras.utils.set_random_seed(1)
+    model, x = make()
+    model.compile(keras.optimizers.SGD(0.1), "binary_crossentropy", metrics=["accuracy"])
+    if make is _table:
+        history = model.fit(x, TARGETS, BATCH, epochs=2, shuffle=False, verbose=0).history
+        rows = [part[:BATCH] for part in x]
+        shown = [history, model.evaluate(x, TARGETS, BATCH, verbose=0), model.train_on_batch(rows, TARGETS[:BATCH])]
+        return [*shown, model.predict_on_batch(rows), model.get_weights()]
+    batch = BATCH * accumulation
+    if hasattr(model, "set_gradient_accumulation_options") and accumulation > 1:
+        model.set_gradient_accumulation_options(accumulation, gradient_accumulation_reduction_method="mean")
+        model.steps_per_execution, batch = accumulation, BATCH
+    columns = (tuple(x) if isinstance(x, list) else x, TARGETS)
+    pairs = tf.data.Dataset.from_tensor_slices(columns).take(2 * BATCH).batch(batch)
+    model.fit(pairs, epochs=2, shuffle=False, verbose=0)
+    return [model.predict(pairs.map(lambda x, y: (x,)), verbose=0), model.get_weights()]
+
+
+@pytest.mark.parametrize(("make", "accumulation"), [(_table, 1), (_texts, 1), (_nested, 2)])
+def test_lookups_at_the_inputs(make: Any, accumulation: int, caplog: pytest.LogCaptureFixture) -> None:
+    configure()
+    wanted = _shown(make, accumulation)
+    with ipu_scope(), counted() as counts, caplog.at_level(logging.WARNING, "ipu_tf"):
+        found = _shown(make, accumulation)
+    assert counts().steps >= 6
+    assert caplog.text.count("run on the host, batch by batch") == 1
+    for ours, stock in zip(keras.tree.flatten(found), keras.tree.flatten(wanted), strict=True):
+        assert_close(np.asarray(ours, np.float32), np.asarray(stock, np.float32), 1e-5)
+
+
+def test_own_train_step_is_refused() -> None:
+    class Own(keras.Model):
+        def train_step(self, data: Any) -> Any:
+            return super().train_step(data)
+
+    configure()
+    with ipu_scope():
+        inputs = keras.Input((1,), dtype="string")
+        lookup = layers.StringLookup(vocabulary=[*WORDS], output_mode="one_hot")
+        model = Own(inputs, layers.Dense(1)(lookup(inputs)))
+        model.compile("sgd", "mse")
+        with pytest.raises(LoweringError, match="numbers and booleans"):
+            model.fit(tf.constant(NAMES), TARGETS, verbose=0)
