@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 import pathlib
 import sys
 import types
+import zipfile
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
@@ -14,6 +16,8 @@ from unittest import mock
 import keras
 import numpy as np
 import tensorflow as tf
+
+from tests.helpers.keras_io_files import files
 
 TEXT = "the quick brown fox jumps over the lazy dog and other animals of the wood. "
 
@@ -68,6 +72,34 @@ SIZES: dict[str, dict[str, Any]] = {
         "norm_groups": 4,
     },
     "tensorflow/vision/mobilevit": {"image_size": 64},
+    "timeseries/timeseries_anomaly_detection": {"TIME_STEPS": 24},
+    "timeseries/timeseries_weather_forecasting": {"past": 24, "future": 12},
+    "tensorflow/structured_data/imbalanced_classification": {"fname": "creditcard.csv"},
+    "vision/image_classification_from_scratch": {"image_size": (48, 48)},
+    "tensorflow/vision/image_classification_from_scratch": {"image_size": (48, 48)},
+    "vision/oxford_pets_image_segmentation": {"img_size": (32, 32), "batch_size": 4, "val_samples": 8},
+    "vision/super_resolution_sub_pixel": {"crop_size": 30, "batch_size": 4},
+    "tensorflow/vision/zero_dce": {"IMAGE_SIZE": 48, "MAX_TRAIN_IMAGES": 32, "BATCH_SIZE": 8},
+    "tensorflow/vision/captcha_ocr": {"img_width": 100, "img_height": 40},
+    "nlp/lstm_seq2seq": {"latent_dim": 16},
+    "nlp/neural_machine_translation_with_transformer": {
+        "vocab_size": 60,
+        "sequence_length": 10,
+        "embed_dim": 16,
+        "latent_dim": 32,
+        "num_heads": 2,
+    },
+    "nlp/neural_machine_translation_with_keras_nlp": {
+        "MAX_SEQUENCE_LENGTH": 10,
+        "ENG_VOCAB_SIZE": 60,
+        "SPA_VOCAB_SIZE": 60,
+        "EMBED_DIM": 16,
+        "INTERMEDIATE_DIM": 32,
+        "NUM_HEADS": 2,
+    },
+    "generative/text_generation_with_miniature_gpt": {"vocab_size": 60, "maxlen": 12, "embed_dim": 16},
+    "tensorflow/nlp/text_classification_from_scratch": {"max_features": 60, "sequence_length": 60},
+    "nlp/bidirectional_lstm_imdb": {"maxlen": 12},
     "tensorflow/generative/lstm_character_level_text_generation": {"maxlen": 10},
     "tensorflow/vision/semantic_image_clustering": {
         "target_size": 32,
@@ -75,6 +107,8 @@ SIZES: dict[str, dict[str, Any]] = {
         "num_clusters": 4,
     },
 }
+
+UNUSED_MODULES = ("IPython", "IPython.display", "seaborn", "imageio", "ipywidgets", "gdown", "tensorflow_docs.vis")
 
 
 def random(*shape: int, high: int = 256, dtype: str = "uint8") -> np.ndarray:
@@ -152,28 +186,42 @@ def _catalog_load(
 
 def _get_file(fname: Any = None, origin: str = "", **_: Any) -> str:
     name = pathlib.Path(str(fname or origin)).name
-    if not pathlib.Path(name).exists():
+    if not pathlib.Path(name).exists() and name.endswith(".zip"):
+        zipfile.ZipFile(name, "w").close()  # its files are there
+    elif not pathlib.Path(name).exists():
         pathlib.Path(name).write_text(TEXT * 20, encoding="utf-8")
     return str(pathlib.Path(name).resolve())
 
 
+def _downloaded(url: str, output: str, **_: Any) -> None:
+    """In place of `gdown.download`: a file that lies in the working folder."""
+    pathlib.Path("faces.zip").rename(output)
+
+
 @contextlib.contextmanager
-def stand_ins() -> Iterator[None]:
-    """Context in which examples find small data where they fetch some, and draw no plots."""
-    modules = {"tensorflow_datasets": types.ModuleType("tensorflow_datasets")}
+def stand_ins(name: str) -> Iterator[None]:
+    """Context in which an example finds small data where it fetches some, and draws no plots."""
+    modules: dict[str, Any] = {"tensorflow_datasets": types.ModuleType("tensorflow_datasets")}
+    modules |= {name: mock.MagicMock() for name in UNUSED_MODULES}
+    modules["IPython"].version_info, modules["IPython"].get_ipython = (9, 0), lambda: None  # matplotlib asks
+    modules["gdown"].download = _downloaded
+    modules["tqdm"] = types.SimpleNamespace(tqdm=lambda values, **_: values)
+    if importlib.util.find_spec("keras_hub"):
+        modules["keras_nlp"] = importlib.import_module("keras_hub")  # its new name
     modules["tensorflow_datasets"].__dict__.update(
         load=_catalog_load,
         disable_progress_bar=lambda: None,
         image_classification=mock.MagicMock(),
     )
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_plots_closed())
+        stack.enter_context(files(name))
         stack.callback(lambda: [sys.modules.pop(module) for module in modules])
         sys.modules.update(modules)
         for module, load in DATASETS.items():
             stack.enter_context(mock.patch.object(getattr(keras.datasets, module), "load_data", load))
         stack.enter_context(mock.patch.object(keras.utils, "get_file", _get_file))
         stack.enter_context(mock.patch.object(keras.utils, "plot_model", mock.MagicMock()))
-        stack.enter_context(_plots_closed())
         yield
 
 

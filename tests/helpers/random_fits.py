@@ -288,7 +288,7 @@ def fit_arguments(draw: st.DrawFn, program: Fit) -> dict[str, Any]:
         arguments["validation_batch_size"] = draw(st.integers(1, 30))
     if {"validation_split", "validation_data"} & {*arguments}:
         arguments["validation_freq"] = draw(st.sampled_from([1, 1, 2]))
-    weighable = program.classifies and not program.weighted and program.outputs == 1
+    weighable = program.classifies and not program.weighted and program.outputs == 1 and program.kind != "generator"
     if weighable and draw(st.booleans()):
         arguments["class_weight"] = {0: 0.5, 1: 2.0, 2: 1.0}
     if program.kind == "generator":
