@@ -31,6 +31,9 @@ _EMULATED = (
     "machine that wrote it. No figure here is one of IPU hardware, and Graphcore's PopVision cannot open its files."
 )
 
+_LETTERS = (
+    "F is a forward pass, R its repetition, B a backward pass, with the micro-batch's number; U is the weight update."
+)
 _KINDS = {OVER_TICKS: "all stages, tick by tick", "loop": "one iteration of its loop"}
 """What is said of kinds of parts."""
 
@@ -100,7 +103,8 @@ def _part(number: int, part: Part, after: str) -> Iterator[str]:
     yield f"<h3>Memory over {len(part.operations)} {of}s</h3>{memory_svg(part, number, of)}"
     yield f"<p>The peak, {bytes_text(part.peak)} of one replica, is at {of} {part.peak_index}"
     yield "" if of == "tick" else f", <code>{escape(peak.name)}</code>"
-    yield f". Click, or use the arrow keys, to list what is alive at another {of}.</p>{after}"
+    yield f". Click, or use the arrow keys, to list what is alive at another {of}."
+    yield f" {_LETTERS}</p>{after}" if of == "tick" else "</p>"
     yield f'<div class="alive" id="alive-{number}" aria-live="polite"></div>'
     if part.pipeline is not None:
         yield "<h3>Pipeline: planned timetable</h3><p>Idle time is shaded. A forward pass has the length 1, "

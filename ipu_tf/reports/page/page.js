@@ -64,6 +64,7 @@ class List {
   }
   title(name, place) {
     const cell = element("th"), button = element("button", name);
+    if (this.columns[place][2] === null) cell.style.textAlign = "left";
     if (place === this.sorted) cell.setAttribute("aria-sort", this.down ? "descending" : "ascending");
     button.onclick = () => {
       this.down = place === this.sorted ? !this.down : true;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import warnings
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -32,7 +34,9 @@ from ipu_tf.config import (
 from ipu_tf.device.cache import executable_cache
 from ipu_tf.device.feeds import synthetic
 from ipu_tf.device.feeds.synthetic import TransferKind
+from ipu_tf.device.run.interruptible_function import InterruptibleFunction
 from ipu_tf.emulation import EmulationError, clear_session, ignored_arguments
+from ipu_tf.ipu_strategy import IPUStrategy
 from ipu_tf.reports.auto import setting
 
 NAMES = [flag.name for flag in FLAGS]
@@ -186,6 +190,26 @@ def test_engine_options_of_the_environment_are_recorded_each(monkeypatch: pytest
     found = {item.name: item.value for item in ignored_arguments()}
     wanted = {f"POPLAR_ENGINE_OPTIONS {name}": repr(value) for name, value in others.items()}
     assert found == wanted | {"autoReport.outputArchive": "'true'"}
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_compiled_operations_have_names_where_debug_information_is_retained(
+    asked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[str] = []
+    compile_it = InterruptibleFunction._compile_it
+
+    def keep(self: InterruptibleFunction, lowered: Any) -> bool:
+        compiled.append(lowered.compile().as_text())
+        return compile_it(self, lowered)
+
+    monkeypatch.setattr(InterruptibleFunction, "_compile_it", keep)
+    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", json.dumps({"debug.retainDebugInformation": str(asked).lower()}))
+    IPUConfig().configure_ipu_system()
+    squashed = tf.function(lambda x: tf.tanh(x, name="squashed"))
+    assert float(IPUStrategy().run(squashed, args=[tf.constant(0.0)])) == 0.0
+    assert [bool(re.search(r'op_name="[^"]*/squashed', text)) for text in compiled] == [asked]
+    assert not any("retainDebugInformation" in item.name for item in ignored_arguments())
 
 
 @pytest.mark.parametrize("name", AUTO_REPORT_OPTIONS)
