@@ -4,28 +4,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
-from ipu_tf.pipeline.split import LayerCosts, Share, Split, SplitError
+from ipu_tf.pipeline.span_costs import SpanCosts
+from ipu_tf.pipeline.split import LayerCosts, Split, SplitError
+
+#: How much more the dearest stage may cost, where time comes first, for the stages to hold fewer bytes.
+_SLACK = 0.05
+#: For rounding.
+_EPSILON = 1e-12
 
 
 def split_layers(
     layers: Sequence[LayerCosts],
     stages: int,
-    memory_weight: float = 0.5,
+    memory_weight: float | None = None,
     stash: Sequence[int] | None = None,
     memory_limit: int | None = None,
 ) -> Split:
     """Assigns layers to stages, at least one to each, without changing their order.
 
-    The cost of a stage is a mean of its operations and of its bytes, each in proportion to what a stage has on average.
-    Of all splits that keep pinned layers where they are, one is taken whose dearest stage is cheapest and, of those,
-    one whose stages differ least (by the sum of squares).
+    Pinned layers stay where they are, and every stage is within `memory_limit`. By default time comes first: the cost
+    of a stage is its operations. Of all splits whose dearest stage costs at most 5 % more than it has to, those are
+    taken whose largest stage has the fewest bytes. With a `memory_weight` the cost is a mean of operations and bytes,
+    each in proportion to what a stage has on average, and the dearest stage is as cheap as it can be. Of what is left
+    one is taken whose stages differ least (by the sum of squares).
 
     Args:
         layers: the layers in the order in which data passes them.
         stages: how many stages there are.
-        memory_weight: how much bytes count, from 0 (operations alone) to 1 (bytes alone).
+        memory_weight: how much bytes count, from 0 (operations alone) to 1 (bytes alone); time comes first by default.
         stash: for each stage how many micro-batches it stashes, such as `peak_stash` of a timetable; 1 each by default.
         memory_limit: the most bytes a stage may hold; unlimited by default.
 
@@ -39,81 +47,63 @@ def split_layers(
         (0, 0, 0, 1)
     """
     counts = tuple(stash) if stash is not None else (1,) * stages
-    if not 0 <= memory_weight <= 1:
+    if memory_weight is not None and not 0 <= memory_weight <= 1:
         raise ValueError(f"memory_weight must be from 0 to 1. Received: {memory_weight}.")
     if len(counts) != stages:
         raise ValueError(f"stash must have an entry for each of the {stages} stages. Received: {len(counts)}.")
     _check_pins(layers, stages)
-    costs = _Costs(tuple(layers), counts, memory_weight, memory_limit)
-    bounds = _best_bounds(costs, len(layers), stages)
-    if bounds is None:
+    costs = SpanCosts(tuple(layers), counts, memory_weight or 0.0, memory_limit)
+    least = _least(costs, stages)
+    if math.isinf(least):
         raise SplitError(_too_little_memory(costs, stages))
+    bounds = _best_bounds(costs, stages, least, _SLACK if memory_weight is None and not costs.weight else 0.0)
     shares = tuple(costs.share(stage, start, end) for stage, (start, end) in enumerate(pairwise(bounds)))
     moved = tuple((_moved(costs, bounds, stage, -1), _moved(costs, bounds, stage, 1)) for stage in range(stages - 1))
-    return Split(tuple(layers), shares, counts, costs.weight, moved)
+    unlimited = least if memory_limit is None else _least(SpanCosts(costs.layers, counts, costs.weight, None), stages)
+    return Split(costs.layers, shares, counts, costs.weight, moved, memory_limit, least, unlimited)
 
 
-class _Costs:
-    """Costs of contiguous layers as a stage, by prefix sums."""
+def _best_bounds(costs: SpanCosts, stages: int, least: float, slack: float) -> tuple[int, ...]:
+    """Returns the boundaries of the best split, from 0 to the number of layers.
 
-    def __init__(
-        self, layers: tuple[LayerCosts, ...], stash: tuple[int, ...], weight: float, limit: int | None
-    ) -> None:
-        self.layers, self.stash, self.limit = layers, stash, limit
-        self._flops = list(accumulate((layer.flops for layer in layers), initial=0.0))
-        self._parameters = list(accumulate((layer.parameter_bytes for layer in layers), initial=0))
-        self._activations = list(accumulate((layer.activation_bytes for layer in layers), initial=0))
-        stages = len(stash)
-        # For each stage how many layers, up to each, are pinned to another stage.
-        self._elsewhere = [
-            list(accumulate((layer.stage not in (None, stage) for layer in layers), initial=0))
-            for stage in range(stages)
-        ]
-        mean_bytes = (self._parameters[-1] + self._activations[-1] * sum(stash) / stages) / stages
-        # Where there are no operations, or no bytes, the other is all there is to balance.
-        self.weight = 0.0 if not mean_bytes else 1.0 if not self._flops[-1] else weight
-        self._per_flop = (1 - self.weight) * stages / self._flops[-1] if self._flops[-1] else 0.0
-        self._per_byte = self.weight / mean_bytes if mean_bytes else 0.0
+    Args:
+        costs: of the layers.
+        stages: how many there are.
+        least: the least that the dearest stage can cost.
+        slack: by what share it may cost more, for the largest stage to have fewer bytes.
+    """
+    most = least * (1 + slack) * (1 + _EPSILON)
+    size = math.inf
+    if slack:
+        size, _ = _cheapest(
+            costs,
+            stages,
+            lambda so_far, *part: max(so_far, costs.bytes(*part)) if costs.cost(*part) <= most else math.inf,
+        )
 
-    def bytes(self, stage: int, start: int, end: int) -> int:
-        """The bytes of layers `start` to `end` as a stage."""
-        parameters = self._parameters[end] - self._parameters[start]
-        return parameters + self.stash[stage] * (self._activations[end] - self._activations[start])
+    def add(so_far: float, *part: int) -> float:
+        cost = costs.cost(*part)
+        return so_far + cost**2 if cost <= most and costs.bytes(*part) <= size else math.inf
 
-    def allowed(self, stage: int, start: int, end: int) -> bool:
-        """Returns whether layers can be a stage: not empty, none pinned elsewhere, within the memory limit."""
-        if start >= end or (self.limit is not None and self.bytes(stage, start, end) > self.limit):
-            return False
-        return self._elsewhere[stage][start] == self._elsewhere[stage][end]
-
-    def cost(self, stage: int, start: int, end: int) -> float:
-        """Returns the cost of layers as a stage, which the partition balances; infinite if they are not allowed."""
-        if not self.allowed(stage, start, end):
-            return math.inf
-        flops = self._flops[end] - self._flops[start]
-        return flops * self._per_flop + self.bytes(stage, start, end) * self._per_byte
-
-    def share(self, stage: int, start: int, end: int) -> Share:
-        """Returns those layers as that stage of the result."""
-        flops = (self._flops[end] - self._flops[start]) / self._flops[-1] if self._flops[-1] else 0.0
-        return Share(start, end, flops, self.bytes(stage, start, end), self.cost(stage, start, end))
-
-
-def _best_bounds(costs: _Costs, layers: int, stages: int) -> tuple[int, ...] | None:
-    """The boundaries of the best split, from 0 to the number of layers; None if there is none."""
-    dearest, _ = _cheapest(costs, layers, stages, lambda so_far, cost: max(so_far, cost))
-    if math.isinf(dearest):
-        return None
-    # The second pass keeps within what the first found (but for rounding), so that its sums need not carry the maximum.
-    limit = dearest * (1 + 1e-12)
-    _, bounds = _cheapest(costs, layers, stages, lambda so_far, cost: so_far + cost**2 if cost <= limit else math.inf)
+    _, bounds = _cheapest(costs, stages, add)
     return bounds
 
 
-def _cheapest(
-    costs: _Costs, layers: int, stages: int, add: Callable[[float, float], float]
-) -> tuple[float, tuple[int, ...]]:
-    """The least total, by `add`, of the stages' costs over all splits, and the boundaries that have it."""
+def _least(costs: SpanCosts, stages: int) -> float:
+    """Returns the cost of the dearest stage in the split where that is least; infinite if there is no split."""
+    least, _ = _cheapest(costs, stages, lambda so_far, *part: max(so_far, costs.cost(*part)))
+    return least
+
+
+def _cheapest(costs: SpanCosts, stages: int, add: Callable[..., float]) -> tuple[float, tuple[int, ...]]:
+    """Returns the least total of the stages over all splits, and the boundaries that have it.
+
+    Args:
+        costs: of the layers.
+        stages: how many there are.
+        add: takes a total, a stage, its first layer and the one after its last; gives the total with that stage.
+    """
+    layers = len(costs.layers)
     best: list[tuple[float, tuple[int, ...]]] = [(0.0, (0,))] + [(math.inf, ())] * layers
     for stage in range(stages):
         after: list[tuple[float, tuple[int, ...]]] = [(math.inf, ())] * (layers + 1)
@@ -122,14 +112,14 @@ def _cheapest(
                 total, bounds = best[start]
                 if math.isinf(total):
                     continue
-                total = add(total, costs.cost(stage, start, end))
+                total = add(total, stage, start, end)
                 if total < after[end][0]:
                     after[end] = total, (*bounds, end)
         best = after
     return best[layers]
 
 
-def _moved(costs: _Costs, bounds: tuple[int, ...], stage: int, by: int) -> float:
+def _moved(costs: SpanCosts, bounds: tuple[int, ...], stage: int, by: int) -> float:
     """The cost of the dearer of two neighbouring stages if the boundary after `stage` moved by some layers."""
     start, boundary, end = bounds[stage : stage + 3]
     return max(costs.cost(stage, start, boundary + by), costs.cost(stage + 1, boundary + by, end))
@@ -159,7 +149,7 @@ def _check_pins(layers: Sequence[LayerCosts], stages: int) -> None:
             )
 
 
-def _too_little_memory(costs: _Costs, stages: int) -> str:
+def _too_little_memory(costs: SpanCosts, stages: int) -> str:
     """Why a memory limit leaves no split; by the first layer that fits into no stage alone, if there is one."""
     for number, layer in enumerate(costs.layers):
         least = min(costs.bytes(stage, number, number + 1) for stage in range(stages) if layer.stage in (None, stage))

@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from ipu_tf.pipeline.split import Split
 from ipu_tf.pipeline.tables import bytes_text, count_text, share_text, table
 
+_ROUNDING = 1.005
+"""Costs are shown with two digits."""
+
 
 def split_text(split: Split) -> str:
     """Formats a partition: a table of the layers, one of the stages, and the reasons for the boundaries.
@@ -65,15 +68,33 @@ def _stage_table(split: Split) -> str:
 
 
 def _reasons(split: Split) -> Iterator[str]:
-    yield f"Cost is {_measure(split.memory_weight)}, in proportion to the mean stage."
-    worst = split.bottleneck
-    yield (
-        f"Stage {worst} is the dearest, with {split.shares[worst].cost:.2f}; no split with the same pins has a cheaper "
-        "dearest one."
-    )
+    yield f"Cost is {_measure(split.memory_weight)}, in proportion to the mean stage.{_limit_text(split)}"
+    yield f"Stage {split.bottleneck} is the dearest, with {_dearest(split):.2f}; {_least_text(split)}."
     for stage, (earlier, later) in enumerate(split.moved, start=1):
         name = split.layers[split.shares[stage].start].name
         yield f"Stage {stage} starts with '{name}': a layer earlier {_moved(earlier)}, a layer later {_moved(later)}."
+
+
+def _limit_text(split: Split) -> str:
+    """Returns a sentence on the limit of memory: whether it is met, and what it costs."""
+    if split.memory_limit is None:
+        return ""
+    limit = bytes_text(split.memory_limit)
+    if max(share.bytes for share in split.shares) > split.memory_limit:
+        return f" No split keeps every stage within {limit}."
+    if split.least <= split.unlimited * _ROUNDING:
+        return f" Every stage is within {limit}."
+    return f" Memory binds: without the limit of {limit} the dearest stage would cost {split.unlimited:.2f}."
+
+
+def _least_text(split: Split) -> str:
+    if _dearest(split) <= split.least * _ROUNDING:
+        return "no split with the same pins has a cheaper dearest one"
+    return f"{split.least:.2f} would do, but then the largest stage would hold more bytes"
+
+
+def _dearest(split: Split) -> float:
+    return split.shares[split.bottleneck].cost
 
 
 def _measure(memory: float) -> str:

@@ -56,10 +56,13 @@ class Split:
         layers: the layers, in order.
         shares: what each stage got, in order.
         stash: how many micro-batches each stage stashes.
-        memory_weight: how much bytes counted against operations, 0 to 1; 0 if no layer has bytes, 1 if none has
-            operations.
+        memory_weight: how much bytes counted against operations, 0 to 1; 0 if time came first or no layer has bytes,
+            1 if none has operations.
         moved: for each boundary between stages (the first layer after it) the cost of the dearer of its two stages if
             it were one layer earlier, and one layer later; infinite where that is not allowed.
+        memory_limit: the bytes that a stage should hold at most; None for no limit.
+        least: what the dearest stage costs at least within the limit; if time came first it may cost a little more.
+        unlimited: the same without a limit.
     """
 
     layers: tuple[LayerCosts, ...]
@@ -67,6 +70,9 @@ class Split:
     stash: tuple[int, ...]
     memory_weight: float
     moved: tuple[tuple[float, float], ...]
+    memory_limit: int | None
+    least: float
+    unlimited: float
 
     @property
     def assignment(self) -> tuple[int, ...]:

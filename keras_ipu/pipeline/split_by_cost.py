@@ -19,6 +19,7 @@ from ipu_tf.pipeline import (
     split_layers,
     timetable,
 )
+from ipu_tf.reports.capacity import IPU_BYTES
 from keras_ipu.options.model_state import options_of
 from keras_ipu.pipeline.call_costs import CallCost, call_costs
 from keras_ipu.pipeline.graph import graph_of, post_order
@@ -37,7 +38,7 @@ class _SingleStageAssignment:
 
 
 def split_model(
-    model: Any, known: Sequence[int | None], stages: int, micro_batch_size: int, memory_weight: float
+    model: Any, known: Sequence[int | None], stages: int, micro_batch_size: int, memory_weight: float | None
 ) -> tuple[Split, list[int]]:
     """Assigns stages to a model's layers by cost.
 
@@ -49,7 +50,8 @@ def split_model(
         known: for each call of a layer, those in inner models too, its stage; None for one that is to be found.
         stages: how many there are to be.
         micro_batch_size: samples in a micro-batch.
-        memory_weight: how much bytes count against operations, 0 to 1.
+        memory_weight: how much bytes count against operations, 0 to 1. With None time comes first, within the published
+            memory of an IPU; if no split fits that, bytes alone count.
 
     Returns:
         The split, in which a layer may be several calls that belong together, and the stage of each call.
@@ -60,9 +62,20 @@ def split_model(
     costs, _ = call_costs(one_stage_plan(model), micro_batch_size)
     costs = [cost for cost in costs if is_layer_call(cost.call)]
     units = _units([cost.call.layer for cost in costs])
+    if len(units) < stages <= len(costs):
+        raise SplitError(_too_few_units(units, [cost.call.layer.name for cost in costs], stages))
     layers = [_joined([costs[i] for i in unit], [known[i] for i in unit]) for unit in units]
-    split = split_layers(layers, stages, memory_weight, peak_stash(timetable_of(model, stages)))
+    split = _split(layers, stages, memory_weight, peak_stash(timetable_of(model, stages)))
     return split, [stage for unit, stage in zip(units, split.assignment, strict=True) for _ in unit]
+
+
+def _split(layers: list[LayerCosts], stages: int, memory_weight: float | None, stash: Sequence[int]) -> Split:
+    if memory_weight is not None:
+        return split_layers(layers, stages, memory_weight, stash)
+    try:
+        return split_layers(layers, stages, None, stash, IPU_BYTES)
+    except SplitError:
+        return dataclasses.replace(split_layers(layers, stages, 1.0, stash), memory_limit=IPU_BYTES)
 
 
 def one_stage_plan(model: Any) -> StagePlan:
@@ -121,6 +134,17 @@ def _units(layers: Sequence[Any]) -> list[range]:
         else:
             units.append(range(place, end))
     return units
+
+
+def _too_few_units(units: Sequence[range], names: Sequence[str], stages: int) -> str:
+    """Returns why there are fewer units than stages: the longest is a layer's first call to its last one."""
+    longest = max(units, key=len)
+    return (
+        f"There are {len(units)} parts to make {stages} stages of: '{names[longest[0]]}' is called first and "
+        f"'{names[longest[-1]]}' last of {len(longest)} layers that have to be in one stage, because calls among them "
+        "share variables. Stages may share variables where they are on one IPU: assign such stages with "
+        "`set_pipeline_stage_assignment`, and their IPUs with `set_pipelining_options(device_mapping=...)`."
+    )
 
 
 def _joined(costs: Sequence[CallCost], stages: Sequence[int | None]) -> LayerCosts:

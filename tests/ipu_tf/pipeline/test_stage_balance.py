@@ -76,6 +76,38 @@ def test_no_split_is_better(problem: tuple[list[LayerCosts], int, list[int], flo
     assert math.isclose(sum(share.flops_share for share in split.shares), 1.0) or not any(x.flops for x in layers)
 
 
+@given(problems())
+def test_time_comes_first_and_then_bytes(problem: tuple[list[LayerCosts], int, list[int], float, int | None]) -> None:
+    layers, stages, stash, _, limit = problem
+    if not (every := tried(layers, stages, stash, 0.0, limit)):
+        with pytest.raises(SplitError):
+            split_layers(layers, stages, None, stash, limit)
+        return
+    split = split_layers(layers, stages, None, stash, limit)
+    costs = [share.cost for share in split.shares]
+    assert split.least == pytest.approx(min(max(some) for some in every))
+    assert split.unlimited == pytest.approx(min(max(some) for some in tried(layers, stages, stash, 0.0, None)))
+    assert any(costs == pytest.approx(some) for some in every)
+    by_time = split_layers(layers, stages, 0.0, stash, limit)
+    if any(layer.flops for layer in layers):
+        assert max(costs) <= split.least * 1.05 * (1 + 1e-9)
+    assert max(share.bytes for share in split.shares) <= max(share.bytes for share in by_time.shares)
+    assert limit is None or max(share.bytes for share in split.shares) <= limit
+
+
+def test_of_splits_that_take_as_long_the_one_with_fewer_bytes_is_taken() -> None:
+    layers = [LayerCosts("a", 50.0, 100), LayerCosts("b", 1.0, 900), LayerCosts("c", 50.0, 800)]
+    assert split_layers(layers, 2).assignment == (0, 0, 1)
+    layers[0], layers[2] = LayerCosts("a", 50.0, 800), LayerCosts("c", 50.0, 100)
+    assert split_layers(layers, 2).assignment == (0, 1, 1)
+    layers[1] = LayerCosts("b", 9.0, 900)
+    assert split_layers([*layers, LayerCosts("d", 9.0)], 2).assignment == (0, 0, 1, 1)
+    layers = [LayerCosts("a", 50.0, 800), LayerCosts("b", 1.0, 900), LayerCosts("c", 51.0, 100)]
+    slower = split_layers(layers, 2)
+    assert slower.assignment == (0, 1, 1)
+    assert "with 1.02; 1.00 would do, but then the largest stage would hold more bytes." in split_text(slower)
+
+
 @pytest.mark.parametrize(
     ("flops", "pinned", "stages", "wanted"),
     [
@@ -110,6 +142,13 @@ def test_a_limit_of_memory_moves_boundaries() -> None:
     layers = [LayerCosts("a", 1.0, 60), LayerCosts("b", 1.0, 60), LayerCosts("c", 8.0, 10)]
     assert split_layers(layers, 2, memory_weight=0.0).assignment == (0, 0, 1)
     assert split_layers(layers, 2, memory_weight=0.0, memory_limit=100).assignment == (0, 1, 1)
+
+
+def test_a_split_says_whether_memory_binds() -> None:
+    layers = [LayerCosts("a", 1.0, 60), LayerCosts("b", 1.0, 60), LayerCosts("c", 8.0, 10)]
+    assert "Every stage is within 200 B." in split_text(split_layers(layers, 2, memory_limit=200))
+    bound = split_text(split_layers(layers, 2, memory_limit=100))
+    assert "Memory binds: without the limit of 100 B the dearest stage would cost 1.60." in bound
 
 
 @pytest.mark.parametrize(

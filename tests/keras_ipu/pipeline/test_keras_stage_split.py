@@ -15,6 +15,7 @@ from keras import layers
 
 from ipu_tf.ops.pipelining_ops import PipelineSchedule
 from ipu_tf.pipeline import SplitError
+from keras_ipu.pipeline import split_by_cost
 from keras_ipu.pipeline.call_costs import call_costs
 from keras_ipu.pipeline.split_by_cost import one_stage_plan
 from tests.helpers.device_counts import device_work
@@ -97,6 +98,32 @@ def test_stages_are_balanced_and_explained(strategy: Any) -> None:
     assert "FLOPs" in text and "Stage 1 starts with" in text
 
 
+def test_time_comes_first_and_memory_where_it_binds(strategy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of many weights and no operations takes none of the stages from the layers that compute."""
+    with strategy.scope():
+        inputs = keras.Input((16,), dtype="int32")
+        x = layers.Embedding(5000, 32)(inputs)
+        for _ in range(4):
+            x = layers.Dense(32)(x)
+        model = keras.Model(inputs, x)
+
+    def split() -> tuple[list[int], str]:
+        told: list[str] = []
+        model.split_into_pipeline_stages(4, print_fn=told.append)
+        return stages_of(model), told[0]
+
+    stages, text = split()
+    assert stages == [0, 0, 1, 2, 3]
+    assert "Cost is the FLOPs, in proportion to the mean stage. Every stage is within 897.0 MiB." in text
+    monkeypatch.setattr(split_by_cost, "IPU_BYTES", 2_000_000)
+    stages, text = split()
+    assert stages[:2] == [0, 1] and "Memory binds" in text
+    monkeypatch.setattr(split_by_cost, "IPU_BYTES", 1000)
+    stages, text = split()
+    assert stages[:2] == [0, 1]
+    assert "Cost is the bytes, in proportion to the mean stage. No split keeps every stage within 1000 B." in text
+
+
 @pytest.mark.parametrize("kind", ["numbers", "assignments"])
 def test_given_stages_stay(strategy: Any, kind: str) -> None:
     model = uneven(strategy)
@@ -125,6 +152,16 @@ def test_a_shared_layer_stays_whole(strategy: Any) -> None:
     assert found[1] == found[2] == found[3]
     with pytest.raises(SplitError, match="have to be in one stage, but are put on stages .0, 1."):
         model.split_into_pipeline_stages(3, [None, 0, None, 1, None, None], print_fn=None)
+
+
+def test_a_layer_called_at_both_ends_is_named_where_no_split_is_left(strategy: Any) -> None:
+    with strategy.scope():
+        inputs = keras.Input((6,), dtype="int32")
+        table = layers.ReversibleEmbedding(20, 8)
+        x = layers.Dense(8)(layers.Dense(8)(table(inputs)))
+        model = keras.Model(inputs, table(x, reverse=True))
+    with pytest.raises(SplitError, match="'reversible_embed.* is called first and .* last of 4 layers"):
+        model.split_into_pipeline_stages(2, print_fn=None)
 
 
 def test_layers_of_inner_models_are_split_too(strategy: Any) -> None:
