@@ -257,4 +257,5 @@ class HeatmapInt(HeatmapDouble):
 def _trace(channel: TraceChannel | None) -> timeline.HostTrace | None:
     """Returns where events of a channel are recorded, if they are."""
     session.start_if_asked()
-    return None if channel is not None and channel.name in timeline.DISABLED else timeline.recording()
+    trace = timeline.recording()
+    return trace if trace is None or channel is None or trace.records(channel.name) else None

@@ -41,12 +41,10 @@ class _Session:
     Attributes:
         path: of its `.pvti` file.
         trace: what was recorded.
-        pid: of the process that records.
     """
 
     path: Path
     trace: timeline.HostTrace
-    pid: int
 
 
 _session: ProcessValue[_Session | None] = register_state("recording of the host", ProcessValue(None))
@@ -120,7 +118,7 @@ def start(options: PvtiOptions) -> Path:
         raise PermissionError(wanted)
     trace = timeline.HostTrace(options.channels)
     path = _new_path(directory)
-    _session.value = _Session(path, trace, os.getpid())
+    _session.value = _Session(path, trace)
     timeline.use(trace)
     if not _at_exit.value:
         _at_exit.value = True
@@ -148,7 +146,7 @@ def close() -> None:
 
 def _written(session: _Session) -> Iterator[str]:
     """Writes the files of a recording; yields a sentence for what is not in them."""
-    path, trace, pid = session.path, session.trace, session.pid
+    path, trace, pid = session.path, session.trace, os.getpid()
     name = f"{Path(sys.argv[0]).name or 'python'} (ipu_tf, emulated IPU; times of this machine)"
     try:
         write_pvti(path, trace, pid, name)

@@ -55,7 +55,7 @@ def located(error: BaseException, program: str, name: str, location: OpLocation)
     """Adds an op and the user's source line to the message of an error; of the same type if possible.
 
     Args:
-        error: the error. One that is placed already is given back as it is.
+        error: the error. One that has a location already is given back as it is.
         program: name of the program.
         name: the op as StableHLO spells it.
         location: where it was made.

@@ -132,24 +132,24 @@ def _called_by_host(
     stock: Callable[..., Any], function: Any, args: Sequence[Any], computes_there: Callable[[tf.Operation], bool]
 ) -> Any:
     """Calls a function of the host; Ctrl-C ends programs in it."""
-    _check_places(function, computes_there)
+    _check_placements(function, computes_there)
     runs_programs = getattr(function.graph, RUNS_PROGRAMS, False)
     return interruptible(stock, function, *args) if runs_programs else stock(function, *args)
 
 
-def _check_places(function: Any, computes_there: Callable[[tf.Operation], bool]) -> None:
+def _check_placements(function: Any, computes_there: Callable[[tf.Operation], bool]) -> None:
     """Raises an error for a function run on the host that has ops placed on an IPU device."""
-    found = getattr(function, "_ipu_tf_place", None)
+    found = getattr(function, "_ipu_tf_placement", None)
     if found is None:
         operations = function.graph.get_operations()
         found = next(((o.device, location_of(o)) for o in operations if o.device and computes_there(o)), ())
-        function._ipu_tf_place = found
+        function._ipu_tf_placement = found
     if found:
-        device, place = found
+        device, location = found
         raise tf.errors.InvalidArgumentError(
             None,
             None,
-            f"The function `{function.name.decode()}` places ops on an IPU ({place.name} on {device}), and it is "
+            f"The function `{function.name.decode()}` places ops on an IPU ({location.name} on {device}), and it is "
             "called as a function of the host. Run it on the device: by IPUStrategy.run, or by ipu_compiler.compile "
-            f"within it.\n{place}",
+            f"within it.\n{location}",
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.resources
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any
 
@@ -55,27 +55,27 @@ def write_page(report: Report, path: str | os.PathLike[str], compare: Report | N
 
 def page_html(report: Report, compare: Report | None = None) -> str:
     """Returns the text of the page."""
-    shown = [part for _, _, part in _shown(report)]
-    data = json.dumps([part_data(part) for part in shown], separators=(",", ":")).replace("<", "\\u003c")
+    shown = list(_shown(report))
+    data = json.dumps([part_data(part) for _, _, part in shown], separators=(",", ":")).replace("<", "\\u003c")
     return "\n".join(
         [
             '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width,initial-scale=1">',
             f"<title>{escape(report.program)} - ipu_tf report</title><style>{_file('page.css')}</style></head><body>",
-            *_body(report, compare),
+            *_body(report, compare, shown),
             f'<script type="application/json" id="data">{data}</script><script>{_file("page.js")}</script>',
             "</body></html>\n",
         ]
     )
 
 
-def _body(report: Report, compare: Report | None) -> Iterator[str]:
+def _body(report: Report, compare: Report | None, shown: Sequence[tuple[str, str, Part]]) -> Iterator[str]:
     yield f"<header><h1>{escape(report.program)}</h1><p>{escape(_EMULATED)}</p>"
-    names = [(f"part-{number}", name) for number, (name, _, _) in enumerate(_shown(report))]
+    names = [(f"part-{number}", name) for number, (name, _, _) in enumerate(shown)]
     grown = [] if compare is None else [("grown", "What grew")]
     links = [*names, ("summary", "Summary"), *grown, ("tree", "Program tree"), ("times", "Times")]
     yield "<nav>" + "".join(f'<a href="#{anchor}">{text}</a>' for anchor, text in links) + "</nav></header><main>"
-    for number, (name, after, part) in enumerate(_shown(report)):
+    for number, (name, after, part) in enumerate(shown):
         yield _section(
             f"part-{number}", f"{name}: {_KINDS.get(part.kind, part.kind)}", "".join(_part(number, part, after))
         )
