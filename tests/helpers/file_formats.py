@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import io
 import json
 import tempfile
-import zipfile
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -34,6 +32,7 @@ from ipu_tf.device.program.program import Program, StraightLinePart
 from ipu_tf.poplar.driver.trace_pb2 import IpuTraceEvent
 from ipu_tf.reports import Category, Operation, Part, Report, Value
 from tests.helpers import keras_files
+from tests.helpers.archives import archived, members
 from tests.helpers.file_mutations import mutated
 
 FLOATS = jax.ShapeDtypeStruct((3,), np.dtype(np.float32))
@@ -126,20 +125,11 @@ def _resealed(data: bytes, other: bytes, generator: np.random.Generator, functio
 
 def _rezipped(data: bytes, other: bytes, generator: np.random.Generator, functions: bool = False) -> bytes:
     """An archive one of whose members is damaged, or under another's name, with checksums that fit."""
-    members, others = _members(data), _members(other)
-    names = [name for name in members if name.endswith(".run") == functions]
+    mine, others = members(data), members(other)
+    names = [name for name in mine if name.endswith(".run") == functions]
     name = names[int(generator.integers(len(names)))]
-    members[name] = mutated(members[name], others[name], generator)
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as archive:
-        for each, content in members.items():
-            archive.writestr(each, content)
-    return stream.getvalue()
-
-
-def _members(data: bytes) -> dict[str, bytes]:
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        return {name: archive.read(name) for name in archive.namelist()}
+    mine[name] = mutated(mine[name], others[name], generator)
+    return archived(mine)
 
 
 def _array_files(folder: Path) -> list[bytes]:
@@ -156,7 +146,7 @@ def _array_result(data: bytes, path: Path) -> Any:
 
 
 def _about_files(folder: Path) -> list[bytes]:
-    return [_members(_program(factor))[ABOUT] for factor in (2.0, 3.0)]
+    return [members(_program(factor))[ABOUT] for factor in (2.0, 3.0)]
 
 
 def _about_result(data: bytes, path: Path) -> Any:

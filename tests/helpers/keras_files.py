@@ -7,10 +7,8 @@ the same layers, weights and settings of `compile`, or to say which of its own s
 from __future__ import annotations
 
 import functools
-import io
 import json
 import warnings
-import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ import ipu_tf as ipu
 from ipu_tf.ipu_strategy import IPUStrategyV1
 from ipu_tf.ops.pipelining_ops import PipelineSchedule
 from keras_ipu.saving.saving import KEY
+from tests.helpers.archives import archived, members
 from tests.helpers.file_mutations import mutated
 
 OURS = ("saved IPU option", "saved pipeline stages", "`steps_per_execution`")
@@ -146,23 +145,14 @@ def damaged(data: bytes, other: bytes, generator: np.random.Generator) -> bytes:
 
 def damaged_member(data: bytes, other: bytes, generator: np.random.Generator, only: str = "") -> bytes:
     """A saved model one of whose members is damaged, with checksums that fit: its bytes, or values of its JSON."""
-    members, others = _members(data), _members(other)
-    names = [name for name in members if name.endswith(only)]
+    mine, others = members(data), members(other)
+    names = [name for name in mine if name.endswith(only)]
     name = names[int(generator.integers(len(names)))]
     if name.endswith(".json") and generator.random() < 0.7:
-        members[name] = _other_values(members[name], generator)
+        mine[name] = _other_values(mine[name], generator)
     else:
-        members[name] = mutated(members[name], others.get(name, data), generator)
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as archive:
-        for each, content in members.items():
-            archive.writestr(each, content)
-    return stream.getvalue()
-
-
-def _members(data: bytes) -> dict[str, bytes]:
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        return {name: archive.read(name) for name in archive.namelist()}
+        mine[name] = mutated(mine[name], others.get(name, data), generator)
+    return archived(mine)
 
 
 def _other_values(text: bytes, generator: np.random.Generator) -> bytes:

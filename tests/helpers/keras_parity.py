@@ -39,6 +39,15 @@ def ipu_scope() -> contextlib.AbstractContextManager[Any]:
     return ipu.ipu_strategy.IPUStrategy().scope()
 
 
+def on_side(on_device: bool, build: Callable[[], keras.Model], ipus: int = 1) -> keras.Model:
+    """Builds a model of stock Keras, or of a system with so many IPUs."""
+    if not on_device:
+        return build()
+    configure(ipus)
+    with ipu_scope():
+        return build()
+
+
 @contextlib.contextmanager
 def counted() -> Iterator[Callable[[], DeviceCounts]]:
     """Gives a function that tells what the device did since."""

@@ -6,7 +6,6 @@ import io
 import json
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 
 from ipu_tf._data.array_files import read_arrays, write_arrays
 from ipu_tf.device.cache.sealed_file import DamagedFile
+from tests.helpers.archives import archived, members
 
 ARRAYS: dict[str, np.ndarray] = {
     "a/w": np.arange(6, dtype=np.float32).reshape(2, 3).T,
@@ -33,19 +33,6 @@ def assert_same(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -> 
     for name, array in wanted.items():
         assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape)
         assert found[name].tobytes() == array.tobytes()
-
-
-def members(path: Path) -> dict[str, bytes]:
-    """Contents of the archive."""
-    with zipfile.ZipFile(path) as archive:
-        return {name: archive.read(name) for name in archive.namelist()}
-
-
-def rewrite(path: Path, contents: dict[str, bytes]) -> None:
-    """An archive with checksums that fit."""
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, data in contents.items():
-            archive.writestr(name, data)
 
 
 def test_arrays_go_through_a_file(tmp_path: Path) -> None:
@@ -71,7 +58,8 @@ def test_python_objects_are_neither_written_nor_read(tmp_path: Path) -> None:
     write_arrays(tmp_path / "x", {"x": np.zeros(2)})
     stream = io.BytesIO()
     np.save(stream, objects, allow_pickle=True)
-    rewrite(tmp_path / "x", members(tmp_path / "x") | {"x.npy": stream.getvalue()})
+    path = tmp_path / "x"
+    path.write_bytes(archived(members(path.read_bytes()) | {"x.npy": stream.getvalue()}))
     with pytest.raises(DamagedFile, match="dtype object"):
         read_arrays(tmp_path / "x")
 
@@ -79,7 +67,7 @@ def test_python_objects_are_neither_written_nor_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("change", ["exchanged", "missing", "more", "other values", "another dtype", "no JSON"])
 def test_other_contents_with_checksums_of_zip_that_fit(change: str, tmp_path: Path) -> None:
     write_arrays(tmp_path / "x", {"a": np.ones(3, np.float32), "b": np.zeros(3, np.float32)})
-    whole = members(tmp_path / "x")
+    whole = members((tmp_path / "x").read_bytes())
     about = json.loads(np.load(tmp_path / "x")["dtypes.json"].tobytes())
     stream = io.BytesIO()
     np.save(stream, np.frombuffer(json.dumps(about | {"a": about["a"] | {"dtype": "int32"}}).encode(), np.uint8))
@@ -92,7 +80,7 @@ def test_other_contents_with_checksums_of_zip_that_fit(change: str, tmp_path: Pa
         "another dtype": whole | {"dtypes.json.npy": stream.getvalue()},
         "no JSON": whole | {"dtypes.json.npy": whole["b.npy"]},
     }
-    rewrite(tmp_path / "x", changed[change])
+    (tmp_path / "x").write_bytes(archived(changed[change]))
     with pytest.raises(DamagedFile, match="is damaged"):
         read_arrays(tmp_path / "x")
 

@@ -15,10 +15,9 @@ from keras import layers
 from tests.helpers.keras_parity import (
     TIGHT,
     assert_same_numbers,
-    configure,
     counted,
-    ipu_scope,
     numbers,
+    on_side,
     sgd,
     weights_of,
 )
@@ -39,11 +38,7 @@ def model(on_device: bool, optimizer: Any = None, **compiled: Any) -> keras.Mode
         made.compile(optimizer or sgd(), "mse", metrics=["mae"], jit_compile=False, **compiled)
         return made
 
-    if not on_device:
-        return build()
-    configure()
-    with ipu_scope():
-        return build()
+    return on_side(on_device, build)
 
 
 Watch = Callable[[keras.Model, list[Any]], list[keras.callbacks.Callback]]

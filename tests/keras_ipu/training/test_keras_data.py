@@ -22,6 +22,7 @@ from tests.helpers.keras_parity import (
     integers,
     ipu_scope,
     numbers,
+    on_side,
     sgd,
     weights_of,
 )
@@ -46,11 +47,7 @@ def model(on_device: bool, loss: str = "mse", ipus: int = 1, **compiled: Any) ->
         made.compile(sgd(), loss, metrics=metrics[:1], weighted_metrics=metrics[1:], **extra)
         return made
 
-    if not on_device:
-        return build()
-    configure(ipus)
-    with ipu_scope():
-        return build()
+    return on_side(on_device, build, ipus)
 
 
 def assert_same_fit(data: dict[str, Any], loss: str = "mse", steps: int = 20) -> None:

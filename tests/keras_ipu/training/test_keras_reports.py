@@ -196,28 +196,36 @@ def test_stock_models_have_no_reports(strategy: Any) -> None:
     assert not hasattr(keras.Sequential([keras.layers.Dense(1)]), "ipu_report")
 
 
+def dense(strategy: Any) -> keras.Model:
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    return model
+
+
+def reasons(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Why each program that was compiled was compiled again; "" for the first."""
+    lines = [record.getMessage() for record in caplog.records if record.name == "ipu_tf.compilation"]
+    return [line.partition("; again, as ")[2] for line in lines]
+
+
 def test_a_training_step_that_is_compiled_again_says_what_changed(
     strategy: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    x = np.ones((24, 6), np.float32)
-    with strategy.scope():
-        model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(1)])
-        model.compile("sgd", "mse")
-        with caplog.at_level("INFO", "ipu_tf.compilation"):
-            model.fit(x, x[:, :1], batch_size=8, verbose=0)
-            model.fit(x, x[:, :1], batch_size=12, verbose=0)
-            model.fit({"a": x}["a"], x[:, :1], batch_size=12, verbose=0)
-    lines = [record.getMessage() for record in caplog.records if record.name == "ipu_tf.compilation"]
-    said = [line.partition("; again, as ")[2] for line in lines]
-    assert said == ["", "x was float32[8, 6] and is float32[12, 6], y was float32[8, 1] and is float32[12, 1]"]
+    x, model = np.ones((24, 6), np.float32), dense(strategy)
+    with strategy.scope(), caplog.at_level("INFO", "ipu_tf.compilation"):
+        model.fit(x, x[:, :1], batch_size=8, verbose=0)
+        model.fit(x, x[:, :1], batch_size=12, verbose=0)
+        model.fit({"a": x}["a"], x[:, :1], batch_size=12, verbose=0)
+    assert reasons(caplog) == [
+        "",
+        "x was float32[8, 6] and is float32[12, 6], y was float32[8, 1] and is float32[12, 1]",
+    ]
 
 
 def test_a_remainder_says_that_it_is_one(strategy: Any, caplog: pytest.LogCaptureFixture) -> None:
-    x = np.ones((20, 6), np.float32)
-    with strategy.scope():
-        model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(1)])
-        model.compile("sgd", "mse")
-        with caplog.at_level("INFO", "ipu_tf.compilation"):
-            model.fit(x, x[:, :1], batch_size=8, verbose=0)
-    said = [r.getMessage().partition("; again, as ")[2] for r in caplog.records if r.name == "ipu_tf.compilation"]
+    x, model = np.ones((20, 6), np.float32), dense(strategy)
+    with strategy.scope(), caplog.at_level("INFO", "ipu_tf.compilation"):
+        model.fit(x, x[:, :1], batch_size=8, verbose=0)
+    said = reasons(caplog)
     assert said[0] == "" and said[1].startswith("batches was absent and is 1 that do not fill a step, x[0] was absent")

@@ -76,14 +76,16 @@ def test_an_iterator_that_takes_long_does_not_delay_the_next() -> None:
     assert eventually(lambda: slow)
 
 
-PROGRAM = """
-import sys, time
+HEAD = """
+import time
 from ipu_tf.device.feeds.iterator_destruction import destroy_in_background
 
 class Feed: pass
 
 class SlowIterator:
     def __del__(self):
+"""
+AT_THE_END = """
         print("ended", flush=True)
         time.sleep(60)
 
@@ -96,18 +98,11 @@ print("last line", flush=True)
 
 
 def test_a_process_ends_without_them() -> None:
-    ran = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=40)
+    ran = subprocess.run([sys.executable, "-c", HEAD + AT_THE_END], capture_output=True, text=True, timeout=40)
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "last line\n", "")
 
 
 IN_THE_MIDDLE = """
-import time
-from ipu_tf.device.feeds.iterator_destruction import destroy_in_background
-
-class Feed: pass
-
-class SlowIterator:
-    def __del__(self):
         print("begins to end", flush=True)
         time.sleep(3)
         print("ended", flush=True)
@@ -122,7 +117,7 @@ print("last line", flush=True)
 
 def test_a_process_waits_for_what_ends_already() -> None:
     """Were its thread cut off within TensorFlow, the process would be aborted: "exception not rethrown"."""
-    ran = subprocess.run([sys.executable, "-c", IN_THE_MIDDLE], capture_output=True, text=True, timeout=60)
+    ran = subprocess.run([sys.executable, "-c", HEAD + IN_THE_MIDDLE], capture_output=True, text=True, timeout=60)
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "begins to end\nlast line\nended\n", "")
 
 

@@ -24,6 +24,7 @@ from ipu_tf.device.files.executable_file import ABOUT, ExportError, contents, wr
 from ipu_tf.device.files.executable_reading import UnsafeProgram, read
 from ipu_tf.device.files.module_parser import ModuleParser, ParserCrashed
 from ipu_tf.device.program.program import Program, StraightLinePart
+from tests.helpers.archives import archived, members
 
 MATRIX = jax.ShapeDtypeStruct((3, 3), np.dtype(np.float32))
 VECTOR = jax.ShapeDtypeStruct((3,), np.dtype(np.float32))
@@ -41,19 +42,9 @@ def program(function: Callable[..., Any], *types: Any) -> Program:
     return Program("calling", tuple(types), (StraightLinePart(run, slots, results),), results, {})
 
 
-def members(payload: bytes) -> dict[str, bytes]:
-    """Contents of the archive of a file."""
-    with zipfile.ZipFile(io.BytesIO(payload)) as archive:
-        return {name: archive.read(name) for name in archive.namelist()}
-
-
 def forged(path: Path, payload: bytes, **changed: bytes) -> Path:
     """A file whose archive has other members, with checksums that fit."""
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as archive:
-        for name, data in (members(payload) | changed).items():
-            archive.writestr(name, data)
-    write(path, stream.getvalue())
+    write(path, archived(members(payload) | changed))
     return path
 
 
@@ -230,10 +221,7 @@ def test_descriptions_are_checked(name: str, tmp_path: Path) -> None:
 
 
 def test_archives_are_not_unpacked_beyond_their_size(tmp_path: Path) -> None:
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(ABOUT, b" " * 10**8)
-    write(tmp_path / "bomb", stream.getvalue())
+    write(tmp_path / "bomb", archived({ABOUT: b" " * 10**8}, zipfile.ZIP_DEFLATED))
     with pytest.raises(DamagedFile, match="neither compressed nor encrypted"):
         read(tmp_path / "bomb")
 
