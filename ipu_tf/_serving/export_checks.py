@@ -26,7 +26,10 @@ def checked_directory(export_dir: str | os.PathLike[str], purge: bool) -> str:
     path = os.fspath(export_dir)
     if os.path.isdir(path) and os.listdir(path):
         if not purge:
-            raise ValueError(f'Directory "{path}" is not empty. Please specify an empty directory.')
+            raise ValueError(
+                f'Directory "{path}" is not empty. Please specify an empty directory. Or pass `purge_export_dir=True`, '
+                "which deletes what is in it."
+            )
         shutil.rmtree(path)
     return path
 
