@@ -7,7 +7,7 @@ roots of second moments and so magnifies round-off where gradients nearly cancel
 more than 1e-5, stock Keras does the sequence again in float64, and the device may be at most twice as far from that as
 stock Keras in float32 is. The backend of Keras and the number of JAX devices are those of the process:
 `KERAS_BACKEND`, and `XLA_FLAGS=--xla_force_host_platform_device_count=4`.
-`tests/keras_ipu/training/test_keras_sequences.py` runs a sample.
+`keras_sequence_checks.py` is a sample, which `tests/keras_ipu/training/test_keras_sequences.py` runs.
 """
 
 from __future__ import annotations
@@ -105,6 +105,14 @@ def _split(model: Any, count: int, stages: int) -> Any:
     return model
 
 
+def sequences(count: int, seed: int) -> list[Calls]:
+    """Returns the fixed sequences, and so many random ones."""
+    rng = random.Random(seed)
+    drawn = [tuple(rng.choices(sorted(CALLS), k=rng.randint(3, 6))) for _ in range(count)]
+    kinds = itertools.cycle([("sequential", "adam"), ("embedding", "adam"), ("sequential", "momentum")])
+    return [Calls(SPLITS[place % len(SPLITS)], *next(kinds), calls) for place, calls in enumerate([*FIXED, *drawn], 1)]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs sequences; gives the exit status: 0 if none differs from stock Keras."""
     parser = argparse.ArgumentParser(prog="python -m tests.helpers.keras_sequences", description=__doc__)
@@ -113,21 +121,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wanted = parser.parse_args(arguments)
     # Keras makes arrays of JAX's in a way that NumPy 2 no longer likes.
     warnings.filterwarnings("ignore", "__array__ implementation", DeprecationWarning)
-    rng = random.Random(wanted.seed)
-    drawn = [tuple(rng.choices(sorted(CALLS), k=rng.randint(3, 6))) for _ in range(wanted.count)]
-    kinds = itertools.cycle([("sequential", "adam"), ("embedding", "adam"), ("sequential", "momentum")])
-    sequences = [
-        Calls(SPLITS[place % len(SPLITS)], *next(kinds), calls) for place, calls in enumerate([*FIXED, *drawn], 1)
-    ]
-    wrong = 0
-    for sequence in sequences:
+    wrong, chosen = 0, sequences(wanted.count, wanted.seed)
+    for sequence in chosen:
         try:
             found = sequence.differing()
         except Exception as error:  # the others run all the same
             found = [f"{type(error).__name__}: {error}"]
         wrong += bool(found)
         print(sequence, *(["DIFFERS", *found] if found else []), flush=True)
-    print(f"{len(sequences)} sequences with Keras on {keras.backend.backend()}, {wrong} differ from stock Keras.")
+    print(f"{len(chosen)} sequences with Keras on {keras.backend.backend()}, {wrong} differ from stock Keras.")
     return 1 if wrong else 0
 
 

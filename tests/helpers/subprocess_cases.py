@@ -103,9 +103,12 @@ def run_cases(
 
 
 def _selected(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Yields the selected cases; of a fixture with parameters those that are wanted with its present one."""
+    present = getattr(request, "param", None)
     for item in request.session.items:
         parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-        if item.path == request.path and _CASE in parameters:
+        same = parameters.get(str(request.fixturename)) == present
+        if item.path == request.path and _CASE in parameters and same:
             yield str(parameters[_CASE])
 
 

@@ -11,7 +11,9 @@ from tests.helpers.captures_two_backends import CAPTURED, captured_run
 from tests.helpers.keras_two_backends import RUNS, SAVED, trained
 from tests.helpers.subprocess_cases import Results, parametrize_cases, run_cases
 
-ON_JAX = tuple(f"tests/helpers/{name}_jax_checks.py" for name in ("keras", "captures", "user_lines", "host_functions"))
+ON_JAX = tuple(
+    f"tests/helpers/{name}_jax_checks.py" for name in ("keras", "captures", "addons", "user_lines", "host_functions")
+)
 """Tests of what is particular to JAX."""
 ON_BOTH = (
     "tests/keras_ipu/addons/test_addons_layers.py",

@@ -27,7 +27,7 @@ from tests.helpers.one_ipu import strategy as strategy
 
 INPUTS = numbers(4, 5, 3)
 computed_by_tensorflow = pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="refused with Keras on JAX, see test_addons_jax.py"
+    keras.backend.backend() != "tensorflow", reason="refused with Keras on JAX, see addons_jax_checks.py"
 )
 
 

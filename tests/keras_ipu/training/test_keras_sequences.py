@@ -1,23 +1,31 @@
-"""Several calls of one Keras model where replicas and stages have JAX devices of their own, with both backends."""
+"""Several calls of one Keras model where replicas and stages have JAX devices of their own, with both back ends."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
+from tests.helpers.subprocess_cases import Results, parametrize_cases, run_cases
+
+FILE = "tests/helpers/keras_sequence_checks.py"
+#: Keras makes arrays of JAX's in a way that NumPy 2 no longer likes.
+IGNORED = "ignore:__array__ implementation:DeprecationWarning"
 
 
-@pytest.mark.parametrize(
-    ("backend", "devices"), [("tensorflow", 4), pytest.param("jax", 2, marks=pytest.mark.slow), ("jax", 4)]
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    parametrize_cases(metafunc, (FILE,))
+
+
+@pytest.fixture(
+    scope="module",
+    params=[("tensorflow", 4), pytest.param(("jax", 2), marks=pytest.mark.slow), ("jax", 4)],
+    ids=lambda process: f"{process[0]}-{process[1]}-devices",
 )
-def test_sequences_of_calls_are_those_of_stock_keras(backend: str, devices: int) -> None:
+def results(request: pytest.FixtureRequest) -> Results:
+    """Results of the process with a back end of Keras and a number of JAX's devices."""
+    backend, devices = request.param
     flags = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}", "JAX_PLATFORMS": "cpu"}
-    environment = os.environ | flags | {"KERAS_BACKEND": backend}
-    command = [sys.executable, "-m", "tests.helpers.keras_sequences", "--count", "1", "--seed", str(devices)]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=900)
-    assert done.returncode == 0, done.stdout + done.stderr
+    return run_cases(request, flags | {"KERAS_BACKEND": backend}, options=("-W", IGNORED), timeout=900)
+
+
+def test_sequences_of_calls_are_those_of_stock_keras(case: str, results: Results) -> None:
+    results.check(case)
