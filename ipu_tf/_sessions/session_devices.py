@@ -1,17 +1,20 @@
 """Runs ops that `tf.device` places on an IPU in TensorFlow 1 sessions.
 
 In a graph of TensorFlow 1, `Session.run` turns what is placed on `/device:IPU:<n>` into programs, without
-`ipu_compiler.compile`. What TensorFlow executes eagerly there runs on the device as well, op by op.
+`ipu_compiler.compile`. What TensorFlow executes eagerly there runs on the device as well, op by op;
+a training step that is debugged does so within `eager_step`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from ipu_tf._sessions import eager_ops, program_ops
+from ipu_tf._state.context import context_value
 from ipu_tf.device.memory.seed import reset_all_seeds
 from ipu_tf.lowering.tensorflow import tf_eager_patches, tf_patches, tf_session_patches, tf_values
 from ipu_tf.lowering.tensorflow.host_op import raise_original_errors
@@ -27,6 +30,25 @@ def install() -> None:
     tf_patches.patch_xla_compile(xla_compile_on_devices)
     program_ops.install()
     tf_patches.patch_global_seed(reset_all_seeds)
+
+
+@contextlib.contextmanager
+def eager_step(device: str) -> Iterator[None]:
+    """Context in which each eager op is a program on a device, for debugging; functions run by their ops.
+
+    Variables have their values on the host meanwhile: what reads them or writes them computes on the device.
+
+    Args:
+        device: the device, `/device:IPU:<n>`.
+    """
+    install()
+    before = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(True)
+    try:
+        with context_value(eager_ops.variables_on_host, True), tf.device(device):
+            yield
+    finally:
+        tf.config.run_functions_eagerly(before)
 
 
 def _rewrite(

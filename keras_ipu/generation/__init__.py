@@ -4,9 +4,10 @@
                                                         |
                                         model.generate_step: prompt, cache of keys and values, sampler's loop
 
-    generate_function.py   GenerateFunction: what both back ends share
+    generate_function.py   GenerateFunction: what both back ends share; each back end's part is in
+                           tensorflow_generate.py and jax_generate.py
     prompt_checks.py       which prompts, stop tokens and samplers are refused
-    kerashub.py            which method of KerasHub is replaced; TensorFlowGenerateFunction, JaxGenerateFunction
+    kerashub.py            which method of KerasHub is replaced
 
 KerasHub is not imported here. Start with `generate_function.py`.
 """

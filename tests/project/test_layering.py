@@ -55,7 +55,7 @@ PRIVATE_ENTRY_POINTS = frozenset(
         "ipu_tf._pipelining.stage_boundaries",
         "ipu_tf._serving.export",
         "ipu_tf._serving.export_checks",
-        "ipu_tf._sessions.eager_steps",
+        "ipu_tf._sessions.session_devices",
         "ipu_tf._state.context",
         "ipu_tf._state.once",
         "ipu_tf._state.registry",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ipu_tf._loops.tensorflow_step import flush_variables
-from ipu_tf._sessions.eager_steps import eager_step
+from ipu_tf._sessions.session_devices import eager_step
 from ipu_tf._strategy.run import functions_run_eagerly
 from keras_ipu.stock import models as keras_models
 from keras_ipu.stock.ownership import is_ipu_model

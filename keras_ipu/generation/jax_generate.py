@@ -1,0 +1,66 @@
+"""`JaxGenerateFunction`: KerasHub's `generate` on the device, with Keras on JAX."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+
+from ipu_tf._loops.jax_feed import JaxFeed
+from ipu_tf._loops.jax_step import AccumulationSettings, GradientUpdates, JaxStep, refusals_at_lines
+from keras_ipu.generation.generate_function import GenerateFunction
+from keras_ipu.generation.prompt_checks import StopTokens
+from keras_ipu.training.common.data_checks import warn_cast
+from keras_ipu.training.common.step_split import StepSplit
+from keras_ipu.training.jax.array_functions import ARRAYS
+from keras_ipu.training.jax.state import ReplicaState, replica_state_of, separate
+
+State = list[Any]
+
+
+class JaxGenerateFunction(GenerateFunction):
+    """`GenerateFunction` whose step JAX traces. Its state is what the model's and the sampler's variables hold.
+
+    In each call the state is passed to the device and back.
+
+    Args:
+        model: the model.
+    """
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(model, ARRAYS)
+        self._replicas: ReplicaState = replica_state_of(model)
+
+    @contextlib.contextmanager
+    def _running(self) -> Iterator[None]:
+        separate(self._model)
+        with refusals_at_lines():
+            yield
+
+    def _feed(self, batches: Iterator[Any]) -> JaxFeed:
+        return JaxFeed(batches, warn_cast)
+
+    def _variables(self) -> list[Any]:
+        return [*self._model.variables, *self._model.sampler.variables]
+
+    def _state(self, replicas: int) -> State:
+        return self._replicas.all_replicas_state([variable.value for variable in self._variables()], replicas)
+
+    def _keep(self, state: State, replicas: int) -> None:
+        for variable, value in zip(self._variables(), self._replicas.shown(state, replicas), strict=True):
+            variable.assign(value)
+
+    def _step(self, spec: Any, stops: StopTokens, split: StepSplit) -> JaxStep:
+        model, variables = self._model, self._variables()
+
+        def step(state: State, inputs: Any, updates: GradientUpdates) -> tuple[Any, State]:
+            with keras.StatelessScope(list(zip(variables, state, strict=True))) as scope:
+                outputs = model.generate_step(inputs, stops)
+            after = [scope.get_current_value(variable) for variable in variables]
+            return outputs, [old if new is None else new for old, new in zip(state, after, strict=True)]
+
+        return JaxStep(
+            step, [variable.value for variable in variables], spec, AccumulationSettings(replicas=split.replicas)
+        )

@@ -1,0 +1,46 @@
+"""`TensorFlowGenerateFunction`: KerasHub's `generate` on the device, with Keras on TensorFlow."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from ipu_tf._loops.tensor_feed import TensorFeed
+from ipu_tf._loops.tensorflow_step import TensorFlowStep, flush_variables
+from keras_ipu.generation.generate_function import GenerateFunction
+from keras_ipu.generation.prompt_checks import StopTokens
+from keras_ipu.stock import models as keras_models
+from keras_ipu.training.common.data_checks import warn_cast
+from keras_ipu.training.common.step_split import StepSplit
+from keras_ipu.training.tensorflow.tensor_functions import TENSORS
+
+
+class TensorFlowGenerateFunction(GenerateFunction):
+    """`GenerateFunction` whose step TensorFlow traces. The model's variables stay on the device in a call.
+
+    Args:
+        model: the model.
+    """
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(model, TENSORS)
+
+    @contextlib.contextmanager
+    def _running(self) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            flush_variables()
+
+    def _feed(self, batches: Iterator[Any]) -> TensorFeed:
+        return TensorFeed(batches, warn_cast)
+
+    def _step(self, spec: Any, stops: StopTokens, split: StepSplit) -> TensorFlowStep:
+        model = self._model
+
+        def step(inputs: Any) -> Any:
+            with keras_models.strategy_of(model).replica_context():
+                return model.generate_step(inputs, stops)
+
+        return TensorFlowStep(step, spec)
