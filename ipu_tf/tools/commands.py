@@ -84,9 +84,18 @@ def reset(argv: Sequence[str] | None = None) -> None:
     print(f"gc-reset: {said}. {_EMULATED}")
 
 
-def refused() -> NoReturn:
-    """Runs the tools that test or set up hardware: one sentence, and the exit status 1."""
-    _refuse(Path(sys.argv[0]).name, "it tests or sets up hardware")
+def refused(argv: Sequence[str] | None = None) -> NoReturn:
+    """Runs the tools that test or set up hardware: one sentence, and the exit status 1; `--help` says so with 0.
+
+    Args:
+        argv: the command line after the name; that of this process by default.
+
+    Raises:
+        SystemExit: always.
+    """
+    tool, why = Path(sys.argv[0]).name, "it tests or sets up hardware"
+    _parser(tool, f"Does nothing here: {why}.").parse_known_args(argv)
+    _refuse(tool, why)
 
 
 def _refuse(tool: str, why: str) -> NoReturn:

@@ -214,6 +214,9 @@ def test_what_only_hardware_has_is_refused(monkeypatch: pytest.MonkeyPatch, caps
     monkeypatch.setattr(sys, "argv", ["/usr/bin/gc-powertest", "-d", "0"])
     with pytest.raises(SystemExit, match=r"^gc-powertest: it tests or sets up hardware, and the IPUs are emulated"):
         commands.refused()
+    with pytest.raises(SystemExit, match=r"^0$"):
+        commands.refused(["--help"])
+    assert "gc-powertest" in (said := capsys.readouterr().out) and "Does nothing here: it tests" in said
     with pytest.raises(SystemExit, match="an emulated IPU has no tiles"):
         commands.info(["-d", "0", "--tile-overview"])
     with pytest.raises(SystemExit):
