@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from ipu_tf import pipeline
 from tests.helpers.page_programs import blocks_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -71,6 +72,18 @@ def test_pictures_are_as_their_script_draws_them() -> None:
     assert {path.name for path in path.parent.glob("*.svg")} == set(drawn)
     for name, text in drawn.items():
         assert (path.parent / name).read_text(encoding="utf-8") == text, f"{name}: run {path.relative_to(ROOT)}"
+
+
+def test_pictures_in_pages_follow_the_colours_of_the_site() -> None:
+    """Notebooks have pictures within the page, whose own styles follow the system's colours alone."""
+    picture = pipeline.timetable_svg(pipeline.grouped(pipeline.PipelineShape(2), 4))
+    light, dark = re.findall(r"<style>(.*?)@media[^{]*{(.*?)</style>", picture, re.DOTALL)[0]
+    site = (ROOT / "docs" / "site.css").read_text()
+    for scheme, styles in (("default", light), ("slate", dark)):
+        rules = re.findall(r"(\.ipu-\w+){(\w+):(#\w+)}", styles)
+        assert len(rules) == 6
+        for name, what, colour in rules:
+            assert f'[data-md-color-scheme="{scheme}"] {name} {{ {what}: {colour}; }}' in site
 
 
 @pytest.mark.slow
