@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import configparser
 import importlib
+import json
 import os
 import re
 import subprocess
 import sys
+import sysconfig
 import tarfile
+import venv
 import zipfile
 from pathlib import Path
 
 import pytest
 
 import ipu_tf
+from tests.project.test_typed_interface import FAULTS
+from tests.project.test_typed_interface import PROGRAM as TYPED
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("ipu_tf", "keras_ipu", "pytest_ipu")
@@ -106,7 +111,7 @@ def test_wheel_and_sdist_have_every_module(built: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["*.whl", "*.tar.gz"])
 def test_what_was_installed_works(built: Path, tmp_path: Path, kind: str) -> None:
-    """The command, the three lines and the types, from a folder that has nothing of the repository."""
+    """The command and the three lines, from a folder that has nothing of the repository."""
     site = tmp_path / "site"
     package = next(built.glob(kind))
     pip = [
@@ -132,13 +137,34 @@ def test_what_was_installed_works(built: Path, tmp_path: Path, kind: str) -> Non
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     assert output(sys.executable, str(program)).split() == [str(site / "ipu_tf" / "__init__.py"), "8"]
-    (tmp_path / "wrong.py").write_text("import ipu_tf as ipu\nipu.config.IPUConfig().auto_select_ipu = 1\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["*.whl", "*.tar.gz", "--editable"])
+def test_type_checkers_know_what_was_installed(built: Path, tmp_path: Path, kind: str) -> None:
+    """An editable install is a path: type checkers do not follow the import hook that it may be as well."""
+    venv.create(tmp_path / "env", with_pip=False)
+    python = tmp_path / "env" / "bin" / "python"
+    code = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    site = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    # What this project needs is there from this environment.
+    (Path(site) / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    source = str(built.parent / "src") if kind == "--editable" else str(next(built.glob(kind)))
+    options = f"--python {python} install --quiet --no-deps --no-build-isolation --force-reinstall".split()
+    editable = [kind] if kind == "--editable" else []
+    subprocess.run([sys.executable, "-m", "pip", *options, *editable, source], check=True, capture_output=True)
+    (tmp_path / "program.py").write_text(TYPED)
     (tmp_path / "mypy.ini").write_text("[mypy]\n[mypy-tensorflow.*,keras.*]\nignore_missing_imports = True\n")
-    checked = subprocess.run(
-        [sys.executable, "-m", "mypy", "wrong.py"],
-        cwd=tmp_path,
-        env=dict(environment, MYPYPATH=str(site)),
-        capture_output=True,
-        text=True,
-    )
-    assert 'wrong.py:2: error: "IPUConfig" has no attribute "auto_select_ipu"' in checked.stdout
+    settings = {"typeCheckingMode": "standard", "reportMissingModuleSource": False}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "MYPYPATH")}
+
+    def output(*command: str) -> str:
+        command = (sys.executable, "-m", *command, "program.py")
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True).stdout
+
+    said = output("mypy", "--python-executable", str(python))
+    assert set(map(int, re.findall(r"^program\.py:(\d+): error: ", said, re.MULTILINE))) == FAULTS, said
+    said = output("basedpyright", "--outputjson", "--pythonpath", str(python))
+    found = json.loads(said)["generalDiagnostics"]
+    assert {one["range"]["start"]["line"] + 1 for one in found if one["severity"] == "error"} == FAULTS, said
