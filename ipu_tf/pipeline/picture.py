@@ -6,6 +6,7 @@ import dataclasses
 import os
 from pathlib import Path
 
+from ipu_tf.device.run.pipeline_timer import Measured
 from ipu_tf.device.schedule.timetable import Timetable
 from ipu_tf.pipeline.costs import StageTimes
 from ipu_tf.pipeline.svg import timetable_svg
@@ -21,6 +22,7 @@ class TimetablePicture:
         timetable: the timetable.
         times: how long the passes of each stage take; None for 1 forward, 2 backward, 1 recomputed.
         heading: the picture's title; None for schedule, stages, devices and micro-batches.
+        measured: tasks with measured times, such as `pipeline_counts().measured`, which the picture shows below.
 
     Example:
         >>> from ipu_tf.pipeline import PipelineShape, TimetablePicture, grouped
@@ -34,6 +36,7 @@ class TimetablePicture:
     timetable: Timetable
     times: tuple[StageTimes, ...] | None = None
     heading: str | None = None
+    measured: tuple[Measured, ...] = ()
 
     @property
     def bubble(self) -> Bubble:
@@ -42,7 +45,7 @@ class TimetablePicture:
 
     def svg(self, width: float | None = 1000.0) -> str:
         """The picture as an SVG document, `width` pixels wide if a tick fits; None for a single band."""
-        return timetable_svg(self.timetable, self.times, self.heading, width)
+        return timetable_svg(self.timetable, self.times, self.heading, width, self.measured)
 
     def save(self, path: str | os.PathLike[str], width: float | None = 1000.0) -> None:
         """Writes the SVG document to a file; see `svg`."""

@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from ipu_tf.device.schedule.timetable import Task, TaskKind, Timetable
+from ipu_tf.device.run.pipeline_timer import Measured
+from ipu_tf.device.schedule.timetable import TaskKind, Timetable
 from ipu_tf.pipeline.costs import StageTimes
+from ipu_tf.pipeline.svg_boxes import KINDS, box, idle_box, time_mark
 from ipu_tf.pipeline.svg_layout import ABOVE, LANE, Layout, layout_of, text_width
+from ipu_tf.pipeline.svg_measured import measured_lanes
 from ipu_tf.pipeline.text import lane_labels, lanes, title
 from ipu_tf.pipeline.timing import Planned, bubble
 
-#: Fill and name of each kind of task; the colours stay apart for the colour-blind, in light and dark.
-_KINDS = {
-    TaskKind.FORWARD: ("#56b4e9", "forward"),
-    TaskKind.RECOMPUTE: ("#f0e442", "recompute"),
-    TaskKind.BACKWARD: ("#e69f00", "backward"),
-    TaskKind.UPDATE: ("#cc79a7", "weight update"),
-}
 #: Text on boxes stays black; everything else follows the reader's colour scheme. Names begin with `ipu-`, since a
 #: picture in a notebook shares its page's styles.
 _STYLE = """\
@@ -35,6 +31,7 @@ def timetable_svg(
     times: Sequence[StageTimes] | None = None,
     heading: str | None = None,
     width: float | None = 1000.0,
+    measured: Sequence[Measured] = (),
 ) -> str:
     """A timetable as an SVG document: time to the right, a lane for each stage on each of its devices.
 
@@ -47,24 +44,22 @@ def timetable_svg(
         times: how long the passes of each stage take; by default 1 forward, 2 backward, 1 recomputed.
         heading: the picture's title; by default schedule, stages, devices and micro-batches.
         width: pixels that the picture may be wide, if a tick fits; None for a single band, however wide.
+        measured: tasks with measured times, such as `pipeline_counts().measured`, shown in a band below.
 
     Returns:
         The text of the file.
 
     Raises:
-        ValueError: another number of times than stages.
+        ValueError: another number of times than stages, or measured tasks that are not of the timetable.
     """
     layout = layout_of(timetable, times, width)
     heading = title(timetable) if heading is None else heading
-    legend = _legend_entries(timetable, bubble(timetable, times).time_share)
-    # The heading and the legend need their room, however short the timetable is.
-    room = max(
-        layout.left + max(layout.width, *(_labels_end(layout, band) for band in layout.bands)),
-        8 + text_width(heading, 13),
-        layout.left + sum(_legend_width(name) for _, name in legend),
-    )
-    height = _HEADING + len(layout.bands) * layout.band_height + _LEGEND
-    size = f'width="{room + _MARGIN:g}" height="{height:g}" viewBox="0 0 {room + _MARGIN:g} {height:g}"'
+    legend = _legend_entries(timetable, bubble(timetable, times).time_share, "planned time" if measured else "time")
+    bands = len(layout.bands)
+    below = measured_lanes(timetable, measured, layout.left, _top(layout, bands), layout.width) if measured else ()
+    wide = _room(layout, heading, legend) + _MARGIN
+    height = _HEADING + (bands + bool(measured)) * layout.band_height + _LEGEND
+    size = f'width="{wide:g}" height="{height:g}" viewBox="0 0 {wide:g} {height:g}"'
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="11">',
         f"<title>{escape(heading)}</title>",
@@ -73,10 +68,20 @@ def timetable_svg(
         f'<text class="ipu-text" x="8" y="19" font-size="13">{escape(heading)}</text>',
         *(line for number, band in enumerate(layout.bands) for line in _band(layout, band, _top(layout, number))),
         *_boxes(layout),
+        *below,
         *_legend(legend, layout.left, height - _LEGEND + 10),
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
+
+
+def _room(layout: Layout, heading: str, legend: Sequence[tuple[str, str]]) -> float:
+    """How wide the picture is: heading, labels and legend need their room, however short the timetable is."""
+    return max(
+        layout.left + max(layout.width, *(_labels_end(layout, band) for band in layout.bands)),
+        8 + text_width(heading, 13),
+        layout.left + sum(_legend_width(name) for _, name in legend),
+    )
 
 
 def _top(layout: Layout, band: int) -> float:
@@ -100,9 +105,7 @@ def _band(layout: Layout, band: range, top: float) -> Iterator[str]:
         yield f'<text class="ipu-dim" x="{layout.left + name.x:g}" y="{top - 8:g}">{name.text}</text>'
     yield f'<text class="ipu-dim" x="8" y="{bottom + 16:g}">time</text>'
     for number in layout.time_labels(band):
-        x = layout.left + number.x
-        yield f'<line class="ipu-edge" x1="{x:g}" y1="{bottom:g}" x2="{x:g}" y2="{bottom + 5:g}"/>'
-        yield f'<text class="ipu-dim" x="{x:g}" y="{bottom + 16:g}" text-anchor="middle">{number.text}</text>'
+        yield time_mark(layout.left + number.x, bottom, number.text)
 
 
 def _idle(layout: Layout, band: range, top: float) -> Iterator[str]:
@@ -118,8 +121,7 @@ def _idle(layout: Layout, band: range, top: float) -> Iterator[str]:
                 continue
             start = layout.x(band, tick, max(lasts[device], layout.times[tick]))
             if end - start > 0.01:
-                place = f'x="{layout.left + start:g}" y="{top + lane * LANE + 2:g}"'
-                yield f'<rect class="ipu-idle" {place} width="{end - start:g}" height="{LANE - 4:g}"/>'
+                yield idle_box(layout.left + start, top + lane * LANE + 2, end - start)
 
 
 def _boxes(layout: Layout) -> Iterator[str]:
@@ -130,7 +132,7 @@ def _boxes(layout: Layout) -> Iterator[str]:
             for one in layout.planned[tick]:
                 y = _top(layout, number) + numbers[one.device, one.task.stage] * LANE + 2
                 start, end = _ends(layout, band, one)
-                yield _box(one.task, tick, layout.left + start, y, end - start)
+                yield box(one.task, f"tick {tick}", layout.left + start, y, end - start)
 
 
 def _ends(layout: Layout, band: range, one: Planned) -> tuple[float, float]:
@@ -140,25 +142,11 @@ def _ends(layout: Layout, band: range, one: Planned) -> tuple[float, float]:
     return layout.x(band, one.tick, one.start), layout.x(band, one.tick, one.end)
 
 
-def _box(task: Task, tick: int, x: float, y: float, width: float) -> str:
-    colour, name = _KINDS[task.kind]
-    number = "" if task.micro_batch is None else f", micro-batch {task.micro_batch}"
-    label = "U" if task.micro_batch is None else str(task.micro_batch)
-    # A label is never wider than its box; the tooltip has what is too small to read.
-    size = min(11.0, 11.0 * width / text_width(label))
-    return (
-        f"<g><title>{name}, stage {task.stage}{number}, tick {tick}</title>"
-        f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{LANE - 4:g}" fill="{colour}" stroke="#000" '
-        f'stroke-opacity="0.25"/>'
-        f'<text x="{x + width / 2:g}" y="{y + 15:g}" text-anchor="middle" font-size="{size:.3g}">{label}</text></g>'
-    )
-
-
-def _legend_entries(timetable: Timetable, idle: float) -> list[tuple[str, str]]:
+def _legend_entries(timetable: Timetable, idle: float, of: str) -> list[tuple[str, str]]:
     """(fill or style, name) for each kind of task that the timetable has, and for idle time."""
     kinds = {task.kind for task in timetable.order()}
-    entries = [(f'fill="{colour}"', name) for kind, (colour, name) in _KINDS.items() if kind in kinds]
-    return [*entries, ('class="ipu-idle"', f"idle ({idle:.0%} of the time)")]
+    entries = [(f'fill="{colour}"', name) for kind, (colour, name) in KINDS.items() if kind in kinds]
+    return [*entries, ('class="ipu-idle"', f"idle ({idle:.0%} of the {of})")]
 
 
 def _legend_width(name: str) -> float:

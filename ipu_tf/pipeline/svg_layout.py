@@ -19,7 +19,7 @@ _UPDATE_WIDTH = 0.6
 #: An upper bound of a letter's width, for text of 1 pixel in a sans-serif font.
 _LETTER = 0.64
 #: The least room between the numbers of a time axis.
-_BETWEEN = 48.0
+BETWEEN = 48.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Layout:
         first, last = self.times[band.start], self.times[band.stop]
         if last <= first:
             return
-        step = _round_step((last - first) * _BETWEEN / self.end(band))
+        step = round_step((last - first) * BETWEEN / self.end(band))
         for tick, (start, end) in enumerate(pairwise(self.times)):
             if tick in band and end > start:
                 number = math.ceil(start / step - 1e-9)
@@ -152,7 +152,7 @@ def _bands(pixels: Sequence[float], room: float) -> Iterator[range]:
     yield range(start, len(pixels))
 
 
-def _round_step(least: float) -> float:
+def round_step(least: float) -> float:
     """The least of 1, 2, 5, 10, 20, ... (or their tenths, hundredths, ...) that is not below a number."""
     power = 10.0 ** math.floor(math.log10(least))
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))

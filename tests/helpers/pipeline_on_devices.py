@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import threading
 import time
@@ -468,6 +469,11 @@ def test_times_are_measured_where_asked(strategy: Any) -> None:
     for device in range(4):
         times = [time for one in counts.measured if one.device == device for time in (one.start, one.end)]
         assert times == sorted(times) and times[0] >= 0
+    when = {one.task: one for one in counts.measured}
+    for task, one in when.items():
+        towards = {TaskKind.FORWARD: -1, TaskKind.BACKWARD: 1}.get(task.kind)
+        before = None if towards is None else when.get(dataclasses.replace(task, stage=task.stage + towards))
+        assert before is None or before.end <= one.start or one.start == one.end
     events = chrome_trace(counts.timetable, measured=counts.measured)["traceEvents"]
     assert sum(event["ph"] == "X" and event["pid"] == 2 for event in events) == len(counts.measured)
     run_on_devices("devices")

@@ -7,10 +7,14 @@ import dataclasses
 import queue
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
-from ipu_tf.device.schedule.timetable import Task
+from ipu_tf.device.schedule.timetable import Task, TaskKind
 from ipu_tf.device.timeline import recording
+
+_TOWARDS = {TaskKind.FORWARD: -1, TaskKind.BACKWARD: 1}
+"""From a pass's stage to the one whose values it takes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,9 +35,10 @@ class Measured:
 
 
 class PipelineTimer:
-    """Records the end of each task of a pass; its start is when its device was free and it had been dispatched.
+    """Records the end of each task of a pass.
 
-    Waiting for values of other devices counts as the task's own time: the host does not see when they arrive.
+    It starts when its device is free, it has been dispatched, and the pass before it on its micro-batch's way has
+    ended, on whichever device. The way of values from one device to another is counted as the task's own time.
 
     Args:
         devices: how many devices there are.
@@ -59,7 +64,8 @@ class PipelineTimer:
             waiting.put(None)
         for thread in self._threads:
             thread.join()
-        found = sorted((one for of_device in self._found for one in of_device), key=lambda one: one.start)
+        found = _after_their_inputs([one for of_device in self._found for one in of_device])
+        _add_to_recording(found)
         first = found[0].start if found else 0.0
         return tuple(dataclasses.replace(one, start=one.start - first, end=one.end - first) for one in found)
 
@@ -72,8 +78,27 @@ class PipelineTimer:
                 done.block_until_ready()
             end = time.perf_counter()
             self._found[device].append(Measured(task, device, max(free, given), end))
-            trace = recording()
-            if trace is not None:
-                start, stop = trace.microseconds(max(free, given)), trace.microseconds(end)
-                trace.add("Pipeline", f"{task.label} stage {task.stage}", start, stop, lane=f"IPU {device}")
             free = end
+
+
+def _after_their_inputs(tasks: Sequence[Measured]) -> list[Measured]:
+    """Returns the tasks by their start, which is not before what they take was computed."""
+    ends: dict[Task | None, float] = {one.task: one.end for one in tasks}
+    starts = (min(one.end, max(one.start, ends.get(_before(one.task), one.start))) for one in tasks)
+    later = [dataclasses.replace(one, start=start) for one, start in zip(tasks, starts, strict=True)]
+    return sorted(later, key=lambda one: one.start)
+
+
+def _before(task: Task) -> Task | None:
+    """Returns the pass of another stage whose values a pass takes, if there is one; None for other kinds of tasks."""
+    if task.kind not in _TOWARDS:
+        return None
+    return dataclasses.replace(task, stage=task.stage + _TOWARDS[task.kind])
+
+
+def _add_to_recording(tasks: Sequence[Measured]) -> None:
+    trace = recording()
+    if trace is not None:
+        for one in tasks:
+            start, end = trace.microseconds(one.start), trace.microseconds(one.end)
+            trace.add("Pipeline", f"{one.task.label} stage {one.task.stage}", start, end, lane=f"IPU {one.device}")

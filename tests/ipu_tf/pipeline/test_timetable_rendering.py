@@ -28,6 +28,7 @@ from ipu_tf.pipeline import (
     chrome_trace,
     grouped,
     interleaved,
+    plan,
     sequential,
     stash,
     timetable,
@@ -177,6 +178,41 @@ def test_labels_are_within_the_picture_and_apart(name: str, width: float | None)
         box, label = group.find(f"{SVG}rect"), group.find(f"{SVG}text")
         assert box is not None and label is not None and label.text is not None
         assert 0.64 * float(label.attrib["font-size"]) * len(label.text) <= float(box.attrib["width"]) + 0.1
+
+
+def as_measured(made: Timetable) -> tuple[Measured, ...]:
+    """Its tasks, each of which takes a fifth longer than planned, a unit a millisecond; updates take no time."""
+    return tuple(Measured(one.task, one.device, 1.2e-3 * one.start, 1.2e-3 * one.end) for one in plan(made))
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_measured_tasks_are_below_the_planned_ones(name: str) -> None:
+    made = WIDE[name]
+    measured = as_measured(made)
+    text = TimetablePicture(made, measured=measured).svg(640)
+    found, planned = boxes(text), boxes(timetable_svg(made, width=640))
+    assert found[: len(planned)] == planned
+    ours = found[len(planned) :]
+    lowest = max(y for *_, y, _ in planned)
+    assert len(ours) == len(measured) and all(y > lowest for _, _, _, y, _ in ours)
+    scale = sum(width for *_, width in ours) / sum(one.end - one.start for one in measured)
+    left = min(x for _, _, x, _, _ in ours)
+    for (told, _, x, _, width), one in zip(ours, measured, strict=True):
+        assert told.endswith(f"stage {one.task.stage}, {1e3 * (one.end - one.start):.3g} ms") or "micro-batch" in told
+        assert x == pytest.approx(left + scale * one.start, abs=0.1)
+        assert width == pytest.approx(scale * (one.end - one.start), abs=0.1)
+    words = [word[0] for word in words_of(text)]
+    assert f"measured: {1.2 * bubble(made).time:.3g} ms, {bubble(made).time_share:.0%} idle" in words
+    whole, height = (float(ElementTree.fromstring(text).attrib[side]) for side in ("width", "height"))
+    assert all(left >= 0 and right <= whole + 0.1 and y <= height for _, left, right, y, _ in words_of(text))
+
+
+def test_measured_tasks_of_another_timetable_are_refused() -> None:
+    made, task = grouped(PipelineShape(2), 4), Task(TaskKind.FORWARD, 0, 0)
+    with pytest.raises(ValueError, match="must not end before it starts"):
+        timetable_svg(made, measured=[Measured(task, 0, 2.0, 1.0)])
+    with pytest.raises(ValueError, match="must be of the timetable, which has 2 stages on 2 IPUs"):
+        timetable_svg(made, measured=[Measured(task, 1, 0.0, 1.0)])
 
 
 @pytest.mark.parametrize("width", [640, 1000, 2000])
