@@ -27,8 +27,7 @@ def checked_directory(export_dir: str | os.PathLike[str], purge: bool) -> str:
     if os.path.isdir(path) and os.listdir(path):
         if not purge:
             raise ValueError(
-                f'Directory "{path}" is not empty. Please specify an empty directory. Or pass `purge_export_dir=True`, '
-                "which deletes what is in it."
+                f'Directory "{path}" is not empty. Please specify an empty directory. Or pass purge_export_dir=True.'
             )
         shutil.rmtree(path)
     return path

@@ -9,5 +9,6 @@
     prompt_checks.py       which prompts, stop tokens and samplers are refused
     kerashub.py            which method of KerasHub is replaced
 
-KerasHub is not imported here. Start with `generate_function.py`.
+Enters: prompts. Leaves: tokens, as KerasHub's own function returns them. KerasHub is not imported here.
+Start with `generate_function.py`.
 """

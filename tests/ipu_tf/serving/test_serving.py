@@ -196,10 +196,7 @@ def test_pipelines_with_inputs_that_stay(tmp_path: Path) -> None:
 
 def test_a_directory_that_is_not_empty(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    text = (
-        f'Directory "{tmp_path}" is not empty. Please specify an empty directory. Or pass `purge_export_dir=True`, '
-        "which deletes what is in it."
-    )
+    text = f'Directory "{tmp_path}" is not empty. Please specify an empty directory. Or pass purge_export_dir=True.'
     with ipu.ipu_strategy.IPUStrategy().scope():
         model = keras.Sequential([keras.Input((4,), batch_size=1), keras.layers.ReLU()])
     for export in (

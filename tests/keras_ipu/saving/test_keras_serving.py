@@ -291,7 +291,7 @@ def test_a_directory_that_is_not_empty(tmp_path: Path) -> None:
     with ipu.ipu_strategy.IPUStrategy().scope():
         model = sequence(batch_size=1)
     with pytest.raises(
-        ValueError, match=r"is not empty\. Please specify an empty directory\. Or pass `purge_export_dir=True`"
+        ValueError, match=r"is not empty\. Please specify an empty directory\. Or pass purge_export_dir=True"
     ):
         model.export_for_ipu_serving(tmp_path)
     model.export_for_ipu_serving(tmp_path, purge_export_dir=True)
