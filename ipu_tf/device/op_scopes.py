@@ -20,9 +20,15 @@ _kept: ProcessValue[bool] = register_state("names in compiled programs", Process
 def keep_names(wanted: bool) -> None:
     """Sets whether programs that run have the names too: profiles of JAX then show layers.
 
-    Without, models that differ in names alone share their compiled programs in the executable cache.
+    Without, models that differ in names alone share their compiled programs in the executable cache; with, entries are
+    of their own, since those of others have no names, or other ones.
     """
     _kept.value = wanted
+
+
+def names_kept() -> bool:
+    """Returns whether programs that run have the names."""
+    return _kept.value
 
 
 def named_operations() -> contextlib.AbstractContextManager[None]:

@@ -20,6 +20,7 @@ from ipu_tf.device.cache.cache_entry import CacheKey, cache_key_of, read_entry, 
 from ipu_tf.device.cache.cache_folder import make_room, touch
 from ipu_tf.device.cache.jax_compilation import Compilation, bytecode_of, compile_through
 from ipu_tf.device.feeds import connection_type
+from ipu_tf.device.op_scopes import names_kept
 from ipu_tf.device.timeline import span
 
 _NOT_KEPT = tuple(map(re.compile, (rb"xla_\w*python\w*callback", rb"__onednn\$")))
@@ -61,7 +62,7 @@ def compile_cached(
             keep is no reason to warn.
         largest: bytes of compiled code above which no entry is written.
     """
-    module = bytecode_of(lowered)
+    module = bytecode_of(lowered, names_kept())
     if any(calls.search(module) for calls in _NOT_KEPT):
         return CachedCompilation(lowered.compile(), loaded=False, stored=False)
     program = hashlib.sha256(module).hexdigest()

@@ -24,15 +24,20 @@ def trace_context() -> Any:
     return config.trace_context()
 
 
-def bytecode_of(lowered: Any) -> bytes:
-    """Serializes the StableHLO module of a `jax.stages.Lowered` as MLIR bytecode, without the lines of its source.
+def bytecode_of(lowered: Any, with_names: bool = False) -> bytes:
+    """Serializes the StableHLO module of a `jax.stages.Lowered` as MLIR bytecode.
 
     That costs a third of printing it, and not twice the memory of its constants.
+
+    Args:
+        lowered: the function.
+        with_names: whether the names of its operations and the lines of its source are in it.
     """
     original, written = lowered.compiler_ir(), io.BytesIO()
     with original.context:
         module = original.operation.clone()
-        PassManager.parse("builtin.module(strip-debuginfo)").run(module.operation)
+        if not with_names:
+            PassManager.parse("builtin.module(strip-debuginfo)").run(module.operation)
         module.operation.write_bytecode(written)
     return written.getvalue()
 

@@ -34,7 +34,7 @@ from ipu_tf.config import (
 from ipu_tf.device.cache import executable_cache
 from ipu_tf.device.feeds import synthetic
 from ipu_tf.device.feeds.synthetic import TransferKind
-from ipu_tf.device.run.interruptible_function import InterruptibleFunction
+from ipu_tf.device.run import interruptible_function
 from ipu_tf.emulation import EmulationError, clear_session, ignored_arguments
 from ipu_tf.ipu_strategy import IPUStrategy
 from ipu_tf.reports.auto import setting
@@ -194,21 +194,25 @@ def test_engine_options_of_the_environment_are_recorded_each(monkeypatch: pytest
 
 @pytest.mark.parametrize("asked", [False, True])
 def test_compiled_operations_have_names_where_debug_information_is_retained(
-    asked: bool, monkeypatch: pytest.MonkeyPatch
+    asked: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     compiled: list[str] = []
-    compile_it = InterruptibleFunction._compile_it
+    note = interruptible_function.note_memory
 
-    def keep(self: InterruptibleFunction, lowered: Any) -> bool:
-        compiled.append(lowered.compile().as_text())
-        return compile_it(self, lowered)
+    def keep(function: Any) -> None:
+        compiled.append(function.as_text())
+        note(function)
 
-    monkeypatch.setattr(InterruptibleFunction, "_compile_it", keep)
-    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", json.dumps({"debug.retainDebugInformation": str(asked).lower()}))
-    IPUConfig().configure_ipu_system()
-    squashed = tf.function(lambda x: tf.tanh(x, name="squashed"))
-    assert float(IPUStrategy().run(squashed, args=[tf.constant(0.0)])) == 0.0
-    assert [bool(re.search(r'op_name="[^"]*/squashed', text)) for text in compiled] == [asked]
+    monkeypatch.setattr(interruptible_function, "note_memory", keep)
+    monkeypatch.setenv("IPU_TF_CACHE", "1")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # where the same program is then kept without names
+    for keeps in (not asked, asked):
+        reset_ipu_configuration()
+        monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", json.dumps({"debug.retainDebugInformation": str(keeps).lower()}))
+        IPUConfig().configure_ipu_system()
+        squashed = tf.function(lambda x: tf.tanh(x, name="squashed"))
+        assert float(IPUStrategy().run(squashed, args=[tf.constant(0.0)])) == 0.0
+    assert [bool(re.search(r'op_name="[^"]*/squashed', text)) for text in compiled] == [not asked, asked]
     assert not any("retainDebugInformation" in item.name for item in ignored_arguments())
 
 
