@@ -21,6 +21,7 @@ from keras_ipu.stock.models import reset_layer_names
 
 if TYPE_CHECKING:
     from keras_ipu import addons as addons
+    from keras_ipu import callbacks as callbacks
     from keras_ipu import debug as debug
     from keras_ipu import layers as layers
     from keras_ipu import optimizers as optimizers
@@ -46,6 +47,7 @@ __all__ = [
 #: Modules that are reached as attributes of this package.
 _HOMES = {
     "addons": "keras_ipu.addons",
+    "callbacks": "keras_ipu.callbacks",
     "debug": "keras_ipu.debug",
     "layers": "keras_ipu.layers",
     "losses": "keras_ipu.addons.losses",

@@ -49,15 +49,26 @@ class ArrayFeed(TensorFeed):
         super().__init__(iter(()), on_cast, sizes_vary)
         self._indices = indices
         self._batch = batch
+        self._read_ahead: list[np.ndarray] | None = None
         self._spec = tf.nest.map_structure(lambda array: self._batch_spec(array, batch), arrays)
         types, names = iter(self._types_of(self._spec)), iter(feature_names(self._spec))
         self._arrays = tf.nest.map_structure(
             lambda array: None if array is None else _narrowed(array, np.dtype(next(types).dtype), next(names)), arrays
         )
 
+    reads_batches = False
+
+    def skip(self, batches: int) -> int:
+        """As for other feeds; the order of all samples is read, but none of them."""
+        blocks = list(self._blocks()) if batches else []
+        samples = np.concatenate(blocks) if blocks else np.empty(0, np.int64)
+        self._read_ahead = [samples[batches * self._batch :]] if batches else None
+        return min(batches, -(-len(samples) // self._batch))
+
     @functools.cached_property
     def _order(self) -> SampleOrder:
-        return SampleOrder(self._blocks(), self._batch, self.group if self._sizes_vary else 1)
+        blocks = self._blocks() if self._read_ahead is None else iter(self._read_ahead)
+        return SampleOrder(blocks, self._batch, self.group if self._sizes_vary else 1)
 
     @property
     def at_remainder(self) -> bool:
@@ -96,6 +107,7 @@ class ArrayFeed(TensorFeed):
                 (block,) = read()
             except StopIteration:
                 return
+            self.on_read((block,))
             yield block
 
     def _opened(self) -> Iterator[Any]:

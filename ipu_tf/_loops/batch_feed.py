@@ -36,8 +36,12 @@ class BatchFeed(abc.ABC):
 
     Attributes:
         check: called before an element is taken; may raise.
+        on_open, on_read: called before the first element is read, and with the arrays of each that is read.
         group: elements that a program takes together, all of one shape. Set before the first is taken.
     """
+
+    reads_batches = True
+    """Whether `on_read` is called for each batch; else for vectors of indices of samples."""
 
     def __init__(
         self,
@@ -54,6 +58,8 @@ class BatchFeed(abc.ABC):
         self._spec: Any = None
         self._infeed: Infeed | None = None
         self.check: Callable[[], None] = lambda: None
+        self.on_open: Callable[[], None] = lambda: None
+        self.on_read: Callable[[Arrays], None] = lambda arrays: None
 
     def spec(self) -> Any:
         """Shape and dtype of each array of the first element, which all others have to have.
@@ -63,6 +69,7 @@ class BatchFeed(abc.ABC):
             tf.errors.DeadlineExceededError: if none comes for a long time.
         """
         if self._spec is None:
+            self.on_open()
             try:
                 self._first.append(TimedRead([], self._next_with_timeout).result())
             except InfeedTimeout as error:
@@ -105,6 +112,11 @@ class BatchFeed(abc.ABC):
         So the iterator ends, with its threads, when it is not used any more, not when Python next collects cycles.
         """
         self._infeed = None
+
+    def skip(self, batches: int) -> int:
+        """Discards the first batches of the data; returns how many there were. The first one's shape is that of all."""
+        self.spec()
+        return sum(1 for _ in itertools.islice(self._elements(), batches))
 
     def skip_elements(self, steps: int, replicas: int) -> int:
         """Discards the elements of up to `steps` steps; returns for how many there were elements."""
@@ -184,4 +196,5 @@ class BatchFeed(abc.ABC):
                 arrays = self._arrays_of(self._first.pop()) if self._first else read()
             except StopIteration:
                 return
+            self.on_read(arrays)
             yield synthetic.infeed_element(arrays) if synthetic.current().feeds else arrays

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import zlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 from keras.src.trainers.data_adapters import array_slicing as _array_slicing
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter as _ArrayDataAdapter
+from keras.src.trainers.data_adapters.generator_data_adapter import GeneratorDataAdapter as _GeneratorDataAdapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter as _TFDatasetAdapter
 
 
@@ -100,3 +102,60 @@ def _plain() -> tf.data.Options:
     options.autotune.enabled = False
     options.experimental_optimization.apply_default_optimizations = False
     return options
+
+
+def spec_of(adapter: Any, arrays: ArrayBatches | None) -> Any:
+    """Returns shape and dtype of each array of a batch of a Keras data adapter, as `jax.ShapeDtypeStruct` has them.
+
+    Args:
+        adapter: the adapter, of Keras on TensorFlow.
+        arrays: what `arrays_of` returned for it.
+    """
+    if arrays is not None:
+        return tf.nest.map_structure(
+            lambda leaf: None if leaf is None else np.broadcast_to(leaf[:1], (arrays.batch, *leaf.shape[1:])),
+            arrays.arrays,
+        )
+    return tf.nest.map_structure(_keras_spec, adapter.get_tf_dataset().element_spec)
+
+
+def _keras_spec(spec: Any) -> Any:
+    if not hasattr(spec, "dtype"):
+        return None  # Keras's stand-in for no array
+    return keras.KerasTensor(tuple(spec.shape.as_list()), spec.dtype.name)
+
+
+def data_facts(adapter: Any) -> dict[str, Any]:
+    """Returns what is known of the data of a Keras data adapter without reading batches: kind, sizes, checksums."""
+    facts: dict[str, Any] = {"kind": type(adapter).__name__, "batches": adapter.num_batches}
+    if type(adapter) is _ArrayDataAdapter:
+        leaves = [leaf for leaf in keras.tree.flatten(adapter._inputs) if leaf is not None]
+        facts |= {"batch_size": adapter._batch_size, "shuffle": adapter._shuffle}
+        facts["arrays"] = [f"{leaf.dtype} {tuple(leaf.shape)} {_checksum(leaf)}" for leaf in leaves]
+    return facts
+
+
+def _checksum(leaf: Any) -> int:
+    """Returns a checksum of up to a thousand samples of an array, from its beginning to its end."""
+    if not hasattr(leaf, "__array__"):
+        return 0
+    chosen = np.linspace(0, len(leaf) - 1, min(len(leaf), 1000), dtype=np.int64)
+    return zlib.crc32(np.ascontiguousarray(np.asarray(leaf)[chosen]).tobytes())
+
+
+def dataset_of(adapter: Any) -> tf.data.Dataset | None:
+    """Returns the `tf.data.Dataset` that a Keras data adapter was given; None for other data."""
+    return adapter._dataset if type(adapter) is _TFDatasetAdapter else None
+
+
+def replay_epochs(adapter: Any, epochs: int) -> None:
+    """Calls a `PyDataset`'s methods of the beginnings and ends of so many epochs, which may change its order."""
+    dataset = getattr(adapter, "py_dataset", None)
+    for _ in range(epochs if dataset is not None else 0):
+        dataset.on_epoch_begin()
+        dataset.on_epoch_end()
+
+
+def is_endless_generator(adapter: Any) -> bool:
+    """Returns whether a Keras data adapter reads a Python generator, of which nobody knows the length."""
+    return type(adapter) is _GeneratorDataAdapter

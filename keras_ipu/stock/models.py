@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import keras
+import numpy as np
 from keras.src import backend as _backend
 from keras.src.backend.common import global_state
 from keras.src.backend.common.stateless_scope import StatelessScope
+from keras.src.saving import saving_lib as _saving
 
 _NAME_COUNTS = "object_name_uids"
 
@@ -197,6 +199,64 @@ def optimizer_state(model: Any) -> list[Any]:
 def mark_out_of_date(model: Any) -> None:
     """Marks the variables of a JAX model as out of date during its run."""
     model._jax_state_synced = False
+
+
+class _SavedWeights(_saving.H5IOStore):
+    """In place of a file of weights: a list of what Keras writes into it."""
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[str, Any]] = []
+        self._path = ""
+
+    def __bool__(self) -> bool:
+        return True
+
+    def make(self, path: str, metadata: Any = None) -> _SavedWeights:
+        self._path = path
+        return self
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.entries.append((f"{self._path}/vars/{key}".lstrip("/"), value))
+
+
+def saved_weights(model: Any) -> list[tuple[str, Any]]:
+    """Returns what a file of weights has: paths in the HDF5 file, and Keras variables or arrays.
+
+    Optimizers of Keras write arrays, each that of the variable of its number.
+    """
+    store = _SavedWeights()
+    _saving._save_state(model, weights_store=store, assets_store=None, inner_path="", visited_saveables=set())
+    slots = {f"optimizer/vars/{number}": slot for number, slot in enumerate(getattr(model.optimizer, "variables", ()))}
+    known = {path: slots[path] for path, value in store.entries if path in slots and _same(value, slots[path])}
+    return [(path, known.get(path, value)) for path, value in store.entries]
+
+
+def _same(array: Any, variable: Any) -> bool:
+    if not isinstance(array, np.ndarray | np.generic):
+        return False
+    value = np.asarray(keras.ops.convert_to_tensor(variable))
+    return bool(np.array_equal(array, value, equal_nan=array.dtype.kind == "f"))
+
+
+def all_variables(model: Any) -> list[Any]:
+    """Returns all Keras variables of a compiled model, each once: seeds, its optimizer's and its metrics' included."""
+    found = (*model.variables, *model.optimizer.variables, *model.metrics_variables)
+    return list({id(variable): variable for variable in found}.values())
+
+
+def start_at_epoch(model: Any, epoch: int | None) -> None:
+    """Sets the epoch that a `fit` which has just begun starts with; None for the one that it was asked for."""
+    model._initial_epoch = epoch
+
+
+def build_all(model: Any, batch_spec: Any) -> None:
+    """Creates the variables of a model, its optimizer and its metrics, as the first step does.
+
+    Args:
+        model: compiled.
+        batch_spec: shape and dtype of each array of a batch, in its structure; None for what a batch has not.
+    """
+    model._symbolic_build(data_batch=batch_spec)
 
 
 @contextlib.contextmanager

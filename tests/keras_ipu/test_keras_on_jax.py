@@ -36,6 +36,7 @@ ON_BOTH = (
     "tests/keras_ipu/training/test_partial_batches.py",
     "tests/keras_ipu/training/test_replica_metrics.py",
     "tests/keras_ipu/training/test_replica_steps.py",
+    "tests/keras_ipu/resume/test_exact_resume.py",
     "tests/keras_ipu/saving/test_keras_serving.py",
     "tests/keras_ipu/training/test_keras_sparse_data.py",
     "tests/keras_ipu/pipeline/test_keras_stage_split.py",

@@ -32,6 +32,11 @@ EXCEPTIONS = {
 #: What `keras_ipu` may use of `ipu_tf` beyond its public modules.
 PRIVATE_ENTRY_POINTS = frozenset(
     {
+        "ipu_tf._checkpoints.checkpoint_file",
+        "ipu_tf._checkpoints.checkpoint_folder",
+        "ipu_tf._checkpoints.plain_data",
+        "ipu_tf._checkpoints.random_state",
+        "ipu_tf._checkpoints.tensorflow_values",
         "ipu_tf._config.argument_table",
         "ipu_tf._config.base",
         "ipu_tf._config.library_options",

@@ -113,10 +113,21 @@ def check_trusted(path: Path, status: os.stat_result) -> None:
     )
 
 
-def _header(kind: str, version: int, payload: bytes) -> bytes:
-    digest = hashlib.sha256(payload).hexdigest()
-    said = f"ipu_tf {kind} {version} sha256={digest} length={len(payload)}"
+def header_bytes(kind: str, version: int, digest: str, length: int) -> bytes:
+    """Returns the header line of a file.
+
+    Args:
+        kind: a word that says what the payload is.
+        version: of the payload's format.
+        digest: SHA-256 of the payload, in hexadecimal digits.
+        length: bytes of the payload.
+    """
+    said = f"ipu_tf {kind} {version} sha256={digest} length={length}"
     return f"{said} (emulated IPU: no popef, no IPU can run it)\n".encode()
+
+
+def _header(kind: str, version: int, payload: bytes) -> bytes:
+    return header_bytes(kind, version, hashlib.sha256(payload).hexdigest(), len(payload))
 
 
 def _damaged(path: Path) -> DamagedFile:

@@ -63,6 +63,7 @@ class Residency:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._residents: dict[int, _ResidentVariable] = {}
+        self._prepared: dict[int, tuple[int, np.ndarray]] = {}
 
     def acquire_all(
         self, variables: Sequence[HostVariable], replicas: Replicas = ONE, homes: Sequence[Replicas | None] = ()
@@ -104,13 +105,39 @@ class Residency:
             self.flush([variable])
             (seen,) = _snapshots([variable])
         with jax.enable_x64(True):
-            view, place = seen[0], home or replicas
-            one = replicas.count == 1
-            buffer = place.place(_private_copy(view), 0) if one else place.spread(view, view.shape)
+            place, one = home or replicas, replicas.count == 1
+            view = self._values_to_upload(variable, replicas, seen)
+            buffer = place.place(_private_copy(view), 0) if one else place.spread(view, seen[0].shape)
         COUNTERS.count_upload()
         reference = self._reference(variable)
         self._residents[id(variable)] = _ResidentVariable(reference, buffer, replicas, _address(seen), seen[1])
         return buffer
+
+    def _values_to_upload(self, variable: HostVariable, replicas: Replicas, seen: Snapshot) -> np.ndarray:
+        """Returns the host's value; or each replica's, as `prepare` was given them, unless the host wrote since."""
+        address, values = self._prepared.pop(id(variable), (None, None))
+        return values if values is not None and address == _address(seen) and replicas.count > 1 else seen[0]
+
+    def replica_values(self, variable: HostVariable) -> np.ndarray | None:
+        """Returns a copy of the value that each replica has, `[replicas, ...]`; None where all have the host's."""
+        with self._lock:
+            resident = self._residents.get(id(variable))
+            if resident is None or resident.replicas.count == 1 or resident.buffer.is_deleted():
+                return None
+            if resident.address != _address(_snapshots([variable])[0]):
+                return None
+            values = np.array(resident.buffer)
+        return None if all(each.tobytes() == values[0].tobytes() for each in values[1:]) else values
+
+    def prepare(self, variable: HostVariable, values: np.ndarray) -> None:
+        """Has the replicas of the next program begin with a value each, as long as the host does not write another.
+
+        Args:
+            variable: whose value on the host is that of replica 0.
+            values: `[replicas, ...]`.
+        """
+        with self._lock:
+            self._prepared[id(variable)] = (_address(_snapshots([variable])[0]), values)
 
     def commit(self, variable: HostVariable, buffer: jax.Array) -> None:
         """Stores the variable's new value, a result of an execution. `flush` writes replica 0's to the host."""
@@ -155,6 +182,7 @@ class Residency:
         with self._lock:
             if variables is None:
                 self._residents.clear()
+                self._prepared.clear()
                 return
             for variable in variables:
                 self._residents.pop(id(variable), None)

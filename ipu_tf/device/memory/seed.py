@@ -55,6 +55,19 @@ def is_seeded(ordinal: int) -> bool:
     return sequence is not None and sequence.given
 
 
+def seeds_state() -> list[tuple[int, int, int, bool, bool]]:
+    """Returns where the sequences of all devices are: ordinal, seed, executions, identical replicas, given."""
+    with _lock:
+        return [(ordinal, *sequence) for ordinal, sequence in sorted(_next.items())]
+
+
+def restore_seeds(state: list[tuple[int, int, int, bool, bool]]) -> None:
+    """Sets the sequences of all devices to where `seeds_state` found them."""
+    with _lock:
+        _next.clear()
+        _next.update({each[0]: _Sequence(*each[1:]) for each in state})
+
+
 def next_seeds(ordinal: int = 0, replicas: int = 1) -> np.ndarray:
     """Returns the next key of each replica for one execution: `uint32[replicas, 2]`, as JAX's threefry takes them.
 

@@ -11,16 +11,18 @@ import contextlib
 import dataclasses
 import itertools
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ipu_tf._arguments.counts import checked_count
+from ipu_tf._checkpoints.checkpoint_folder import CheckpointError
 from ipu_tf._config.state import graphcore_rules
 from ipu_tf._loops.array_feed import ArrayFeed
 from ipu_tf._loops.batch_feed import BatchFeed
 from ipu_tf._loops.tensor_feed import TensorFeed
+from keras_ipu.resume.data_tracker import current_tracker
 from keras_ipu.stock import patches as keras_patches
-from keras_ipu.stock.arrays import ArrayBatches, arrays_of, can_prefetch
+from keras_ipu.stock.arrays import ArrayBatches, arrays_of, can_prefetch, dataset_of, spec_of
 from keras_ipu.training.common.data_checks import (
     checked_data,
     checked_steps_per_epoch,
@@ -121,6 +123,11 @@ class ElementIterator:
             self._feed.spec()
         return self._feed
 
+    @property
+    def tracked_feed(self) -> BatchFeed:
+        """Returns the feed; nothing is read of it."""
+        return self._feed
+
     def limit(self, steps: int) -> None:
         """Sets the steps that the epoch has left for the next execution."""
         self.most = min(self.steps, steps)
@@ -174,6 +181,7 @@ class IPUEpochIterator(keras_patches.StockEpochIterator):
     steps_per_execution: int
     steps_per_epoch: int | None
     _num_batches: int | None
+    _current_iterator: Any
     _steps_seen: int
 
     def __init__(
@@ -205,6 +213,65 @@ class IPUEpochIterator(keras_patches.StockEpochIterator):
         self.steps_per_execution = self._wanted
         if self._graphcore_rules:
             self.steps_per_execution = checked_steps_per_execution(steps, self._wanted, replicas)
+        tracker = current_tracker.get()
+        self._tracker = None if tracker is None else tracker.claim(self)
+
+    opens_when_read = False
+    """Whether an iterator over a dataset is opened when its first batch is read."""
+
+    def feeds_before(self, iterators: int) -> Iterator[BatchFeed]:
+        """Opens iterators over a dataset that an earlier process opened: each changes the order of the next.
+
+        Args:
+            iterators: how many; none are opened over other data.
+
+        Yields:
+            For each a feed of its batches.
+        """
+        dataset = dataset_of(self.data_adapter)
+        for _ in range(iterators if dataset is not None else 0):
+            given = dataset if self._prepared is None else self._prepared(dataset)
+            yield TensorFeed(iter(dense_elements(given)))
+
+    @property
+    def steps_seen(self) -> int:
+        """Returns the steps that Keras has taken from the iterator over the data that is open."""
+        return self._steps_seen
+
+    @property
+    def goes_on(self) -> bool:
+        """Returns whether the next epoch goes on in the iterator over the data that is open."""
+        return self.steps_per_epoch is not None and self._current_iterator is not None
+
+    @property
+    def replicas(self) -> int:
+        """Returns how many batches a step takes."""
+        return self._replicas
+
+    @property
+    def batch_spec(self) -> Any:
+        """Returns shape and dtype of each array of a batch, for Keras on TensorFlow."""
+        return spec_of(self.data_adapter, self._arrays)
+
+    def check_order(self) -> None:
+        """Checks that arrays are shuffled by seeded random numbers.
+
+        Raises:
+            CheckpointError: if they are not.
+        """
+        if self._arrays is None or self._arrays.order is None:
+            return
+        one, other = ([block.numpy().tobytes() for block in self._arrays.order] for _ in range(2))
+        if one != other:
+            raise CheckpointError(
+                "A run on shuffled arrays is resumed exactly if the order is seeded. Received: no seed. Call "
+                "`keras.utils.set_random_seed(...)` at the beginning of the program, or pass `shuffle=False`."
+            )
+
+    def know_length(self, steps: int | None) -> None:
+        """Sets the steps of an epoch where Keras has not found out yet: an earlier process has."""
+        if self._num_batches is None and self.steps_per_epoch is None:
+            self._num_batches = steps
 
     @property
     def data_adapter(self) -> Any:
@@ -224,7 +291,13 @@ class IPUEpochIterator(keras_patches.StockEpochIterator):
         self._num_batches = self._per_replica(self._num_batches)
 
     def _enumerate_iterator(self) -> Iterator[Any]:
+        done = None
         for begin, end, iterator in super()._enumerate_iterator():
+            if done is None:
+                done, before = (0, 0) if self._tracker is None else self._tracker.steps_to_skip()
+                self._steps_seen += before
+            if begin < done:
+                continue
             iterator.left = self._left(begin)
             # One replica takes whole executions, as stock Keras does. Several would take others than one.
             if self._replicas > 1 and self.steps_per_epoch is not None:
@@ -256,7 +329,15 @@ class IPUEpochIterator(keras_patches.StockEpochIterator):
         dataset = super()._get_iterator()
         if self._prepared is not None:
             dataset = self._prepared(dataset)
-        return _Epoch(dataset, self._arrays, *counts, self.begin_pass(), placeholders)
+        epoch = _Epoch(dataset, self._arrays, *counts, self.begin_pass(), placeholders)
+        return epoch if self._tracker is None else self._tracked(epoch)
+
+    def _tracked(self, epoch: Iterable[ElementIterator]) -> ElementIterator:
+        """Returns an epoch's iterator, moved to where a resumed run goes on."""
+        elements = iter(epoch)
+        assert self._tracker is not None and isinstance(elements, ElementIterator)
+        self._tracker.opened(elements)
+        return elements
 
     def begin_pass(self) -> bool:
         """Begins a pass over the data; returns whether it is the first."""

@@ -13,14 +13,16 @@ import abc
 import contextlib
 import contextvars
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from ipu_tf._checkpoints.tensorflow_values import Values
 from ipu_tf._config.synthetic_data import SyntheticDataCategory, use_synthetic_data_for
 from ipu_tf._loops.interruption import InterruptibleCall
 from ipu_tf._state.context import context_value
 from ipu_tf.ipu_iterator import stock_iterators
 from ipu_tf.libpvti import TraceChannel, Tracepoint
+from keras_ipu.callbacks.resumable_fit import resumable
 from keras_ipu.pipeline.run_checks import check_before
 from keras_ipu.pipeline.stage_discovery import discover_stages
 from keras_ipu.stock.ownership import is_ipu_model
@@ -111,6 +113,18 @@ class IPUTrainer(abc.ABC):
         """Returns what a dataset of a model's batches is passed through before the device is fed; None if nothing."""
         return None
 
+    @abc.abstractmethod
+    def create_variables(self, model: Any, iterator: Any) -> None:
+        """Creates all variables that a training step has, before the first one is traced."""
+
+    @abc.abstractmethod
+    def read_variables(self, model: Any, variables: Sequence[Any]) -> list[Values]:
+        """Returns copies of the newest values of Keras variables, of every replica."""
+
+    @abc.abstractmethod
+    def write_variables(self, model: Any, variables: Sequence[Any], values: Sequence[Values]) -> None:
+        """Assigns values to Keras variables between two executions, on every replica."""
+
     def eager_step_ran(self) -> None:  # noqa: B027 - only one back end has something to do
         """Called after each execution of a model that runs eagerly."""
 
@@ -135,7 +149,7 @@ class IPUTrainer(abc.ABC):
             return self._run_eagerly(stock, model, *args, **kwargs)
         check_before(model, stock.__name__)
         discover_stages(stock, model, args, kwargs)
-        with self._running(model, stock.__name__):
+        with self._running(model, stock.__name__), resumable(stock, model, args, kwargs, self) as (args, kwargs):
             args, kwargs, watched = with_variable_sync(stock, model, args, kwargs, self._variable_sync)
             with without_batch_callbacks(not watched):
                 return stock(model, *args, **kwargs)

@@ -16,12 +16,14 @@ import keras
 
 from ipu_tf._loops.tensorflow_step import flush_variables
 from ipu_tf._state.context import context_value
+from keras_ipu.callbacks.exact_resume import ExactResume
 
 _LOGS_ONLY = (
     keras.callbacks.History,
     keras.callbacks.ProgbarLogger,
     keras.callbacks.CSVLogger,
     keras.callbacks.TerminateOnNaN,
+    ExactResume,  # reads variables itself
 )
 #: Have hooks for batches, in which they do nothing if they save at the ends of epochs.
 _SAVERS = (keras.callbacks.ModelCheckpoint, keras.callbacks.BackupAndRestore)
@@ -156,7 +158,7 @@ def sync_variables(callbacks: list[Any]) -> bool:
 
 def reads_variables_each_batch(callback: keras.callbacks.Callback) -> bool:
     """Returns whether a callback may read variables at batches; Keras's own progress bar only shows logs."""
-    if type(callback) in (keras.callbacks.ProgbarLogger, BatchesInOrder):
+    if type(callback) in (keras.callbacks.ProgbarLogger, BatchesInOrder, ExactResume):
         return False
     if type(callback) in _SAVERS and getattr(callback, "save_freq", None) == "epoch":
         return False

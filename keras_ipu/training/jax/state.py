@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from keras_ipu.stock import models as keras_models
 
@@ -61,6 +62,19 @@ class ReplicaState:
         if not self._kept and not keep:
             return state
         return jax.tree.map(lambda array: self._given(array, replicas, keep), state)
+
+    def of_each_replica(self, array: Any) -> np.ndarray | None:
+        """Returns the values of each replica that an array of Keras's stands for; None where all are the same."""
+        kept = self._kept.get(id(array))
+        if kept is None or kept.shown() is not array or kept.all.is_deleted():
+            return None
+        values = np.array(kept.all)
+        return None if all(each.tobytes() == values[0].tobytes() for each in values[1:]) else values
+
+    def restore(self, array: Any, values: np.ndarray) -> None:
+        """Has an array that Keras holds stand for a value of each replica."""
+        key = id(array)
+        self._kept[key] = _Kept(weakref.ref(array, lambda _: self._kept.pop(key, None)), jnp.asarray(values))
 
     def _given(self, array: Any, replicas: int, keep: bool) -> Any:
         whole = self._all(array, replicas)

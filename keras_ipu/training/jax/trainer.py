@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
+from ipu_tf._checkpoints.tensorflow_values import Values
 from ipu_tf._loops.jax_feed import JaxFeed
 from ipu_tf._loops.jax_step import count_eager_execution, refusals_at_lines
 from keras_ipu.stock import models as keras_models
@@ -43,11 +45,13 @@ class JaxEpochIterator(IPUEpochIterator):
     """`IPUEpochIterator` for the JAX backend: executions take their batches from `JaxElementIterator`."""
 
     arrays_of = staticmethod(lambda adapter: None)
+    opens_when_read = True
 
     def _get_iterator(self) -> Any:
         # Bypasses Keras's own iterator, which would copy batches to JAX's device one by one.
         batches = DenseBatches(iter(self.data_adapter.get_jax_iterator()))
-        return JaxElementIterator(batches, self.steps_per_execution, self.begin_pass())
+        elements = JaxElementIterator(batches, self.steps_per_execution, self.begin_pass())
+        return elements if self._tracker is None else self._tracked(elements)
 
 
 class _SyncJaxVariables(SyncVariablesEachBatch):
@@ -86,6 +90,24 @@ class JaxTrainer(IPUTrainer):
     def running_eagerly(self, model: Any) -> contextlib.AbstractContextManager[None]:
         """Context of a run whose steps run op by op: JAX needs none."""
         return contextlib.nullcontext()
+
+    def create_variables(self, model: Any, iterator: Any) -> None:
+        """Does nothing: Keras on JAX creates all variables before `fit` calls its callbacks."""
+
+    def read_variables(self, model: Any, variables: Sequence[Any]) -> list[Values]:
+        """Returns copies of the newest values of Keras variables, of every replica."""
+        model.jax_state_sync()
+        replicas = replica_state_of(model)
+        arrays = [variable.value for variable in variables]
+        return [(np.array(array), replicas.of_each_replica(array)) for array in arrays]
+
+    def write_variables(self, model: Any, variables: Sequence[Any], values: Sequence[Values]) -> None:
+        """Assigns values to Keras variables between two executions, on every replica."""
+        replicas = replica_state_of(model)
+        for variable, (value, of_replicas) in zip(variables, values, strict=True):
+            variable.assign(value)
+            if of_replicas is not None:
+                replicas.restore(variable.value, of_replicas)
 
     def eager_step_ran(self) -> None:
         """Counts an execution: JAX itself runs the ops, on the devices that programs run on."""

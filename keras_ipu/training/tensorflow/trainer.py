@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from ipu_tf._checkpoints.tensorflow_values import Values, read_values, write_values
 from ipu_tf._loops.tensorflow_step import flush_variables
 from ipu_tf._sessions.session_devices import eager_step
 from ipu_tf._strategy.run import functions_run_eagerly
@@ -54,6 +55,19 @@ class TensorFlowTrainer(IPUTrainer):
         flush_variables()
         with functions_run_eagerly(eager_step):
             yield
+
+    def create_variables(self, model: Any, iterator: Any) -> None:
+        """Creates all variables that a training step has, before the first one is traced."""
+        with keras_models.strategy_of(model).scope():
+            keras_models.build_all(model, iterator.batch_spec)
+
+    def read_variables(self, model: Any, variables: Sequence[Any]) -> list[Values]:
+        """Returns copies of the newest values of Keras variables, of every replica."""
+        return read_values([variable.value for variable in variables])
+
+    def write_variables(self, model: Any, variables: Sequence[Any], values: Sequence[Values]) -> None:
+        """Assigns values to Keras variables between two executions, on every replica."""
+        write_values([variable.value for variable in variables], values)
 
     def _compile(self, stock: Stock, model: Any, *args: Any, **kwargs: Any) -> None:
         super()._compile(stock, model, *args, **kwargs)

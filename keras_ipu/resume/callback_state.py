@@ -1,0 +1,89 @@
+"""Reads and restores what callbacks remember from one step to the next."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+
+from ipu_tf._checkpoints.checkpoint_folder import CheckpointError
+from ipu_tf._checkpoints.plain_data import NotPlainError, encoded
+
+_log = logging.getLogger("ipu_tf")
+_OF_KERAS = frozenset({"_model", "params", "validation_data", "model"})
+_WITHOUT_STATE = (keras.callbacks.CSVLogger, keras.callbacks.LambdaCallback, keras.callbacks.ProgbarLogger)
+"""Have files, functions or a terminal, and nothing that a run depends on."""
+
+
+def check_callbacks(callbacks: Sequence[Any]) -> None:
+    """Checks that all that callbacks remember can be saved.
+
+    Args:
+        callbacks: after their `on_train_begin`.
+
+    Raises:
+        CheckpointError: for a callback whose attributes are no plain data, and that has no `get_state`.
+    """
+    for callback in callbacks:
+        callback_state(callback)
+        name = type(callback).__name__
+        if isinstance(callback, keras.callbacks.BackupAndRestore):
+            raise CheckpointError("A run is resumed by ExactResume or by BackupAndRestore. Received: both.")
+        if isinstance(callback, keras.callbacks.CSVLogger) and not callback.append:
+            _log.warning(
+                "ipu_tf: CSVLogger begins '%s' anew when a run is resumed, unless append=True.", callback.filename
+            )
+        if isinstance(callback, keras.callbacks.LambdaCallback):
+            _log.warning("ipu_tf: what functions of a %s change outside of it is not in checkpoints.", name)
+
+
+def callback_state(callback: Any) -> Any:
+    """Returns what a callback remembers: what its `get_state()` returns, else its attributes that are plain data.
+
+    Raises:
+        CheckpointError: as `check_callbacks` says.
+    """
+    if hasattr(callback, "get_state"):
+        return _checked(callback, "get_state()", callback.get_state())
+    if isinstance(callback, _WITHOUT_STATE):
+        return {}
+    known = {name: value for name, value in vars(callback).items() if name not in _OF_KERAS}
+    if type(callback).__module__.startswith("keras."):
+        return {name: value for name, value in known.items() if _is_plain(value)}
+    data = {name: value for name, value in known.items() if not _is_code(value)}
+    return {name: _checked(callback, name, value) for name, value in data.items()}
+
+
+def restore_callback(callback: Any, state: Any) -> None:
+    """Sets a callback to what `callback_state` returned."""
+    if hasattr(callback, "set_state"):
+        callback.set_state(state)
+    else:
+        vars(callback).update(state)
+
+
+def _is_code(value: Any) -> bool:
+    return inspect.isroutine(value) or inspect.isclass(value) or inspect.ismodule(value)
+
+
+def _is_plain(value: Any) -> bool:
+    try:
+        encoded(value, [])
+    except NotPlainError:
+        return False
+    return True
+
+
+def _checked(callback: Any, name: str, value: Any) -> Any:
+    try:
+        encoded(value, [])
+    except NotPlainError as error:
+        raise CheckpointError(
+            f"A callback's attributes must be numbers, strings, NumPy arrays, or lists, tuples and dictionaries of "
+            f"such, to be in a checkpoint. Received: {name} of {type(callback).__name__}, with an object of type "
+            f"{error}. Give the callback methods `get_state()`, which returns such data, and `set_state(state)`."
+        ) from None
+    return value
