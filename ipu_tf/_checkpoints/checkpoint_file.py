@@ -68,7 +68,7 @@ def write_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint) -> No
             else:
                 _add(file, name, array)
         file[_STATE] = np.frombuffer(text, np.uint8)
-    write_sealed(path, KIND, _behind_seal(image.getvalue()), VERSION)
+    write_sealed(path, KIND, behind_seal(image.getvalue()), VERSION)
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
@@ -83,7 +83,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     """
     payload = read_sealed(path, KIND, VERSION)
     try:
-        image = io.BytesIO(bytes(_seal_length(len(payload))) + payload)
+        image = io.BytesIO(bytes(seal_length(len(payload))) + payload)
         with h5py.File(image, "r") as file:
             group = file[_ARRAYS]
             arrays = [_read(group[str(number)]) for number in range(len(group))]
@@ -92,17 +92,17 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
         raise DamagedFile(f"'{path}' is sealed, but holds no checkpoint: {error}.") from error
 
 
-def _seal_length(length: int) -> int:
+def seal_length(length: int) -> int:
     """Returns the length of the seal of a payload of so many bytes."""
     return len(header_bytes(KIND, VERSION, "0" * hashlib.sha256().digest_size * 2, length))
 
 
-def _behind_seal(image: bytes) -> bytes:
+def behind_seal(image: bytes) -> bytes:
     """Returns what follows the seal; the seal takes the place of the zeros in front."""
-    seal = _seal_length(len(image) - _seal_length(len(image)))
-    if _seal_length(len(image) - seal) == seal:
+    seal = seal_length(len(image) - seal_length(len(image)))
+    if seal_length(len(image) - seal) == seal:
         return image[seal:]
-    return _behind_seal(image + b"\0")  # one digit more and one byte less: no length is right
+    return behind_seal(image + b"\0")  # one digit more and one byte less: no length is right
 
 
 def _add(file: Any, name: str, array: np.ndarray) -> Any:

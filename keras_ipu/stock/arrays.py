@@ -150,8 +150,8 @@ def dataset_of(adapter: Any) -> tf.data.Dataset | None:
 
 def replay_epochs(adapter: Any, epochs: int) -> None:
     """Calls a `PyDataset`'s methods of the beginnings and ends of so many epochs, which may change its order."""
-    dataset = getattr(adapter, "py_dataset", None)
-    for _ in range(epochs if dataset is not None else 0):
+    for _ in range(epochs if hasattr(adapter, "py_dataset") else 0):
+        dataset = adapter.py_dataset
         dataset.on_epoch_begin()
         dataset.on_epoch_end()
 

@@ -148,7 +148,7 @@ def damaged(count: int, rng: random.Random, folder: Path) -> int:
     good, other = newer.read_bytes(), older.read_bytes()
     taken = 0
     for number in range(count):
-        newer.write_bytes(_damage(good, other, number % 6, rng))
+        newer.write_bytes(damage(good, other, number, rng))
         opened = CheckpointFolder(folder)
         found = opened.newest()
         opened.close()
@@ -158,8 +158,9 @@ def damaged(count: int, rng: random.Random, folder: Path) -> int:
     return taken
 
 
-def _damage(good: bytes, other: bytes, kind: int, rng: random.Random) -> bytes:
-    place = rng.randrange(len(good))
+def damage(good: bytes, other: bytes, number: int, rng: random.Random) -> bytes:
+    """Returns other bytes than those of a file: changed, cut off, zeros, empty, longer, or in part another file's."""
+    place, kind = rng.randrange(len(good)), number % 6
     changed = bytearray(good)
     if kind == 0:
         changed[place] ^= 1 << rng.randrange(8)
@@ -169,14 +170,12 @@ def _damage(good: bytes, other: bytes, kind: int, rng: random.Random) -> bytes:
         changed[place : place + 512] = bytes(min(512, len(good) - place))
         changed[-1] ^= 1
     elif kind == 3:
-        return b"" if rng.random() < 0.2 else good + b"\0" * rng.randrange(1, 100)
-    elif kind == 4:  # the first part of this file, the rest of another one
-        cut = rng.randrange(1, 150)
-        return other[:cut] + good[cut:] if other[:cut] != good[:cut] else good[:-1]
+        changed = changed[:0] if rng.random() < 0.2 else changed + bytes(rng.randrange(1, 100))
+    elif kind == 4:  # another file's seal
+        changed[:512] = other[:512]
     else:
-        first = rng.randrange(len(good) - 2)
-        del changed[first : first + 1]
-    return bytes(changed)
+        del changed[place]
+    return bytes(changed) if bytes(changed) != good else good[:-1]
 
 
 def main() -> int:

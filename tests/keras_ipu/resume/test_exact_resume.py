@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -27,11 +30,12 @@ class StoppedError(Exception):
 
 
 class StopAt(keras.callbacks.Callback):
-    """Stops a run before an execution; counts those of its own process alone."""
+    """Stops a run before an execution, or tells it to end then; counts those of its own process alone."""
 
-    def __init__(self, execution: int | None) -> None:
+    def __init__(self, execution: int | None, by_signal: bool) -> None:
         super().__init__()
         self._left = execution
+        self._by_signal = by_signal
 
     def get_state(self) -> Any:
         return None
@@ -41,7 +45,9 @@ class StopAt(keras.callbacks.Callback):
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         if self._left == 0:
-            raise StoppedError
+            if not self._by_signal:
+                raise StoppedError
+            os.kill(os.getpid(), signal.SIGTERM)
         self._left = None if self._left is None else self._left - 1
 
 
@@ -125,17 +131,20 @@ def made(setting: Setting) -> keras.Model:
 
 
 def fitted(
-    folder: Path | None, setting: Setting, stop: int | None = None, more: list[Any] | None = None, epochs: int = 3
+    folder: Path | None, setting: Setting, stop: int | None = None, epochs: int = 3, by_signal: bool = False
 ) -> Any:
     """Weights and history of a run of a program from its beginning; None where it was stopped."""
     with ipus(setting.replicas * setting.stages) as strategy, strategy.scope():
         model = made(setting)
         resume = [] if folder is None else [keras_ipu.callbacks.ExactResume(folder, every=1)]
-        callbacks = [*resume, Decay(), *(more or []), StopAt(stop)]
+        callbacks = [*resume, Decay(), StopAt(stop, by_signal)]
         try:
             given = DATA[setting.data]()
             told = model.fit(**given, epochs=epochs, verbose=0, callbacks=callbacks, validation_data=(X[:8], Y[:8]))
         except StoppedError:
+            return None
+        except SystemExit as ended:
+            assert by_signal and ended.code == keras_ipu.callbacks.ExactResume.EXIT_CODE == 75
             return None
         return [weight.tobytes() for weight in model.get_weights()], told.history
 
@@ -165,7 +174,9 @@ def test_a_stopped_run_ends_with_the_same_bits(tmp_path: Path, setting: Setting,
     with device_work() as did:
         wanted = fitted(None, setting)
     assert did.counts.executions > 0
-    assert fitted(tmp_path, setting, stop) is None
+    by_signal = setting.data == "endless dataset"
+    assert fitted(tmp_path, setting, stop, by_signal=by_signal) is None
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     assert fitted(tmp_path, setting) == wanted
 
 
