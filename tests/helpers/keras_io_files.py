@@ -68,7 +68,7 @@ def _stations(rows: int) -> dict[str, Any]:
 
 TABLES: dict[str, Callable[[], dict[str, Any]]] = {
     "art_daily_small_noise.csv": lambda: _series(60),
-    "art_daily_jumpsup.csv": lambda: _series(59),
+    "art_daily_jumpsup.csv": lambda: {"timestamp": _minutes(59), "value": np.linspace(0, 40, 59)},
     "jena_climate_2009_2016.csv": lambda: (
         {"Date Time": [f"row {i}" for i in range(400)]} | _numbers(400, *WEATHER.split("|"))
     ),
@@ -116,7 +116,9 @@ def pictures(folder: str, count: int, side: int = 48, suffix: str = ".jpg", high
     """Writes random pictures into a folder."""
     pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
     for i in range(count):
-        values = np.random.default_rng([len(folder), i]).integers(0, high, (side, side, 1 if high < 256 else 3))
+        values = np.random.default_rng([len(folder), i]).integers(
+            high < 256, high, (side, side, 1 if high < 256 else 3)
+        )
         encode = tf.io.encode_png if suffix == ".png" else tf.io.encode_jpeg
         tf.io.write_file(f"{folder}/{i}{suffix}", encode(tf.constant(values, tf.uint8)))
 
@@ -125,7 +127,7 @@ def _pets() -> None:
     pictures("PetImages/Cat", 20)
     pictures("PetImages/Dog", 20)
     pictures("images", 24, suffix=".jpg")
-    pictures("annotations/trimaps", 24, suffix=".png", high=3)
+    pictures("annotations/trimaps", 24, suffix=".png", high=4)
 
 
 def _reviews() -> None:

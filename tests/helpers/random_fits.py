@@ -236,8 +236,11 @@ def fits(draw: st.DrawFn) -> Fit:
     """Random programs."""
     kind = draw(st.sampled_from(["array", "dataset", "unknown", "generator", "py_dataset"]))
     samples, batch = draw(st.integers(3, SAMPLES)), draw(st.integers(1, 20))
+    names = draw(st.lists(st.sampled_from(sorted(LAYERS)), max_size=2))
+    if names == ["batch norm", "unit norm"]:
+        names.reverse()  # of a single sample it would be the gradient of rsqrt at 0: see docs/differences.md
     program = Fit(
-        layers=tuple(draw(st.lists(st.sampled_from(sorted(LAYERS)), max_size=2))),
+        layers=tuple(names),
         optimizer=draw(st.sampled_from(sorted(OPTIMIZERS))),
         classifies=draw(st.booleans()),
         kind=kind,

@@ -33,6 +33,7 @@ _KINDS = tuple(
 _VALUES = "values of the host's layers"
 """The key of a batch's inputs that have gone through these layers."""
 
+_ATTRIBUTE = "_ipu_host_layers"
 _STEPS = ("train_step", "test_step", "predict_step", "compute_loss")
 
 
@@ -87,11 +88,27 @@ class HostLayers:
         return keras.tree.pack_sequence_as(keras_graphs.graph_structures(graph)[0], zeros)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Known:
+    """What was found in a model's graph."""
+
+    graph: Any
+    layers: HostLayers | None
+
+
 def host_layers(model: Any) -> HostLayers | None:
     """Cuts a model behind its layers for the host; None if it has none, or if its steps are not Keras's own."""
     graph = _graph(model)
     if graph is None or graphcore_rules() or assigned(model):
         return None
+    known = vars(model).get(_ATTRIBUTE)
+    if known is None or known.graph is not graph:
+        # Past Keras's attribute tracking, and no container that saving walks through: its layers are not the model's.
+        known = vars(model)[_ATTRIBUTE] = _Known(graph, _found(model, graph))
+    return known.layers
+
+
+def _found(model: Any, graph: Any) -> HostLayers | None:
     nodes = keras_graphs.graph_nodes(graph)
     wanted = {id(tensor) for node in nodes if _needs_host(node.operation) for tensor in node.outputs}
     if not wanted or any(keras_patches.overridden(model, step) for step in _STEPS):

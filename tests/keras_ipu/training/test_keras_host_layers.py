@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import pathlib
 from typing import Any
 
 import keras
@@ -54,7 +55,7 @@ def _nested() -> Any:
     return keras.Model(inputs, layers.Dense(1, "sigmoid")(crossed(inputs))), [tf.constant(NAMES), tf.constant(TEXTS)]
 
 
-def _shown(make: Any, accumulation: int) -> Any:
+def _shown(make: Any, accumulation: int, weights: pathlib.Path) -> Any:
     """History, results and weights: of arrays with a remainder and single batches, or of a dataset of full batches."""
     keras.utils.set_random_seed(1)
     model, x = make()
@@ -71,15 +72,21 @@ def _shown(make: Any, accumulation: int) -> Any:
     columns = (tuple(x) if isinstance(x, list) else x, TARGETS)
     pairs = tf.data.Dataset.from_tensor_slices(columns).take(2 * BATCH).batch(batch)
     model.fit(pairs, epochs=2, shuffle=False, verbose=0)
+    model.save_weights(weights)
+    model.load_weights(weights)
     return [model.predict(pairs.map(lambda x, y: (x,)), verbose=0), model.get_weights()]
 
 
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras reads weights of a file
 @pytest.mark.parametrize(("make", "accumulation"), [(_table, 1), (_texts, 1), (_nested, 2)])
-def test_lookups_at_the_inputs(make: Any, accumulation: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_lookups_at_the_inputs(
+    make: Any, accumulation: int, caplog: pytest.LogCaptureFixture, tmp_path: pathlib.Path
+) -> None:
     configure()
-    wanted = _shown(make, accumulation)
+    weights = tmp_path / "model.weights.h5"
+    wanted = _shown(make, accumulation, weights)
     with ipu_scope(), counted() as counts, caplog.at_level(logging.WARNING, "ipu_tf"):
-        found = _shown(make, accumulation)
+        found = _shown(make, accumulation, weights)
     assert counts().steps >= 6
     assert caplog.text.count("run on the host, batch by batch") == 1
     for ours, stock in zip(keras.tree.flatten(found), keras.tree.flatten(wanted), strict=True):
