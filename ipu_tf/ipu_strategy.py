@@ -22,6 +22,7 @@ from ipu_tf._strategy import host_functions
 from ipu_tf._strategy.hooks import enter_scope_hooks
 from ipu_tf._strategy.run import run_on_device
 from ipu_tf._tracing.unconverted import do_not_convert
+from ipu_tf._training.replication import instance_count
 from ipu_tf._training.weight_update import gradients_are_reduced
 from ipu_tf.ipu_iterator import ipu_iterators
 from ipu_tf.keras_extensions import KerasExtensions
@@ -147,6 +148,24 @@ class IPUStrategyV1(KerasExtensions, tf.distribute.Strategy):
         with super().scope(), tf.distribute.ReplicaContext(self, replica_id_in_sync_group=0):
             yield
 
+    def given_to_all(self, value: Any, name: str, dtype: Any) -> Any:
+        """Returns the initial value of a variable: the value; a strategy over several instances gives them one."""
+        return value
+
+    def reduced_on_host(self, reduce_op: Any, value: Any) -> Any:
+        """Reduces a value that is on the host: the value; a strategy over several instances reduces over them."""
+        return value
+
+    @property
+    def reduces_in_programs(self) -> bool:
+        """Returns whether `reduce` in a program reduces over its replicas: yes."""
+        return True
+
+    @property
+    def replicas_in_sync(self) -> int:
+        """Returns how many replicas losses are divided by: 1, since gradients of replicas are summed."""
+        return 1
+
     @property
     def _device_ordinal(self) -> int:
         return device_ordinal(self.extended.non_slot_devices(None))
@@ -182,10 +201,12 @@ class _IPUExtended(tf.compat.v1.distribute.StrategyExtended):
         self._cpu_device = cpu_device
 
     def _create_variable(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
+        strategy = self._container_strategy()
         # The host keeps every variable's home copy; the device borrows it.
         with tf.device(self._cpu_device):
-            variable = next_creator(**kwargs)
-        if self._container_strategy().keras_extensions_enabled:
+            given = kwargs.get("initial_value"), kwargs.get("name") or "", kwargs.get("dtype")
+            variable = next_creator(**{**kwargs, "initial_value": strategy.given_to_all(*given)})
+        if strategy.keras_extensions_enabled:
             host_functions.note_variable(variable)
         return variable
 
@@ -206,16 +227,17 @@ class _IPUExtended(tf.compat.v1.distribute.StrategyExtended):
     def _reduce_to(self, reduce_op: Any, value: Any, destinations: Any, options: Any) -> Any:
         if reduce_op not in (tf.distribute.ReduceOp.SUM, tf.distribute.ReduceOp.MEAN):
             raise ValueError(f"Unsupported reduce op: {reduce_op}")
-        if not self._replicated() or gradients_are_reduced():
+        strategy = self._container_strategy()
+        if not tf_graphs.in_program(tf.compat.v1.get_default_graph()):
+            return strategy.reduced_on_host(reduce_op, value)
+        if not self._replicated() or gradients_are_reduced() or not strategy.reduces_in_programs:
             return value
         combine = cross_replica_sum if reduce_op is tf.distribute.ReduceOp.SUM else cross_replica_mean
         return tf.nest.map_structure(combine, value)
 
     def _replicated(self) -> bool:
-        """Returns whether what is traced now is a program that runs as several replicas."""
-        if not tf_graphs.in_program(tf.compat.v1.get_default_graph()):
-            return False
-        return require_device(device_ordinal(self._ipu_device)).num_ipus > 1
+        """Returns whether programs may run as several replicas, as the device is configured now."""
+        return require_device(device_ordinal(self._ipu_device)).num_ipus * instance_count() > 1
 
     def _batch_reduce_to(self, reduce_op: Any, pairs: Any, options: Any) -> list[Any]:
         return [self._reduce_to(reduce_op, value, destination, options) for value, destination in pairs]
@@ -259,9 +281,10 @@ class _IPUExtended(tf.compat.v1.distribute.StrategyExtended):
     def _num_replicas_in_sync(self) -> int:
         """1, as for Graphcore's strategy: `tf.distribute` sees one replica, whatever runs on the device.
 
-        The replicas of a program are made when it is compiled (`_training.replication`).
+        The replicas of a program are made when it is compiled (`_training.replication`). `PopDistStrategy` has as many
+        as all instances have, so that Keras divides losses by them.
         """
-        return 1
+        return int(self._container_strategy().replicas_in_sync)
 
     @property
     def experimental_require_static_shapes(self) -> bool:

@@ -6,6 +6,7 @@ from ipu_tf._config.base import ConfigBase
 from ipu_tf._config.enums import DeviceConnectionType
 from ipu_tf._config.option import Group, Option
 from ipu_tf._config.treatment import CHECKED, MEMORY, modelled, no_effect, warns
+from ipu_tf.device.instances.joined import is_joined
 
 _MODEL = no_effect("The emulator runs no IPU code and models no tiles.")
 _LAYOUT = no_effect("Data has one layout here, for the host and the emulated IPU alike.")
@@ -79,7 +80,10 @@ class MultiReplicaDistribution(ConfigBase):
         """How many processes run the same program together, each with its share of the replicas: the program
         has `process_count` times as many replicas as this process. 0 for a process on its own.""",
         warns("This process runs on its own: it has its own replicas only and reduces over no others."),
-        exceptions=[(lambda value: value == 1, no_effect("One process is a process on its own."))],
+        exceptions=[
+            (lambda value: value == 1, no_effect("One process is a process on its own.")),
+            (is_joined, modelled("Programs run in all instances that were joined, and reduce over their replicas.")),
+        ],
         least=0,
     )
 

@@ -29,7 +29,8 @@ from ipu_tf._state.registry import register_state
 from ipu_tf.device.feeds import connection_type
 from ipu_tf.device.feeds.connection_type import Connection
 from ipu_tf.device.files import saved_programs
-from ipu_tf.device.instances.group import join_if_expected
+from ipu_tf.device.instances.across import run_programs_together
+from ipu_tf.device.instances.joined import is_joined, join_if_expected
 from ipu_tf.device.memory.residency import RESIDENCY
 from ipu_tf.device.op_scopes import keep_names
 from ipu_tf.device.run.compilation_log import check_programs_by
@@ -117,7 +118,7 @@ class _SystemState:
             note = f"configured {', '.join(map(str, wanted.devices))} (jax {jax.__version__} on {_backend()})"
             self.reset()
             self.system = wanted
-            connection_type.connect(_CONNECTIONS[wanted.config.device_connection.type])
+            _connect(wanted.config)
             saved_programs.use(str(wanted.config.serialization_output_folder))
             use_auto_report(reports)
             keep_names(names)
@@ -132,6 +133,7 @@ class _SystemState:
                 return
             self.system = None
             detach()
+            run_programs_together(1)
             connection_type.connect(Connection.ATTACHED)
             saved_programs.use("")
             use_auto_report(AutoReport())
@@ -283,6 +285,13 @@ def _prepare(config: ConfigRoot) -> ConfiguredSystem:
     selected = selected_devices(as_numbers(own.select_ipus))
     devices = selected or auto_selected_devices(as_numbers(own.auto_select_ipus), use_ipu_model()) or _ONE_IPU
     return ConfiguredSystem(IpuOptions(own), own, devices)
+
+
+def _connect(config: ConfigRoot) -> None:
+    """Has programs run on the device, and in the instances, that a configuration says."""
+    count = config.experimental.multi_replica_distribution.process_count
+    run_programs_together(count if is_joined(count) else 1)
+    connection_type.connect(_CONNECTIONS[config.device_connection.type])
 
 
 def _drop_resident_variables() -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ipu_tf._loops.step_loop import INFEED, OUTFEED, LoopOptions
 from ipu_tf.device.counters import COUNTERS
-from ipu_tf.device.program.collectives import all_gather
+from ipu_tf.device.program.collectives import all_gather, total
 from ipu_tf.device.program.parameter_notes import ParameterNotes
 from ipu_tf.device.program.program import Program
 from ipu_tf.device.run.executable import Executable
@@ -30,12 +30,22 @@ __all__ = [
     "AccumulationSettings",
     "GradientUpdates",
     "JaxStep",
-    "all_gather",
     "count_eager_execution",
+    "gather_from_all",
     "refusals_at_lines",
 ]
 
 _HALF = np.dtype(np.float16)
+
+
+def gather_from_all(value: Any, replicas: int) -> Any:
+    """Gathers the values of the replicas of all instances, `[replicas, *shape]`, in a step that is traced.
+
+    Args:
+        value: this replica's.
+        replicas: how many all instances have.
+    """
+    return all_gather(value, replicas // total(1))
 
 
 def count_eager_execution() -> None:

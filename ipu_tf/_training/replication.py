@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from ipu_tf._config.configured_numerics import configured_numerics
 from ipu_tf._config.state import use_device
+from ipu_tf.device.instances.across import first_replica, program_instances
 from ipu_tf.lowering.programs.program_target import Target
 from ipu_tf.lowering.tensorflow.shards import shard_count_of
 
@@ -35,8 +36,19 @@ def target(ordinal: int, shards: int = 1) -> Target:
     """Returns the target of a program that uses so many shards; otherwise as `target_of`."""
     replicas = replicas_that_fit(use_device(ordinal).num_ipus, shards)
     numerics = configured_numerics()
-    _check_norm_groups(replicas, numerics.norm_group)
-    return Target(ordinal, replicas, numerics)
+    instances = instance_count()
+    _check_norm_groups(replicas * instances, numerics.norm_group)
+    return Target(ordinal, replicas, numerics, instances)
+
+
+def instance_count() -> int:
+    """Returns how many instances run programs together, as the device is configured now."""
+    return program_instances()
+
+
+def instance_index() -> int:
+    """Returns which of these instances this process is."""
+    return first_replica(1)
 
 
 def check_target(compiled_for: Target, shards: int) -> None:

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from ipu_tf._state.context import context_value
 from ipu_tf._training.accumulation import accumulated, on_update
+from ipu_tf.device.instances.across import program_instances
 from ipu_tf.device.run.interrupts import Interrupts
 from ipu_tf.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu_tf.lowering.tensorflow import tf_graphs
@@ -74,8 +75,8 @@ def gradients_are_reduced() -> bool:
 
 
 def _over_replicas(gradient: Any, replicas: int) -> Any:
-    """Sums a gradient over the replicas."""
-    if gradient is None or replicas == 1:
+    """Sums a gradient over the replicas of all instances."""
+    if gradient is None or replicas * program_instances() == 1:
         return gradient
     return cross_replica_sum(tf.convert_to_tensor(gradient))
 

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ipu_tf.device.instances.group import InstanceError, InstanceGroup, join
+from ipu_tf.device.instances.group import InstanceError, InstanceGroup
+from ipu_tf.device.instances.joined import join
 
 _LAYOUTS = "Tensor layouts did not match on all instances"
 _SEPARATOR = b"\n"
@@ -122,7 +123,8 @@ def _collective(
             raise tf.errors.UnknownError(None, None, str(error)) from error
     with tf.device("/device:CPU:0"):
         # Not stateful: TensorFlow would run them one after the other, and their order differs between instances.
-        result = tf.numpy_function(exchange, [value], value.dtype, stateful=False, name=name[:100])
+        op = re.sub(r"\W", "_", name)  # users name values as they like
+        result = tf.numpy_function(exchange, [value], value.dtype, stateful=False, name=op)
     result.set_shape(tf.TensorShape(shape))
     return result
 

@@ -1,26 +1,32 @@
-"""`PopDistStrategy`: strategy for programs that run as several processes; there is one process here."""
+"""`PopDistStrategy`: strategy for the replicas of all instances of a program."""
 
 from __future__ import annotations
 
-from ipu_tf._config.ignored_arguments import record_ignored
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_tf._state.numbers import next_number
 from ipu_tf.config import IPUConfig
-from ipu_tf.emulation import EmulationError
+from ipu_tf.distributed.host_collective_ops import allreduce, broadcast
 from ipu_tf.ipu_strategy import IPUStrategyV1
-from ipu_tf.popdist import getInstanceIndex, getNumInstances
+from ipu_tf.popdist import getInstanceIndex, getNumInstances, getNumTotalReplicas, init
 
 
 class PopDistStrategy(IPUStrategyV1):
-    """As `IPUStrategy`, for the replicas of all processes; there is one process.
+    """As `IPUStrategy`, for the replicas of all instances; the process may be the only one.
+
+    Variables start with the values that they have in instance 0. Losses are divided by the number of all replicas, so
+    that their gradients, which are summed, are means.
 
     Args:
         ipu_device: the device, e.g. `/device:IPU:0`.
-        add_ipu_cross_replica_reductions: whether `reduce` inside a program reduces over the replicas. Without effect
-            while the device runs one replica.
+        add_ipu_cross_replica_reductions: whether `reduce` inside a program reduces over the replicas.
         enable_dataset_iterators: as for `IPUStrategy`.
         enable_keras_extensions: as for `IPUStrategy`.
 
     Raises:
-        EmulationError: in one of several instances.
+        InstanceError: as for `popdist.init`.
     """
 
     def __init__(
@@ -30,11 +36,9 @@ class PopDistStrategy(IPUStrategyV1):
         enable_dataset_iterators: bool = True,
         enable_keras_extensions: bool = True,
     ) -> None:
-        _refuse_several()
-        if not add_ipu_cross_replica_reductions:
-            record_ignored(
-                "PopDistStrategy.add_ipu_cross_replica_reductions", False, "one process reduces over nothing by itself"
-            )
+        init()
+        self._reduces_in_programs = add_ipu_cross_replica_reductions
+        self._number = next_number("PopDistStrategy")
         super().__init__(
             ipu_device,
             enable_dataset_iterators=enable_dataset_iterators,
@@ -42,7 +46,7 @@ class PopDistStrategy(IPUStrategyV1):
         )
 
     def update_ipu_config(self, config: IPUConfig) -> None:
-        """Sets the number of processes in a configuration: this one is the only one.
+        """Sets the number of instances, and which one this is, in a configuration.
 
         Args:
             config: the configuration, which is changed.
@@ -50,11 +54,47 @@ class PopDistStrategy(IPUStrategyV1):
         config.experimental.multi_replica_distribution.process_count = getNumInstances()
         config.experimental.multi_replica_distribution.process_index = getInstanceIndex()
 
+    def given_to_all(self, value: Any, name: str, dtype: Any) -> Any:
+        """Returns the initial value that a variable has in instance 0; instances make them in the same order.
 
-def _refuse_several() -> None:
-    if getNumInstances() > 1:
-        raise EmulationError(
-            f"This process is one of {getNumInstances()} instances, and a strategy over several is not emulated: each "
-            "trains on its own. Run one process, and give its device all the IPUs: `auto_select_ipus = n` runs n "
-            "replicas in one process, with the same results."
-        )
+        Args:
+            value: a tensor, or a function that gives it, as `tf.Variable` takes it.
+            name: of the variable.
+            dtype: of the variable; None for that of the value.
+
+        Raises:
+            tf.errors.UnknownError: if shapes or dtypes differ between the instances.
+        """
+        if getNumInstances() == 1:
+            return value
+        number = next_number(f"variables of PopDistStrategy {self._number}")
+
+        def given() -> tf.Tensor:
+            own = tf.convert_to_tensor(value() if callable(value) else value, dtype)
+            return broadcast(own, tensor_name=f"strategy {self._number}, variable {number} {name}")
+
+        return given
+
+    def reduced_on_host(self, reduce_op: tf.distribute.ReduceOp, value: Any) -> Any:
+        """Sums or averages a value, or a structure of them, over the instances.
+
+        Args:
+            reduce_op: `tf.distribute.ReduceOp.SUM` or `MEAN`.
+            value: this instance's.
+
+        Raises:
+            tf.errors.UnknownError: as for `ipu.distributed.allreduce`.
+        """
+        if getNumInstances() == 1:
+            return value
+        return tf.nest.map_structure(lambda each: allreduce(each, reduce_op), value)
+
+    @property
+    def reduces_in_programs(self) -> bool:
+        """Returns whether `reduce` in a program reduces over its replicas."""
+        return self._reduces_in_programs
+
+    @property
+    def replicas_in_sync(self) -> int:
+        """Returns how many replicas all instances have."""
+        return getNumTotalReplicas()

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from ipu_tf._config.state import configured_devices, current_config
-from ipu_tf.device.instances import group as joined
+from ipu_tf.device.instances import joined
 from ipu_tf.device.instances.place import place
 from ipu_tf.popdist.instances import check_ipus_per_replica
 

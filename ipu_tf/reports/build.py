@@ -13,7 +13,7 @@ from ipu_tf.device.convolution.recorded import Recorded, record_convolutions
 from ipu_tf.device.op_scopes import named_operations
 from ipu_tf.device.program.program import LoopPart, Program, bytes_of
 from ipu_tf.device.program.program import Part as ProgramPart
-from ipu_tf.device.program.replicas import AXIS
+from ipu_tf.device.program.replicas import replica_axes_of
 from ipu_tf.device.program.stage_program import StageProgram
 from ipu_tf.device.run.last_program import last_program
 from ipu_tf.device.run.pipeline_counts import pipeline_counts
@@ -81,7 +81,7 @@ def _part(program: Program, index: int, types: dict[int, Any], planned: Recorded
     part = program.parts[index]
     straight = not isinstance(part, LoopPart)
     groups = [part.carry_in, part.constants] if isinstance(part, LoopPart) else [part.live_in]
-    axes = [(AXIS, program.replicas)] if program.replicas > 1 else None
+    axes = replica_axes_of(program.replicas)
     run = part.step if isinstance(part, LoopPart) else part.run
     # A function of its own: JAX would return what it traced for an earlier report, without recording anything.
     trace = jax.make_jaxpr(lambda *given: run(*given), axis_env=axes, return_shape=True)

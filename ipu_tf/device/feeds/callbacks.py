@@ -23,7 +23,7 @@ from ipu_tf.device.feeds import queues
 from ipu_tf.device.feeds.jax_effects import reset_ordered_effects, silence_callback_errors
 from ipu_tf.device.feeds.timeout import next_element
 from ipu_tf.device.program.program import Arrays, Types
-from ipu_tf.device.program.replicas import AXIS
+from ipu_tf.device.program.replicas import AXIS, INSTANCES, has_axis
 
 _lock = threading.Lock()
 _failures: list[BaseException] = register_state("exceptions of host callbacks", [])
@@ -52,7 +52,7 @@ def enqueue(name: str, element: Sequence[jax.Array], replicas: int = 1, given: j
 
     there = jnp.bool_(True) if given is None else given
     # JAX takes no ordered call under its map over replicas. The iterations of a loop keep the order.
-    io_callback(give, None, *_of_all([there, *element], replicas), ordered=replicas == 1)
+    io_callback(give, None, *_of_all([there, *element], replicas), ordered=_alone(replicas))
 
 
 def call_host(
@@ -89,12 +89,17 @@ def call_host(
             raise
 
     if replicas == 1:
-        return tuple(io_callback(call, types, *operands, ordered=True))
+        return tuple(io_callback(call, types, *operands, ordered=_alone(replicas)))
     of_all = tuple(jax.ShapeDtypeStruct((replicas, *t.shape), t.dtype) for t in types)
     there = jnp.bool_(True) if active is None else active
     results = io_callback(call, of_all, *_of_all([there, *operands], replicas), ordered=False)
     own = lax.axis_index(AXIS)
     return tuple(lax.dynamic_index_in_dim(result, own, 0, keepdims=False) for result in results)
+
+
+def _alone(replicas: int) -> bool:
+    """Returns whether one device runs the program: JAX orders calls of such programs alone."""
+    return replicas == 1 and not has_axis(INSTANCES)
 
 
 def _of_all(values: Sequence[jax.Array], replicas: int) -> list[Any]:

@@ -19,7 +19,7 @@ from ipu_tf._state.registry import ProcessValue, register_state
 from ipu_tf.device.errors import DeviceError
 from ipu_tf.device.feeds.execution_queues import ExecutionQueues
 from ipu_tf.device.program.program import LoopPart, Program, StraightLinePart, Types
-from ipu_tf.device.program.replicas import AXIS
+from ipu_tf.device.program.replicas import replica_axes_of
 
 
 class Connection(enum.Enum):
@@ -129,6 +129,6 @@ def _loop_types(
 
 
 def _traced(program: Program, function: Callable[..., Any], *arguments: Any) -> Any:
-    axes = [(AXIS, program.replicas)] if program.replicas > 1 else None
+    axes = replica_axes_of(program.replicas)
     _, types = jax.make_jaxpr(function, axis_env=axes, return_shape=True)(*arguments)
     return types

@@ -4,5 +4,5 @@
                                                                 │
                                                                 └─► what became of the others
 
-Enters and leaves: bytes, by name. Start with `group.py`.
+Enters and leaves: bytes, by name. Start with `joined.py`.
 """

@@ -5,6 +5,7 @@ JAX has no public interface for it. This file uses JAX's private API; `tests/pro
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import jax
@@ -40,6 +41,7 @@ class Coordination:
             initialization_timeout=int(timeout),
             shutdown_timeout_seconds=int(timeout),
         )
+        self._place = place
         self._client: Any = distributed.global_state.client
 
     def put(self, key: str, value: bytes) -> None:
@@ -78,6 +80,13 @@ class Coordination:
             if "NOT_FOUND" in str(error):
                 return None
             raise
+
+    def wait_until_alone(self, seconds: float) -> None:
+        """Waits until the other instances closed their connections: JAX aborts those whose service goes before."""
+        everyone = list(range(self._place.count))
+        asking = threading.Thread(target=self._client.get_live_nodes, args=(everyone,), daemon=True)
+        asking.start()  # JAX answers when all were asked or are gone
+        asking.join(seconds)
 
     def leave(self) -> None:
         """Closes the connection."""

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import functools
+import os
+import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 
-from ipu_tf._state.registry import ProcessValue, register_state
-from ipu_tf.device.environment import instance_timeout
 from ipu_tf.device.errors import DeviceError
 from ipu_tf.device.instances.coordination import Coordination
-from ipu_tf.device.instances.place import Place, place
+from ipu_tf.device.instances.place import Place
 
 _LOOK_AFTER = 0.5
 """Seconds of a wait after which it looks what became of the other instance."""
@@ -21,14 +20,11 @@ _BEAT = 2.0
 """Seconds between the signs of life that an instance gives."""
 _GONE_AFTER = 20.0
 """Seconds without one after which it counts as gone."""
-_LISTENING = (
-    "Instance 0 has to listen at an address that all instances know: set JAX_COORDINATOR_ADDRESS=host:port in all of "
-    "them. poprun sets it; Slurm and Open MPI say it to JAX by themselves."
-)
-_TOO_LATE = (
-    "This process is one of {count} instances, and used the device before it joined the others. Call popdist.init() "
-    "first: before a device is configured, and before any computation."
-)
+_LEFT_ALONE = 30.0
+"""Seconds for which a program may go on by itself after another instance ended."""
+_LEFT_ALONE_CODE = 1
+_CLOSING = 10.0
+"""Seconds for which instance 0 waits for the others to close their connections, after they ended."""
 
 
 class InstanceError(DeviceError):
@@ -52,6 +48,7 @@ class InstanceGroup:
         self._lock = threading.Lock()
         self._seen: dict[int, tuple[str | None, float]] = {}
         self._ended = threading.Event()
+        self._program: tuple[str, float] | None = None
         threading.Thread(target=self._beat, name="instance: signs of life", daemon=True).start()
 
     def exchange(self, name: str, value: bytes) -> list[bytes]:
@@ -80,6 +77,27 @@ class InstanceGroup:
             self._coordination.delete(f"exchange/{name}/{use - 1}/{self.place.index}")
         return [values.get(instance, value) for instance in range(self.place.count)]
 
+    @contextlib.contextmanager
+    def in_program(self, what: str) -> Iterator[None]:
+        """Context manager: a program runs that waits for the other instances; who does not come is named.
+
+        Raises:
+            InstanceError: if XLA loses the connection to another instance.
+        """
+        self._program = what, time.monotonic()
+        try:
+            yield
+        except Exception as error:
+            if "Gloo" not in str(error) and "NCCL" not in str(error):
+                raise
+            fate = self._find_lost()
+            raise InstanceError(
+                f"Instance {self.place.index} lost another instance in the program '{what}': {fate}. XLA says: "
+                f"{str(error).splitlines()[0]}"
+            ) from None
+        finally:
+            self._program = None
+
     def leave(self) -> None:
         """Says that this instance ends; instance 0, where the others' connections end, waits until they have too."""
         own = self.place.index
@@ -90,6 +108,8 @@ class InstanceGroup:
             while left and time.monotonic() < until:
                 left = {other for other in left if not self.fate(other)}
                 time.sleep(0.05 if left else 0)
+            if own == 0:
+                self._coordination.wait_until_alone(_CLOSING)
         self._ended.set()
         self._coordination.leave()
 
@@ -121,69 +141,44 @@ class InstanceGroup:
             return f"is gone: it gave no sign of life for {_GONE_AFTER:.0f} seconds"
         return ""
 
+    def _others(self) -> Iterator[int]:
+        return (other for other in range(self.place.count) if other != self.place.index)
+
+    def _find_lost(self) -> str:
+        """Returns which instance ended, or gives no sign of life; waits for some seconds to see it."""
+        with contextlib.suppress(Exception):
+            before = {other: self._coordination.noted(f"alive/{other}") for other in self._others()}
+            time.sleep(3 * _BEAT)
+            for other, sign in before.items():
+                if self._coordination.noted(f"ended/{other}") is not None:
+                    return f"instance {other} has ended"
+                if self._coordination.noted(f"alive/{other}") == sign:
+                    return f"instance {other} gives no sign of life"
+        return "which one is not known"
+
     def _beat(self) -> None:
-        """Gives signs of life until this instance leaves."""
+        """Gives signs of life until this instance leaves; ends the process if a program waits for nobody."""
         beat = 0
         with contextlib.suppress(Exception):  # the connection ends with instance 0
             while not self._ended.wait(_BEAT):
                 beat += 1
-                self._coordination.note(f"alive/{self.place.index}", str(beat))
+                now = "" if self._program is None else self._program[0]
+                self._coordination.note(f"alive/{self.place.index}", f"{beat} {now}")
+                self._check_program()
 
-
-_GROUP: ProcessValue[InstanceGroup | None] = register_state(
-    "instances that were joined", ProcessValue(None), kept="a process joins once"
-)
-_EXPECTED = register_state("whether other instances are to be joined", ProcessValue(False), kept="a program is one")
-
-
-def expect_others() -> None:
-    """Says that this program runs as several instances: they are joined before the device is first used."""
-    _EXPECTED.value = True
-
-
-def join_if_expected() -> InstanceGroup | None:
-    """Joins the other instances if the program said that there may be some; returns them, None if there are none."""
-    return join() if _EXPECTED.value else None
-
-
-def group() -> InstanceGroup | None:
-    """Returns the instances that were joined; None if there are none."""
-    return _GROUP.value
-
-
-def join() -> InstanceGroup | None:
-    """Joins the other instances of this program, once; returns them, None if this process is the only one.
-
-    Raises:
-        InstanceError: if JAX runs already, nothing says where instance 0 listens, or the others do not come in time.
-    """
-    own = place()
-    if own.count == 1 or _GROUP.value is not None:
-        return _GROUP.value
-    timeout = instance_timeout()
-    try:
-        coordination = Coordination(own, timeout)
-    except (ValueError, IndexError) as error:  # JAX splits an empty address
-        raise InstanceError(f"{_LISTENING} JAX says: {error}") from error
-    except RuntimeError as error:
-        if "runs already" in str(error):
-            raise InstanceError(_TOO_LATE.format(count=own.count)) from None
-        raise InstanceError(
-            f"Instance {own.index} of {own.count} could not join the others within {timeout:.0f} seconds "
-            f"(IPU_TF_INSTANCE_TIMEOUT sets them): {str(error).splitlines()[0]}"
-        ) from error
-    _GROUP.value = InstanceGroup(own, coordination, timeout)
-    atexit.register(functools.partial(_leave_at_exit, _GROUP.value))
-    return _GROUP.value
-
-
-def leave() -> None:
-    """Leaves the other instances, if they were joined."""
-    joined, _GROUP.value = _GROUP.value, None
-    if joined is not None:
-        joined.leave()
-
-
-def _leave_at_exit(joined: InstanceGroup) -> None:
-    if _GROUP.value is joined:
-        leave()
+    def _check_program(self) -> None:
+        """Ends the process if its program waits for an instance that will not come: XLA's wait has no other end."""
+        program = self._program
+        if program is None:
+            return
+        what, since = program
+        seconds = time.monotonic() - since
+        for other in self._others() if seconds > min(_LEFT_ALONE, self._timeout) else ():
+            fate = self.fate(other)
+            sign = self._coordination.noted(f"alive/{other}") or ""
+            if not fate and seconds > self._timeout and sign.partition(" ")[2] != what:
+                fate = f"is not in it after {self._timeout:.0f} seconds (IPU_TF_INSTANCE_TIMEOUT sets them)"
+            if fate and self._program is program:
+                text = f"Instance {self.place.index} waits in the program '{what}' for instance {other}, which {fate}."
+                print(f"ipu_tf: {text} The process ends.", file=sys.stderr, flush=True)
+                os._exit(_LEFT_ALONE_CODE)

@@ -14,6 +14,7 @@ import numpy as np
 
 from ipu_tf._state.registry import register_state
 from ipu_tf.device.feeds import synthetic
+from ipu_tf.device.instances.across import first_replica
 
 
 class _Sequence(NamedTuple):
@@ -82,7 +83,8 @@ def next_seeds(ordinal: int = 0, replicas: int = 1) -> np.ndarray:
         _next[ordinal] = sequence._replace(executions=sequence.executions + 1)
     seed, count, identical, _ = sequence
     step = 0 if identical else _STREAM_STEP
-    return np.array([((seed + step * index) & 0xFFFFFFFF, count) for index in range(replicas)], np.uint32)
+    first = first_replica(replicas)
+    return np.array([((seed + step * (first + own)) & 0xFFFFFFFF, count) for own in range(replicas)], np.uint32)
 
 
 def _first_of(ordinal: int) -> _Sequence:

@@ -5,6 +5,10 @@
              0 and 1: a + b     0 and 1: [a, b]            0: [a0 b0]   1: [a1 b1]
 
 With one replica, sums are the value itself, and gathers have one row.
+
+`replicas` is always the number of this instance's. In a program of several instances the replicas of all take part, in
+the order of the instances: those of one instance are combined first, then the instances' results, by XLA's own
+collectives. `total` says how many there are.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ipu_tf.device.program.replicas import AXIS
+from ipu_tf.device.program.replicas import AXIS, INSTANCES, has_axis
 
 _OVER_ROWS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "ADD": lambda rows: _added(rows),
@@ -30,24 +34,40 @@ _OVER_ROWS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "SQUARE_ADD": lambda rows: _added(rows * rows),
     "MEAN": lambda rows: _mean(rows),
 }
+_OF_INSTANCES: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "ADD": lambda rows: _over_instances(rows, _wide_sum(rows)),
+    "SQUARE_ADD": lambda rows: _over_instances(rows, _wide_sum(rows * rows)),
+    "MEAN": lambda rows: _over_instances(rows, _wide_sum(rows / jnp.asarray(total(rows.shape[0]), rows.dtype))),
+    "MIN": lambda rows: lax.pmin(jnp.min(rows, 0), INSTANCES),
+    "MAX": lambda rows: lax.pmax(jnp.max(rows, 0), INSTANCES),
+}
+"""From the rows of this instance's replicas to what those of all instances give."""
 OPERATIONS = (*_OVER_ROWS, "LOCAL")
 """Operators of `all_reduce` and `reduce_scatter`. LOCAL leaves each replica its own value."""
 
 
+def total(replicas: int) -> int:
+    """Returns how many replicas all instances have."""
+    return replicas * _instances()
+
+
 def replica_index(replicas: int) -> jax.Array:
-    """Returns the index of this replica, `int32[]`."""
-    return jnp.asarray(lax.axis_index(AXIS), jnp.int32) if replicas > 1 else jnp.int32(0)
+    """Returns the index of this replica among those of all instances, `int32[]`."""
+    own = lax.axis_index(AXIS) if replicas > 1 else 0
+    before = lax.axis_index(INSTANCES) * replicas if _instances() > 1 else 0
+    return jnp.asarray(before + own, jnp.int32)
 
 
 def all_gather(value: jax.Array, replicas: int, group: int | None = None) -> jax.Array:
     """Gathers the values of all replicas, or of this one's group of `group` consecutive ones: `[group, *shape]`."""
-    if replicas == 1:
-        return value[None]
-    rows = lax.all_gather(value, AXIS)
-    if group is None or group == replicas:
+    rows = lax.all_gather(value, AXIS) if replicas > 1 else value[None]
+    here = group is not None and replicas % group == 0
+    if _instances() > 1 and not here:
+        rows = lax.all_gather(rows, INSTANCES, tiled=True)
+    if group is None or group == rows.shape[0]:
         return rows
     first = replica_index(replicas) // group * group
-    return lax.dynamic_slice_in_dim(rows, first, group, 0)
+    return lax.dynamic_slice_in_dim(rows, first % rows.shape[0], group, 0)
 
 
 def all_reduce(value: jax.Array, operation: str, replicas: int, group: int | None = None) -> jax.Array:
@@ -59,33 +79,53 @@ def all_reduce(value: jax.Array, operation: str, replicas: int, group: int | Non
         replicas: how many there are.
         group: how many consecutive replicas combine theirs; all by default.
     """
-    if operation == "LOCAL" or (replicas == 1 and operation != "SQUARE_ADD"):
+    everyone = total(replicas)
+    if operation == "LOCAL" or (everyone == 1 and operation != "SQUARE_ADD"):
         return value
+    if _instances() > 1 and operation in _OF_INSTANCES and group in (None, everyone):
+        return _OF_INSTANCES[operation](all_gather(value, replicas, replicas))
     return _OVER_ROWS[operation](all_gather(value, replicas, group))
 
 
 def all_to_all(value: jax.Array, split: int, concat: int, replicas: int) -> jax.Array:
     """Splits a value along `split`, sends part `i` to replica `i`, and concatenates received parts along `concat`."""
-    if replicas == 1:
+    everyone = total(replicas)
+    if everyone == 1:
         return value
-    return lax.all_to_all(value, AXIS, split, concat, tiled=True)
+    if everyone == replicas:
+        return lax.all_to_all(value, AXIS, split, concat, tiled=True)
+    length = value.shape[split] // everyone
+    own = replica_index(replicas) * length
+    parts = lax.dynamic_slice_in_dim(all_gather(value, replicas), own, length, split + 1)
+    return jnp.concatenate(list(parts), concat)
 
 
 def reduce_scatter(value: jax.Array, operation: str, replicas: int) -> jax.Array:
     """Reduces the replicas' values; replica `i` gets the `i`-th part of the result.
 
     Args:
-        value: `[n]`; filled up with zeros to a multiple of the replicas.
+        value: `[n]`; filled up with zeros to a multiple of the replicas of all instances.
         operation: one of `OPERATIONS`.
         replicas: how many there are.
 
     Returns:
-        `[ceil(n / replicas)]`.
+        `[ceil(n / replicas)]`, of the replicas of all instances.
     """
-    length = -(-value.shape[0] // replicas)
-    filled = jnp.pad(value, (0, length * replicas - value.shape[0]))
+    everyone = total(replicas)
+    length = -(-value.shape[0] // everyone)
+    filled = jnp.pad(value, (0, length * everyone - value.shape[0]))
     combined = all_reduce(filled, operation, replicas)
     return lax.dynamic_slice_in_dim(combined, replica_index(replicas) * length, length, 0)
+
+
+def _instances() -> int:
+    """Returns how many instances run the program that is traced now."""
+    return lax.axis_size(INSTANCES) if has_axis(INSTANCES) else 1
+
+
+def _over_instances(rows: jax.Array, own: jax.Array) -> jax.Array:
+    """Sums what the instances have summed of their rows, and returns it in the rows' dtype."""
+    return lax.psum(own, INSTANCES).astype(rows.dtype)
 
 
 def _mean(rows: jax.Array) -> jax.Array:
@@ -94,7 +134,12 @@ def _mean(rows: jax.Array) -> jax.Array:
 
 
 def _added(rows: jax.Array) -> jax.Array:
-    """Sums over the replicas, in their order. 16-bit numbers are summed in 32 bits.
+    """Sums over the replicas, in their order."""
+    return _wide_sum(rows).astype(rows.dtype)
+
+
+def _wide_sum(rows: jax.Array) -> jax.Array:
+    """Sums over the replicas, in their order. 16-bit numbers are summed in 32 bits, which the sum has.
 
     XLA:CPU is twenty times slower at a sum over the first axis than at adding its rows, and it computes what is added
     once for each replica that uses it: a quarter of the time of 16 replicas. A product with ones is computed once.
@@ -104,4 +149,4 @@ def _added(rows: jax.Array) -> jax.Array:
         return functools.reduce(operator.add, (rows[replica] for replica in range(replicas)))
     wide = rows.astype(jnp.promote_types(rows.dtype, jnp.float32)).reshape(replicas, math.prod(shape))
     added = lax.dot(jnp.ones(replicas, wide.dtype), wide, precision=lax.Precision.HIGHEST)
-    return added.reshape(shape).astype(rows.dtype)
+    return added.reshape(shape)

@@ -6,6 +6,9 @@
 
 Arrays of a replicated program carry a leading axis of replicas. Where JAX has a device for each replica, each runs on
 its own (`shard_map`); otherwise one device runs all of them side by side (`vmap`). Both give the same numbers.
+
+In a program of several instances, arrays are those of this instance's replicas, and there is an axis of instances
+around the one of replicas: collectives go over both. The first device of each instance runs its replicas.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from ipu_tf.device.instances.across import INSTANCES, over_instances, program_instances
+
 AXIS = "replica"
 """The name of the axis of replicas, as collectives use it."""
 
@@ -32,10 +37,12 @@ class Replicas:
     Attributes:
         count: how many.
         devices: one JAX device for each replica; empty where one device, the default one, runs all of them.
+        instances: how many instances run the program, each with as many replicas.
     """
 
     count: int = 1
     devices: tuple[Any, ...] = ()
+    instances: int = 1
 
     def over(self, function: Callable[..., Any], in_axes: Any, out_axes: Any) -> Callable[..., Any]:
         """Maps a function of one replica's arrays over all replicas' arrays.
@@ -46,11 +53,11 @@ class Replicas:
                 that is a prefix of the arguments' trees.
             out_axes: the same for the results.
         """
-        if self.count == 1:
-            return function
-        if self.devices:
+        if self.devices and self.count > 1:
             return self._on_devices(function, in_axes, out_axes)
-        return jax.vmap(function, in_axes, out_axes, axis_size=self.count, axis_name=AXIS)
+        if self.count > 1:
+            function = jax.vmap(function, in_axes, out_axes, axis_size=self.count, axis_name=AXIS)
+        return over_instances(function) if self.instances > 1 else function
 
     def spread(self, value: Any, shape: tuple[int, ...]) -> jax.Array:
         """Broadcasts a value of one replica's `shape` to all replicas; a value with a replica axis is only moved."""
@@ -91,19 +98,39 @@ class Replicas:
 
 
 def replicas(count: int, together: bool = False) -> Replicas:
-    """Returns `count` replicas, each on its own JAX device if there are enough.
+    """Returns `count` replicas of each instance, each on its own JAX device if there are enough.
 
     Args:
         count: how many.
         together: keep them on one device: JAX does not order host callbacks from several devices.
     """
-    devices = () if together else tuple(jax.local_devices())
-    return Replicas(count, devices[:count] if 1 < count <= len(devices) else ())
+    instances = program_instances()
+    devices = () if together or instances > 1 else tuple(jax.local_devices())
+    return Replicas(count, devices[:count] if 1 < count <= len(devices) else (), instances)
+
+
+def replica_axes_of(count: int) -> list[tuple[str, int]] | None:
+    """Returns the axes, with their sizes, by which JAX traces a replica's function outside of the map over replicas."""
+    instances = program_instances()
+    axes = [(INSTANCES, instances)] * (instances > 1) + [(AXIS, count)] * (count > 1)
+    return axes or None
 
 
 def any_replica(values: jax.Array | bool) -> jax.Array:
-    """Logical or over the replicas, the same value on all of them."""
-    return lax.pmax(jnp.asarray(values, jnp.int32), AXIS) > 0
+    """Logical or over the replicas of all instances, the same value on all of them."""
+    found = jnp.asarray(values, jnp.int32)
+    for axis in (AXIS, INSTANCES):
+        found = lax.pmax(found, axis) if has_axis(axis) else found
+    return found > 0
+
+
+def has_axis(name: str) -> bool:
+    """Returns whether what is traced now is mapped over an axis."""
+    try:
+        lax.axis_size(name)
+    except NameError:
+        return False
+    return True
 
 
 def _squeeze_axes(change: Callable[[Any, int], Any], axes: Any, tree: Any) -> Any:

@@ -56,7 +56,7 @@ def replicated_chunk_function(
 ) -> Any:
     """As `chunk_function`, for all replicas: arrays have a leading replica axis, staged and enqueued elements
     after that of iterations."""
-    run = chunk_function(part, last_only, capacity, counted, replicas.count > 1)
+    run = chunk_function(part, last_only, capacity, counted, replicas.count * replicas.instances > 1)
     axes = replica_axes(program.hidden)
     outfeed_axes = {name: 0 if name in last_only else 1 for name in part.outfeeds}
     return replicas.over(run, (0, 0, axes, 1, None), (0, axes, outfeed_axes, None, None, None))
@@ -77,7 +77,7 @@ def chunk_function(
     Returns:
         `run(carry, constants, hidden, staged, count)`, to be compiled with the carry donated. It gives the final
         carry, hidden state, outfeed buffers and how many elements each holds, the number of iterations run, and whether
-        the loop would go on.
+        the loop would go on, True where the host counts.
     """
     return _ChunkLoop(part, last_only, capacity, counted, replicated).run
 
@@ -103,7 +103,8 @@ class _ChunkLoop:
         )
         elements = {name: buffer.arrays for name, buffer in end.buffers.items()}
         lengths = {name: buffer.length for name, buffer in end.buffers.items()}
-        return end.carry, end.hidden, elements, lengths, end.done, self._goes_on(end.carry, constants)
+        goes_on = jnp.bool_(True) if self.counted else self._goes_on(end.carry, constants)
+        return end.carry, end.hidden, elements, lengths, end.done, goes_on
 
     def _continues(self, state: LoopState, constants: Arrays, count: Any) -> jax.Array:
         """The loop's condition: whether the chunk runs another iteration."""

@@ -48,7 +48,8 @@ class LoopRun:
         self.capacity = chunk_capacity(part.element_bytes, self._wanted, self._replicas.count, shared)
         self._most = _MOST_WITHOUT_FEEDS if part.feedless else min(self.capacity, part.most_steps or self.capacity)
         self._index = index
-        self._pace: Pace = self._executable.kept(("pace", index), Pace)
+        # Instances run chunks of the same lengths: what the device asks after each is asked in all of them.
+        self._pace: Pace = self._executable.kept(("pace", index), lambda: Pace(self._replicas.instances == 1))
         self._outfeeds = self._queues.outfeeds(part.outfeeds)
         self._chunk = self._chunk_function(index)
         self._buffers = self._executable.kept(
@@ -175,17 +176,20 @@ class Pace:
     Between two chunks the host handles Ctrl-C, failed feeds and exceptions. It is kept between executions, so only the
     first one starts with short chunks.
 
+    Args:
+        measured: whether it limits them; else chunks are as long as staging buffers allow.
+
     Attributes:
         most: how many iterations the next chunk should have at most.
     """
 
-    def __init__(self) -> None:
-        self.most = 1
-        self._compiled = False
+    def __init__(self, measured: bool = True) -> None:
+        self.most = 1 if measured else _MOST_WITHOUT_FEEDS
+        self._compiled, self._measured = False, measured
 
     def ran(self, iterations: int, seconds: float) -> None:
         """Records the time of a chunk; the first one's is ignored, as it includes compilation."""
-        if not self._compiled:
+        if not self._compiled or not self._measured:
             self._compiled = iterations > 0
             return
         if iterations:

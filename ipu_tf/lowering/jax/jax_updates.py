@@ -28,12 +28,15 @@ class AccumulationSettings:
         reduction: how their gradients are combined: "SUM", "MEAN" or "RUNNING_MEAN". Those of replicas are summed.
         accumulators: shape and dtype of what each gradient is accumulated in; empty for one iteration to an update.
         replicas: how many replicas there are.
+        divisor: what the sum over replicas is divided by: the number of replicas that a strategy has in sync, by which
+            Keras divides losses on TensorFlow.
     """
 
     accumulation_count: int = 1
     reduction: str = "SUM"
     accumulators: Types = ()
     replicas: int = 1
+    divisor: int = 1
 
 
 class GradientUpdates:
@@ -64,6 +67,8 @@ class GradientUpdates:
 
         def complete(values: Sequence[Any]) -> Any:
             summed = [all_reduce(value, "ADD", self._rule.replicas) for value in values]
+            if self._rule.divisor > 1:
+                summed = [value / jnp.asarray(self._rule.divisor, value.dtype) for value in summed]
             return cast_to_state_dtypes(update(summed), unchanged)
 
         if self._rule.accumulation_count == 1:

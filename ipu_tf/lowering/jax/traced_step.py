@@ -17,7 +17,7 @@ from ipu_tf.device.memory.hidden_state import ITERATION, ITERATION_TYPE
 from ipu_tf.device.op_locations import OpLocation
 from ipu_tf.device.program.parameter_notes import ParameterNotes
 from ipu_tf.device.program.program import Arrays, Elements, Hidden, LoopPart, Program, Types
-from ipu_tf.device.program.replicas import AXIS
+from ipu_tf.device.program.replicas import replica_axes_of
 from ipu_tf.device.source_lines import lines_of_stack
 from ipu_tf.lowering.jax.jax_lines import location_of_equation, refusals_at_lines
 from ipu_tf.lowering.jax.jax_updates import AccumulationSettings, GradientUpdates, cast_to_state_dtypes
@@ -84,7 +84,7 @@ def traced_step(
         outputs, after = step(state, batch, updates)
         return cast_to_state_dtypes(after, state), updates.accumulators, outputs
 
-    axes = [(AXIS, rule.replicas)] if rule.replicas > 1 else None
+    axes = replica_axes_of(rule.replicas)
     with jax.enable_x64(False):
         trace = jax.make_jaxpr(whole, axis_env=axes, return_shape=True)
         with refusals_at_lines():

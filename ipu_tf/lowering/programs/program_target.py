@@ -15,8 +15,10 @@ class Target:
         ordinal: of the `/device:IPU:<ordinal>`.
         replicas: how many copies of the program run on it.
         numerics: how the device computes with floating-point numbers.
+        instances: how many instances run the program together, each with so many replicas.
     """
 
     ordinal: int = 0
     replicas: int = 1
     numerics: Numerics = Numerics()
+    instances: int = 1

@@ -32,9 +32,9 @@ def metrics_in_step(model: Any, split: StepSplit, all_gather: AllGather) -> cont
         split: of the step.
         all_gather: of the back end.
     """
-    if split.replicas == 1 or not split.joint_metrics:
+    if split.all_replicas == 1 or not split.joint_metrics:
         return contextlib.nullcontext()
-    return metric_updates_replaced(model, GatheredUpdate(split.replicas, all_gather))
+    return metric_updates_replaced(model, GatheredUpdate(split.all_replicas, all_gather))
 
 
 def metrics_in_remainder(model: Any, split: StepSplit) -> contextlib.AbstractContextManager[None]:

@@ -160,7 +160,8 @@ class StepFunction(TracedLoops, abc.ABC):
         split = self._split(batches)
         batches.feed.group = split.accumulation_count * split.replicas
         run, steps = current_run(), batches.most if split.accumulation_count == 1 else batches.steps
-        ahead = batches.steps == 1 and run is None and batches.ahead
+        # How many steps run ahead is a matter of time, and instances have to run the same.
+        ahead = batches.steps == 1 and run is None and batches.ahead and split.instances == 1
         averaged = split.accumulation_count if self._kind.training and accumulates_outfeed(self._model) else 1
         loop = self._loop(
             batches.feed,
@@ -209,6 +210,7 @@ class StepFunction(TracedLoops, abc.ABC):
             split: of full steps.
             watch: called with the outputs of each batch.
         """
+        self._refuse_remainder(len(batches), split)
         log_remainder(self._model.name, tuple(map(batch_size, batches)))
         feed = self._feed(iter([tuple(batches)] * split.replicas))
         ordinal = keras_models.strategy_of(self._model).device_ordinal
@@ -226,6 +228,16 @@ class StepFunction(TracedLoops, abc.ABC):
             for outputs in ran.outputs:
                 watch(outputs)
         return ran
+
+    def _refuse_remainder(self, batches: int, split: StepSplit) -> None:
+        """Refuses batches that do not fill a step in one of several instances: the others may have another number."""
+        if split.instances > 1:
+            wanted = split.accumulation_count * split.replicas
+            raise EmulationError(
+                f"Each of {split.instances} instances needs full batches of one size, {wanted} to a weight update. "
+                f"Received: {batches} at the end of the data of {self._model.name}. Use `drop_remainder=True`, and "
+                "give every instance the same number of batches."
+            )
 
     def _finish(self, done: Execution, batches: ExecutionBatches) -> Any:
         """Returns the outputs of an execution, and leaves those of steps that ran ahead for the next calls.

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from ipu_tf._config.state import current_config, graphcore_rules
 from ipu_tf._state.once import first_time
-from ipu_tf._training.replication import target
+from ipu_tf._training.replication import instance_count, target
 from ipu_tf.pipeline import (
     MicroBatchCountError,
     PipelineShape,
@@ -38,6 +38,7 @@ class StepSplit:
         replicas: copies of the model that run side by side, on batches of their own.
         shards: IPUs that one replica takes.
         joint_metrics: whether the metrics of every replica count the batches of all, as stock Keras's do.
+        instances: how many instances train together, each with so many replicas.
     """
 
     accumulation_count: int = 1
@@ -46,11 +47,17 @@ class StepSplit:
     replicas: int = 1
     shards: int = 1
     joint_metrics: bool = True
+    instances: int = 1
+
+    @property
+    def all_replicas(self) -> int:
+        """Returns how many replicas all instances have."""
+        return self.replicas * self.instances
 
     @property
     def is_trivial(self) -> bool:
         """Returns whether steps are not split at all."""
-        return self.accumulation_count == 1 and self.replicas == 1
+        return self.accumulation_count == 1 and self.all_replicas == 1
 
     def accumulator_dtype(self, variables: Any, position: int) -> tf.DType | None:
         """The dtype of the accumulator of the gradient at a position; None for that of the gradient."""
@@ -79,6 +86,7 @@ def step_split(model: Any, accumulation_count: int = 1) -> StepSplit:
         reduction=options.gradient_accumulation_reduction,
         dtype=dtype if accumulation_count > 1 else None,
         replicas=replica_count(model),
+        instances=instance_count(),
         shards=shard_count(model),
         joint_metrics=options.replicated_metric_reduction is None and not graphcore_rules(),
     )

@@ -20,6 +20,7 @@ from ipu_tf._checkpoints.tensorflow_values import Values
 from ipu_tf._config.synthetic_data import SyntheticDataCategory, use_synthetic_data_for
 from ipu_tf._loops.interruption import InterruptibleCall
 from ipu_tf._state.context import context_value
+from ipu_tf._training.replication import instance_count
 from ipu_tf.ipu_iterator import stock_iterators
 from ipu_tf.libpvti import TraceChannel, Tracepoint
 from keras_ipu.callbacks.resumable_fit import resumable
@@ -28,6 +29,7 @@ from keras_ipu.pipeline.stage_discovery import discover_stages
 from keras_ipu.stock.ownership import is_ipu_model
 from keras_ipu.training.common import eager_runs
 from keras_ipu.training.common.async_callbacks import asynchronous
+from keras_ipu.training.common.instances import progress_arguments, share_initial_values
 from keras_ipu.training.common.model_checks import (
     check_runnable,
     checked_arguments,
@@ -147,6 +149,7 @@ class IPUTrainer(abc.ABC):
         if eager_runs.runs_eagerly(model):
             args, kwargs = dense_arguments(args, kwargs)
             return self._run_eagerly(stock, model, *args, **kwargs)
+        args, kwargs = progress_arguments(stock, model, args, kwargs)
         check_before(model, stock.__name__)
         discover_stages(stock, model, args, kwargs)
         with self._running(model, stock.__name__), resumable(stock, model, args, kwargs, self) as (args, kwargs):
@@ -194,6 +197,7 @@ class IPUTrainer(abc.ABC):
         def make(stock: Stock, model: Any, force: bool = False) -> Any:
             if not is_ipu_model(model):
                 return stock(model, force)
+            share_initial_values(model)
             now = getattr(model, attribute)
             if eager_runs.runs_eagerly(model):
                 if force or isinstance(now, StepFunction | None):
@@ -213,7 +217,7 @@ class IPUTrainer(abc.ABC):
         if not is_ipu_model(model):
             return stock(model, logs)
         run = _run.get()
-        if run is not None and run.replicas > 1:
+        if run is not None and run.replicas * instance_count() > 1:
             return logs  # the metrics' variables on the host are those of replica 0
         # With synthetic outfeeds nothing comes from the device: what the step returned are zeros.
         return logs if use_synthetic_data_for(SyntheticDataCategory.Outfeed) else stock(model, logs)

@@ -13,7 +13,7 @@ import jax
 
 from ipu_tf._loops.interruption import Interrupts
 from ipu_tf._loops.jax_feed import JaxFeed
-from ipu_tf._loops.jax_step import AccumulationSettings, JaxStep, all_gather
+from ipu_tf._loops.jax_step import AccumulationSettings, JaxStep, gather_from_all
 from ipu_tf.emulation import record_ignored
 from ipu_tf.pipeline import require_one_device
 from keras_ipu.options.model_state import options_of
@@ -111,18 +111,18 @@ class JaxStepFunction(StepFunction):
             mode = options_of(model).pipelining_kwargs.get("recomputation_mode")
             record_ignored("pipeline.recomputation_mode", mode, _ONE_LOOP)
         accumulation = AccumulationSettings(
-            split.accumulation_count, split.reduction, self._accumulators(split), split.replicas
+            split.accumulation_count, split.reduction, self._accumulators(split), split.replicas, self._divisor()
         )
         step = model_step(model, self._kind)
 
         def traced(*given: Any) -> tuple[Any, State]:
-            with metrics_in_step(model, split, all_gather):
+            with metrics_in_step(model, split, gather_from_all):
                 return step(*given)
 
         return JaxStep(traced, state, batch_spec, accumulation, self._variable_names())
 
     def _remainder_step(self, batches_spec: Any, state: State, split: StepSplit) -> JaxStep:
-        accumulation = AccumulationSettings(reduction=split.reduction, replicas=split.replicas)
+        accumulation = AccumulationSettings(reduction=split.reduction, replicas=split.replicas, divisor=self._divisor())
         steps = remainder_step(self._model, self._kind, split)
 
         def traced(*given: Any) -> tuple[Any, State]:
@@ -130,6 +130,10 @@ class JaxStepFunction(StepFunction):
                 return steps(*given)
 
         return JaxStep(traced, state, batches_spec, accumulation, self._variable_names())
+
+    def _divisor(self) -> int:
+        """Returns by what gradients are divided: Keras divides losses by it on TensorFlow alone."""
+        return int(keras_models.strategy_of(self._model).num_replicas_in_sync)
 
     def _variable_names(self) -> dict[str, tuple[str, ...]]:
         """Returns the paths of the variables in each part of the state."""

@@ -27,26 +27,26 @@ def _replica_index(importer: Any, op: Op) -> jax.Array:
 @custom_call_rule("ipu.all_reduce", arithmetic=ArithmeticKind.WHOLE)
 def _all_reduce(importer: Any, op: Op, *values: jax.Array) -> list[jax.Array]:
     settings = configuration(op.operation)
-    group = _checked_group(settings["group"], importer.replicas)
+    group = _checked_group(settings["group"], collectives.total(importer.replicas))
     return [collectives.all_reduce(value, settings["operation"], importer.replicas, group) for value in values]
 
 
 @custom_call_rule("ipu.all_gather")
 def _all_gather(importer: Any, op: Op, *values: jax.Array) -> list[jax.Array]:
-    _check_factor(op, importer.replicas)
+    _check_factor(op, collectives.total(importer.replicas))
     return [collectives.all_gather(value, importer.replicas) for value in values]
 
 
 @custom_call_rule("ipu.all_to_all")
 def _all_to_all(importer: Any, op: Op, value: jax.Array) -> jax.Array:
-    _check_factor(op, importer.replicas)
+    _check_factor(op, collectives.total(importer.replicas))
     settings = configuration(op.operation)
     return collectives.all_to_all(value, settings["split"], settings["concat"], importer.replicas)
 
 
 @custom_call_rule("ipu.reduce_scatter", arithmetic=ArithmeticKind.WHOLE)
 def _reduce_scatter(importer: Any, op: Op, *values: jax.Array) -> list[jax.Array]:
-    _check_factor(op, importer.replicas)
+    _check_factor(op, collectives.total(importer.replicas))
     operation = configuration(op.operation)["operation"]
     return [collectives.reduce_scatter(value, operation, importer.replicas) for value in values]
 

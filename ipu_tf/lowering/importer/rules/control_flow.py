@@ -18,6 +18,7 @@ from jax import lax
 from ipu_tf.device.memory.hidden_state import ITERATION
 from ipu_tf.device.numerics.assertions import ASSERTIONS, failed, stamped
 from ipu_tf.device.numerics.exceptions import EXCEPTIONS
+from ipu_tf.device.program import collectives
 from ipu_tf.lowering.importer.rules import host_regions
 from ipu_tf.lowering.importer.rules.deferred_products import DeferredProducts, deferred_products
 from ipu_tf.lowering.importer.rules.registry import rule
@@ -48,7 +49,7 @@ def _while(importer: Any, op: Op, *operands: jax.Array) -> list[jax.Array]:
         condition_block,
         body_block,
         noting=_notes(importer, condition_block),
-        stops=trips is None and importer.replicas == 1,
+        stops=trips is None and collectives.total(importer.replicas) == 1,
         deferred=deferred_products(op.operation, trips) if importer.arithmetic is None else None,
     )
     run = functools.partial(host_regions.loop, importer) if host_regions.calls_host(importer, op) else lax.while_loop

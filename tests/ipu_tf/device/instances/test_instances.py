@@ -6,7 +6,8 @@ import os
 
 import pytest
 
-from ipu_tf.device.instances.group import InstanceError, join
+from ipu_tf.device.instances.group import InstanceError
+from ipu_tf.device.instances.joined import join
 from ipu_tf.device.instances.place import Place, place
 from tests.helpers.instances import run_instances
 
@@ -84,7 +85,8 @@ def test_joining_after_the_device_was_used_is_refused(monkeypatch: pytest.Monkey
 
 
 EXCHANGE = """
-    from ipu_tf.device.instances.group import InstanceError, join, leave
+    from ipu_tf.device.instances.group import InstanceError
+    from ipu_tf.device.instances.joined import join, leave
     others = join()
     assert others is join()
     order = ["a", "b"] if INDEX else ["b", "a"]
@@ -120,7 +122,8 @@ def test_values_are_matched_by_name_and_an_instance_that_ends_is_named() -> None
 
 STUCK = """
     import time
-    from ipu_tf.device.instances.group import InstanceError, join
+    from ipu_tf.device.instances.group import InstanceError
+    from ipu_tf.device.instances.joined import join
     others = join()
     if INDEX:
         time.sleep(4)
@@ -129,6 +132,7 @@ STUCK = """
 """
 
 
+@pytest.mark.slow
 def test_an_instance_that_does_not_come_is_named_within_the_timeout() -> None:
     first, second = run_instances(STUCK, IPU_TF_INSTANCE_TIMEOUT="2")
     assert (first.returncode, second.returncode) == (1, 0), second.stderr
@@ -145,9 +149,43 @@ def test_a_killed_instance_is_named() -> None:
     assert "instance 1 is gone: it gave no sign of life for 20 seconds" in first.stderr
 
 
+PROGRAM = """
+    import jax, numpy as np
+    from ipu_tf.device.instances import across
+    from ipu_tf.device.instances.joined import join
+    join()
+    across.run_programs_together(2)
+    def summed(x, y):
+        return jax.lax.psum(x, across.INSTANCES), y + across.first_replica(3)
+    program = across.FunctionOfInstances(jax.jit(across.over_instances(summed)), "a program")
+    x, y = program(np.float32([1, 2]) * (INDEX + 1), np.int32(INDEX))
+    print(np.asarray(x), np.asarray(y), len(x.devices()), flush=True)
+    if INDEX:
+        os.kill(os.getpid(), 9)
+    program(np.float32([1, 2]), np.int32(0))
+"""
+
+
+def test_a_program_runs_in_both_instances_and_one_that_is_killed_in_it_is_named() -> None:
+    first, second = run_instances(PROGRAM)
+    assert (first.returncode, second.returncode) == (1, -9), first.stderr
+    assert "[3. 6.] 0 1\n" in first.stdout  # the same sum, and each its own values
+    assert "[3. 6.] 4 1\n" in second.stdout
+    assert "Instance 0 lost another instance in the program 'a program': instance 1 gives no sign" in first.stderr
+
+
+@pytest.mark.slow
+def test_an_instance_that_does_not_come_to_a_program_ends_the_process_that_waits_in_it() -> None:
+    program = PROGRAM.replace("os.kill(os.getpid(), 9)", "import time; time.sleep(20)")
+    first, second = run_instances(program, IPU_TF_INSTANCE_TIMEOUT="5")
+    assert (first.returncode, second.returncode) == (1, -6), second.stderr  # JAX ends those that lose instance 0
+    said = "Instance 0 waits in the program 'a program' for instance 1, which is not in it after 5 seconds"
+    assert said in first.stderr
+
+
 def test_no_address_to_listen_at() -> None:
     own = {"POPDIST_NUM_INSTANCES": "2", "POPDIST_INSTANCE_INDEX": "0", "POPDIST_NUM_TOTAL_REPLICAS": "2"}
-    program = "from ipu_tf.device.instances.group import join; join()"
+    program = "from ipu_tf.device.instances.joined import join; join()"
     (only,) = run_instances(program, 1, 0, 120, JAX_COORDINATOR_ADDRESS="", **own)
     assert only.returncode == 1
     assert "set JAX_COORDINATOR_ADDRESS=host:port in all of them" in only.stderr

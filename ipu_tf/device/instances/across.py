@@ -1,0 +1,93 @@
+"""Runs a compiled function in all instances at once: one program, on one JAX device of each.
+
+    instance 0   arrays ─► device 0 ─┐
+                                     ├─ collectives of XLA over the axis `instance` (gloo, NCCL)
+    instance 1   arrays ─► device 0 ─┘
+
+Each instance passes its own arrays and gets its own results. To JAX every argument is one array that all devices hold a
+copy of; the copies differ, and nothing but the mapped function looks at them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from ipu_tf._state.registry import ProcessValue, register_state
+from ipu_tf.device.instances.joined import group
+
+INSTANCES = "instance"
+"""The name of the axis of instances, as collectives use it."""
+_together = register_state("instances that run programs together", ProcessValue(1))
+
+
+def run_programs_together(instances: int) -> None:
+    """Sets how many instances run the programs that are made from now on; 1 for this one alone."""
+    _together.value = instances
+
+
+def program_instances() -> int:
+    """Returns how many instances run the programs that are made now."""
+    return _together.value
+
+
+def first_replica(replicas: int) -> int:
+    """Returns the index of this instance's first replica in programs of so many replicas in each instance."""
+    others = group()
+    return 0 if others is None or program_instances() == 1 else others.place.index * replicas
+
+
+def over_instances(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Maps a function over the axis of instances."""
+    whole = PartitionSpec()
+    return jax.shard_map(function, mesh=_mesh(), in_specs=whole, out_specs=whole, check_vma=False)
+
+
+class FunctionOfInstances:
+    """A compiled function that all instances call, each with arrays of its own.
+
+    Args:
+        function: compiled from one that `over_instances` mapped.
+        what: the program, for errors.
+    """
+
+    def __init__(self, function: Callable[..., Any], what: str) -> None:
+        self._function = function
+        self._what = what
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Calls the function; waits for its results.
+
+        Raises:
+            InstanceError: if another instance ended, or is gone.
+        """
+        others = group()
+        assert others is not None, "programs of several instances are made after these were joined"
+        with others.in_program(self._what):
+            results = self._function(*jax.tree.map(_shared, arguments))
+            return jax.block_until_ready(jax.tree.map(_own, results))
+
+
+def _shared(array: Any) -> jax.Array:
+    """Makes an array of this instance the copy that its device has of one array of all instances."""
+    device = jax.local_devices()[0]
+    own = array if isinstance(array, jax.Array) and array.devices() == {device} else jax.device_put(array, device)
+    return jax.make_array_from_single_device_arrays(own.shape, NamedSharding(_mesh(), PartitionSpec()), [own])
+
+
+def _own(array: jax.Array) -> jax.Array:
+    return array.addressable_data(0)
+
+
+@functools.cache
+def _mesh() -> Mesh:
+    """Returns the first device of each instance."""
+    first: dict[int, Any] = {}
+    for device in jax.devices():
+        first.setdefault(device.process_index, device)
+    return Mesh(np.array([first[instance] for instance in sorted(first)]), (INSTANCES,))

@@ -1,0 +1,87 @@
+"""Replicas of several instances compute what as many replicas of one process do."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ipu_tf.config import reset_ipu_configuration
+from tests.helpers.instances import run_instances
+from tests.helpers.instances_fits import results
+
+REPLICAS = 4
+MOVING_STATISTICS = ("4", "5")
+"""Places of batch normalisation's moving statistics, of which each replica has its own."""
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """One process with all replicas, as `poprun --num-instances 1` starts it."""
+    for name in [name for name in os.environ if name.startswith(("POPDIST_", "OMPI_", "SLURM_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("POPDIST_NUM_TOTAL_REPLICAS", str(REPLICAS))
+    yield monkeypatch
+    reset_ipu_configuration()
+
+
+def together(folder: Path, instances: int, ipus: int, *cases: str, **surroundings: str) -> dict[str, list[Any]]:
+    """What each case gives in each instance."""
+    program = f"from tests.helpers.instances_fits import main; main({str(folder)!r}, {list(cases)!r})"
+    own = {"POPDIST_NUM_IPUS_PER_REPLICA": str(ipus), **surroundings}
+    for done in run_instances(program, instances, REPLICAS, 280, **own):
+        assert done.returncode == 0, done.stderr
+    return {case: [np.load(folder / f"{case} {index}.npz") for index in range(instances)] for case in cases}
+
+
+def assert_same(found: Any, expected: dict[str, Any], first: bool) -> None:
+    """Checks what an instance got: within 1e-5, the moving statistics those of its own first replica."""
+    assert set(found.files) == set(expected)
+    for name, value in expected.items():
+        if first or name not in MOVING_STATISTICS:
+            np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-5, err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
+    """What two instances get, which run several cases one after the other."""
+    return together(tmp_path_factory.mktemp("two"), 2, 1, "4 1", "collectives")
+
+
+def test_two_instances_train_as_one_process_does(two: dict[str, list[Any]], alone: pytest.MonkeyPatch) -> None:
+    expected = results("4 1")
+    for index, found in enumerate(two["4 1"]):
+        assert_same(found, expected, index == 0)
+
+
+def test_collectives_go_over_the_replicas_of_all_instances(
+    two: dict[str, list[Any]], alone: pytest.MonkeyPatch
+) -> None:
+    expected = results("collectives")
+    first, second = two["collectives"]
+    assert (float(first["index"]), float(second["index"])) == (0, 2)
+    own = np.arange(8)
+    rows = np.stack([own - 3.0 * replica for replica in range(REPLICAS)])
+    np.testing.assert_array_equal(second["sum"], rows.sum(0))
+    np.testing.assert_array_equal(second["pairs"], rows[2:].sum(0))
+    np.testing.assert_array_equal(second["gathered"], rows)
+    np.testing.assert_array_equal(second["all to all"], rows[:, 4:6].ravel())
+    np.testing.assert_array_equal(second["SQUARE_ADD"], (rows**2).sum(0)[4:6])
+    assert int(second["loop"]) == REPLICAS
+    assert_same(first, expected, first=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+@pytest.mark.parametrize("instances", [2, 4])
+@pytest.mark.parametrize("ipus", [1, 2])
+def test_the_division_of_replicas_makes_no_difference(instances: int, ipus: int, backend: str, tmp_path: Path) -> None:
+    cases = (f"1 {ipus}", f"4 {ipus}")[ipus > 1 :]
+    (tmp_path / "one").mkdir()
+    one = together(tmp_path / "one", 1, ipus, *cases, KERAS_BACKEND=backend)
+    for case, outputs in together(tmp_path, instances, ipus, *cases, KERAS_BACKEND=backend).items():
+        for index, found in enumerate(outputs):
+            assert_same(found, dict(one[case][0]), index == 0)
