@@ -277,7 +277,7 @@ class StepFunction(TracedLoops, abc.ABC):
         def trace() -> StepLoop:
             if self._kind.training:
                 shapes = (each.shape for each in feed.types)
-                log_effective_batch_size(self._model.name, shapes, split.accumulation_count, split.replicas)
+                log_effective_batch_size(self._model.name, shapes, split.accumulation_count, split.all_replicas)
             return StepLoop(self._device_step(feed.spec(), state, split), chosen, self._title)
 
         return self._traced(key, feed, trace, variables=tuple(map(len, state)), **vars(split))
