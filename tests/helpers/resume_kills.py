@@ -17,6 +17,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,9 @@ def forked(folder: Path, result: Path) -> int:
     try:
         train(folder, result)
         status = ENDED
+    except BaseException:
+        traceback.print_exc()
+        raise
     finally:
         os._exit(status)
 
