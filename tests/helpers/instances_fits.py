@@ -41,7 +41,7 @@ def made(accumulation: int, stages: int) -> Any:
     first = keras.layers.Dense(5, activation="tanh")(given)
     first = keras.layers.BatchNormalization()(first)
     model = keras.Model(given, keras.layers.Dense(2)(keras.layers.Dropout(0.25, seed=5)(first)))
-    model.compile(keras.optimizers.SGD(0.1, momentum=0.9), "mse", metrics=["mae"], steps_per_execution=4)
+    model.compile(keras.optimizers.SGD(0.03, momentum=0.9), "mse", metrics=["mae"], steps_per_execution=4)
     if stages > 1:
         assignment = model.get_pipeline_stage_assignment()
         for place, each in enumerate(assignment):
