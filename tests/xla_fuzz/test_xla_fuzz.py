@@ -22,10 +22,10 @@ FAULTY = pytest.mark.skipif(
 
 
 def test_programs_are_computed_as_numpy_does() -> None:
-    report = run_campaign(Campaign(cases=72))
+    report = run_campaign(Campaign(cases=36))
     assert not report.faults, "\n".join(report.faults)
-    assert report.compared > 60
-    assert sum(elements >= 2**14 for elements in report.elements) > 20
+    assert report.compared > 30
+    assert sum(elements >= 2**14 for elements in report.elements) > 10
 
 
 @pytest.mark.slow

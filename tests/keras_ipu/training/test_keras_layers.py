@@ -80,6 +80,16 @@ PROGRAMS = [
 ]
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+SLOW = {
+    *("conv_same", "conv_dilated", "conv_grouped", "conv_separable", "average_pool", "global_pools"),
+    *("group_norm", "conv_1d_causal", "gru", "simple_rnn", "noise"),
+}
+"""Programs of layers that `test_keras_tables.py` and `test_keras_stateless_layers.py` train for a step."""
+
+
+@pytest.mark.parametrize(
+    "program",
+    [pytest.param(each, id=each.name, marks=pytest.mark.slow if each.name in SLOW else ()) for each in PROGRAMS],
+)
 def test_a_layer_trains_as_on_stock_keras(program: Program) -> None:
     program.check()

@@ -14,7 +14,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     parametrize_cases(metafunc, ["tests/helpers/keras_memory_checks.py"])
 
 
-@pytest.fixture(scope="module", params=["tensorflow", "jax"])
+@pytest.fixture(scope="module", params=["tensorflow", pytest.param("jax", marks=pytest.mark.slow)])
 def results(request: pytest.FixtureRequest) -> Results:
     """Results of a process with this backend of Keras."""
     return run_cases(request, {"KERAS_BACKEND": request.param}, options=("-W", WARNS), timeout=600)

@@ -118,7 +118,13 @@ OPTIMIZERS: dict[str, Callable[[], keras.optimizers.Optimizer]] = {
 }
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+SLOW = frozenset(["adamax", "adagrad", "adadelta", "adafactor", "rmsprop", "nadam", "ftrl", "lion", "lamb", "muon"])
+"""What `test_keras_tables.py` has of them as well, of fewer steps."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in OPTIMIZERS]
+)
 def test_an_optimizer_changes_weights_as_on_stock_keras(name: str) -> None:
     Program(name, dense, X, Y, optimizer=OPTIMIZERS[name], rtol=LOOSE).check()
 

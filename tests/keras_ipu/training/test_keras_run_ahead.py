@@ -101,7 +101,10 @@ def everything(
     return told, history, values, work.counts.executions, work.counts.steps
 
 
-@pytest.mark.parametrize("name", DATA)
+SLOW = frozenset(["part of an epoch", "without an end"])
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in DATA])
 def test_what_runs_ahead_shows_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     replicas, data = DATA[name]
     told, history, values, executions, steps = everything(replicas, data(), monkeypatch, [])

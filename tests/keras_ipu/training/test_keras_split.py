@@ -28,8 +28,8 @@ SPLITS = [
     (2, 4, 2, 12, "sequential"),
     (4, 8, 1, 24, "subclassed"),
     (1, 8, 4, 16, "functional"),
-    (4, 4, 2, 8, "sequential"),
-    (1, 4, 2, 8, "functional"),
+    pytest.param(4, 4, 2, 8, "sequential", marks=pytest.mark.slow),
+    pytest.param(1, 4, 2, 8, "functional", marks=pytest.mark.slow),
     (1, 4, 2, 8, "subclassed"),  # whose `x + y` is an operation of a stage, and no layer
 ]
 

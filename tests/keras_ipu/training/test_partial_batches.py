@@ -92,7 +92,7 @@ def test_losses_of_two_outputs_as_in_stock_keras() -> None:
     assert_close(found, wanted)
 
 
-@pytest.mark.parametrize("samples", [50, 7])
+@pytest.mark.parametrize("samples", [50, pytest.param(7, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("replicas", "micro_batches", "steps", "reduction"),
     [(1, 4, 4, Reduction.MEAN), (1, 2, 100, Reduction.SUM), (2, 1, 3, Reduction.SUM), (2, 2, 4, Reduction.MEAN)],

@@ -109,7 +109,7 @@ SPLITS: dict[str, tuple[int, int, int, Callable[[keras.Model], None]]] = {
     [
         ("two replicas", 21),
         ("two replicas", 3),
-        ("two replicas that accumulate", 27),
+        pytest.param("two replicas that accumulate", 27, marks=pytest.mark.slow),
         ("two replicas of two stages", 45),
     ],
 )

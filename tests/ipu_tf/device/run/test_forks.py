@@ -61,11 +61,11 @@ WORK = {
     "Session.run": "session.run(result)",
 }
 CASES = [
-    ("configured", "fit"),
+    pytest.param("configured", "fit", marks=pytest.mark.slow),
     ("a model", "fit"),
     ("trained", "fit"),
-    ("trained", "fit of a dataset"),
-    ("trained", "predict_on_batch"),
+    pytest.param("trained", "fit of a dataset", marks=pytest.mark.slow),
+    pytest.param("trained", "predict_on_batch", marks=pytest.mark.slow),
     ("trained", "run"),
     ("JAX alone", "configure"),
     ("a session", "Session.run"),
