@@ -111,7 +111,7 @@ class DataTracker:
 
     @property
     def steps_of_epoch(self) -> int | None:
-        """Steps of an epoch; None as long as nobody knows."""
+        """Steps of an epoch; None as long as they are unknown."""
         count: int | None = self.iterator.num_batches
         return count
 

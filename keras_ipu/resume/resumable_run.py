@@ -132,7 +132,7 @@ class ResumableRun:
             )
         iterator.check_order()
         if iterator.num_batches is None:
-            _log.warning("ipu_tf: nobody knows how long the data are: the first epoch is saved at its end alone.")
+            _log.warning("ipu_tf: the length of the data is unknown: the first epoch is saved at its end alone.")
 
     def _resume(self, path: Path, state: Any) -> None:
         position = DataPosition(**state["position"])
