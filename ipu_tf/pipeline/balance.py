@@ -53,13 +53,12 @@ def split_layers(
         raise ValueError(f"stash must have an entry for each of the {stages} stages. Received: {len(counts)}.")
     _check_pins(layers, stages)
     costs = SpanCosts(tuple(layers), counts, memory_weight or 0.0, memory_limit)
-    least = _least(costs, stages)
+    unlimited, least = _least(costs, stages)
     if math.isinf(least):
         raise SplitError(_too_little_memory(costs, stages))
     bounds = _best_bounds(costs, stages, least, _SLACK if memory_weight is None and not costs.weight else 0.0)
     shares = tuple(costs.share(stage, start, end) for stage, (start, end) in enumerate(pairwise(bounds)))
     moved = tuple((_moved(costs, bounds, stage, -1), _moved(costs, bounds, stage, 1)) for stage in range(stages - 1))
-    unlimited = least if memory_limit is None else _least(SpanCosts(costs.layers, counts, costs.weight, None), stages)
     return Split(costs.layers, shares, counts, costs.weight, moved, memory_limit, least, unlimited)
 
 
@@ -89,10 +88,15 @@ def _best_bounds(costs: SpanCosts, stages: int, least: float, slack: float) -> t
     return bounds
 
 
-def _least(costs: SpanCosts, stages: int) -> float:
-    """Returns the cost of the dearest stage in the split where that is least; infinite if there is no split."""
-    least, _ = _cheapest(costs, stages, lambda so_far, *part: max(so_far, costs.cost(*part)))
-    return least
+def _least(costs: SpanCosts, stages: int) -> tuple[float, float]:
+    """Returns the least cost of the dearest stage without the limit of memory, and within it; infinite for no split."""
+
+    def dearest(within: SpanCosts) -> tuple[float, tuple[int, ...]]:
+        return _cheapest(within, stages, lambda so_far, *part: max(so_far, within.cost(*part)))
+
+    unlimited, bounds = dearest(SpanCosts(costs.layers, costs.stash, costs.weight, None))
+    fits = all(costs.allowed(stage, *part) for stage, part in enumerate(pairwise(bounds)))
+    return unlimited, unlimited if fits else dearest(costs)[0]
 
 
 def _cheapest(costs: SpanCosts, stages: int, add: Callable[..., float]) -> tuple[float, tuple[int, ...]]:
