@@ -69,11 +69,8 @@ def capacity_check(config: ConfigRoot, ipus: tuple[int, ...]) -> CapacityCheck |
     Raises:
         ValueError: for a value that is neither "true" nor "false", or text that is no JSON object.
     """
-    options = {**config.compilation_poplar_options, **_of_environment()}
-    if _ALLOW not in options:
-        return CapacityCheck(ipus)
-    allowed = _switch(_ALLOW, options[_ALLOW], f"{_VARIABLE} or IPUConfig.{_ATTRIBUTE}")
-    return None if allowed else CapacityCheck(ipus, is_error=True)
+    allowed = _given_switch(config, _ALLOW)
+    return None if allowed else CapacityCheck(ipus, is_error=allowed is False)
 
 
 def keeps_names(config: ConfigRoot) -> bool:
@@ -82,9 +79,7 @@ def keeps_names(config: ConfigRoot) -> bool:
     Raises:
         ValueError: for a value that is neither "true" nor "false", or text that is no JSON object.
     """
-    options = {**config.compilation_poplar_options, **_of_environment()}
-    asked = _NAMES in options and _switch(_NAMES, options[_NAMES], f"{_VARIABLE} or IPUConfig.{_ATTRIBUTE}")
-    return asked or log_level() == "TRACE"
+    return bool(_given_switch(config, _NAMES)) or log_level() == "TRACE"
 
 
 def record_engine_options() -> None:
@@ -117,6 +112,12 @@ def _directory(given: Mapping[str, object], where: str) -> Path:
         name, why = f"{AUTO_REPORT}{AUTO_REPORT_DIRECTORY}", error.strerror or str(error)
         raise type(error)(f"{where}: {name} must be a folder to write in. Received: '{directory}' ({why}).") from error
     return directory
+
+
+def _given_switch(config: ConfigRoot, name: str) -> bool | None:
+    """Returns an option of the environment, else of the configuration, that is "true" or "false"; None for neither."""
+    options = {**config.compilation_poplar_options, **_of_environment()}
+    return _switch(name, options[name], f"{_VARIABLE} or IPUConfig.{_ATTRIBUTE}") if name in options else None
 
 
 def _switch(name: str, value: object, where: str) -> bool:

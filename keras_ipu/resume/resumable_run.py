@@ -105,11 +105,10 @@ class ResumableRun:
         steps = self.tracker.steps_of_epoch
         if steps is None or done >= steps or self._model.stop_training:
             return  # the epoch ends here, or may: it is saved there
-        position = self.tracker.within_epoch(self._epoch, done)
         if self.termination.requested:
-            self._save_and_exit(position)
+            self._save_and_exit(self.tracker.within_epoch(self._epoch, done))
         if due and not self._writer.busy:
-            self._save(position)
+            self._save(self.tracker.within_epoch(self._epoch, done))
 
     def epoch_ended(self, epoch: int) -> None:
         """Called after the other callbacks' `on_epoch_end`; raises as `execution_ended` does."""

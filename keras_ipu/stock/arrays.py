@@ -157,5 +157,5 @@ def replay_epochs(adapter: Any, epochs: int) -> None:
 
 
 def is_endless_generator(adapter: Any) -> bool:
-    """Returns whether a Keras data adapter reads a Python generator, of which nobody knows the length."""
+    """Returns whether a Keras data adapter reads a Python generator, whose length is unknown."""
     return type(adapter) is _GeneratorDataAdapter

@@ -71,8 +71,7 @@ class InstanceGroup:
             use = self._uses[name]
             self._uses[name] += 1
         self._coordination.put(f"exchange/{name}/{use}/{self.place.index}", value)
-        others = (other for other in range(self.place.count) if other != self.place.index)
-        values = {other: self._wait(f"exchange/{name}/{use}/{other}", other, name) for other in others}
+        values = {other: self._wait(f"exchange/{name}/{use}/{other}", other, name) for other in self._others()}
         if use:  # all have given this one: they have read the one before
             self._coordination.delete(f"exchange/{name}/{use - 1}/{self.place.index}")
         return [values.get(instance, value) for instance in range(self.place.count)]
@@ -104,7 +103,7 @@ class InstanceGroup:
         with contextlib.suppress(Exception):  # another instance that is gone is no fault of this one
             self._coordination.note(f"ended/{own}", "")
             until = time.monotonic() + self._timeout
-            left = set(range(self.place.count)) - {own} if own == 0 else set()
+            left = set(self._others()) if own == 0 else set()
             while left and time.monotonic() < until:
                 left = {other for other in left if not self.fate(other)}
                 time.sleep(0.05 if left else 0)

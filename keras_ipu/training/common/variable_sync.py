@@ -18,12 +18,31 @@ from ipu_tf._loops.tensorflow_step import flush_variables
 from ipu_tf._state.context import context_value
 from keras_ipu.callbacks.exact_resume import ExactResume
 
+
+class BatchesInOrder(keras.callbacks.Callback):
+    """Callback that has Keras call all callbacks for batches in the thread of its loop, one batch after the other.
+
+    If every callback has hooks of epochs only, Keras calls its progress bar in a pool of threads, lest it wait for the
+    device: a bar may show batch 18 before 17 there. The logs of a device loop are on the host already.
+    """
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Is overridden, which is what Keras looks at."""
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        """As for training."""
+
+    def on_predict_batch_end(self, batch: int, logs: Any = None) -> None:
+        """As for training."""
+
+
 _LOGS_ONLY = (
     keras.callbacks.History,
     keras.callbacks.ProgbarLogger,
     keras.callbacks.CSVLogger,
     keras.callbacks.TerminateOnNaN,
     ExactResume,  # reads variables itself
+    BatchesInOrder,
 )
 #: Have hooks for batches, in which they do nothing if they save at the ends of epochs.
 _SAVERS = (keras.callbacks.ModelCheckpoint, keras.callbacks.BackupAndRestore)
@@ -41,23 +60,6 @@ _BATCH_HOOKS = (
 
 #: Whether callbacks run beside an execution, and see variables as they were when it began.
 _held: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_view_held", default=False)
-
-
-class BatchesInOrder(keras.callbacks.Callback):
-    """Callback that has Keras call all callbacks for batches in the thread of its loop, one batch after the other.
-
-    If every callback has hooks of epochs only, Keras calls its progress bar in a pool of threads, lest it wait for the
-    device: a bar may show batch 18 before 17 there. The logs of a device loop are on the host already.
-    """
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Is overridden, which is what Keras looks at."""
-
-    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-        """As for training."""
-
-    def on_predict_batch_end(self, batch: int, logs: Any = None) -> None:
-        """As for training."""
 
 
 class SyncVariablesEachEpoch(keras.callbacks.Callback):
@@ -131,7 +133,7 @@ def with_variable_sync(
     given = bound.arguments.get("callbacks")
     own_list = given.callbacks if isinstance(given, keras.callbacks.CallbackList) else None
     callbacks = own_list if own_list is not None else keras.tree.flatten(given) if given else []
-    curious = [callback for callback in callbacks if not isinstance(callback, (*_LOGS_ONLY, BatchesInOrder))]
+    curious = [callback for callback in callbacks if not isinstance(callback, _LOGS_ONLY)]
     watched = any(map(reads_variables_each_batch, callbacks))
     views: list[Any] = []
     if curious and not any(isinstance(callback, SyncVariablesEachEpoch) for callback in callbacks):
