@@ -77,11 +77,17 @@ def _shared(array: Any) -> jax.Array:
     """Makes an array of this instance the copy that its device has of one array of all instances."""
     device = jax.local_devices()[0]
     own = array if isinstance(array, jax.Array) and array.devices() == {device} else jax.device_put(array, device)
-    return jax.make_array_from_single_device_arrays(own.shape, NamedSharding(_mesh(), PartitionSpec()), [own])
+    return jax.make_array_from_single_device_arrays(own.shape, _copied(), [own])
 
 
 def _own(array: jax.Array) -> jax.Array:
     return array.addressable_data(0)
+
+
+@functools.cache
+def _copied() -> NamedSharding:
+    """Returns the sharding by which every instance has a copy."""
+    return NamedSharding(_mesh(), PartitionSpec())
 
 
 @functools.cache
