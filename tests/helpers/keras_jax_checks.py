@@ -389,7 +389,8 @@ def test_what_cannot_be_is_refused_before_anything_trains(what: str) -> None:
         np.testing.assert_array_equal(mine, theirs)
 
 
-def test_one_batch_does_not_feed_several_replicas() -> None:
+@pytest.mark.usefixtures("graphcore_rules")
+def test_one_batch_does_not_feed_several_replicas_by_graphcores_rules() -> None:
     with scope_of(2):
         model = dense(contextlib.nullcontext())
         with pytest.raises(EmulationError, match="2 replicas takes 2 batches"):

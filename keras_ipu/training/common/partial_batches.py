@@ -139,5 +139,10 @@ def batch_size(batch: Any) -> int:
 def log_remainder(name: str, sizes: tuple[int, ...]) -> None:
     """Logs once that a program is compiled for a remainder of these batch sizes."""
     if first_time("remainder", name, sizes):
-        batches = f"a batch of {sizes[0]} samples" if len(sizes) == 1 else f"the last batches, of {sizes} samples"
-        _log.info("ipu_tf: %s: %s is computed by a program of its own. See docs/partial_batches.md.", name, batches)
+        *others, last = map(str, sizes)
+        what = f"a batch of {last} sample{'s' if last != '1' else ''} is computed by a program of its own"
+        if others:
+            what = (
+                f"the last batches, of {', '.join(others)} and {last} samples, are computed by a program of their own"
+            )
+        _log.info("ipu_tf: %s: %s. See docs/partial_batches.md.", name, what)

@@ -14,6 +14,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ipu_tf._config.state import graphcore_rules
 from ipu_tf._loops.batch_feed import BatchFeed
 from ipu_tf._loops.interruption import check_interrupts
 from ipu_tf._loops.step_loop import DeviceStep, LoopOptions, StepLoop, StepLoopResult
@@ -64,7 +65,7 @@ class ExecutionBatches:
         steps: how many steps take them, on each replica.
         feed: where the device reads them.
         epoch: the epoch's iterator, whose further batches may be read ahead of Keras's loop; None for other batches.
-        for_replicas: whether there is a batch for each replica.
+        for_replicas: whether there may be a batch for each replica: an epoch's, not those for one call.
         ahead: whether the steps of one execution may run by the loop that runs several ahead.
     """
 
@@ -260,10 +261,11 @@ class StepFunction(TracedLoops, abc.ABC):
         count = accumulation_count(self._model, batches.steps) if training else 1
         check_micro_batch_count(self._model, count if training else batches.steps, training)
         split = step_split(self._model, count)
-        if split.replicas > 1 and not batches.for_replicas:
+        if split.replicas > 1 and not batches.for_replicas and graphcore_rules():
             raise EmulationError(
-                f"A model that runs as {split.replicas} replicas takes {split.replicas} batches a step, one for each. "
-                "Received: one batch. Use `fit`, `evaluate` or `predict`, or a device with fewer IPUs."
+                f"With `config.graphcore_rules = True` a model that runs as {split.replicas} replicas takes "
+                f"{split.replicas} batches a step, one for each. Received: one batch. Use `fit`, `evaluate` or "
+                "`predict`, or a device with fewer IPUs."
             )
         return split
 

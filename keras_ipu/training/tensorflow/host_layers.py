@@ -11,7 +11,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
-from collections.abc import Iterator
+import operator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -37,6 +38,38 @@ _ATTRIBUTE = "_ipu_host_layers"
 _STEPS = ("train_step", "test_step", "predict_step", "compute_loss")
 
 
+class _TracedModel:
+    """A model of layers without training as a TensorFlow function, which is traced again if a layer was adapted.
+
+    Args:
+        model: the model.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._layers = keras_graphs.layers_within(model)
+        self._attributes: list[Any] = []
+        self._function: Callable[..., Any] | None = None
+
+    def __call__(self, inputs: Any) -> tuple[Any, ...]:
+        """Returns the model's outputs for a batch."""
+        if self._function is None or not _same(self._attributes, self._now()):
+            self._function = tf.function(self._outputs, autograph=False, reduce_retracing=True)
+        outputs = self._function(inputs)
+        self._attributes = self._now()  # after tracing, which sets some of them
+        return outputs
+
+    def _outputs(self, inputs: Any) -> tuple[Any, ...]:
+        return tuple(keras.tree.flatten(self._model(inputs)))
+
+    def _now(self) -> list[Any]:
+        return [value for layer in self._layers for value in vars(layer).values()]
+
+
+def _same(ones: list[Any], others: list[Any]) -> bool:
+    return len(ones) == len(others) and all(map(operator.is_, ones, others))
+
+
 @dataclasses.dataclass(frozen=True)
 class HostLayers:
     """A model, cut behind the layers that only the host can run.
@@ -50,7 +83,7 @@ class HostLayers:
 
     model: Any
     inputs: list[Any]
-    before: Any
+    before: _TracedModel
     after: Any
 
     def prepared(self, batch: Any) -> Any:
@@ -59,7 +92,7 @@ class HostLayers:
         if isinstance(columns[0], dict) and _VALUES in columns[0]:
             return batch
         inputs = keras.tree.map_structure(tf.convert_to_tensor, columns[0])
-        return ({_VALUES: tuple(keras.tree.flatten(self.before(inputs)))}, *columns[1:])
+        return ({_VALUES: self.before(inputs)}, *columns[1:])
 
     def prepared_dataset(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         """Returns the dataset of prepared batches."""
@@ -144,7 +177,9 @@ def _cut(model: Any, graph: Any, on_host: list[Any], others: list[Any]) -> HostL
             ", ".join(names),
         )
     before = keras.Model(inputs, border, name=f"{model.name}_on_host")
-    return HostLayers(model, flat, before, keras.Function(border, outputs, name=f"{model.name}_on_device"))
+    return HostLayers(
+        model, flat, _TracedModel(before), keras.Function(border, outputs, name=f"{model.name}_on_device")
+    )
 
 
 def _graph(model: Any) -> Any:

@@ -106,3 +106,44 @@ def test_own_train_step_is_refused() -> None:
         model.compile("sgd", "mse")
         with pytest.raises(LoweringError, match="numbers and booleans"):
             model.fit(tf.constant(NAMES), TARGETS, verbose=0)
+
+
+class _Counted(layers.StringLookup):
+    """Counts how often Python calls it."""
+
+    calls = 0
+
+    def call(self, inputs: Any) -> Any:
+        type(self).calls += 1
+        return super().call(inputs)
+
+
+def _looked_up(epochs: int) -> Any:
+    """History, predictions, and those after another vocabulary; with the calls of the look-up after the first fit."""
+    keras.utils.set_random_seed(1)
+    lookup = _Counted(vocabulary=[*WORDS], output_mode="one_hot")
+    inputs = keras.Input((1,), dtype="string")
+    model = keras.Model(inputs, layers.Dense(1)(lookup(inputs)))
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    _Counted.calls = 0
+    x, data = tf.constant(NAMES), tf.data.Dataset.from_tensor_slices((NAMES, TARGETS)).batch(BATCH)
+    arguments: dict[str, Any] = {"epochs": epochs, "shuffle": False, "verbose": 0}
+    histories = [
+        model.fit(data, validation_data=(x, TARGETS), **arguments).history,
+        model.fit(x, TARGETS, BATCH, **arguments).history,
+    ]
+    calls, before = _Counted.calls, model.predict(x, verbose=0)
+    lookup.set_vocabulary([*WORDS[::-1]])
+    return [histories, before], model.predict(x, verbose=0), calls, model(x)
+
+
+def test_layers_are_traced_once_and_again_after_adapt() -> None:
+    configure()
+    wanted = _looked_up(3)[0]
+    with ipu_scope():
+        found, after, calls, expected = _looked_up(3)
+    for ours, stock in zip(keras.tree.flatten(found), keras.tree.flatten(wanted), strict=True):
+        assert_close(np.asarray(ours), np.asarray(stock), 1e-5)
+    assert calls <= 2  # for batches of a known size and of any
+    assert not np.allclose(after, found[-1])
+    assert_close(after, np.asarray(expected), 1e-5)

@@ -331,9 +331,9 @@ def test_accumulation_that_does_not_divide_the_execution_is_refused() -> None:
             model.fit(x, y, BATCH, verbose=0)
 
 
-def test_one_batch_does_not_feed_several_replicas() -> None:
+def test_one_batch_does_not_feed_several_replicas_by_graphcores_rules() -> None:
     x, y = data()
-    with ipus(2) as strategy, strategy.scope():
+    with ipus(2, graphcore_rules=True) as strategy, strategy.scope():
         model = built("sequential")
         model.compile("sgd", Scaled(1))
         for run in (lambda: model.train_on_batch(x[:4], y[:4]), lambda: model.predict_on_batch(x[:4])):

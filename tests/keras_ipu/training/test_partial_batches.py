@@ -137,6 +137,27 @@ def test_a_pipeline_takes_its_last_micro_batches_too() -> None:
     assert_close((found[0]["loss"], *found[1:]), (wanted[0]["loss"], *wanted[1:]))
 
 
+def single_batches(rate: float, accumulation: int = 1) -> Any:
+    """Trains, evaluates and predicts one batch a call; returns all that was shown."""
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([keras.Input((5,)), layers.Dense(2)])
+    model.compile(keras.optimizers.SGD(rate), "mse", metrics=["mae"], steps_per_execution=accumulation)
+    if accumulation > 1:
+        model.set_gradient_accumulation_options(accumulation, gradient_accumulation_reduction_method="mean")
+    rows = [slice(first, first + 7) for first in (0, 7, 14)]
+    shown: list[Any] = [model.train_on_batch(X[row], Y[row], np.abs(Y[row, 0])) for row in rows]
+    return [*shown, model.test_on_batch(X[:9], Y[:9]), model.predict_on_batch(X[:1]), model.get_weights()]
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_a_single_batch_on_replicas_is_one_update(accumulation: int) -> None:
+    wanted = single_batches(2 * RATE)  # gradients of two replicas are added up
+    with ipus(2) as strategy, strategy.scope(), device_work() as work:
+        found = single_batches(RATE, accumulation)
+    assert work.counts.steps == 5
+    assert_close(found, wanted)
+
+
 def test_predicting_one_sample_compiles_one_program_of_its_size() -> None:
     with ipus(1) as strategy, strategy.scope(), device_work() as work:
         model = keras.Sequential([keras.Input((5,)), layers.Dense(2)])
