@@ -96,7 +96,13 @@ def has_stages(model: Any, inputs: Any) -> bool:
     # Nothing here imports that module before the program does: without it there is no `PipelineStage`.
     if "keras_ipu.pipeline.stage" not in sys.modules:
         return False
-    return build_layers(model, _inputs_for(model, inputs)) if _is_called(model) else _has_staged_layers(model)
+    if not _is_called(model):
+        return _has_staged_layers(model)
+    symbolic = _inputs_for(model, inputs)
+    if not model.built and type(model).build is not keras.Model.build:  # which may make layers that `call` uses
+        with keras_models.strategy_of(model).scope():
+            model.build(shapes_of(symbolic))
+    return build_layers(model, symbolic)
 
 
 def build_layers(model: Any, inputs: Any) -> bool:

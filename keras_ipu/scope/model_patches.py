@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from ipu_tf.gradient_accumulation import GradientAccumulationReductionMethod
 from keras_ipu.extensions import IPUModelAttribute, extension_attributes
@@ -79,8 +80,12 @@ def _assign_functional(model: Any) -> None:
 
 
 def _build(stock: Any, model: Any, input_shape: Any) -> Any:
-    """Replaces `build`: builds a subclassed model's layers, and finds its pipeline stages if it has any."""
-    if keras_graphs.in_call() or all(layer.built for layer in model.layers):
+    """Replaces `build`: builds a subclassed model's layers, and finds its pipeline stages if it has any.
+
+    Where a step is traced, only the model's own `build` calls it, with layers that the following `call` builds.
+    """
+    traced = tf.distribute.has_strategy() and not tf.distribute.in_cross_replica_context()
+    if traced or keras_graphs.in_call() or all(layer.built for layer in model.layers):
         return stock(model, input_shape)
     inputs = graph.symbolic_inputs(model, input_shape)
     if graph.build_layers(model, inputs):

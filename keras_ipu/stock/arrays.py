@@ -54,12 +54,12 @@ def _no_dataset() -> tf.data.Dataset:
 
 
 def arrays_of(adapter: Any) -> ArrayBatches | None:
-    """Returns the dense numeric arrays of a Keras data adapter; None for other data.
+    """Returns the dense numeric arrays of a Keras data adapter; None for other data, and for arrays without samples.
 
     The order is that of the adapter's own dataset: the same random operations with the same seeds make it, on the
     indices instead of on what they stand for.
     """
-    if type(adapter) is not _ArrayDataAdapter:
+    if type(adapter) is not _ArrayDataAdapter or adapter._num_samples == 0:
         return None
     arrays = keras.tree.lists_to_tuples(
         _array_slicing.convert_to_sliceable(adapter._inputs, target_backend="tensorflow")

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-_PAD = "Rows of different lengths are padded before the device is fed them."
+_PAD = "The device is fed rows of one length."
 
 
 def check_ragged(data: Any) -> None:

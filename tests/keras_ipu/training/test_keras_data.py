@@ -178,8 +178,9 @@ def test_data_without_a_batch_is_refused(task: str, replicas: int) -> None:
     ours = model(True, ipus=replicas, steps_per_execution=1)
     before = weights_of(ours)
     nothing = tf.data.Dataset.from_tensor_slices((X, Y)).batch(4, drop_remainder=True).filter(lambda x, y: False)
-    with pytest.raises(ValueError, match=r"^Expect x to be a non-empty array or dataset\.$"):
-        getattr(ours, task)(nothing, verbose=0, **({"shuffle": False} if task == "fit" else {}))
+    for data in ((nothing,), (X[:0],) if task == "predict" else (X[:0], Y[:0])):
+        with pytest.raises(ValueError, match=r"^Expect x to be a non-empty array or dataset\.$"):
+            getattr(ours, task)(*data, verbose=0, **({"shuffle": False} if task == "fit" else {}))
     assert_same_numbers(weights_of(ours), before, TIGHT)
 
 

@@ -1,4 +1,4 @@
-"""Models without a `call`, of Keras's `Trainer` and a layer, and uncompiled: as in stock Keras, on the device."""
+"""Models without a `call`, with a `build`, of Keras's `Trainer` and a layer, and uncompiled: as in stock Keras."""
 
 from __future__ import annotations
 
@@ -94,6 +94,18 @@ class TrainedLayer(TRAINER, layers.Dense):
         TRAINER.__init__(self)
 
 
+class BuildsLayers(keras.Model):
+    """Makes its layers in a `build` of its own, which calls Keras's."""
+
+    def build(self, input_shape: Any) -> None:
+        self.scale = self.add_weight(shape=(input_shape[-1],), initializer="ones")
+        self.inner, self.outer = keras.Sequential([layers.Dense(3, "tanh")]), layers.Dense(2)
+        super().build(input_shape)
+
+    def call(self, inputs: Any) -> Any:
+        return self.outer(self.inner(inputs * self.scale))
+
+
 def _autoencoder() -> list[Any]:
     model = Autoencoder()
     model.compile(keras.optimizers.Adam(0.01))
@@ -118,6 +130,18 @@ def _trained_layer() -> list[Any]:
     return [history["loss"], model.evaluate(X, y, BATCH, verbose=0), model.predict(X, BATCH, verbose=0)]
 
 
+def _builds_layers() -> list[Any]:
+    keras.utils.set_random_seed(1)
+    y, shown = numbers(BATCH * STEPS, 2), list[Any]()
+    for fitted in (True, False):
+        model = BuildsLayers()  # whose first step, without `fit`, is traced before any layer is built
+        model.compile("sgd", "mse")
+        if fitted:
+            shown += model.fit(X, y, BATCH, verbose=0).history["loss"]
+        shown += [model.train_on_batch(X[:BATCH], y[:BATCH]), *model.get_weights()]
+    return shown
+
+
 def _uncompiled() -> list[Any]:
     return [_dense(6, 2, 5).predict(X, BATCH, verbose=0)]
 
@@ -126,6 +150,7 @@ PROGRAMS: dict[str, tuple[Callable[[], list[Any]], int]] = {
     "no call": (_autoencoder, 8),
     "two optimizers": (_adversaries, 8),
     "trainer and layer": (_trained_layer, 16),
+    "a build of its own": (_builds_layers, 6),
     "uncompiled": (_uncompiled, 4),
 }
 
