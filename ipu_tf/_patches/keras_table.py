@@ -197,6 +197,35 @@ KERAS = (
         "elastic transforms draw the width of a blur in a step with fixed shapes",
         "keras_ipu.training.tensorflow.image_layers",
     ),
+    *patches_of(
+        "tf_keras.src.engine.training:Model.",
+        (
+            *("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch"),
+            *("make_train_function", "make_test_function", "make_predict_function"),
+            "_validate_and_get_metrics_result",
+        ),
+        When.SCOPE,
+        "fit, evaluate and predict of Keras 2's models run on the device",
+        "keras_ipu.keras_2.trainer",
+    ),
+    *patches_of(
+        "tf_keras.src.engine.training:Model.",
+        (
+            *("set_asynchronous_callbacks", "set_replication_options", "set_gradient_accumulation_options"),
+            *("set_pipelining_options", "set_infeed_queue_options", "set_outfeed_queue_options"),
+            *("get_pipeline_stage_assignment", "set_pipeline_stage_assignment"),
+            *("reset_pipeline_stage_assignment", "print_pipeline_stage_assignment_summary"),
+        ),
+        When.SCOPE,
+        "options of IPU models, of Keras 2 as well",
+        "keras_ipu.keras_2.model_methods",
+    ),
+    Patch(
+        "tf_keras.src.mixed_precision.loss_scale_optimizer:strategy_supports_loss_scaling",
+        When.SCOPE,
+        "Keras 2's loss scaling takes an `IPUStrategy`",
+        "keras_ipu.keras_2.trainer",
+    ),
     Patch(
         "keras_hub.src.models.causal_lm:CausalLM.make_generate_function",
         When.SCOPE,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,7 +20,10 @@ from ipu_tf.emulation import EmulationError
 ScopeHook = Callable[[Any], "contextlib.AbstractContextManager[Any]"]
 GraphHook = Callable[[], "contextlib.AbstractContextManager[Any]"]
 
-_LEGACY_KERAS = "{what} Keras 2, whose models cannot run on the emulated IPU, which runs those of Keras 3: {advice}."
+_LEGACY_KERAS = (
+    "The model is one of `tf_keras`, which is Keras 2, and its loops were not made the device's. Import `tf_keras` "
+    "before the strategy's scope is entered, and make the strategy with its Keras extensions enabled. Received: {step}."
+)
 
 _hooks: list[ScopeHook] = register_state("hooks of scopes", [], kept="filled by importing keras_ipu")
 _graph_hooks: list[GraphHook] = register_state("hooks of graphs", [], kept="filled by importing keras_ipu")
@@ -37,11 +41,7 @@ def add_scope_hook(hook: ScopeHook) -> None:
 
 @contextlib.contextmanager
 def enter_scope_hooks(strategy: Any) -> Iterator[None]:
-    """Enters every hook's context, Keras's among them.
-
-    Raises:
-        EmulationError: where `tf.keras` is to be Keras 2.
-    """
+    """Enters every hook's context, Keras's among them."""
     _import_keras()
     with contextlib.ExitStack() as stack:
         for hook in _hooks:
@@ -69,20 +69,23 @@ def standalone_graph_scope() -> Iterator[None]:
         yield
 
 
+def uses_legacy_keras() -> bool:
+    """Returns whether the program uses Keras 2: it imported `tf_keras`, or `TF_USE_LEGACY_KERAS` asks for it."""
+    return sys.modules.get("tf_keras") is not None or environment.legacy_keras()
+
+
 def refuse_legacy_keras(function: Callable[..., Any]) -> None:
-    """Refuses a step of a model of the package `tf_keras`, which its `fit`, `evaluate` and `predict` hand to `run`.
+    """Refuses a step of a model of the package `tf_keras`, which its own `fit`, `evaluate` and `predict` hand to `run`.
+
+    Those that `keras_ipu.keras_2` has put in their place do not.
 
     Raises:
         EmulationError: for such a function.
     """
     module = getattr(getattr(function, "python_function", function), "__module__", None) or ""
     if module.split(".")[0] == "tf_keras":
-        what, advice = "The model is one of `tf_keras`, which is", "make it with `keras` or `tf.keras`"
-        raise EmulationError(_LEGACY_KERAS.format(what=what, advice=advice))
+        raise EmulationError(_LEGACY_KERAS.format(step=f"{module}.{getattr(function, '__name__', 'a function')}"))
 
 
 def _import_keras() -> None:
-    if environment.legacy_keras():
-        what, advice = "TF_USE_LEGACY_KERAS makes `tf.keras` the package `tf_keras`, which is", "unset that variable"
-        raise EmulationError(_LEGACY_KERAS.format(what=what, advice=advice))
     importlib.import_module("keras_ipu")

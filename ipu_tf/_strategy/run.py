@@ -74,7 +74,8 @@ def run_on_device(strategy: Any, function: Callable[..., Any], args: tuple[Any, 
 
 
 def _run(strategy: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    refuse_legacy_keras(function)
+    if _eagerly.get() is None:
+        refuse_legacy_keras(function)
     if getattr(function, "_ipu_runs_itself", False):
         return function(*args, **kwargs)
     if not tf_values.executing_eagerly():

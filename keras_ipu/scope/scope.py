@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 
+from ipu_tf._strategy.hooks import uses_legacy_keras
 from keras_ipu.scope.model_patches import install_extensions
 from keras_ipu.stock import patches as keras_patches
 
@@ -22,6 +23,10 @@ def keras_scope(strategy: Any) -> Iterator[None]:
     if strategy.keras_extensions_enabled:
         keras_patches.install_trainer(_trainer())
         install_extensions()
+        if uses_legacy_keras():
+            from keras_ipu.keras_2 import trainer as keras_2_trainer
+
+            keras_2_trainer.install()
     yield
 
 

@@ -21,8 +21,8 @@ _NAME_COUNTS = "object_name_uids"
 
 
 def strategy_of(model: Any) -> Any:
-    """The strategy in whose scope a model was made, or None."""
-    return getattr(model, "_distribute_strategy", None)
+    """The strategy in whose scope a model was made, or None; Keras 2 has another name for it."""
+    return getattr(model, "_distribute_strategy", None) or getattr(model, "_distribution_strategy", None)
 
 
 def compile_config(model: Any) -> dict[str, Any]:

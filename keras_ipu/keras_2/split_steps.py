@@ -1,0 +1,139 @@
+"""Weight updates of Keras 2's optimizers, those of `tf_keras.optimizers` and of `tf_keras.optimizers.legacy`.
+
+train_step ──► optimizer.minimize ──► apply_gradients ──► accumulate, sum of replicas ──► apply_gradients, complete
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_tf._training.weight_update import accumulate_and_apply
+from ipu_tf.ops.all_to_all_op import all_gather
+from keras_ipu.training.common.partial_batches import GradientSum
+from keras_ipu.training.common.step_split import StepSplit
+
+Apply = Callable[[list[Any]], Any]
+"""Applies complete gradients."""
+
+
+def optimizer_state(model: Any) -> list[Any]:
+    """Returns the variables of a model's optimizer; of Keras 2's older optimizers `variables` is a method."""
+    variables = getattr(getattr(model, "optimizer", None), "variables", ())
+    return list(variables() if callable(variables) else variables)
+
+
+@contextlib.contextmanager
+def split_updates(optimizer: Any, split: StepSplit) -> Iterator[None]:
+    """Context in which an optimizer's updates get the gradients of all micro-batches and replicas.
+
+    Args:
+        optimizer: of Keras 2; None for a model without one.
+        split: of the step. One that is not split keeps the optimizer's own method.
+    """
+    if optimizer is None or split.is_trivial:
+        yield
+        return
+
+    def update(apply: Apply, gradients: list[Any], variables: list[Any]) -> None:
+        accumulate_and_apply(
+            gradients,
+            apply,
+            split.accumulation_count,
+            split.replicas,
+            split.reduction,
+            lambda position: split.accumulator_dtype(variables, position),
+        )
+
+    with _replaced(optimizer, update):
+        yield
+
+
+@contextlib.contextmanager
+def summed_updates(optimizer: Any, weights: list[float], split: StepSplit) -> Iterator[None]:
+    """Context in which the updates of several batches are one, of their weighted gradients.
+
+    Args:
+        optimizer: of Keras 2; None for a model without one.
+        weights: the factor of each batch's gradients.
+        split: of a step that takes one batch.
+    """
+    if optimizer is None:
+        yield
+        return
+    combined = GradientSum(weights, lambda gradient, weight: gradient * tf.cast(weight, gradient.dtype))
+
+    def update(apply: Apply, gradients: list[Any], variables: list[Any]) -> None:
+        dense = [None if each is None else tf.convert_to_tensor(each) for each in gradients]
+        complete = combined.add(dense)
+        if complete is not None:
+            accumulate_and_apply(complete, apply, 1, split.replicas, split.reduction)
+
+    with _replaced(optimizer, update):
+        yield
+
+
+@contextlib.contextmanager
+def _replaced(optimizer: Any, ours: Callable[[Apply, list[Any], list[Any]], None]) -> Iterator[None]:
+    """Context in which `optimizer.apply_gradients` is `ours(apply, gradients, variables)`."""
+    stock = optimizer.apply_gradients
+
+    def apply_gradients(grads_and_vars: Any, *args: Any, **kwargs: Any) -> None:
+        gradients, variables = (list(each) for each in zip(*grads_and_vars, strict=True))
+        # Both generations of optimizers take this one; the gradients that are passed on are those of all replicas.
+        options = {**kwargs, "experimental_aggregate_gradients": False}
+        options.pop("skip_gradients_aggregation", None)
+
+        def apply(complete: list[Any]) -> Any:
+            return stock(list(zip(complete, variables, strict=True)), *args, **options)
+
+        ours(apply, gradients, variables)
+
+    # Bypasses Keras's own `__setattr__`, which would track it.
+    object.__setattr__(optimizer, "apply_gradients", apply_gradients)
+    try:
+        yield
+    finally:
+        object.__delattr__(optimizer, "apply_gradients")
+
+
+@contextlib.contextmanager
+def metrics_in_step(model: Any, split: StepSplit) -> Iterator[None]:
+    """Context in which a full step is traced: metrics count the batches of all replicas, unless a method is set.
+
+    Args:
+        model: the model, whose metrics are built.
+        split: of the step.
+    """
+    if split.all_replicas == 1 or not split.joint_metrics:
+        yield
+        return
+    metrics = {id(metric): metric for metric in model.metrics}.values()
+    stock = {id(metric): metric.update_state for metric in metrics}
+    for metric in metrics:
+        # Bypasses Keras's own `__setattr__`; Keras itself sets the method on the object.
+        object.__setattr__(metric, "update_state", _gathering(metric.update_state, split.all_replicas))
+    try:
+        yield
+    finally:
+        for metric in metrics:
+            object.__setattr__(metric, "update_state", stock[id(metric)])
+
+
+def _gathering(stock: Callable[..., Any], replicas: int) -> Callable[..., Any]:
+    """Returns an `update_state` that takes the arguments of one replica after the other."""
+
+    def update_state(*args: Any, **kwargs: Any) -> None:
+        gathered = [_of_each_replica(leaf, replicas) for leaf in tf.nest.flatten((args, kwargs))]
+        for own in zip(*gathered, strict=True):
+            arguments, named = tf.nest.pack_sequence_as((args, kwargs), own)
+            stock(*arguments, **named)
+
+    return update_state
+
+
+def _of_each_replica(leaf: Any, replicas: int) -> list[Any]:
+    return tf.unstack(all_gather(leaf, replicas)) if tf.is_tensor(leaf) else [leaf] * replicas

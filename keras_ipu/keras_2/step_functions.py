@@ -1,0 +1,126 @@
+"""Train, test and predict functions of Keras 2's models, which Keras calls with an iterator over batches.
+
+Keras 2's loop ──► Keras2StepFunction: batches of one execution ──► StepLoop on the device ──► logs or predictions
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_tf._loops.tensor_feed import TensorFeed
+from ipu_tf._loops.tensorflow_step import TensorFlowStep
+from keras_ipu.keras_2.split_steps import metrics_in_step, optimizer_state, split_updates, summed_updates
+from keras_ipu.stock import models as keras_models
+from keras_ipu.training.common.data_checks import warn_cast
+from keras_ipu.training.common.partial_batches import gradient_weights, sizes_vary
+from keras_ipu.training.common.step_function import ExecutionBatches, StepFunction, StepKind
+from keras_ipu.training.common.step_split import StepSplit
+from keras_ipu.training.tensorflow.tensor_functions import TENSORS
+
+_COUNTERS = {"train": "_train_counter", "test": "_test_counter", "predict": "_predict_counter"}
+
+
+def steps_per_execution(model: Any) -> int:
+    """Returns the batches of an execution as Keras 2's loop counts them now: fewer at the end of an epoch."""
+    return 1 if model.steps_per_execution is None else int(model.steps_per_execution)
+
+
+class Keras2StepFunction(StepFunction):
+    """Train, test or predict function of one model.
+
+    Args:
+        model: the model, of the package `tf_keras`.
+        kind: which of its steps.
+        replicas: gives how many replicas the model runs as.
+    """
+
+    def __init__(self, model: Any, kind: StepKind, replicas: Callable[[Any], int]) -> None:
+        super().__init__(model, kind, TENSORS)
+        self._replicas = replicas
+        self._autograph = tf.__internal__.autograph.control_status_ctx()
+        self._read: tuple[Any, TensorFeed] | None = None
+
+    def __call__(self, iterator: Any) -> Any:
+        """Runs the next execution, of as many batches as Keras's loop now counts in `steps_per_execution`.
+
+        Args:
+            iterator: over the batches.
+
+        Returns:
+            The logs of the last step, or the predictions of all.
+
+        Raises:
+            StopIteration: if there are not so many batches left; those that were left have run.
+            RuntimeError: if gradient accumulation does not divide the steps of the execution.
+        """
+        batches = self._batches(iterator)
+        done = self._execute(batches)
+        counter = getattr(self._model, _COUNTERS[self._kind.name])
+        counter.assign_add(done.ran.steps)
+        outputs = self._finish(done, batches)
+        if done.ran.steps < batches.steps and not self._kind.predicts:
+            raise StopIteration
+        return outputs
+
+    def _batches(self, iterator: Any) -> ExecutionBatches:
+        replicas, wanted = self._replicas(self._model), steps_per_execution(self._model)
+        return ExecutionBatches(-(-wanted // replicas), self._feed(iterator), ahead=False)
+
+    def _feed(self, batches: Iterator[Any]) -> TensorFeed:
+        """Returns the feed of an iterator; that of an epoch, which was read ahead, for each of its executions."""
+        if self._read is None or self._read[0] is not batches:
+            self._read = (batches, TensorFeed(batches, warn_cast, sizes_vary()))
+        return self._read[1]
+
+    def forget_data(self) -> None:
+        """Drops the feed of the last iterator."""
+        self._read = None
+
+    def _device_step(self, batch_spec: Any, state: Any, split: StepSplit) -> TensorFlowStep:
+        model = self._model
+        if split.all_replicas > 1 and split.joint_metrics:
+            self._create_variables(batch_spec)
+
+        def traced(batch: Any) -> Any:
+            updates = split_updates(model.optimizer, split) if self._kind.training else contextlib.nullcontext()
+            with keras_models.strategy_of(model).replica_context(), updates, metrics_in_step(model, split):
+                return self._step(batch)
+
+        return TensorFlowStep(traced, batch_spec, lambda: optimizer_state(model))
+
+    def _remainder_step(self, batches_spec: Any, state: Any, split: StepSplit) -> TensorFlowStep:
+        model, one_batch = self._model, dataclasses.replace(split, accumulation_count=1)
+
+        def traced(batches: Any) -> Any:
+            weights = gradient_weights(batches, split)
+            summed = self._kind.training and not (split.is_trivial and len(weights) == 1)
+            updates = summed_updates(model.optimizer, weights, one_batch) if summed else contextlib.nullcontext()
+            with keras_models.strategy_of(model).replica_context(), updates:
+                return tuple(self._step(batch) for batch in batches)
+
+        return TensorFlowStep(traced, batches_spec, lambda: optimizer_state(model))
+
+    def _step(self, batch: Any) -> Any:
+        """Calls the model's step, which is looked up when it is traced; as in Keras's own function, AutoGraph reads it.
+
+        It follows the control flow of the user's layers; functions of this package are traced without it.
+        """
+        step = getattr(self._model, f"{self._kind.name}_step")
+        return tf.__internal__.autograph.tf_convert(step, self._autograph)(batch)
+
+    def _create_variables(self, batch_spec: Any) -> None:
+        """Traces the step once for what it creates: weights, slots, metrics. Nothing runs."""
+        specs = [spec for spec in tf.nest.flatten(batch_spec) if spec is not None]
+
+        def traced(*tensors: tf.Tensor) -> Any:
+            given = iter(tensors)
+            filled = [None if spec is None else next(given) for spec in tf.nest.flatten(batch_spec)]
+            with keras_models.strategy_of(self._model).replica_context():
+                return self._step(tf.nest.pack_sequence_as(batch_spec, filled))
+
+        tf.function(traced, autograph=False).get_concrete_function(*specs)
