@@ -93,7 +93,8 @@ class _Step:
 
     def _accumulated(self, gradient: Any, like: Any) -> tf.Tensor:
         dtype = get_accumulator_dtype(like, self._request.dtype)
-        return accumulated(gradient, self._request.micro_batches, self._request.reduction, dtype)
+        name = str(getattr(like, "name", "")).partition(":")[0]
+        return accumulated(gradient, self._request.micro_batches, self._request.reduction, dtype, name)
 
     def _captured(self, found: OptimizerFunctionOutput) -> dict[str, list[tf.Tensor]]:
         """Returns captured gradients by tag, accumulated if requested."""

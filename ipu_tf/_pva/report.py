@@ -143,16 +143,17 @@ def _compilation(report: Report, programs: _Programs) -> View:
 
 
 def _target(report: Report) -> View:
-    size = IPU_BYTES  # here an IPU is one tile with the memory of all
+    size = IPU_BYTES  # here an IPU is one tile with the memory of all; the one tile shown has the bytes of a replica
+    ipus = report.replicas * max((stage.ipu + 1 for part in report.parts for stage in part.stages), default=1)
     return View(
         "report.compilation.target",
-        numIPUs=report.replicas,
+        numIPUs=ipus,
         numReplicas=report.replicas,
-        numTiles=report.replicas,
+        numTiles=1,
         tilesPerIpu=1,
         bytesPerIPU=size,
         bytesPerTile=size,
-        totalMemory=size * report.replicas,
+        totalMemory=size * ipus,
     )
 
 

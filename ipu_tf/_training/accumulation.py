@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from ipu_tf._arguments.counts import checked_count, checked_iterations
 from ipu_tf._state.numbers import next_number
+from ipu_tf.device.memory.hidden_state import ACCUMULATOR, numbered_key
 from ipu_tf.gradient_accumulation import GradientAccumulationReductionMethod as Reduction
 from ipu_tf.lowering.stablehlo.needed_hidden_state import ACCUMULATE, UPDATE_DUE
 from ipu_tf.lowering.tensorflow.markers import marker
@@ -27,7 +28,7 @@ Count = Any
 
 
 def accumulated(
-    value: Any, count: Count, method: Reduction = Reduction.SUM, dtype: tf.DType | None = None
+    value: Any, count: Count, method: Reduction = Reduction.SUM, dtype: tf.DType | None = None, name: str = ""
 ) -> tf.Tensor:
     """A value accumulated over the iterations of the innermost loop since the last update.
 
@@ -36,12 +37,13 @@ def accumulated(
         count: iterations to an update: a number, or an `int32[]` tensor.
         method: how they are combined.
         dtype: of the accumulator and the result; that of `value` by default.
+        name: of the weight whose gradient it is, for reports.
     """
     tensor = tf.convert_to_tensor(value)
-    attributes: dict[str, Any] = {"key": f"accumulator {next_number('accumulator')}", "method": method.name}
+    key = numbered_key(ACCUMULATOR, next_number(ACCUMULATOR), name)
     inputs, number = _counted(count)
     spec = tf.TensorSpec(tensor.shape, dtype or tensor.dtype)
-    [result] = marker(ACCUMULATE, [tensor, *inputs], [spec], **attributes, **number)
+    [result] = marker(ACCUMULATE, [tensor, *inputs], [spec], key=key, method=method.name, **number)
     return result
 
 

@@ -33,6 +33,7 @@ def accumulate_and_apply(
     replicas: int = 1,
     method: GradientAccumulationReductionMethod | str = GradientAccumulationReductionMethod.SUM,
     dtype: Callable[[int], tf.DType | None] | None = None,
+    names: Sequence[str] = (),
 ) -> None:
     """Accumulates gradients over the iterations of a loop and over replicas, and applies them when they are complete.
 
@@ -45,13 +46,15 @@ def accumulate_and_apply(
         replicas: how many replicas there are.
         method: how gradients of micro-batches are combined; those of replicas are summed.
         dtype: from a gradient's position to the dtype of its accumulator, or None for that of the gradient.
+        names: of the weights, for reports; none where they are not known.
     """
     reduction = GradientAccumulationReductionMethod.parse(method)
 
     def accumulate(position: int, gradient: Any) -> Any:
         if gradient is None or accumulation_count == 1:
             return gradient
-        return accumulated(gradient, accumulation_count, reduction, dtype(position) if dtype else None)
+        name = names[position] if names else ""
+        return accumulated(gradient, accumulation_count, reduction, dtype(position) if dtype else None, name)
 
     def update() -> None:
         with context_value(_already_summed, True):

@@ -11,6 +11,7 @@ from ipu_tf._arguments.counts import checked_count
 from ipu_tf._config.ignored_arguments import record_ignored
 from ipu_tf._state.numbers import next_number
 from ipu_tf._training.accumulation import current_accumulation_count
+from ipu_tf.device.memory.hidden_state import DELAY_LINE, numbered_key
 from ipu_tf.lowering.stablehlo.needed_hidden_state import FIFO, ITERATION_COUNTER
 from ipu_tf.lowering.tensorflow import tf_values
 from ipu_tf.lowering.tensorflow.host_calls import print_marker
@@ -58,9 +59,8 @@ def fifo(x: Any, depth: int, offload: bool = False, name: str | None = None) -> 
     record_ignored("fifo.offload", offload or None, "the emulated device has one memory")
     x = tf.convert_to_tensor(x)
     with tf.name_scope(name or "fifo"):
-        [result] = marker(
-            FIFO, [x], [tf.TensorSpec(x.shape, x.dtype)], key=f"fifo {next_number('FIFO')}", depth=int(depth)
-        )
+        key = numbered_key(DELAY_LINE, next_number(DELAY_LINE))
+        [result] = marker(FIFO, [x], [tf.TensorSpec(x.shape, x.dtype)], key=key, depth=int(depth))
     return result
 
 

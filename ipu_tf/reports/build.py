@@ -10,6 +10,7 @@ import jax
 
 from ipu_tf.device.convolution.convolve import explain
 from ipu_tf.device.convolution.recorded import Recorded, record_convolutions
+from ipu_tf.device.memory.hidden_state import ACCUMULATOR, readable_key
 from ipu_tf.device.op_scopes import named_operations
 from ipu_tf.device.program.program import LoopPart, Program, bytes_of
 from ipu_tf.device.program.program import Part as ProgramPart
@@ -97,7 +98,7 @@ def _part(program: Program, index: int, types: dict[int, Any], planned: Recorded
     inputs += [*_fed(part), *(_slot(program, slot, types, kept=True) for slot in held)]
     out = part.carry_out if isinstance(part, LoopPart) else part.live_out
     made = [_result(program, slot) for slot in out] if straight else [(each.category, each.name) for each in first]
-    made += [(_hidden(key, each).category, key) for key, each in sorted(hidden.items())]
+    made += [(each.category, each.name) for each in (_hidden(*item) for item in sorted(hidden.items()))]
     results = [category for category, _ in made] + [Category.FEEDS] * (len(closed.jaxpr.outvars) - len(made))
     replaced = {place: name for place, (_, name) in enumerate(made) if name}
     types.update((slot, each) for slot, each in zip(out, filled, strict=True) if slot is not None)
@@ -177,8 +178,8 @@ def _result(program: Program, slot: int | None) -> tuple[Category, str]:
 
 
 def _hidden(key: str, struct: Any) -> Input:
-    category = Category.ACCUMULATORS if key.startswith("accumulator") else Category.HIDDEN
-    return Input(key, category, bytes_of((struct,)))
+    category = Category.ACCUMULATORS if key.startswith(ACCUMULATOR) else Category.HIDDEN
+    return Input(readable_key(key), category, bytes_of((struct,)))
 
 
 def _fed(part: ProgramPart) -> list[Input]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from ipu_tf.device.memory.hidden_state import SEED_TYPE
+from ipu_tf.device.memory.hidden_state import ACCUMULATOR, SEED_TYPE, readable_key
 from ipu_tf.device.program.program import bytes_of
 from ipu_tf.device.program.stage_program import StageProgram, StageSegment, UpdateStep
 from ipu_tf.device.run.pipeline_routes import Routes, routes
@@ -56,8 +56,8 @@ def _resident(program: StageProgram, stage: int, given: Given, ticks: int) -> It
             yield Value(each.name, each.category, each.bytes, 0, ticks - 1)
     for segment in program.segments:
         for key, struct in segment.hidden.items() if segment.stage == stage else ():
-            category = Category.ACCUMULATORS if key.startswith("accumulator") else Category.HIDDEN
-            yield Value(key, category, bytes_of((struct,)), 0, ticks - 1)
+            category = Category.ACCUMULATORS if key.startswith(ACCUMULATOR) else Category.HIDDEN
+            yield Value(readable_key(key), category, bytes_of((struct,)), 0, ticks - 1)
 
 
 class _Costs:

@@ -6,6 +6,7 @@ replica; how far a loop has come is the same for all of them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import jax
@@ -25,6 +26,33 @@ ITERATION = "iteration"
 _SHARED = np.array([0x5851F42D, 0], np.uint32)  # keeps what is drawn apart from what replica 0 draws for itself
 SEED_TYPE = jax.ShapeDtypeStruct((2,), np.dtype(np.uint32))
 ITERATION_TYPE = jax.ShapeDtypeStruct((), np.dtype(np.int32))
+
+
+ACCUMULATOR, DELAY_LINE = "accumulator", "delay line"
+"""Kinds of hidden state of which a program may have several pieces."""
+
+
+def numbered_key(kind: str, number: int, name: str = "") -> str:
+    """Returns the key of a piece of hidden state of which there may be several.
+
+    Args:
+        kind: `ACCUMULATOR` or `DELAY_LINE`.
+        number: other than those of the program's other pieces of this kind.
+        name: what it is for, such as a weight's name.
+
+    Keys sort by their numbers: arguments of a compiled function are in the order of their keys, which must not depend
+    on how many other programs were made before, lest the executable cache does not know the program again.
+
+    Example:
+        >>> sorted([numbered_key("accumulator", 10, "dense/bias"), numbered_key("accumulator", 9, "dense/kernel")])
+        ['accumulator 000009 of dense/kernel', 'accumulator 000010 of dense/bias']
+    """
+    return f"{kind} {number:06}" + (f" of {name}" if name else "")
+
+
+def readable_key(key: str) -> str:
+    """Returns a key without the number that is there to tell it from others, where it says what it is for."""
+    return re.sub(r" \d{6,} of ", " of ", key)
 
 
 def initial(types: Mapping[str, jax.ShapeDtypeStruct], ordinal: int, replicas: Replicas) -> Hidden:

@@ -6,14 +6,14 @@ for each step:   outputs, state = step(state, batch)
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipu_tf.device.memory.hidden_state import ITERATION, ITERATION_TYPE
+from ipu_tf.device.memory.hidden_state import ACCUMULATOR, ITERATION, ITERATION_TYPE, numbered_key
 from ipu_tf.device.op_locations import OpLocation
 from ipu_tf.device.program.parameter_notes import ParameterNotes
 from ipu_tf.device.program.program import Arrays, Elements, Hidden, LoopPart, Program, Types
@@ -90,7 +90,9 @@ def traced_step(
         with refusals_at_lines():
             function, (_, _, outputs) = trace(ITERATION_TYPE, list(rule.accumulators), *trees)
     carried, element, output = (tuple(map(_type, jax.tree.leaves(tree))) for tree in (*trees, outputs))
-    loop = _loop_part(planned(function), rule, len(carried), {infeed: element}, {outfeed: output})
+    accumulators = _accumulators(rule, notes)
+    feeds = {infeed: element}, {outfeed: output}
+    loop = _loop_part(planned(function), rule, list(accumulators), len(carried), *feeds)
     loop = dataclasses.replace(loop, most_steps=most_steps, lengths_vary=lengths_vary)
     program = Program(
         name="jax step",
@@ -98,7 +100,7 @@ def traced_step(
         parts=(loop,),
         results=tuple(slot for slot in loop.carry_out if slot is not None),
         aliases={place: place + 1 for place in range(len(carried))},
-        hidden=_hidden(rule),
+        hidden={ITERATION: ITERATION_TYPE, **accumulators} if rule.accumulation_count > 1 else {},
         replicas=rule.replicas,
         controls=1,
         parameter_notes=notes,
@@ -109,12 +111,12 @@ def traced_step(
 def _loop_part(
     function: Callable[..., list[Any]],
     rule: AccumulationSettings,
+    keys: Sequence[str],
     state: int,
     infeeds: dict[str, Types],
     outfeeds: dict[str, Types],
 ) -> LoopPart:
     [infeed], [outfeed] = infeeds, outfeeds
-    keys = _accumulator_keys(rule)
 
     def step(carry: Arrays, constants: Arrays, hidden: Hidden, elements: Elements) -> tuple[Arrays, Hidden, Elements]:
         iteration = hidden.get(ITERATION, jnp.int32(0))
@@ -140,14 +142,13 @@ def _loop_part(
     )
 
 
-def _accumulator_keys(rule: AccumulationSettings) -> list[str]:
-    return [f"accumulator {place}" for place in range(len(rule.accumulators))]
-
-
-def _hidden(rule: AccumulationSettings) -> dict[str, jax.ShapeDtypeStruct]:
-    if rule.accumulation_count == 1:
-        return {}
-    return {ITERATION: ITERATION_TYPE, **dict(zip(_accumulator_keys(rule), rule.accumulators, strict=True))}
+def _accumulators(rule: AccumulationSettings, notes: ParameterNotes) -> dict[str, jax.ShapeDtypeStruct]:
+    """Returns the accumulators by their keys, in the order of the weights."""
+    weights = [notes.names[slot] for slot in sorted(notes.weights)] if notes.names else [""] * len(rule.accumulators)
+    return {
+        numbered_key(ACCUMULATOR, place, name): struct
+        for place, (name, struct) in enumerate(zip(weights, rule.accumulators, strict=bool(rule.accumulators)))
+    }
 
 
 def _type(leaf: Any) -> jax.ShapeDtypeStruct:

@@ -137,4 +137,5 @@ def _accumulate_and_apply(
         split.replicas,
         split.reduction,
         lambda position: split.accumulator_dtype(variables, position),
+        [variable.path for variable in variables or ()],
     )

@@ -101,6 +101,9 @@ def test_accumulators_are_a_category() -> None:
     weights = sum(4 * weight.numpy().size for weight in model.trainable_variables)
     values = [value for value in part.values if value.category is Category.ACCUMULATORS and value.first == 0]
     assert sum(value.bytes for value in values) == weights
+    assert sorted(value.name for value in values) == [
+        f"accumulator of {model.name}/{name}" for name in ("eyes/bias", "eyes/kernel", "head/bias", "head/kernel")
+    ]
 
 
 def test_operations_have_the_names_of_layers() -> None:

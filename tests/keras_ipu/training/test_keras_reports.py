@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 import ipu_tf as ipu
+from ipu_tf._pva.report import opened
 from ipu_tf.ops.pipelining_ops import RecomputationMode
-from ipu_tf.reports import Category, Part, layer_costs
+from ipu_tf.reports import Category, Part, Report, layer_costs
 from ipu_tf.reports.ticks import over_ticks
 from keras_ipu import PipelineStage
 from keras_ipu.addons.layers import RecomputationCheckpoint
@@ -149,6 +150,8 @@ def test_the_stages_of_a_pipeline_add_up_to_the_whole() -> None:
         assert operation.live[Category.STASHES] == sum(stage.stashes[tick] for stage in part.stages)
     assert ticks.peak == part.pipeline_peak <= sum(stage.peak for stage in part.stages)
     assert part.stages[0].peak == part.stages[0].totals[part.stages[0].peak_tick]
+    target = opened(Report("train step", 3, (part,))).compilation.target
+    assert (target.numIPUs, target.numReplicas) == (3 * len(part.stages), 3)
 
 
 @on_tensorflow

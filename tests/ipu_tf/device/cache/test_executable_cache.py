@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import json
 import os
 import subprocess
@@ -19,10 +20,13 @@ import pytest
 import tensorflow as tf
 
 import ipu_tf as ipu
+from ipu_tf._state import numbers
+from ipu_tf._training.accumulation import accumulated
 from ipu_tf.config import DeviceConnectionType
 from ipu_tf.device.cache import executable_cache, sealed_file, whole_file
 from ipu_tf.device.cache.cache_entry import SUFFIX
 from ipu_tf.device.cache.executable_cache import CachedFunction
+from ipu_tf.device.memory.hidden_state import ACCUMULATOR
 from ipu_tf.device.memory.malloc_options import memory_options
 from tests.helpers.device_counts import device_work
 
@@ -86,6 +90,24 @@ def configured(kind: DeviceConnectionType = DeviceConnectionType.ALWAYS, ipus: i
     config.device_connection.version = "ipu2"
     config.configure_ipu_system()
     return ipu.ipu_strategy.IPUStrategy()
+
+
+def test_a_program_is_known_whatever_was_numbered_before(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nine and ten sort otherwise than one and two, as text."""
+    strategy = configured()
+    found = []
+    for first in (1, 9):
+        monkeypatch.setitem(numbers._COUNTS, ACCUMULATOR, itertools.count(first))
+
+        def body(x: Any) -> Any:
+            return x + accumulated(tf.sin(x), 2) * accumulated(tf.reduce_sum(x), 2)
+
+        with device_work() as work:
+            results = strategy.run(tf.function(lambda body=body: ipu.loops.repeat(4, body, [tf.ones([4])])))
+        found.append((work.counts.programs, work.counts.loads, results[0].numpy().tolist()))
+    assert [each[:2] for each in found] == [(1, 0), (0, 1)]
+    assert found[0][2] == found[1][2]
+    ipu.config.reset_ipu_configuration()
 
 
 def test_large_intermediate_results(tmp_path: Path) -> None:
