@@ -6,7 +6,7 @@ for each step:   outputs, state = step(state, batch)
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import jax
@@ -91,16 +91,14 @@ def traced_step(
             function, (_, _, outputs) = trace(ITERATION_TYPE, list(rule.accumulators), *trees)
     carried, element, output = (tuple(map(_type, jax.tree.leaves(tree))) for tree in (*trees, outputs))
     accumulators = _accumulators(rule, notes)
-    feeds = {infeed: element}, {outfeed: output}
-    loop = _loop_part(planned(function), rule, list(accumulators), len(carried), *feeds)
-    loop = dataclasses.replace(loop, most_steps=most_steps, lengths_vary=lengths_vary)
+    loop = _loop_part(planned(function), rule, accumulators, len(carried), {infeed: element}, {outfeed: output})
     program = Program(
         name="jax step",
         parameters=(STEPS, *carried),
-        parts=(loop,),
+        parts=(dataclasses.replace(loop, most_steps=most_steps, lengths_vary=lengths_vary),),
         results=tuple(slot for slot in loop.carry_out if slot is not None),
         aliases={place: place + 1 for place in range(len(carried))},
-        hidden={ITERATION: ITERATION_TYPE, **accumulators} if rule.accumulation_count > 1 else {},
+        hidden=({ITERATION: ITERATION_TYPE} if rule.accumulation_count > 1 else {}) | accumulators,
         replicas=rule.replicas,
         controls=1,
         parameter_notes=notes,
@@ -111,7 +109,7 @@ def traced_step(
 def _loop_part(
     function: Callable[..., list[Any]],
     rule: AccumulationSettings,
-    keys: Sequence[str],
+    keys: Collection[str],
     state: int,
     infeeds: dict[str, Types],
     outfeeds: dict[str, Types],

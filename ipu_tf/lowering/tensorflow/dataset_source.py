@@ -38,15 +38,11 @@ def eager_elements(
 
 
 def _elements(iterator: Any) -> Iterator[tuple[np.ndarray, ...]]:
-    return _elements_of(tf_values.element_reader(iterator) or (lambda: _next_element(iterator)), kept=iterator)
+    return _elements_of(tf_values.element_reader(iterator) or (lambda: _next_element(iterator)))
 
 
-def _elements_of(read: Callable[[], tuple[np.ndarray, ...]], kept: Any = None) -> Iterator[tuple[np.ndarray, ...]]:
-    """Elements until the end. `kept` lives as long as the generator: a reader holds the resource of its iterator alone.
-
-    Were the iterator to end before its resource, that would be destroyed by whoever drops the generator, which may
-    take a minute, and not in the background.
-    """
+def _elements_of(read: Callable[[], tuple[np.ndarray, ...]]) -> Iterator[tuple[np.ndarray, ...]]:
+    """Yields elements until the end."""
     while True:
         try:
             element = read()

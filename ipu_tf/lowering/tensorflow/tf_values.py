@@ -73,7 +73,8 @@ def element_reader(iterator: Any) -> Callable[[], tuple[np.ndarray, ...]] | None
     device is chosen there; it raises `StopIteration` at the end.
 
     Returns:
-        The reader, or None for other iterators, and for elements that consist of more than tensors.
+        The reader, or None for other iterators, and for elements that consist of more than tensors. It may outlive the
+        iterator: the iterator's resource is destroyed in the background after both.
     """
     if type(iterator) is not _iterator_ops.OwnedIterator:
         return None
@@ -99,6 +100,7 @@ def element_reader(iterator: Any) -> Callable[[], tuple[np.ndarray, ...]] | None
             raise converted from None
         return tuple([tensor_memory(tensors[place]) for place in kept])
 
+    destroy_in_background(read, iterator._iterator_resource)
     return read
 
 

@@ -15,6 +15,7 @@ import pytest
 import tensorflow as tf
 
 from ipu_tf._loops.tensor_feed import TensorFeed
+from ipu_tf.device.feeds import iterator_destruction
 from ipu_tf.device.feeds.iterator_destruction import destroy_in_background
 from ipu_tf.lowering.tensorflow import tf_values
 from ipu_tf.lowering.tensorflow.dataset_source import GraphDataset, eager_elements
@@ -78,6 +79,7 @@ def test_an_iterator_that_takes_long_does_not_delay_the_next() -> None:
 
 HEAD = """
 import time
+from ipu_tf.device.feeds import iterator_destruction
 from ipu_tf.device.feeds.iterator_destruction import destroy_in_background
 
 class Feed: pass
@@ -135,26 +137,26 @@ def test_a_feed_does_not_end_its_iterator_itself() -> None:
     assert eventually(lambda: handle() is None)
 
 
-@pytest.mark.parametrize("graph", [False, True])
-def test_an_iterator_lives_as_long_as_what_reads_it(graph: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its resource, which the reader holds, is destroyed in the background only after it."""
-    made: list[weakref.ref[Any]] = []
-    stock = tf_values.stock_iterator
-
-    def noted(dataset: tf.data.Dataset) -> Any:
-        iterator = stock(dataset)
-        made.append(weakref.ref(iterator))
-        return iterator
-
-    monkeypatch.setattr(tf_values, "stock_iterator", noted)
-    if graph:
+def _opened(kind: str) -> Any:
+    """Elements of a dataset, read from a graph, by TensorFlow's iterator that the caller made, or by one of ours."""
+    if kind == "graph":
         with tf.Graph().as_default():
-            elements = GraphDataset(tf.data.Dataset.range(5)).open()()
-    else:
-        elements = eager_elements(tf.data.Dataset.range(5))()
+            return GraphDataset(tf.data.Dataset.range(5)).open()()
+    numbers = tf.data.Dataset.range(5)
+    return eager_elements(tf_values.stock_iterator(numbers, tuned=False) if kind == "caller's iterator" else numbers)()
+
+
+@pytest.mark.parametrize("kind", ["graph", "dataset", "caller's iterator"])
+def test_an_iterator_is_destroyed_in_the_background_after_what_reads_it(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduled: list[Any] = []
+    monkeypatch.setattr(iterator_destruction, "_schedule", scheduled.append)
+    elements = _opened(kind)
     assert [int(value) for (value,) in (next(elements), next(elements))] == [0, 1]
-    gc.collect()
-    assert made[0]() is not None
+    gc.collect()  # the iterator is gone, and its resource lives on
+    before = len(scheduled)
     del elements
     gc.collect()
-    assert made[0]() is None
+    [last] = scheduled[before:]
+    assert last.dtype == tf.resource and all(last is each for each in scheduled)
