@@ -1,6 +1,6 @@
 """Lists the operations of a jaxpr with the values that they read and make; calls are replaced by what they call.
 
-What nobody reads is left out, as XLA does not compute it.
+Operations whose results no other reads are left out, as XLA does not compute them.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Listing:
         self._remove_unused()
 
     def _remove_unused(self) -> None:
-        """Removes operations whose values nobody reads, as XLA does, and these values."""
+        """Removes operations whose values no other reads, as XLA does, and these values."""
         needed, kept = set(self.outputs), []
         for operation in reversed(self.operations):
             if operation.equation.effects or needed.intersection(operation.makes):

@@ -58,8 +58,8 @@ def compile_cached(
         lowered: a `jax.stages.Lowered` of a function of positional arrays that gives a list of arrays.
         directory: the cache.
         devices: the JAX devices it runs on.
-        by_default: whether nobody asked for the cache: its entries are marked when they are used, and what XLA cannot
-            keep is no reason to warn.
+        by_default: whether the cache is on without being asked for: its entries are marked when they are used, and
+            what XLA cannot keep is no reason to warn.
         largest: bytes of compiled code above which no entry is written.
     """
     module = bytecode_of(lowered, names_kept())

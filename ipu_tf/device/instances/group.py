@@ -156,7 +156,7 @@ class InstanceGroup:
         return "which one is not known"
 
     def _beat(self) -> None:
-        """Gives signs of life until this instance leaves; ends the process if a program waits for nobody."""
+        """Gives signs of life until this instance leaves; ends the process if a program waits for one that is gone."""
         beat = 0
         with contextlib.suppress(Exception):  # the connection ends with instance 0
             while not self._ended.wait(_BEAT):

@@ -72,7 +72,7 @@ class JaxStepFunction(StepFunction):
         """
         if isinstance(iterator, ElementIterator) and iterator.waiting:
             return iterator.waiting.popleft(), state
-        with Interrupts() as interrupts:  # while state is the device's, nobody else has it
+        with Interrupts() as interrupts:  # while the device has the state, the model's variables have none
             return self._run_on(state, iterator, interrupts)
 
     def _run_on(self, state: State, iterator: Iterator[Any], interrupts: Interrupts) -> tuple[Any, State]:
