@@ -49,7 +49,7 @@ def _layer_table(split: Split) -> str:
         ]
         for layer, stage in zip(split.layers, split.assignment, strict=True)
     ]
-    return table(["layer", "FLOPs", "share", "parameters", "activations", "stage"], rows)
+    return table(["layer", "FLOPs", "share", "parameters", "activations", _noun(split)], rows)
 
 
 def _stage_table(split: Split) -> str:
@@ -64,15 +64,26 @@ def _stage_table(split: Split) -> str:
         ]
         for stage, (share, stashed) in enumerate(zip(split.shares, split.stash, strict=True))
     ]
-    return table(["stage", "layers", "FLOPs", "stashed", "bytes", "cost"], rows)
+    return table([_noun(split), "layers", "FLOPs", "stashed", "bytes", "cost"], rows)
 
 
 def _reasons(split: Split) -> Iterator[str]:
-    yield f"Cost is {_measure(split.memory_weight)}, in proportion to the mean stage.{_limit_text(split)}"
-    yield f"Stage {split.bottleneck} is the dearest, with {_dearest(split):.2f}; {_least_text(split)}."
+    noun = _noun(split)
+    title = noun[0].upper() + noun[1:]
+    if split.device_mapping:
+        yield (
+            f"Stages 0 and {len(split.device_mapping) - 1} share variables and are on one IPU: "
+            f"device_mapping={list(split.device_mapping)}."
+        )
+    yield f"Cost is {_measure(split.memory_weight)}, in proportion to the mean {noun}.{_limit_text(split)}"
+    yield f"{title} {split.bottleneck} is the dearest, with {_dearest(split):.2f}; {_least_text(split)}."
     for stage, (earlier, later) in enumerate(split.moved, start=1):
         name = split.layers[split.shares[stage].start].name
-        yield f"Stage {stage} starts with '{name}': a layer earlier {_moved(earlier)}, a layer later {_moved(later)}."
+        yield f"{title} {stage} starts with '{name}': a layer earlier {_moved(earlier)}, a layer later {_moved(later)}."
+
+
+def _noun(split: Split) -> str:
+    return "IPU" if split.device_mapping else "stage"
 
 
 def _limit_text(split: Split) -> str:
@@ -81,16 +92,16 @@ def _limit_text(split: Split) -> str:
         return ""
     limit = bytes_text(split.memory_limit)
     if max(share.bytes for share in split.shares) > split.memory_limit:
-        return f" No split keeps every stage within {limit}."
+        return f" No split keeps every {_noun(split)} within {limit}."
     if split.least <= split.unlimited * _ROUNDING:
-        return f" Every stage is within {limit}."
-    return f" Memory binds: without the limit of {limit} the dearest stage would cost {split.unlimited:.2f}."
+        return f" Every {_noun(split)} is within {limit}."
+    return f" Memory binds: without the limit of {limit} the dearest {_noun(split)} would cost {split.unlimited:.2f}."
 
 
 def _least_text(split: Split) -> str:
     if _dearest(split) <= split.least * _ROUNDING:
         return "no split with the same pins has a cheaper dearest one"
-    return f"{split.least:.2f} would do, but then the largest stage would hold more bytes"
+    return f"{split.least:.2f} would do, but then the largest {_noun(split)} would hold more bytes"
 
 
 def _dearest(split: Split) -> float:

@@ -63,6 +63,8 @@ class Split:
         memory_limit: the bytes that a stage should hold at most; None for no limit.
         least: what the dearest stage costs at least within the limit; if time came first it may cost a little more.
         unlimited: the same without a limit.
+        device_mapping: the IPU of each stage where two stages are on one IPU; `shares` are then those of IPUs, and the
+            first of `layers` are the last stage's and the first one's. Else empty: a stage an IPU.
     """
 
     layers: tuple[LayerCosts, ...]
@@ -73,10 +75,11 @@ class Split:
     memory_limit: int | None
     least: float
     unlimited: float
+    device_mapping: tuple[int, ...] = ()
 
     @property
     def assignment(self) -> tuple[int, ...]:
-        """The stage of each layer."""
+        """The stage of each layer; with a `device_mapping` its IPU."""
         return tuple(stage for stage, share in enumerate(self.shares) for _ in range(share.start, share.end))
 
     @property

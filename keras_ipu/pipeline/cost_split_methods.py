@@ -19,6 +19,7 @@ from ipu_tf.pipeline import (
     stage_table,
 )
 from keras_ipu.addons.layers.recomputation import RecomputationCheckpoint
+from keras_ipu.options.model_state import set_options
 from keras_ipu.pipeline import assignment_checks
 from keras_ipu.pipeline.assigned_stages import assign, assigned, default_assignments, model_name, nested_assignments
 from keras_ipu.pipeline.call_costs import CallCost, call_costs
@@ -45,6 +46,9 @@ class SplitMethods:
         that take as long. They are variables, accumulators, and what layers give as often as the model's schedule
         keeps it. If no split fits into the IPUs, stages have as equal numbers of bytes as can be, and the text says so.
 
+        Layers that share variables are on one IPU. Where a language model's head is its table of tokens, the first and
+        the last stage are on IPU 0: the model's device mapping becomes `[0, 1, ..., num_stages - 2, 0]`.
+
         Args:
             num_stages: how many stages there are to be.
             pipeline_stage_assignment: stages that are given: a list as `get_pipeline_stage_assignment` gives it, in
@@ -69,12 +73,14 @@ class SplitMethods:
         assignments = _wanted(self, pipeline_stage_assignment)
         leaves = nested_assignments(assignments)
         known = [None] * len(leaves) if pipeline_stage_assignment is None else [each.pipeline_stage for each in leaves]
-        split, stages = split_model(self, known, num_stages, micro_batch_size, memory_weight)
-        for each, stage in zip(leaves, stages, strict=True):
+        found = split_model(self, known, num_stages, micro_batch_size, memory_weight)
+        for each, stage in zip(leaves, found.stages, strict=True):
             each.pipeline_stage = stage
         assign(self, assignments)
+        if found.split.device_mapping:
+            set_options(self, pipelining_device_mapping=found.split.device_mapping)
         if print_fn is not None:
-            print_fn(split_text(split))
+            print_fn(split_text(found.split))
 
     def print_pipeline_stage_report(
         self,

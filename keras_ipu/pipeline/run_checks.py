@@ -24,6 +24,11 @@ _OVERRIDDEN_PIPELINED = (
     "The function `{function}` for the model {name} has been overridden. This is not supported for pipelined Keras "
     "{models}."
 )
+_ON_TWO_IPUS = (
+    "{layers} used by pipeline stages on the IPUs {first} and {second}. Weights are an input of both, and an input can "
+    "only be used by pipeline stages on the same IPU. Give these stages one IPU with "
+    "`set_pipelining_options(device_mapping=...)`, or have `split_into_pipeline_stages` find stages."
+)
 _FUNCTIONS = {
     "fit": ("make_train_function", "train_step"),
     "evaluate": ("make_test_function", "test_step"),
@@ -193,19 +198,20 @@ def _uses_stock_minimize(optimizer: Any) -> bool:
 
 def _check_shared_layers(model: Any) -> None:
     mapping = options_of(model).pipelining_device_mapping
-    homes: dict[int, int] = {}
+    homes: dict[int, tuple[int, str]] = {}
     for each in nested_assignments(assigned(model)):
         stage = each.pipeline_stage
         if mapping and stage >= len(mapping):
             continue  # too short a mapping, or a stage without a layer, is refused later
         home = mapping[stage] if mapping else stage
-        weights = getattr(each.layer, "weights", ())  # an operation such as `x + y` is no layer, and has none
-        if weights and homes.setdefault(id(each.layer), home) != home:
-            raise ValueError(
-                f"Layer {each.layer.name} is used by pipeline stages on the IPUs {homes[id(each.layer)]} and {home}. "
-                "Its weights are an input of both, and an input can only be used by pipeline stages on the same IPU. "
-                "Give these stages one IPU with `set_pipelining_options(device_mapping=...)`."
-            )
+        for variable in getattr(each.layer, "weights", ()):  # an operation such as `x + y` is no layer, and has none
+            known, name = homes.setdefault(id(variable), (home, each.layer.name))
+            if known != home:
+                raise ValueError(_ON_TWO_IPUS.format(layers=_both(name, each.layer.name), first=known, second=home))
+
+
+def _both(first: str, second: str) -> str:
+    return f"Layer {first} is" if first == second else f"Layers {first} and {second} share variables and are"
 
 
 def _has_custom_call(model: Any, kind: ModelKind) -> bool:

@@ -15,6 +15,7 @@ from keras import layers
 
 from ipu_tf.ops.pipelining_ops import PipelineSchedule
 from ipu_tf.pipeline import SplitError
+from keras_ipu.options.model_state import options_of
 from keras_ipu.pipeline import split_by_cost
 from keras_ipu.pipeline.call_costs import call_costs
 from keras_ipu.pipeline.split_by_cost import one_stage_plan
@@ -162,6 +163,62 @@ def test_a_layer_called_at_both_ends_is_named_where_no_split_is_left(strategy: A
         model = keras.Model(inputs, table(x, reverse=True))
     with pytest.raises(SplitError, match="'reversible_embed.* is called first and .* last of 4 layers"):
         model.split_into_pipeline_stages(2, print_fn=None)
+
+
+def test_a_table_at_both_ends_is_on_one_ipu(strategy: Any) -> None:
+    with strategy.scope():
+        inputs = keras.Input((6,), dtype="int32")
+        table = layers.ReversibleEmbedding(20, 32)
+        x = table(inputs)
+        for _ in range(4):
+            x = layers.Dense(32)(x)
+        model = keras.Model(inputs, table(x, reverse=True))
+    told: list[str] = []
+    model.split_into_pipeline_stages(4, print_fn=told.append)
+    stages = stages_of(model)
+    assert stages[0] == 0 and stages[-1] == 3 and stages == sorted(stages) and set(stages) == {0, 1, 2, 3}
+    assert options_of(model).pipelining_device_mapping == (0, 1, 2, 0)
+    assert "Stages 0 and 3 share variables and are on one IPU: device_mapping=[0, 1, 2, 0]." in told[0]
+    assert "mean IPU" in told[0] and "IPU 1 starts with" in told[0]
+    model.set_pipelining_options(device_mapping=[0, 1, 2, 3])
+    with pytest.raises(SplitError, match="have to be in one stage, because calls among them share variables"):
+        model.split_into_pipeline_stages(4, print_fn=None)
+
+
+def test_a_decoder_s_embedding_moves_to_the_encoder_s(strategy: Any) -> None:
+    with strategy.scope():
+        first, second = keras.Input((6,), dtype="int32"), keras.Input((6,), dtype="int32")
+        table = layers.Embedding(20, 16)
+        encoded = layers.Dense(16)(layers.Dense(16)(table(first)))
+        x = layers.Dense(16)(layers.Dense(16)(layers.Add()([encoded, table(second)])))
+        model = keras.Model([first, second], x)
+    model.split_into_pipeline_stages(4, print_fn=None)
+    stages = {(each.layer.name, each.node_index): each.pipeline_stage for each in model.get_pipeline_stage_assignment()}
+    assert stages[table.name, 0] == stages[table.name, 1] == 0
+    assert set(stages.values()) == {0, 1, 2, 3} and options_of(model).pipelining_device_mapping is None
+
+
+def test_variables_on_two_ipus_are_refused_by_the_names_of_their_layers(strategy: Any) -> None:
+    class Head(layers.Layer):
+        def __init__(self, table: Any) -> None:
+            super().__init__(name="head")
+            self.table = table
+
+        def call(self, x: Any) -> Any:
+            return self.table(x, reverse=True)
+
+    with strategy.scope():
+        inputs = keras.Input((6,), dtype="int32")
+        table = layers.ReversibleEmbedding(20, 8, name="table")
+        model = keras.Model(inputs, Head(table)(layers.Dense(8)(table(inputs))))
+        each = model.get_pipeline_stage_assignment()
+        for place, assignment in enumerate(each):
+            assignment.pipeline_stage = place
+        model.set_pipeline_stage_assignment(each)
+        model.set_pipelining_options(4)
+        model.compile("sgd", "mse", steps_per_execution=4)
+        with pytest.raises(ValueError, match="Layers table and head share variables and are used .* IPUs 0 and 2"):
+            model.fit(np.zeros((8, 6), np.int32), np.zeros((8, 6, 20)), batch_size=2)
 
 
 def test_layers_of_inner_models_are_split_too(strategy: Any) -> None:
