@@ -1,8 +1,9 @@
 """Benchmarks text generation: `python -m benchmarks.generation`.
 
-GPT-2 of random weights, greedy, one prompt: KerasHub on this project's device, stock KerasHub, a decode loop written by
-hand in JAX, and reading as many bytes as the weights have. A process each; they take turns, round by round. Ratios are
-medians over the rounds. The processor's time is shown beside: on a machine that others use it varies less.
+GPT-2 of random weights, greedy, one prompt: KerasHub on this project's device, with quantised weights too, stock
+KerasHub, a decode loop written by hand in JAX, and reading as many bytes as the weights have.
+A process each; they take turns, round by round. Ratios are medians over the rounds. The processor's time is shown
+beside: on a machine that others use it varies less.
 """
 
 from __future__ import annotations
@@ -24,12 +25,16 @@ from benchmarks.measuring import machine
 CONTENDERS: dict[str, tuple[str, Callable[[Sizes, int], Run]]] = {
     "ours-tf": ("tensorflow", functools.partial(kerashub, ours=True)),
     "ours-jax": ("jax", functools.partial(kerashub, ours=True)),
+    "int8": ("tensorflow", functools.partial(kerashub, ours=True, mode="int8")),
+    "int4": ("tensorflow", functools.partial(kerashub, ours=True, mode="int4")),
     "stock-tf": ("tensorflow", functools.partial(kerashub, ours=False)),
     "stock-jax": ("jax", functools.partial(kerashub, ours=False)),
     "by-hand": ("jax", by_hand),
     "stream": ("jax", stream),
 }
 """By name: Keras's backend, and what makes the run."""
+WHOM = [name for name in CONTENDERS if not name.startswith("int")]
+"""Who generates by default: not those that take minutes to quantise."""
 Times = tuple[float, float]
 """Seconds of a round: on the clock, and of the processors."""
 
@@ -39,7 +44,7 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.generation", description=__doc__)
     add = parser.add_argument
     add("--models", nargs="+", choices=SIZES, default=["gpt2"], help="which (%(default)s)")
-    add("--whom", nargs="+", choices=CONTENDERS, default=[*CONTENDERS], help="who generates (all)")
+    add("--whom", nargs="+", choices=CONTENDERS, default=WHOM, help="who generates (%(default)s)")
     add("--tokens", type=int, default=128, help="of a round (%(default)s)")
     add("--rounds", type=int, default=5, help="how often each has its turn (%(default)s)")
     add("--serve", nargs=2, metavar=("WHO", "MODEL"), help=argparse.SUPPRESS)

@@ -43,10 +43,19 @@ class Sizes:
 SIZES = {"small": Sizes(5000, 4, 4, 256, 1024), "gpt2": Sizes(50257, 12, 12, 768, 3072)}
 
 
-def kerashub(sizes: Sizes, tokens: int, ours: bool) -> Run:
-    """Generates greedily with KerasHub, on the emulated IPU or stock, on the backend of KERAS_BACKEND."""
+def kerashub(sizes: Sizes, tokens: int, ours: bool, mode: str | None = None) -> Run:
+    """Generates greedily with KerasHub, on the emulated IPU or stock, on the backend of KERAS_BACKEND.
+
+    Args:
+        sizes: of the model.
+        tokens: of a round.
+        ours: whether on the emulated IPU.
+        mode: of quantised weights, such as "int8"; None for float32.
+    """
     with _scope() if ours else contextlib.nullcontext():
         model = _gpt2(sizes, PROMPT + tokens)
+        if mode is not None:
+            model.quantize(mode)
         model.compile(sampler="greedy")
     ids, mask = np.zeros((2, 1, PROMPT + tokens), np.int32)
     ids[0, :PROMPT], mask[0, :PROMPT] = np.arange(PROMPT), 1

@@ -81,6 +81,7 @@ KERAS = (
             "_replicated_metric_reduction_method",
             "export_for_ipu_serving",
             "get_pipeline_stage_assignment",
+            "ipu_generator",
             "ipu_report",
             "pipeline_timetable",
             "print_pipeline_stage_assignment_summary",

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from keras_ipu.generation.session import SessionMethods
 from keras_ipu.options.methods import OptionMethods
 from keras_ipu.options.options import ReplicatedMetricReductionMethod
 from keras_ipu.pipeline import stage_assignment as pipeline_stage_assignment
@@ -67,7 +68,7 @@ class _ExtensionMeta(type):
 
 
 class KerasExtensionBase(
-    OptionMethods, StageMethods, SplitMethods, ServingMethods, ReportMethods, metaclass=_ExtensionMeta
+    OptionMethods, StageMethods, SplitMethods, ServingMethods, ReportMethods, SessionMethods, metaclass=_ExtensionMeta
 ):
     """Every IPU model is an instance of this class."""
 
@@ -115,7 +116,7 @@ def extension_attributes() -> dict[str, IPUModelAttribute]:
     """The attributes that IPU models have beyond Keras's, by name."""
     methods = {
         name: method
-        for part in (OptionMethods, StageMethods, SplitMethods, ServingMethods, ReportMethods)
+        for part in (OptionMethods, StageMethods, SplitMethods, ServingMethods, ReportMethods, SessionMethods)
         for name, method in vars(part).items()
         if not name.startswith("_")
     }

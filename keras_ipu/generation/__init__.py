@@ -6,6 +6,7 @@
 
     generate_function.py   GenerateFunction: what both back ends share; each back end's part is in
                            tensorflow_generate.py and jax_generate.py
+    session.py             GeneratorSession: turns of one text, the cache kept on the device between them
     prompt_checks.py       which prompts, stop tokens and samplers are refused
     kerashub.py            which method of KerasHub is replaced
 

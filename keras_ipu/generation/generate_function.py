@@ -10,7 +10,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ipu_tf._loops.batch_feed import BatchFeed
@@ -30,14 +30,24 @@ class GenerateFunction(TracedLoops, abc.ABC):
     With several replicas each one generates for the whole prompt: tokens do not depend on the number of replicas.
 
     Args:
-        model: the model; its `generate_step(inputs, stop_token_ids)` is traced.
+        model: the model.
         arrays: functions on the arrays that come back.
+        compute: what is traced, of inputs and stop tokens; by default the model's `generate_step`.
+        variables: that it changes, besides those of the model and its sampler.
     """
 
-    def __init__(self, model: Any, arrays: ArrayFunctions) -> None:
+    def __init__(
+        self,
+        model: Any,
+        arrays: ArrayFunctions,
+        compute: Callable[[Any, StopTokens], Any] | None = None,
+        variables: Sequence[Any] = (),
+    ) -> None:
         super().__init__()
         self._model = model
         self._arrays = arrays
+        self._compute = compute or model.generate_step
+        self._own_variables = tuple(variables)
 
     def __call__(self, inputs: Any, stop_token_ids: Sequence[int] | None = None) -> Any:
         """Generates tokens in one execution.
@@ -57,6 +67,10 @@ class GenerateFunction(TracedLoops, abc.ABC):
         stops = checked_stop_tokens(stop_token_ids)
         check_sampler(self._model)
         check_prompts(self._model, inputs)
+        return self.run(inputs, stops)
+
+    def run(self, inputs: Any, stops: StopTokens) -> Any:
+        """Runs what is traced for inputs that are checked, in one execution."""
         with InterruptibleCall(), self._running():
             check_interrupts()
             return self._generate(inputs, stops)

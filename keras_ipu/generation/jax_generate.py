@@ -27,10 +27,11 @@ class JaxGenerateFunction(GenerateFunction):
 
     Args:
         model: the model.
+        *traced: what is traced instead of `generate_step`, and its variables, as in `GenerateFunction`.
     """
 
-    def __init__(self, model: Any) -> None:
-        super().__init__(model, ARRAYS)
+    def __init__(self, model: Any, *traced: Any) -> None:
+        super().__init__(model, ARRAYS, *traced)
         self._replicas: ReplicaState = replica_state_of(model)
 
     @contextlib.contextmanager
@@ -43,7 +44,7 @@ class JaxGenerateFunction(GenerateFunction):
         return JaxFeed(batches, warn_cast)
 
     def _variables(self) -> list[Any]:
-        return [*self._model.variables, *self._model.sampler.variables]
+        return [*self._model.variables, *self._model.sampler.variables, *self._own_variables]
 
     def _state(self, replicas: int) -> State:
         return self._replicas.all_replicas_state([variable.value for variable in self._variables()], replicas)
@@ -53,11 +54,11 @@ class JaxGenerateFunction(GenerateFunction):
             variable.assign(value)
 
     def _step(self, spec: Any, stops: StopTokens, split: StepSplit) -> JaxStep:
-        model, variables = self._model, self._variables()
+        variables = self._variables()
 
         def step(state: State, inputs: Any, updates: GradientUpdates) -> tuple[Any, State]:
             with keras.StatelessScope(list(zip(variables, state, strict=True))) as scope:
-                outputs = model.generate_step(inputs, stops)
+                outputs = self._compute(inputs, stops)
             after = [scope.get_current_value(variable) for variable in variables]
             return outputs, [old if new is None else new for old, new in zip(state, after, strict=True)]
 

@@ -18,7 +18,10 @@ from keras_ipu.training.common.eager_runs import runs_eagerly
 
 _MODULE = "keras_hub.src.models.causal_lm"
 """Where KerasHub defines `CausalLM`, whose method its language models inherit: decoders, and encoders with decoders."""
-_FUNCTIONS = {"tensorflow": TensorFlowGenerateFunction, "jax": JaxGenerateFunction}
+FUNCTIONS: dict[str, Callable[..., GenerateFunction]] = {
+    "tensorflow": TensorFlowGenerateFunction,
+    "jax": JaxGenerateFunction,
+}
 """By Keras's back end."""
 
 
@@ -39,5 +42,5 @@ def _make_generate_function(stock: Callable[[Any], Any], model: Any) -> Any:
             model.generate_function = None  # `run_eagerly` was set since: KerasHub would keep the compiled one
         return stock(model)
     if not isinstance(now, GenerateFunction):
-        model.generate_function = _FUNCTIONS[keras.backend.backend()](model)
+        model.generate_function = FUNCTIONS[keras.backend.backend()](model)
     return model.generate_function

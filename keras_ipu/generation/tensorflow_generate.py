@@ -21,10 +21,11 @@ class TensorFlowGenerateFunction(GenerateFunction):
 
     Args:
         model: the model.
+        *traced: what is traced instead of `generate_step`, and its variables, as in `GenerateFunction`.
     """
 
-    def __init__(self, model: Any) -> None:
-        super().__init__(model, TENSORS)
+    def __init__(self, model: Any, *traced: Any) -> None:
+        super().__init__(model, TENSORS, *traced)
 
     @contextlib.contextmanager
     def _running(self) -> Iterator[None]:
@@ -41,6 +42,6 @@ class TensorFlowGenerateFunction(GenerateFunction):
 
         def step(inputs: Any) -> Any:
             with keras_models.strategy_of(model).replica_context():
-                return model.generate_step(inputs, stops)
+                return self._compute(inputs, stops)
 
         return TensorFlowStep(step, spec)

@@ -267,3 +267,73 @@ def test_models_outside_the_scope_stay_kerashubs() -> None:
         with strategy.scope(), device_work() as did:
             stock.generate(prompts(2, 5), stop_token_ids=None)
     assert did.counts.executions == 0
+
+
+SESSION_LENGTH = 12
+
+
+@pytest.mark.parametrize("make", [gpt2, pytest.param(llama, marks=pytest.mark.slow)])
+def test_turns_of_a_session_give_the_tokens_of_the_whole_text(make: Callable[[], Any]) -> None:
+    """Each turn is one execution, and reads new tokens only; stock KerasHub is given all that was said before."""
+    with ipus(1):
+        stock, model = _pair(make, ipu.ipu_strategy.IPUStrategy())
+        for each in (stock, model):
+            each.compile(sampler="greedy")
+        session = model.ipu_generator(max_length=SESSION_LENGTH)
+        text: list[int] = []
+        with device_work() as did:
+            for said, count in (([5, 8, 2], 3), ([9], 2), ([], 1)):
+                text += said
+                new = session.generate(said, count)
+                ids, mask = np.zeros((2, 1, SESSION_LENGTH), np.int32)
+                ids[0, : len(text)], mask[0, : len(text)] = text, 1
+                whole = stock.generate({"token_ids": ids, "padding_mask": mask}, stop_token_ids=None)["token_ids"]
+                assert new.tolist() == whole[0, len(text) : len(text) + count].tolist()
+                text += new.tolist()
+                assert session.tokens.tolist() == text
+        # Of 4, 2 and 1 tokens to read.
+        assert (did.counts.executions, did.counts.programs) == (3, 3)
+
+
+def test_a_session_streams_pieces_until_a_stop() -> None:
+    inputs = prompts(3)
+    said = inputs["token_ids"][0, :3]
+    with ipus(1):
+        stock, model = _pair(gpt2, ipu.ipu_strategy.IPUStrategy())
+        for each in (stock, model):
+            each.compile(sampler="greedy")
+        whole = stock.generate(inputs, stop_token_ids=None)["token_ids"][0, 3:].tolist()
+        stop = next(token for place, token in enumerate(whole) if place > 1 and token not in whole[:place])
+        session = model.ipu_generator(SESSION_LENGTH)
+        pieces = [piece.tolist() for piece in session.stream(said, 9, stop_token_ids=[stop], every=2)]
+    assert sum(pieces, []) == whole[: whole.index(stop) + 1]
+    assert len(pieces) > 1 and all(len(piece) <= 2 for piece in pieces)
+
+
+def test_what_a_session_refuses() -> None:
+    with ipus(1):
+        stock, model = _pair(gpt2, ipu.ipu_strategy.IPUStrategy())
+        with pytest.raises(AttributeError, match="only models of an `IPUStrategy`'s scope have it"):
+            stock.ipu_generator(8)
+        model.compile(sampler="beam")
+        with pytest.raises(ValueError, match="one token after the other, .* Received: BeamSampler"):
+            model.ipu_generator(8)
+        model.compile(sampler="greedy")
+        with pytest.raises(ValueError, match=f"has positions for {LENGTH} tokens"):
+            model.ipu_generator(LENGTH + 1)
+        with pytest.raises(TypeError, match="causal language model of KerasHub's"):
+            model.backbone.ipu_generator(8)
+        session = model.ipu_generator(8)
+        for said, text in (
+            ([], "at least one token"),
+            ([WORDS], "below 40"),
+            ([1.5], "whole numbers"),
+            ([[1]], "one dimension"),
+        ):
+            with pytest.raises(ValueError, match=text):
+                session.generate(said, 2)
+        with pytest.raises(ValueError, match="has 8 places, and 3 tokens and 6 new ones need 9"):
+            session.generate([1, 2, 3], 6)
+        model.compile(sampler="greedy")
+        with pytest.raises(ValueError, match="compiled or quantised since"):
+            session.generate([1], 1)
