@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from keras_ipu import optimizers as optimizers
     from keras_ipu.addons import losses as losses
     from keras_ipu.debug import check_parity
+    from keras_ipu.model_config.model_config import IPUModelConfig
     from keras_ipu.pipeline.stage import PipelineStage
 
 __ipu__built__ = "1"
@@ -34,6 +35,7 @@ __ipu__built__ = "1"
 __all__ = [
     "FunctionalLayerPipelineStageAssignment",
     "FunctionalNestedModelPipelineStageAssignment",
+    "IPUModelConfig",
     "ModelLayerPipelineStageAssignment",
     "NestedModelPipelineStageAssignment",
     "PipelineStage",
@@ -70,6 +72,8 @@ if not TYPE_CHECKING:  # else every misspelt name would be of type Any
             return PipelineStage
         if name == "check_parity":
             return importlib.import_module("keras_ipu.debug").check_parity
+        if name == "IPUModelConfig":
+            return importlib.import_module("keras_ipu.model_config.model_config").IPUModelConfig
         if name in _HOMES:
             return importlib.import_module(_HOMES[name])
         if name in _OLD_NAMES:

@@ -13,6 +13,7 @@ from ipu_tf._config.library_options import KNOWN_OPTIONS
 from ipu_tf._pipelining.pipeline_table import PIPELINE
 from ipu_tf._tracing.queue_arguments import INFEED, OUTFEED
 from ipu_tf.config import IPUConfig
+from keras_ipu.options.config_fields import FIELDS
 from keras_ipu.options.option_table import METHODS
 
 _HEAD = """# Options
@@ -32,6 +33,7 @@ _COLUMNS = "| name | type | range | default | here | what it says |\n|---|---|--
 def options_page() -> str:
     """The text of `docs/options.md`."""
     parts = [_HEAD, "## Keras models", *(_section(table) for table in METHODS.values())]
+    parts += ["## Fields of `ipu_config.json`", _section(FIELDS)]
     parts += ["## Queues and pipelines", *(_section(table) for table in (INFEED, OUTFEED, PIPELINE))]
     parts += ["## Attributes of `IPUConfig`", "\n".join([_COLUMNS, *_configuration()])]
     parts += ["## Names in dictionaries of library options", "\n".join(_libraries())]
