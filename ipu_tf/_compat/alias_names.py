@@ -37,6 +37,14 @@ MOVED: dict[str, str] = {
     "tensorflow.pywrap_tensorflow": "tensorflow.python.pywrap_tensorflow",
 }
 
+#: Packages beside TensorFlow that programs import, where they are not installed -> ours.
+NEIGHBOURS: dict[str, str] = {
+    "horovod.tensorflow": "ipu_tf.horovod",
+    "mpi4py": "ipu_tf._compat.mpi",
+    "tensorflow_addons": "keras_ipu.legacy.tensorflow_addons",
+    "tensorflow_addons.optimizers.weight_decay_optimizers": "keras_ipu.legacy.tensorflow_addons.optimizers",
+}
+
 _WITH_GRADIENTS = (
     "all_to_all_op",
     "control_flow_ops",
@@ -95,13 +103,14 @@ ALIASES: dict[str, str] = {
     "tensorflow_estimator.python.estimator.mode_keys": "ipu_tf.tf_estimator.model_fn",
     **MOVED,
     **KERAS_2,
+    **NEIGHBOURS,
 }
 
 #: Entries of `ALIASES` that yield to a module of that name which something else provides.
-YIELDING = frozenset({*MOVED, *KERAS_2})
+YIELDING = frozenset({*MOVED, *KERAS_2, *NEIGHBOURS})
 
-#: Packages that exist only to hold an alias, because stock TensorFlow has no such folder.
-FOLDERS = frozenset({"tensorflow.compiler.plugin"})
+#: Packages that exist only to hold an alias, because nothing else has such a folder.
+FOLDERS = frozenset({"horovod", "tensorflow.compiler.plugin"})
 
 #: Our packages.
 PACKAGES = frozenset({"ipu_tf", "keras_ipu"})

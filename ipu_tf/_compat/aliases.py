@@ -22,6 +22,7 @@ from pathlib import Path
 from types import ModuleType
 
 from ipu_tf._compat.alias_names import ALIASES, FOLDERS, YIELDING, alias_entry, graphcore_name, real_name
+from ipu_tf._compat.removed_names import add_numpy_names
 from ipu_tf._patches.import_hooks import add_fallback, after_import, find_spec_elsewhere, install_finder
 from ipu_tf._state.registry import register_state
 
@@ -172,6 +173,7 @@ _FINDER = register_state("finder of aliases", AliasFinder(ALIASES, YIELDING, FOL
 def install_aliases() -> None:
     """Makes Graphcore's module names importable. Calling it again changes nothing.
 
+    Keras and NumPy get what Keras 2 and NumPy 1 had, where a program imports them.
     Keras data then has to be as Graphcore's Keras wants it, unless the program sets `IPUConfig.graphcore_rules`.
     TensorFlow and Keras are not imported by this call. Modules that are already imported get their new
     attributes (`keras.ipu`, `tensorflow.estimator`, ...) at once, others when they are imported.
@@ -182,10 +184,16 @@ def install_aliases() -> None:
     # First, for an alias's parent has a __path__, where the ordinary finder would load the file once more.
     install_finder(_FINDER)
     after_import("ipu_tf._config.default_rules", lambda module: module.use_rules_by_default())
+    after_import("numpy", add_numpy_names)
+    after_import("keras", _add_keras_2)
     for alias in _FINDER.aliases:
         owner = alias.rpartition(".")[0]
         if owner:
             after_import(real_name(owner, _FINDER.aliases) or owner, _attribute_adder(alias))
+
+
+def _add_keras_2(_: ModuleType) -> None:
+    importlib.import_module("keras_ipu.legacy")
 
 
 def provide_checkout(script: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from types import ModuleType
 
 from ipu_tf._patches.import_hooks import add_fallback, after_import
+from ipu_tf._patches.installation import replace_in
 
 #: Module -> former name -> where it is today, from the package `tensorflow` or `keras` on.
 FORMER: dict[str, dict[str, str]] = {
@@ -32,6 +33,24 @@ FORMER: dict[str, dict[str, str]] = {
     "tensorflow.python.pywrap_tensorflow": {"NewCheckpointReader": "tensorflow.compat.v1.train.NewCheckpointReader"},
     "tensorflow.python.util.nest": {"is_sequence": "tensorflow.python.util.nest.is_nested"},
 }
+
+#: Names that NumPy 1 had -> where they are in NumPy 2, or in Python.
+NUMPY: dict[str, str] = {
+    **{name: f"builtins.{name}" for name in ("int", "float", "complex", "object", "str")},
+    **{old: f"numpy.{new}" for old, new in (("float_", "float64"), ("complex_", "complex128"), ("unicode_", "str_"))},
+    **{old: f"numpy.{new}" for old, new in (("string_", "bytes_"), ("product", "prod"), ("cumproduct", "cumprod"))},
+    **{old: f"numpy.{new}" for old, new in (("alltrue", "all"), ("sometrue", "any"), ("round_", "round"))},
+    **{old: f"numpy.{new}" for old, new in (("Inf", "inf"), ("Infinity", "inf"), ("infty", "inf"), ("NaN", "nan"))},
+}
+
+
+def add_numpy_names(numpy: ModuleType) -> None:
+    """Adds the names of `NUMPY` that a NumPy no longer has; its own `__getattr__` would refuse them, or warn."""
+
+    def patched(own: Callable[[str], object]) -> Callable[[str], object]:
+        return lambda name: _found(NUMPY[name]) if name in NUMPY else own(name)
+
+    replace_in(numpy, "__getattr__", patched)
 
 
 def add_removed_names() -> None:

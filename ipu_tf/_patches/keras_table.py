@@ -242,20 +242,78 @@ KERAS = (
     ),
 )
 
-#: Patches of Keras 3 for programs that import Keras 2's modules.
+_LEGACY = "keras_ipu.legacy"
+_CHECKPOINTS = "keras.src.callbacks.model_checkpoint:ModelCheckpoint"
+
+#: Patches of Keras 3 for programs that were written for Keras 2.
 KERAS_2 = tuple(
-    Patch(target, When.ALIASES, "programs that import Keras 2's modules", "keras_ipu.legacy.keras_2")
-    for target in (
-        "keras.src.trainers.trainer:Trainer._assert_compile_called",
-        "keras.src.trainers.trainer:Trainer.compile",
-        "keras.src.callbacks.history:History.on_epoch_end",
-        "keras.src.models.sequential:Sequential.add",
-        "keras.src.models.functional:Functional._input_layers",
-        "keras.src.models.functional:Functional._output_layers",
-        "keras.src.backend.common.keras_tensor:KerasTensor.get_shape",
-        "keras.src.layers.layer:Layer.get_input_at",
-        "keras.src.layers.layer:Layer.get_output_at",
-        "keras.src.layers.layer:Layer.symbolic_call",
-        "keras.backend:learning_phase",
+    Patch(target, When.ALIASES, why, f"{_LEGACY}.{module}")
+    for module, why, targets in (
+        (
+            "keras_2",
+            "Keras 2's names, errors and order of logs",
+            (
+                "keras.src.trainers.trainer:Trainer._assert_compile_called",
+                "keras.src.trainers.trainer:Trainer.compile",
+                "keras.src.callbacks.history:History.on_epoch_end",
+                "keras.src.models.sequential:Sequential.add",
+                "keras.src.models.functional:Functional._input_layers",
+                "keras.src.models.functional:Functional._output_layers",
+                "keras.src.backend.common.keras_tensor:KerasTensor.get_shape",
+                "keras.src.layers.layer:Layer.get_input_at",
+                "keras.src.layers.layer:Layer.get_output_at",
+                "keras.src.layers.layer:Layer.symbolic_call",
+                "keras.backend:learning_phase",
+                "keras._tf_keras.keras.backend:learning_phase",
+            ),
+        ),
+        (
+            "layer_arguments",
+            "Keras 2's arguments and attributes of layers, models and callbacks",
+            (
+                "keras.src.layers.layer:Layer.__call__",
+                "keras.src.layers.layer:Layer.add_weight",
+                "keras.src.layers.layer:Layer._name",
+                "keras.src.layers.layer:Layer.updates",
+                "keras.src.layers.core.dense:Dense.__init__",
+                "keras.src.layers.core.input_layer:InputLayer.input",
+                "keras.src.layers.core.lambda_layer:Lambda.from_config",
+                "keras.src.trainers.trainer:Trainer.compute_loss",
+                "keras.src.callbacks.callback:Callback.model",
+                "keras.src.backend.common.keras_tensor:KerasTensor.ref",
+                "keras.src.ops.node:KerasHistory.layer",
+                "keras.losses:LossFunctionWrapper",
+                "keras._tf_keras.keras.losses:LossFunctionWrapper",
+            ),
+        ),
+        (
+            "resnet",
+            "residual networks of user-defined stacks",
+            ("keras.applications.resnet:ResNet", "keras._tf_keras.keras.applications.resnet:ResNet"),
+        ),
+        (
+            "weight_files",
+            "weights in files of any name, as TensorFlow checkpoints; models in folders",
+            (
+                "keras.src.models.model:Model.save_weights",
+                "keras.src.models.model:Model.load_weights",
+                "keras.src.models.model:Model.save",
+            ),
+        ),
+        (
+            "checkpoint_callback",
+            "`ModelCheckpoint` with any file name, and with Keras 2's arguments",
+            (
+                f"{_CHECKPOINTS}.__init__",
+                f"{_CHECKPOINTS}._save_model",
+                "keras.src.callbacks.monitor_callback:MonitorCallback._set_monitor_op",
+            ),
+        ),
+        (
+            "core_layers",
+            "a TensorFlow op that is called with KerasTensors makes a layer",
+            ("tensorflow.python.util.dispatch:_GLOBAL_DISPATCHERS",),
+        ),
     )
+    for target in targets
 )

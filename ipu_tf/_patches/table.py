@@ -188,6 +188,7 @@ COMPATIBILITY = (
         Patch(f"{modules}:__getattr__", When.ALIASES, "Graphcore's modules", _ALIASES)
         for modules in ("tensorflow*", "keras", "keras.*", "keras_ipu*")
     ),
+    Patch("numpy:__getattr__", When.ALIASES, "names that NumPy 1 had", "ipu_tf._compat.removed_names"),
     Patch("ipu_tf*:__getattr__", When.ALIASES, "Graphcore's modules", "ipu_tf.*"),
     *(
         Patch(

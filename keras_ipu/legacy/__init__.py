@@ -1,11 +1,24 @@
-"""Compatibility modules for Keras 2's module names that Keras 3 does not have.
+"""Keras 3 with Keras 2's module names, arguments, attributes and files, for programs that were written for Keras 2.
 
-Enters: a program that imports Keras 2's modules. Leaves: Keras 3 with Keras 2's names and behaviour.
-Start with `keras_2`.
+Enters: under the launcher, and after `install_aliases()`, every program that imports Keras.
+Leaves: Keras 3 with Keras 2's names and behaviour. Start with `keras_2`.
 """
 
+import keras
+
+from keras_ipu.legacy.checkpoint_callback import install_checkpoint_callback
+from keras_ipu.legacy.core_layers import install_layers_of_ops
 from keras_ipu.legacy.keras_2 import install_keras_2
+from keras_ipu.legacy.layer_arguments import install_arguments
+from keras_ipu.legacy.resnet import install_resnet
+from keras_ipu.legacy.weight_files import install_weight_files
 from keras_ipu.scope.input_shapes import install_input_shapes
 
 install_input_shapes()
 install_keras_2()
+install_arguments()
+install_checkpoint_callback()
+install_resnet()
+if keras.config.backend() == "tensorflow":
+    install_weight_files()
+    install_layers_of_ops()

@@ -16,6 +16,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ipu_tf._patches.import_hooks import after_import
 from ipu_tf._patches.installation import replace_in
 from ipu_tf._state.registry import register_state
 from keras_ipu.stock import graphs as keras_graphs
@@ -47,8 +48,12 @@ def install_keras_2() -> None:
     keras_patches.patch_method(keras.layers.Layer, "symbolic_call", _always, _symbolic_call)
     for owner, name, get in _ATTRIBUTES:
         keras_patches.add_attribute(owner, name, property(get), __name__)
-    if not hasattr(keras.backend, "learning_phase"):
-        replace_in(keras.backend, "learning_phase", lambda absent: keras_models.is_training_call, missing=None)
+    for module in ("keras.backend", "keras._tf_keras.keras.backend"):
+        after_import(module, _add_learning_phase)
+
+
+def _add_learning_phase(backend: Any) -> None:
+    replace_in(backend, "learning_phase", lambda absent: keras_models.is_training_call, missing=None)
 
 
 def _always(_: Any) -> bool:
@@ -69,6 +74,8 @@ def _compile(stock: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -
         given["optimizer"] = _own_optimizer(model, given["optimizer"])
     outputs = len(getattr(model, "outputs", None) or ())
     for kind in ("metrics", "weighted_metrics"):
+        if callable(given.get(kind)) or isinstance(given.get(kind), str):
+            given[kind] = [given[kind]]
         if outputs > 1 and _only_strings(given.get(kind)):
             given[kind] = [list(given[kind])] * outputs  # each output has them all
     stock(model, **given)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import shutil
 import types
 from pathlib import Path
 from typing import Any
@@ -122,7 +123,14 @@ def save(stock: Any, model: Any, filepath: Any, *args: Any, **kwargs: Any) -> An
     """Replaces `save` of IPU models: a path without an extension names a folder, as it did in Keras 2."""
     if not Path(str(filepath)).suffix and not args and not kwargs.keys() & {"zipped", "save_format"}:
         kwargs["zipped"] = False
+        make_room(Path(filepath))
     return stock(model, filepath, *args, **kwargs)
+
+
+def make_room(folder: Path) -> None:
+    """Removes the assets of a model that was saved in a folder: Keras fails where they are."""
+    if (folder / "config.json").is_file():
+        shutil.rmtree(folder / "assets", ignore_errors=True)
 
 
 def _warn_unsaved(model: Any) -> None:

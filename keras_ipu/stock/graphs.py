@@ -15,6 +15,7 @@ from keras.src.layers.layer import CallContext
 from keras.src.models import functional as _functional
 from keras.src.models.functional import Functional as Functional
 from keras.src.models.functional import unpack_singleton
+from keras.src.ops.node import KerasHistory as KerasHistory
 from keras.src.ops.symbolic_arguments import SymbolicArguments
 
 
@@ -133,3 +134,8 @@ def name_scope_of(layer: Any) -> contextlib.AbstractContextManager[Any]:
 def in_call() -> bool:
     """Returns whether a layer is being called."""
     return global_state.get_global_attribute("current_call_ctx") is not None
+
+
+def keep_inputs_as_they_are(layer: Any) -> None:
+    """Lets a layer take tensors of any dtype without casting them."""
+    layer._convert_input_args = False

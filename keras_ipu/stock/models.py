@@ -13,9 +13,13 @@ from typing import Any
 import keras
 import numpy as np
 from keras.src import backend as _backend
+from keras.src.applications.resnet import ResNet as ResNet
 from keras.src.backend.common import global_state
 from keras.src.backend.common.stateless_scope import StatelessScope
+from keras.src.legacy.saving import legacy_h5_format as _hdf5
+from keras.src.losses.losses import LossFunctionWrapper as LossFunctionWrapper
 from keras.src.saving import saving_lib as _saving
+from keras.src.saving.serialization_lib import in_safe_mode as in_safe_mode
 
 _NAME_COUNTS = "object_name_uids"
 
@@ -284,3 +288,18 @@ def reset_layer_names() -> Iterator[None]:
         yield
     finally:
         global_state.set_global_attribute(_NAME_COUNTS, before)
+
+
+def save_weights_to_hdf5(file: Any, model: Any) -> None:
+    """Writes a model's weights to an open HDF5 file, as Keras 2 did."""
+    _hdf5.save_weights_to_hdf5_group(file, model)
+
+
+def has_losses(model: Any) -> bool:
+    """Returns whether a compiled model has a loss, or layers that add losses."""
+    return model._compile_loss is not None or bool(model.losses)
+
+
+def set_model_of_callback(callback: Any, model: Any) -> None:
+    """Assigns a model to a callback."""
+    callback._model = model

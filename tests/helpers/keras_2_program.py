@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
+import tempfile
 import traceback
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -77,6 +80,125 @@ def optimizers() -> None:
         np.testing.assert_array_equal(model.get_weights()[0], models[0].get_weights()[0])
 
 
+def arguments() -> None:
+    layer = OfKeras2(1.0)
+    x = keras.Input((4,), name="x")
+    y = layer(x, True, 2.0)
+    assert (layer.training, layer.factor, layer.updates) == (True, 2.0, [])
+    layer._name = "renamed"
+    assert layer.name == "renamed" and y._keras_history.layer is layer
+    assert {x.ref(): 1}[x.ref()] == 1 and x.ref().deref() is x and x.ref() != y.ref()
+    source = x._keras_history.layer
+    assert source.input is x and isinstance(source, keras.layers.InputLayer)
+    doubled = keras.layers.Lambda(lambda tensor: tensor * 2.0)
+    again = type(doubled).from_config(doubled.get_config())
+    np.testing.assert_array_equal(again(X), 2.0 * X)
+    callback = keras.callbacks.Callback()
+    callback.model = source
+    assert callback.model is source
+    assert issubclass(keras.losses.MeanSquaredError, tf.keras.losses.LossFunctionWrapper)
+    assert tf.keras.backend.learning_phase() is False
+    model = keras.Model(x, y)
+    model.compile(metrics=squared_error)
+    logs = model.evaluate(X, Y, 4, return_dict=True, verbose=0)
+    assert logs["loss"] == 0.0
+    np.testing.assert_allclose(list(logs.values())[1], np.mean((model.predict(X, 4, verbose=0) - Y) ** 2), rtol=1e-6)
+    assert np.int is int and np.float is float and np.object is object and np.product([2, 3]) == 6  # type: ignore
+
+
+def squared_error(y: Any, predicted: Any) -> Any:
+    return keras.ops.mean((y - predicted) ** 2, axis=-1)
+
+
+class OfKeras2(keras.layers.Layer):
+    def __init__(self, units: float) -> None:
+        super().__init__()
+        self.inner = keras.layers.Dense(units)
+
+    def build(self, input_shape: Any) -> None:
+        self.scale = self.add_weight("scale", [4], initializer="ones", trainable=None, experimental_autocast=False)
+        self.built = True
+
+    def call(self, inputs: Any, training: Any = None, factor: float = 1.0) -> Any:
+        self.training, self.factor = training, factor
+        return self.inner(inputs * self.scale) * factor
+
+
+def with_ops(x: Any, ops: Any) -> Any:
+    """A model's outputs for its input, by TensorFlow's ops or by Keras's."""
+    first = keras.layers.Dense(4, name="first", kernel_initializer="ones")(x)
+    if ops is tf:
+        both = tf.concat([first, tf.nn.sigmoid(x)], axis=-1)
+        return keras.layers.Dense(1, name="last", kernel_initializer="ones")(tf.cast(both * 0.5, "float32")[:, 1:])
+    both = ops.concatenate([first, ops.sigmoid(x)], axis=-1)
+    return keras.layers.Dense(1, name="last", kernel_initializer="ones")((both * 0.5)[:, 1:])
+
+
+def ops() -> None:
+    x = keras.Input((4,))
+    model, plain = keras.Model(x, with_ops(x, tf)), keras.Model(x, with_ops(x, keras.ops))
+    named = [each.layer.name for each in model.get_pipeline_stage_assignment()]
+    assert "tf.concat" in named and "tf.math.sigmoid" in named, named
+    copy = keras.Model.from_config(model.get_config())
+    assert [layer.name for layer in copy.layers] == [layer.name for layer in model.layers]
+    for each in (model, plain, copy):
+        each.compile(keras.optimizers.SGD(0.01), "mse")
+        each.fit(X, Y, 4, verbose=0)
+    for each in (model, copy):
+        for ours, theirs in zip(each.get_weights(), plain.get_weights(), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+def files() -> None:
+    folder = tempfile.mkdtemp()
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3), keras.layers.Dense(1)])
+    model.compile("adam", "mse", metrics=["mse"])
+    path = folder + "/deep/model-{epoch:02d}"
+    saving = [
+        keras.callbacks.ModelCheckpoint(path, save_weights_only=True, period=2),
+        keras.callbacks.ModelCheckpoint(folder + "/best", monitor="my_accuracy", save_best_only=True),
+        keras.callbacks.ModelCheckpoint(folder + "/whole.hdf5", include_optimizer=False),
+    ]
+    kept = []
+    saving.append(keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: kept.append(model.get_weights())))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # there is no my_accuracy
+        model.fit(X, Y, 4, epochs=5, verbose=0, callbacks=saving)
+    assert [tf.io.gfile.exists(path.format(epoch=each) + ".index") for each in (1, 2, 3, 4, 5)] == [0, 1, 0, 1, 0]
+    assert tf.train.latest_checkpoint(folder + "/deep") == path.format(epoch=4)
+    names = [name for name, _ in tf.train.list_variables(path.format(epoch=4))]
+    assert "layer_with_weights-1/kernel/.ATTRIBUTES/VARIABLE_VALUE" in names, names
+    model.load_weights(path.format(epoch=2)).expect_partial()
+    for ours, before in zip(model.get_weights(), kept[1], strict=True):
+        np.testing.assert_array_equal(ours, before)
+    model.save_weights(folder + "/plain.h5")
+    whole = [keras.models.load_model(folder + end, compile=False) for end in ("/best", "/whole.hdf5")]
+    for each in whole:
+        np.testing.assert_array_equal(each.get_weights()[0], kept[4][0])
+    whole[0].load_weights(folder + "/plain.h5")
+    np.testing.assert_array_equal(whole[0].get_weights()[0], kept[1][0])
+
+
+def neighbours() -> None:
+    from tensorflow.python.keras.applications import resnet
+
+    hvd: Any = importlib.import_module("horovod.tensorflow")
+    tfa: Any = importlib.import_module("tensorflow_addons")
+    MPI: Any = importlib.import_module("mpi4py").MPI  # noqa: N806 - its name
+    decay: Any = importlib.import_module("tensorflow_addons.optimizers.weight_decay_optimizers")
+    hvd.init()
+    MPI.COMM_WORLD.Barrier()
+    assert (hvd.rank(), hvd.local_size(), MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.allgather(3)) == (0, 1, 0, [3])
+    model = resnet.ResNet(lambda x: x, False, True, "mine", weights=None, input_shape=(32, 32, 3), classes=2, layers=1)
+    assert model.name == "mine" and model.output_shape == (None, 2)
+    kind = decay.extend_with_decoupled_weight_decay(keras.optimizers.SGD)
+    for optimizer in (tfa.optimizers.SGDW(0.25, 0.5), kind(weight_decay=lambda step: 0.25, learning_rate=0.5)):
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")])
+        model.compile(optimizer, lambda y, predicted: predicted)
+        model.fit(X[:4, :1], Y[:4], 4, verbose=0)
+        np.testing.assert_allclose(model.get_weights()[0], [[0.75 - 0.5]])
+
+
 class OwnMinimize(gradient_descent.SGD):
     def minimize(self, loss: Any, var_list: Any) -> None:
         """Keras 3 calls no such method."""
@@ -111,7 +233,7 @@ def main() -> None:
     config.auto_select_ipus = 1
     config.configure_ipu_system()
     with ipu.ipu_strategy.IPUStrategy().scope():
-        for check in (names, wordings, metrics, optimizers):
+        for check in (names, wordings, metrics, optimizers, arguments, ops, files, neighbours):
             report(check)
 
 

@@ -28,6 +28,8 @@ MAY_IMPORT = {
 EXCEPTIONS = {
     # The three lines of a user's script do not name keras_ipu, yet models of the scope must not stay on the CPU.
     ("ipu_tf/_strategy/hooks.py", "keras_ipu"),
+    # A program for Keras 2 imports Keras alone, and gets what Keras 2 had.
+    ("ipu_tf/_compat/aliases.py", "keras_ipu.legacy"),
 }
 #: What `keras_ipu` may use of `ipu_tf` beyond its public modules.
 PRIVATE_ENTRY_POINTS = frozenset(

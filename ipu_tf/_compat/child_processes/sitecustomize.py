@@ -23,13 +23,16 @@ if TYPE_CHECKING:  # without importing `typing`, which a small program can do wi
 ROOTS = frozenset(
     (
         "gcipuinfo",
+        "horovod",
         "ipu_tensorflow_addons",
         "keras",
         "libpvti",
+        "mpi4py",
         "popdist",
         "popef",
         "pva",
         "tensorflow",
+        "tensorflow_addons",
         "tensorflow_estimator",
     )
 )

@@ -38,7 +38,9 @@ def program_of_keras_2() -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=400)
 
 
-@pytest.mark.parametrize("check", ["refusals", "names", "wordings", "metrics", "optimizers"])
+@pytest.mark.parametrize(
+    "check", ["refusals", "names", "wordings", "metrics", "optimizers", "arguments", "ops", "files", "neighbours"]
+)
 def test_a_program_of_keras_2(check: str, program_of_keras_2: subprocess.CompletedProcess[str]) -> None:
     ran = program_of_keras_2
     assert ran.returncode == 0, ran.stderr[-3000:]

@@ -1,0 +1,73 @@
+"""Stand-in for `tensorflow_addons.optimizers`: SGDW, AdamW, LAMB, and the weight decay that makes others of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+
+from keras_ipu.addons.optimizers import LAMBIpuOptimizer as LAMB
+
+__all__ = ["LAMB", "SGDW", "AdamW", "DecoupledWeightDecayExtension", "extend_with_decoupled_weight_decay"]
+
+
+class DecoupledWeightDecayExtension:
+    """Base class, before an optimizer of Keras, that subtracts `weight_decay * variable` before each update.
+
+    Other than Keras 3's `weight_decay`, the decay is not multiplied by the learning rate.
+
+    Args:
+        weight_decay: a number, a tensor, or a schedule of the optimizer's iterations.
+        exclude_from_weight_decay: patterns of the paths of variables that do not decay.
+        kwargs: the optimizer's arguments.
+
+    Example:
+        >>> import keras
+        >>> optimizer = SGDW(weight_decay=0.5, learning_rate=1.0)
+        >>> weight = keras.Variable([4.0])
+        >>> optimizer.apply([keras.ops.ones(1)], [weight])
+        >>> float(weight[0])
+        1.0
+    """
+
+    def __init__(self, weight_decay: Any, exclude_from_weight_decay: Sequence[str] = (), **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.decoupled_weight_decay = weight_decay
+        self.exclude_patterns = list(exclude_from_weight_decay or ())
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        """Decays a variable and updates it."""
+        if not any(re.search(pattern, variable.path) for pattern in self.exclude_patterns):
+            decay = self.decoupled_weight_decay
+            now = decay(self.iterations) if callable(decay) else decay  # type: ignore[attr-defined]
+            self.assign_sub(variable, variable * keras.ops.cast(now, variable.dtype))  # type: ignore[attr-defined]
+        super().update_step(gradient, variable, learning_rate)  # type: ignore[misc]
+
+    def get_config(self) -> dict[str, Any]:
+        """The optimizer's arguments and those of the decay."""
+        config: dict[str, Any] = super().get_config()  # type: ignore[misc]
+        decay = self.decoupled_weight_decay
+        config["weight_decay"] = decay if callable(decay) else float(decay)
+        return {**config, "exclude_from_weight_decay": self.exclude_patterns}
+
+
+def extend_with_decoupled_weight_decay(base_optimizer: type) -> type:
+    """Returns a class of an optimizer with `DecoupledWeightDecayExtension`, whose first argument is the decay."""
+    name = f"{base_optimizer.__name__}WithDecoupledWeightDecay"
+    return type(name, (DecoupledWeightDecayExtension, base_optimizer), {})
+
+
+class SGDW(DecoupledWeightDecayExtension, keras.optimizers.SGD):
+    """Stochastic gradient descent with decoupled weight decay."""
+
+    def __init__(self, weight_decay: Any, learning_rate: Any = 0.001, momentum: float = 0.0, **kwargs: Any) -> None:
+        super().__init__(weight_decay, learning_rate=learning_rate, momentum=momentum, **{"name": "SGDW", **kwargs})
+
+
+class AdamW(DecoupledWeightDecayExtension, keras.optimizers.Adam):
+    """Adam with decoupled weight decay."""
+
+    def __init__(self, weight_decay: Any, learning_rate: Any = 0.001, beta_1: float = 0.9, **kwargs: Any) -> None:
+        super().__init__(weight_decay, learning_rate=learning_rate, beta_1=beta_1, **{"name": "AdamW", **kwargs})
