@@ -152,6 +152,9 @@ class IPUStrategyV1(KerasExtensions, tf.distribute.Strategy):
         """Returns the initial value of a variable: the value; a strategy over several instances gives them one."""
         return value
 
+    def note_variable(self, variable: Any) -> None:
+        """Called with each variable that is made in the scope; a strategy over several instances gives it a class."""
+
     def reduced_on_host(self, reduce_op: Any, value: Any) -> Any:
         """Reduces a value that is on the host: the value; a strategy over several instances reduces over them."""
         return value
@@ -206,6 +209,7 @@ class _IPUExtended(tf.compat.v1.distribute.StrategyExtended):
         with tf.device(self._cpu_device):
             given = kwargs.get("initial_value"), kwargs.get("name") or "", kwargs.get("dtype")
             variable = next_creator(**{**kwargs, "initial_value": strategy.given_to_all(*given)})
+        strategy.note_variable(variable)
         if strategy.keras_extensions_enabled:
             host_functions.note_variable(variable)
         return variable

@@ -7,10 +7,13 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_tf._state.numbers import next_number
+from ipu_tf._strategy.instance_variables import IPUMirroredVariable, IPUSyncOnReadVariable, adopt
 from ipu_tf.config import IPUConfig
 from ipu_tf.distributed.host_collective_ops import allreduce, broadcast
 from ipu_tf.ipu_strategy import IPUStrategyV1
 from ipu_tf.popdist import getInstanceIndex, getNumInstances, getNumTotalReplicas, init
+
+__all__ = ["IPUMirroredVariable", "IPUSyncOnReadVariable", "PopDistStrategy"]
 
 
 class PopDistStrategy(IPUStrategyV1):
@@ -37,13 +40,13 @@ class PopDistStrategy(IPUStrategyV1):
         enable_keras_extensions: bool = True,
     ) -> None:
         init()
-        self._reduces_in_programs = add_ipu_cross_replica_reductions
         self._number = next_number("PopDistStrategy")
         super().__init__(
             ipu_device,
             enable_dataset_iterators=enable_dataset_iterators,
             enable_keras_extensions=enable_keras_extensions,
         )
+        self.extended._add_ipu_cross_replica_reductions = add_ipu_cross_replica_reductions  # noqa: SLF001 - its name
 
     def update_ipu_config(self, config: IPUConfig) -> None:
         """Sets the number of instances, and which one this is, in a configuration.
@@ -75,6 +78,30 @@ class PopDistStrategy(IPUStrategyV1):
 
         return given
 
+    def note_variable(self, variable: Any) -> None:
+        """Makes a new variable an `IPUMirroredVariable` or an `IPUSyncOnReadVariable`.
+
+        Args:
+            variable: a `tf.Variable`, but those of Keras.
+        """
+        adopt(variable, self)
+
+    def read_by_all(self, value: tf.Tensor, reduce_op: tf.distribute.ReduceOp | None, name: str) -> tf.Tensor:
+        """Returns what all instances read of a variable of which each has its own value.
+
+        Args:
+            value: this instance's.
+            reduce_op: `tf.distribute.ReduceOp.SUM` or `MEAN`; None for instance 0's value.
+            name: of the variable.
+
+        Raises:
+            tf.errors.UnknownError: as for `ipu.distributed.allreduce`.
+        """
+        if getNumInstances() == 1:
+            return value
+        what = f"strategy {self._number}, read of {name}"
+        return broadcast(value, 0, what) if reduce_op is None else allreduce(value, reduce_op, what)
+
     def reduced_on_host(self, reduce_op: tf.distribute.ReduceOp, value: Any) -> Any:
         """Sums or averages a value, or a structure of them, over the instances.
 
@@ -92,7 +119,7 @@ class PopDistStrategy(IPUStrategyV1):
     @property
     def reduces_in_programs(self) -> bool:
         """Returns whether `reduce` in a program reduces over its replicas."""
-        return self._reduces_in_programs
+        return bool(self.extended._add_ipu_cross_replica_reductions)  # noqa: SLF001
 
     @property
     def replicas_in_sync(self) -> int:

@@ -46,6 +46,7 @@ def test_what_is_imported_exists(module: str, name: str) -> None:
 #: Libraries whose private methods are looked for.
 LIBRARIES = {"tensorflow", "keras", "keras_hub", "jax"}
 _STRATEGY = "tensorflow.python.distribute.distribute_lib:StrategyExtendedV2"
+_VARIABLE = "tensorflow.python.ops.resource_variable_ops:BaseResourceVariable"
 _EPOCHS = "keras.src.trainers.epoch_iterator:EpochIterator"
 #: Private methods of other libraries' classes that classes here replace, by class: the libraries call them.
 OVERRIDES = {
@@ -60,6 +61,8 @@ OVERRIDES = {
         "tensorflow.python.distribute.distribute_lib:StrategyExtendedV1",
         {"_call_for_each_replica", "_update_non_slot"},
     ),
+    "ipu_tf._strategy.instance_variables:_OfStrategy": (_VARIABLE, {"_restore_from_tensors", "_serialize_to_tensors"}),
+    "ipu_tf._strategy.instance_variables:IPUSyncOnReadVariable": (_VARIABLE, {"_read_variable_op"}),
     "keras_ipu.training.common.epoch_iterator:IPUEpochIterator": (_EPOCHS, {"_enumerate_iterator", "_get_iterator"}),
     "keras_ipu.training.common.eager_runs:_DenseEpochIterator": (_EPOCHS, {"_get_iterator"}),
     "keras_ipu.training.jax.trainer:JaxEpochIterator": (_EPOCHS, {"_get_iterator"}),

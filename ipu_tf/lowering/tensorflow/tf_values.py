@@ -23,6 +23,9 @@ from tensorflow.python.ops import resource_variable_ops as _resource_variable_op
 
 from ipu_tf.device.feeds.iterator_destruction import destroy_in_background
 
+ResourceVariable: Any = _resource_variable_ops.ResourceVariable
+"""The class of what `tf.Variable(...)` makes."""
+
 
 def tensor_memory(tensor: tf.Tensor) -> np.ndarray:
     """Returns a host tensor's memory as an array, without a copy."""
