@@ -90,6 +90,23 @@ def broadcast(value: tf.Tensor, root_rank: int = 0, tensor_name: str | None = No
     return _collective("Broadcast", value, tensor_name, lambda values: values[root_rank], value.shape, gives=own)
 
 
+def gather_rows(value: tf.Tensor, tensor_name: str | None = None) -> tf.Tensor:
+    """The rows that all instances have, one after the other; each may have another number of them.
+
+    Args:
+        value: this instance's, `[rows, ...]`.
+        tensor_name: as for `allgather`.
+
+    Raises:
+        ValueError: for a scalar.
+        tf.errors.UnknownError: as for `allgather`, but for the first dimension.
+    """
+    value = tf.convert_to_tensor(value)
+    if value.shape.rank == 0:
+        raise ValueError(f"A value whose rows are gathered must have a first dimension. Received: {value}.")
+    return _collective("Rows", value, tensor_name, np.concatenate, (None, *value.shape[1:]), rows_differ=True)
+
+
 def _collective(
     kind: str,
     value: tf.Tensor,
@@ -97,6 +114,7 @@ def _collective(
     combine: Callable[[list[Any]], Any],
     shape: Any,
     gives: bool = True,
+    rows_differ: bool = False,
 ) -> tf.Tensor:
     """Exchanges a value with the other instances and combines what all have, now or when the graph runs.
 
@@ -107,13 +125,14 @@ def _collective(
         combine: makes the result of the values of all instances, which are None where an instance gives none.
         shape: of the result.
         gives: whether this instance's value is among them.
+        rows_differ: whether the first dimension may be another one in each instance.
     """
     others = join()
     eager = tf.executing_eagerly()
     name = f"PopDist{kind}_{tensor_name or _name_of(value, eager)}"
 
     def exchange(array: Any) -> Any:
-        values = [array] if others is None else _values(others, name, np.asarray(array), gives)
+        values = [array] if others is None else _values(others, name, np.asarray(array), gives, rows_differ)
         return np.asarray(combine(values), value.dtype.as_numpy_dtype)
 
     if eager:
@@ -133,22 +152,32 @@ class _LayoutError(RuntimeError):
     """Raised if shapes or dtypes differ between the instances."""
 
 
-def _values(others: InstanceGroup, name: str, array: np.ndarray[Any, Any], gives: bool) -> list[Any]:
+def _values(
+    others: InstanceGroup, name: str, array: np.ndarray[Any, Any], gives: bool, rows_differ: bool = False
+) -> list[Any]:
     """Exchanges arrays; those of instances that give none are None.
 
     Raises:
         _LayoutError: if shapes or dtypes differ.
     """
-    layout = f"{array.dtype.name}{list(array.shape)}"
+    layout = f"{array.dtype.name}{['any', *array.shape[1:]] if rows_differ else list(array.shape)}"
     own = _SEPARATOR.join([layout.encode(), array.tobytes() if gives else b""])
     found = [given.split(_SEPARATOR, 1) for given in others.exchange(name, own)]
     layouts = [given.decode() for given, _ in found]
     if set(layouts) != {layout}:
         each = ", ".join(f"instance {index} has {given}" for index, given in enumerate(layouts))
         raise _LayoutError(f"{_LAYOUTS} in {name}: {each}. Give values of one shape and dtype in all instances.")
+    if rows_differ:
+        return [_as_rows(data, array) for _, data in found]
     return [
         np.frombuffer(data, array.dtype).reshape(array.shape) if data or not array.size else None for _, data in found
     ]
+
+
+def _as_rows(data: bytes, like: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Returns rows like those of an array, as many as there are."""
+    row = like.dtype.itemsize * int(np.prod(like.shape[1:], dtype=np.int64))
+    return np.frombuffer(data, like.dtype).reshape((len(data) // row if row else len(like), *like.shape[1:]))
 
 
 def _reduced(values: list[Any], mean: bool) -> Any:

@@ -27,6 +27,7 @@ class Place:
         first_replica: the first of its own.
         ipus_per_replica: IPUs of each.
         by_popdist: whether PopDist's variables say so.
+        local_count: how many instances are on this host; 0 if nothing says it.
     """
 
     count: int = 1
@@ -37,6 +38,7 @@ class Place:
     first_replica: int = 0
     ipus_per_replica: int = 1
     by_popdist: bool = False
+    local_count: int = 1
 
 
 def place() -> Place:
@@ -62,7 +64,8 @@ def place() -> Place:
         )
     first = _number(given, "POPDIST_REPLICA_INDEX_OFFSET", index * own)
     ipus = _number(given, "POPDIST_NUM_IPUS_PER_REPLICA", 1)
-    return Place(count, index, local_index, total, own, first, ipus, "POPDIST_NUM_TOTAL_REPLICAS" in given)
+    here = _number(given, "OMPI_COMM_WORLD_LOCAL_SIZE", int(count == 1))
+    return Place(count, index, local_index, total, own, first, ipus, "POPDIST_NUM_TOTAL_REPLICAS" in given, here)
 
 
 def _number(given: dict[str, str], name: str, default: int) -> int:

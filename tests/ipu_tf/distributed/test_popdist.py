@@ -110,6 +110,11 @@ TWO = """
     half = tf.constant([40000, 0.5], tf.bfloat16)
     print("half", distributed.allreduce(half, MEAN, tensor_name="half").numpy())
     print("gather", distributed.allgather(own).numpy().tolist(), distributed.allgather([True]).numpy().tolist())
+    from tensorflow.python.ipu import horovod as hvd
+    print("hvd", hvd.allreduce(own).numpy(), hvd.allreduce(own, op=hvd.Sum).numpy(), hvd.size(), hvd.local_size())
+    print("rows", hvd.allgather(tf.fill([INDEX + 1, 2], INDEX)).numpy().tolist(), hvd.broadcast(own, 1).numpy())
+    sparse = hvd.allreduce(tf.IndexedSlices(tf.ones([INDEX, 2]), tf.fill([INDEX], 3)))
+    print("sparse", sparse.values.numpy().tolist(), sparse.indices.numpy())
     print("broadcast", distributed.broadcast(own, 1).numpy(), distributed.broadcast(np.zeros([0, 2])).shape)
 
     @tf.function
@@ -138,13 +143,16 @@ TWO = """
 
 
 def test_collectives_of_two_instances() -> None:
-    first, second = run_instances(TWO, IPU_TF_ALIASES="1", PYTHONPATH=ALIASES)
+    first, second = run_instances(TWO, IPU_TF_ALIASES="1", PYTHONPATH=ALIASES, OMPI_COMM_WORLD_LOCAL_SIZE="2")
     assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
     expected = """\
 sum [4.5 7.5] [2.25 3.75]
 int mean 0
 half [39936 0.5]
 gather [[1.5, 2.5], [3.0, 5.0]] [[True], [True]]
+hvd [2.25 3.75] [4.5 7.5] 2 2
+rows [[0, 0], [1, 1], [1, 1]] [3. 5.]
+sparse [[0.5, 0.5]] [3]
 broadcast [3. 5.] (0, 2)
 order [3. 5.] [1]
 order [4. 6.] [3]
@@ -246,9 +254,28 @@ def test_horovod_variables_on_the_host_make_no_difference() -> None:
 
 
 def test_horovod_names() -> None:
-    assert ipu.horovod.popdist_strategy.PopDistStrategy is PopDistStrategy
-    assert (ipu.horovod.size(), ipu.horovod.rank(), ipu.horovod.local_size(), ipu.horovod.local_rank()) == (1, 0, 1, 0)
-    with pytest.raises(EmulationError, match="ipu.horovod.DistributedOptimizer belongs to Horovod"):
+    hvd = ipu.horovod
+    assert hvd.popdist_strategy.PopDistStrategy is hvd.ipu_multi_replica_strategy.IPUMultiReplicaStrategy
+    assert hvd.popdist_strategy.PopDistStrategy is PopDistStrategy
+    hvd.init()
+    assert (hvd.size(), hvd.rank(), hvd.local_size(), hvd.local_rank(), hvd.is_homogeneous()) == (1, 0, 1, 0, True)
+    assert (hvd.gloo_built(), hvd.mpi_enabled()) == (True, False)
+    assert [float(hvd.allreduce(tf.constant(3.0), op)) for op in (None, hvd.Sum, hvd.Average)] == [3, 3, 3]
+    assert hvd.allgather(ONE).numpy().tolist() == hvd.broadcast(ONE, 0).numpy().tolist() == [1.0, 2.0]
+    with pytest.raises(NotImplementedError, match="Adasum reduction is not implemented"):
+        hvd.allreduce(ONE, op=hvd.Adasum)
+    with pytest.raises(ValueError, match="`op` must be Average or Sum. Received: 7"):
+        hvd.allreduce(ONE, op=7)
+    with pytest.raises(ValueError, match="must have a first dimension"):
+        hvd.allgather(tf.constant(1))
+    hvd.shutdown()
+    with pytest.raises(EmulationError, match="ipu.horovod.DistributedOptimizer is Horovod's own"):
         _ = ipu.horovod.DistributedOptimizer  # type: ignore[attr-defined]
     with pytest.raises(AttributeError, match="__wrapped__"):
         _ = ipu.horovod.__wrapped__  # type: ignore[attr-defined]
+
+
+def test_a_host_with_an_unknown_number_of_instances(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POPDIST_NUM_INSTANCES", "2")
+    with pytest.raises(EmulationError, match="not known: set OMPI_COMM_WORLD_LOCAL_SIZE"):
+        ipu.horovod.local_size()

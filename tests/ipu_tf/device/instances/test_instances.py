@@ -24,10 +24,10 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     ("given", "expected"),
     [
         ({}, Place()),
-        ({"OMPI_COMM_WORLD_SIZE": "3", "OMPI_COMM_WORLD_RANK": "2"}, Place(3, 2, 0, 3, 1, 2)),
+        ({"OMPI_COMM_WORLD_SIZE": "3", "OMPI_COMM_WORLD_RANK": "2"}, Place(3, 2, 0, 3, 1, 2, local_count=0)),
         (
             {"SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "3", "SLURM_LOCALID": "1", "POPDIST_NUM_TOTAL_REPLICAS": "8"},
-            Place(4, 3, 1, 8, 2, 6, 1, True),
+            Place(4, 3, 1, 8, 2, 6, 1, True, 0),
         ),
         (
             {
@@ -39,8 +39,9 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
                 "POPDIST_NUM_LOCAL_REPLICAS": "2",
                 "POPDIST_REPLICA_INDEX_OFFSET": "2",
                 "POPDIST_NUM_IPUS_PER_REPLICA": "2",
+                "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
             },
-            Place(2, 1, 1, 4, 2, 2, 2, True),
+            Place(2, 1, 1, 4, 2, 2, 2, True, 2),
         ),
     ],
 )
