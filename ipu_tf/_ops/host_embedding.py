@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from ipu_tf._config.ignored_arguments import record_ignored
 from ipu_tf.device.errors import DeviceError
+from ipu_tf.device.instances.across import given_to_all
 from ipu_tf.device.memory import host_tables
 from ipu_tf.lowering.programs.tensorflow_errors import to_tensorflow_error
 from ipu_tf.lowering.tensorflow import tf_values
@@ -73,6 +74,8 @@ class HostEmbedding:
     Gradients of what is looked up change the table as they are computed, and reach no TensorFlow optimizer. For that a
     scalar trainable variable stands for the table: gradients with respect to it have to be asked for, as
     `Optimizer.minimize` does in a TF1 graph, and `tape.gradient(loss, tape.watched_variables())` in TF2.
+
+    In a program of several instances each has a table: they begin with instance 0's rows, and get the changes of all.
 
     Args:
         name: by which programs find the table.
@@ -214,7 +217,8 @@ class HostEmbedding:
     def _start(self, rows: np.ndarray) -> None:
         try:
             factor = self._spec.get_accumulation_factor()
-            host_tables.register(self._name, host_tables.HostTable(np.array(rows), factor))
+            own = host_tables.HostTable(given_to_all(np.array(rows), f"host embedding {self._name}"), factor)
+            host_tables.register(self._name, own)
         except DeviceError as error:
             raise to_tensorflow_error(error) from None
 

@@ -2,13 +2,14 @@
 
     python -m tests.helpers.instances_fits FOLDER CASE...      in each instance
 
-A case is "ACCUMULATION STAGES", by which a small Keras model trains, or "collectives". `FOLDER/<case> <instance>.npz`
-has the weights and the losses of the epochs, or what the collectives give.
+A case is "ACCUMULATION STAGES", by which a small Keras model trains, or one of `NAMED`. `FOLDER/<case> <instance>.npz`
+has the weights and the losses of the epochs, what the collectives give, values read, or a table on the host.
 """
 
 from __future__ import annotations
 
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -94,9 +95,74 @@ def collectives() -> dict[str, Any]:
     return {name: value.numpy() for name, value in PopDistStrategy().run(program).items()}
 
 
+def variables() -> dict[str, Any]:
+    """Returns what is read of variables of each kind, which instances begin and change with other values."""
+    set_ipu_config(ipu.config.IPUConfig()).configure_ipu_system()
+    strategy, own, kinds = PopDistStrategy(), popdist.getInstanceIndex() + 1.0, tf.VariableAggregation
+    on_read = tf.VariableSynchronization.ON_READ
+    with strategy.scope():
+        mirrored = tf.Variable(own)
+        summed = tf.Variable(0.0, aggregation=kinds.SUM)
+        read = tf.Variable(own, synchronization=on_read, aggregation=kinds.MEAN)
+        first = tf.Variable(10.0, synchronization=on_read, aggregation=kinds.ONLY_FIRST_REPLICA)
+        of_keras = keras.Variable(0.0, aggregation="sum", synchronization="on_read").value
+
+    @tf.function
+    def step(x: tf.Tensor) -> tf.Tensor:
+        summed.assign_add(x)
+        read.assign(read + x)
+        first.assign_add(x)
+        return mirrored * x
+
+    found: dict[str, Any] = {"result": strategy.run(step, [tf.constant(own)]), "graph": tf.function(read.read_value)()}
+    with tempfile.TemporaryDirectory() as folder:
+        saved = tf.train.Checkpoint(each=read, summed=summed)
+        path = saved.write(f"{folder}/saved")
+        summed.assign(0.0)
+        saved.read(path)
+        found["saved"] = tf.train.load_variable(path, "each/.ATTRIBUTES/VARIABLE_VALUE")
+    kinds_of = " ".join(type(each).__name__ for each in (mirrored, read, of_keras))
+    values = {"mirrored": mirrored, "summed": summed, "read": read, "first": first}
+    return {**found, **{name: each.numpy() for name, each in values.items()}, "kinds": kinds_of, "place": read.device}
+
+
+def embedding() -> dict[str, Any]:
+    """Trains a table on the host; returns it, and what batch normalisation over groups of replicas gives replica 0."""
+    config = set_ipu_config(ipu.config.IPUConfig())
+    config.norms.experimental.distributed_batch_norm_replica_group_size = popdist.getNumTotalReplicas()
+    config.configure_ipu_system()
+    embeddings, everyone = ipu.embedding_ops, popdist.getNumTotalReplicas()
+    start = np.arange(20, dtype=np.float32).reshape(10, 2) + popdist.getInstanceIndex()  # instance 0's are taken
+    table = embeddings.HostEmbedding(
+        "table", tf.Variable(start), optimizer_spec=embeddings.HostEmbeddingOptimizerSpec(0.1)
+    )
+
+    @tf.function
+    def step() -> tuple[tf.Tensor, tf.Tensor]:
+        index = ipu.replication_ops.replication_index()
+        with tf.GradientTape() as tape:
+            rows = table.lookup(tf.stack([index, 9, 2 * index]))
+            loss = tf.reduce_sum(rows * rows) * tf.cast(index + 1, tf.float32)
+        tape.gradient(loss, tape.watched_variables())
+        image = tf.reshape(tf.cast(index, tf.float32) * tf.range(4.0), [4, 1, 1, 1])
+        normal = tf.compat.v1.nn.fused_batch_norm(image, [1.0], [0.0], is_training=True)
+        return loss, tf.stack([tf.reduce_max(normal[0]), normal[1][0], normal[2][0]])
+
+    strategy = PopDistStrategy()
+    with table.register():
+        for _ in range(3):
+            loss, normal = strategy.run(step)
+    assert everyone == strategy.num_replicas_in_sync
+    return {"table": table.get_embedding_tensor().numpy(), "loss": loss, "normal": normal}
+
+
+NAMED = {"collectives": collectives, "variables": variables, "embedding": embedding}
+"""Cases that train no Keras model."""
+
+
 def results(case: str) -> dict[str, Any]:
     """Returns what a case gives this instance."""
-    return collectives() if case == "collectives" else fit(*map(int, case.split()))
+    return NAMED[case]() if case in NAMED else fit(*map(int, case.split()))
 
 
 def main(folder: str, cases: list[str]) -> None:

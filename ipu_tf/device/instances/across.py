@@ -19,6 +19,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from ipu_tf._state.registry import ProcessValue, register_state
+from ipu_tf.device.instances.group import InstanceError
 from ipu_tf.device.instances.joined import group
 
 INSTANCES = "instance"
@@ -40,6 +41,28 @@ def first_replica(replicas: int) -> int:
     """Returns the index of this instance's first replica in programs of so many replicas in each instance."""
     others = group()
     return 0 if others is None or program_instances() == 1 else others.place.index * replicas
+
+
+def given_to_all(array: np.ndarray[Any, Any], what: str) -> np.ndarray[Any, Any]:
+    """Returns the array that instance 0 gives; this instance's own if it runs programs alone.
+
+    Args:
+        array: this instance's, of the same shape and dtype in all.
+        what: what it is, for errors, and by which it is found.
+
+    Raises:
+        InstanceError: if another instance has another shape or dtype, ended, or does not come in time.
+    """
+    others = group()
+    if others is None or program_instances() == 1:
+        return array
+    own = f"{array.dtype}{list(array.shape)}\n".encode()
+    values = others.exchange(what, own + (array.tobytes() if others.place.index == 0 else b""))
+    layouts = [value.partition(b"\n")[0].decode() for value in values]
+    if len(set(layouts)) > 1:
+        each = ", ".join(f"instance {index} has {layout}" for index, layout in enumerate(layouts))
+        raise InstanceError(f"Instances must have the same shape and dtype of {what}. Received: {each}.")
+    return np.frombuffer(bytearray(values[0][len(own) :]), array.dtype).reshape(array.shape)
 
 
 def over_instances(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipu_tf.config import reset_ipu_configuration
+from ipu_tf.config import EmulationWarning, reset_ipu_configuration
 from tests.helpers.instances import run_instances
 from tests.helpers.instances_fits import results
 
@@ -48,7 +48,7 @@ def assert_same(found: Any, expected: dict[str, Any], first: bool) -> None:
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
     """What two instances get, which run several cases one after the other."""
-    return together(tmp_path_factory.mktemp("two"), 2, 1, "4 1", "collectives")
+    return together(tmp_path_factory.mktemp("two"), 2, 1, "4 1", "collectives", "variables", "embedding")
 
 
 def test_two_instances_train_as_one_process_does(two: dict[str, list[Any]], alone: pytest.MonkeyPatch) -> None:
@@ -72,6 +72,32 @@ def test_collectives_go_over_the_replicas_of_all_instances(
     np.testing.assert_array_equal(second["SQUARE_ADD"], (rows**2).sum(0)[4:6])
     assert int(second["loop"]) == REPLICAS
     assert_same(first, expected, first=True)
+
+
+def test_variables_are_mirrored_or_reduced_where_they_are_read(two: dict[str, list[Any]]) -> None:
+    for index, found in enumerate(two["variables"]):
+        values = {name: float(found[name]) for name in set(found.files) - {"kinds", "place"}}
+        assert values == {
+            "mirrored": 1.0,  # instance 0's at first
+            "result": index + 1.0,
+            "summed": 6.0,  # 2 replicas in each instance
+            "read": 2.5,  # 1 + 1 and 1 + 2
+            "graph": 2.5,
+            "saved": 2.5,
+            "first": 11.0,
+        }
+        assert str(found["kinds"]) == "IPUMirroredVariable IPUSyncOnReadVariable ResourceVariable"
+        assert str(found["place"]) == "/device:IPU:0"
+
+
+def test_tables_on_the_host_and_norms_over_groups_are_those_of_one_process(
+    two: dict[str, list[Any]], alone: pytest.MonkeyPatch
+) -> None:
+    with pytest.warns(EmulationWarning, match="distributed_batch_norm_replica_group_size = 4"):
+        expected = results("embedding")
+    assert_same(two["embedding"][0], expected, first=True)
+    np.testing.assert_array_equal(two["embedding"][1]["table"], two["embedding"][0]["table"])
+    np.testing.assert_allclose(two["embedding"][1]["normal"][1:], expected["normal"][1:], rtol=1e-5)
 
 
 @pytest.mark.slow

@@ -7,11 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import tensorflow as tf
+from jax import lax
 
 from ipu_tf.device.feeds import callbacks
 from ipu_tf.device.memory.host_tables import host_table
+from ipu_tf.device.program.replicas import INSTANCES, has_axis
 from ipu_tf.lowering.importer.rules.registry import custom_call_rule
 from ipu_tf.lowering.stablehlo.module import configuration
 from ipu_tf.lowering.stablehlo.op import Op
@@ -35,7 +38,17 @@ def _host_update(importer: Any, op: Op, indices: jax.Array, changes: jax.Array, 
         host_table(name).update(*values)
         return [_TOKEN]
 
-    return _call(importer, op, update, [indices, changes])
+    def update_of_all(there: np.ndarray, *values: np.ndarray) -> list[np.ndarray]:
+        for instance in np.flatnonzero(there):
+            host_table(name).update(*(value[instance] for value in values))
+        return [_TOKEN]
+
+    if not has_axis(INSTANCES):
+        return _call(importer, op, update, [indices, changes])
+    # Each instance has a table of its own, to which it adds the changes of all instances.
+    active = jnp.bool_(True) if importer.active is None else importer.active
+    given = [lax.all_gather(value, INSTANCES) for value in (active, indices, changes)]
+    return list(callbacks.call_host(update_of_all, tuple(op.results), *given, replicas=importer.replicas))
 
 
 @custom_call_rule(HOST_APPLY)
