@@ -9,7 +9,7 @@ import os
 import re
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ipu_tf._checkpoints.checkpoint_file import Checkpoint, read_checkpoint, write_checkpoint
@@ -19,11 +19,17 @@ from ipu_tf.device.cache.whole_file import TEMPORARY
 _log = logging.getLogger("ipu_tf")
 _NAME = re.compile(r"checkpoint-(\d{8})\.weights\.h5")
 _LOCK = "lock"
-_KEPT = 2
 
 
 class CheckpointError(ValueError):
     """Raised if a run cannot be resumed exactly from a folder, or its checkpoints cannot be written there."""
+
+
+def number_of(path: Path) -> int:
+    """Returns the number in the name of a checkpoint."""
+    match = _NAME.fullmatch(path.name)
+    assert match is not None, path
+    return int(match[1])
 
 
 class CheckpointFolder:
@@ -75,38 +81,54 @@ class CheckpointFolder:
         """Returns the checkpoints, the newest first."""
         return sorted((path for path in self.path.iterdir() if _NAME.fullmatch(path.name)), reverse=True)
 
+    def whole(self) -> Iterator[tuple[int, Checkpoint]]:
+        """Returns the checkpoints that are whole, by their numbers, the newest first; warns of each that is not."""
+        for path in self.files():
+            try:
+                yield number_of(path), read_checkpoint(path)
+            except (DamagedFile, ForeignFile, OSError) as error:
+                _log.warning("ipu_tf: %s The checkpoint before it is taken.", error)
+
     def newest(self) -> tuple[Path, Checkpoint] | None:
         """Returns the newest checkpoint that is whole, and logs a warning for each that is not; None if there is none.
 
         Raises:
             CheckpointError: if there are checkpoints, but none is whole.
         """
-        files = self.files()
-        for path in files:
-            try:
-                return path, read_checkpoint(path)
-            except (DamagedFile, ForeignFile, OSError) as error:
-                _log.warning("ipu_tf: %s The checkpoint before it is taken.", error)
-        if files:
+        for number, checkpoint in self.whole():
+            return self.path_of(number), checkpoint
+        if files := self.files():
             raise CheckpointError(
                 f"'{self.path}' must hold a checkpoint that can be read. Received: {len(files)} that cannot, as the "
                 "warnings say. To train from the beginning, remove the folder."
             )
         return None
 
-    def write(self, checkpoint: Checkpoint) -> Path:
-        """Writes a checkpoint behind the others, then removes all but the last two.
+    def path_of(self, number: int) -> Path:
+        """Returns the path of the checkpoint with a number."""
+        return self.path / f"checkpoint-{number:08}.weights.h5"
+
+    def last_number(self) -> int:
+        """Returns the number of the newest checkpoint, whole or not; 0 if there is none."""
+        return max(map(number_of, self.files()), default=0)
+
+    def write(self, checkpoint: Checkpoint, number: int, kept: int | None) -> Path:
+        """Writes a checkpoint, then removes all others but one.
+
+        Args:
+            checkpoint: what to write.
+            number: its own.
+            kept: the number of the one that stays; None if there is none.
 
         Raises:
             OSError: if there is no room, or no right to write. The checkpoints that are there stay.
         """
-        files = self.files()
-        number = 1 + max((int(match[1]) for path in files if (match := _NAME.fullmatch(path.name))), default=0)
-        path = self.path / f"checkpoint-{number:08}.weights.h5"
+        path = self.path_of(number)
         write_checkpoint(path, checkpoint)
         self._sync()
-        for old in files[_KEPT - 1 :]:
-            old.unlink(missing_ok=True)
+        for old in self.files():
+            if number_of(old) not in (number, kept):
+                old.unlink(missing_ok=True)
         return path
 
     def _sync(self) -> None:
@@ -130,9 +152,14 @@ class BackgroundWriter:
         """Whether a job runs."""
         return self._thread is not None and self._thread.is_alive()
 
+    @property
+    def failed(self) -> bool:
+        """Whether the last job failed, if it has ended."""
+        return self._error is not None
+
     def start(self, job: Callable[[], object]) -> None:
         """Starts a job, when the one before it has ended."""
-        self._join()
+        self.join()
         self._error = None
         self._thread = threading.Thread(target=self._run, args=(job,), name="ipu_tf checkpoint")
         self._thread.start()
@@ -143,12 +170,13 @@ class BackgroundWriter:
         Raises:
             CheckpointError: if the last job failed.
         """
-        self._join()
+        self.join()
         error, self._error = self._error, None
         if error is not None:
             raise CheckpointError(f"The last checkpoint could not be written: {error}.") from error
 
-    def _join(self) -> None:
+    def join(self) -> None:
+        """Waits for the job that runs, whatever comes of it."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None

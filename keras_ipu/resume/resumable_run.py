@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from ipu_tf._checkpoints.checkpoint_file import Checkpoint
-from ipu_tf._checkpoints.checkpoint_folder import BackgroundWriter, CheckpointError, CheckpointFolder
+from ipu_tf._checkpoints.checkpoint_folder import CheckpointError
 from ipu_tf._checkpoints.random_state import random_state, restore_random_state
 from keras_ipu.resume.callback_state import callback_state, check_callbacks, restore_callback
 from keras_ipu.resume.data_tracker import DataPosition, DataTracker
 from keras_ipu.resume.run_facts import check_same, run_facts
+from keras_ipu.resume.run_folder import RunFolder
 from keras_ipu.resume.save_interval import SaveInterval
 from keras_ipu.resume.termination import EXIT_CODE, Termination
 from keras_ipu.resume.variable_access import VariableAccess
@@ -44,8 +45,7 @@ class ResumableRun:
         self._model = model
         self._callbacks = callbacks
         self._access = access
-        self._folder: CheckpointFolder | None = None
-        self._writer = BackgroundWriter()
+        self._folder: RunFolder | None = None
         self._facts: dict[str, str] = {}
         self._pending: Any = None
         self._epoch = self._epochs = self._last_step = 0
@@ -62,7 +62,7 @@ class ResumableRun:
         self._check_data()
         check_callbacks(self._callbacks)
         self._facts = run_facts(self._model, self.tracker.iterator, self._callbacks)
-        self._folder = CheckpointFolder(self._path)
+        self._folder = RunFolder(self._path)
         found = self._folder.newest()
         self._interval.restart()
         if found is None:
@@ -75,11 +75,8 @@ class ResumableRun:
     def close(self) -> None:
         """Waits for the checkpoint that is being written."""
         keras_models.start_at_epoch(self._model, None)
-        try:
-            self._writer.wait()
-        finally:
-            if self._folder is not None:
-                self._folder.close()
+        if self._folder is not None:
+            self._folder.close()
 
     def epoch_began(self, epoch: int) -> None:
         """Called after the other callbacks' `on_epoch_begin`."""
@@ -105,22 +102,23 @@ class ResumableRun:
         steps = self.tracker.steps_of_epoch
         if steps is None or done >= steps or self._model.stop_training:
             return  # the epoch ends here, or may: it is saved there
-        if self.termination.requested:
+        wanted = self._known_folder().wanted(due, self.termination.requested)
+        if wanted.exit:
             self._save_and_exit(self.tracker.within_epoch(self._epoch, done))
-        if due and not self._writer.busy:
-            self._save(self.tracker.within_epoch(self._epoch, done))
+        if wanted.save and not wanted.busy:
+            self._save(self.tracker.within_epoch(self._epoch, done), wanted.failed)
 
     def epoch_ended(self, epoch: int) -> None:
         """Called after the other callbacks' `on_epoch_end`; raises as `execution_ended` does."""
         position = self.tracker.at_end(epoch)
         ended = bool(self._model.stop_training) or epoch + 1 >= self._epochs
-        if self.termination.requested:
+        wanted = self._known_folder().wanted(self._interval.due(0), self.termination.requested)
+        if wanted.exit:
             self._save_and_exit(position)
         if ended:
-            self._writer.wait()
-            self._save(position)
-        elif self._interval.due(0) and not self._writer.busy:
-            self._save(position)
+            self._known_folder().write_last(lambda: self._captured(position))
+        elif wanted.save and not wanted.busy:
+            self._save(position, wanted.failed)
 
     def _check_data(self) -> None:
         iterator = self.tracker.iterator
@@ -153,18 +151,20 @@ class ResumableRun:
             self._restore(state)
 
     def _save_and_exit(self, position: DataPosition) -> None:
-        self._writer.wait()
-        self._save(position)
-        self._writer.wait()
+        folder = self._known_folder()
+        folder.write_last(lambda: self._captured(position))
+        folder.wait_for_all()
         _log.warning("ipu_tf: the process was told to end. The run is saved in '%s'.", self._path)
         raise SystemExit(EXIT_CODE)
 
-    def _save(self, position: DataPosition) -> None:
+    def _save(self, position: DataPosition, failed: bool) -> None:
         """Copies the state, and has it written in the background."""
-        checkpoint, folder = self._captured(position), self._folder
-        assert folder is not None
         self._interval.restart()
-        self._writer.start(lambda: folder.write(checkpoint))
+        self._known_folder().write(self._captured(position), failed)
+
+    def _known_folder(self) -> RunFolder:
+        assert self._folder is not None, "Keras calls `on_train_begin` first"
+        return self._folder
 
     def _captured(self, position: DataPosition) -> Checkpoint:
         variables = keras_models.all_variables(self._model)

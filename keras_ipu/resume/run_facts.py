@@ -13,6 +13,7 @@ from typing import Any
 import keras
 
 from ipu_tf._checkpoints.checkpoint_folder import CheckpointError
+from ipu_tf._training.replication import instance_count
 from keras_ipu.options.model_state import options_of
 from keras_ipu.stock.arrays import data_facts
 
@@ -37,6 +38,8 @@ def run_facts(model: Any, iterator: Any, callbacks: Sequence[Any]) -> dict[str, 
         "replicas": str(iterator.replicas),
         "callbacks": ", ".join(type(callback).__name__ for callback in callbacks),
     }
+    if instance_count() > 1:
+        facts["instances"] = str(instance_count())
     facts |= {f"option {name}": value for name, value in _options(model)}
     return facts | {f"data: {name}": str(value) for name, value in data_facts(iterator.data_adapter).items()}
 

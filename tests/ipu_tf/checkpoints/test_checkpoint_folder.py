@@ -44,7 +44,7 @@ def filled(path: Path, count: int = 3) -> Iterator[CheckpointFolder]:
     """A folder to which so many checkpoints were written: their numbers."""
     with contextlib.closing(CheckpointFolder(path)) as folder:
         for number in range(count):
-            folder.write(Checkpoint({"number": number}))
+            folder.write(Checkpoint({"number": number}), number + 1, number)
         yield folder
 
 
@@ -122,12 +122,12 @@ def test_a_full_disk_leaves_what_is_there(
 
         with monkeypatch.context() as patched:
             patched.setattr(os, "fsync", full)
-            writer.start(lambda: folder.write(Checkpoint({})))
+            writer.start(lambda: folder.write(Checkpoint({}), 4, 3))
             with pytest.raises(CheckpointError, match="No space left"):
                 writer.wait()
         assert "Training goes on" in caplog.text
         assert folder.files() == before and len(list(tmp_path.iterdir())) == 3
-        writer.start(lambda: folder.write(Checkpoint({"number": 3})))
+        writer.start(lambda: folder.write(Checkpoint({"number": 3}), 5, 3))
         writer.wait()
         found = folder.newest()
         assert found is not None and found[1].state == {"number": 3}

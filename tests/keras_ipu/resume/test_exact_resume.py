@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import signal
+import tempfile
 from pathlib import Path
 
+import hypothesis
 import pytest
+from hypothesis import strategies as st
 
 from tests.helpers.device_counts import device_work
-from tests.helpers.resumed_runs import Setting, fitted
+from tests.helpers.resumed_runs import DATA, Setting, fitted
 
 SHORT = [(Setting(), (15,)), (Setting("endless dataset", steps=2), (5,))]
 LONG = [
@@ -39,3 +42,24 @@ def test_a_stopped_run_ends_with_the_same_bits(tmp_path: Path, setting: Setting,
     assert fitted(tmp_path, setting, stop, by_signal=by_signal) is None
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     assert fitted(tmp_path, setting) == wanted
+
+
+SETTINGS = st.builds(
+    Setting,
+    data=st.sampled_from(sorted(DATA)),
+    accumulation=st.sampled_from([1, 2]),
+    steps=st.sampled_from([1, 2]),
+    own_accumulation=st.booleans(),
+)
+
+
+@pytest.mark.slow
+@hypothesis.given(setting=SETTINGS, stop=st.integers(1, 14), by_signal=st.booleans())
+@hypothesis.settings(max_examples=40, deadline=None, derandomize=True, database=None)
+def test_whatever_is_trained_and_wherever_it_stops(setting: Setting, stop: int, by_signal: bool) -> None:
+    hypothesis.assume(setting.accumulation <= setting.steps)
+    hypothesis.assume(not (setting.accumulation > 1 and setting.own_accumulation))
+    wanted = fitted(None, setting)
+    with tempfile.TemporaryDirectory() as folder:
+        first = fitted(Path(folder), setting, stop, by_signal=by_signal)  # None where it was stopped before its end
+        assert (first or fitted(Path(folder), setting)) == wanted

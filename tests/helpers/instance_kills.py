@@ -1,0 +1,194 @@
+"""Kills, stops or ends one of two instances of a training run at random moments, under `poprun`.
+
+`python -m tests.helpers.instance_kills --kills 50` says how long the others took to end. It fails where one of them
+does not end in time or a process is left, and where a run that was killed and resumed, as often as it takes, does not
+end with the bits of one that was not.
+
+`--stops` stops an instance by SIGSTOP in place of SIGKILL; `--exits` has one end in the middle without an error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import hashlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.helpers.subprocess_cases import ROOT
+
+POPRUN = (sys.executable, "-c", "from ipu_tf._poprun.command_line import main; main()")
+INSTANCES, EPOCHS = 2, 6
+TIMEOUT = 5
+"""Seconds of IPU_TF_INSTANCE_TIMEOUT."""
+IN_TIME = {"kill": 15.0, "exit": 60.0, "stop": 75.0}
+"""Seconds in which all have to end: those of poprun's grace; and of 20 without a sign of life, or 30 left alone."""
+
+
+def train(folder: str, result: str, ends: bool) -> None:
+    """Trains a small model with a checkpoint each step, in one instance, and writes a checksum of what came of it."""
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    import ipu_tf as ipu
+    import keras_ipu
+    from ipu_tf import popdist
+    from ipu_tf.distributed.popdist_strategy import PopDistStrategy
+    from ipu_tf.popdist.tensorflow import set_ipu_config
+
+    class End(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+            time.sleep(0.02)
+            if ends and popdist.getInstanceIndex() == 1 and batch == 3:
+                sys.exit(0)
+
+    popdist.init()
+    keras.utils.set_random_seed(5)
+    set_ipu_config(ipu.config.IPUConfig()).configure_ipu_system()
+    x = np.random.default_rng(3).normal(size=(96, 6)).astype(np.float32)
+    data = tf.data.Dataset.from_tensor_slices((x, x.sum(1, keepdims=True)))
+    data = data.shard(popdist.getNumInstances(), popdist.getInstanceIndex())
+    data = data.shuffle(48, seed=popdist.getInstanceIndex()).batch(4, drop_remainder=True)
+    with PopDistStrategy().scope():
+        layers = [keras.layers.Dense(16), keras.layers.BatchNormalization(), keras.layers.Dropout(0.3)]
+        model = keras.Sequential([keras.Input((6,)), *layers, keras.layers.Dense(1)])
+        model.compile(keras.optimizers.Adam(0.01), "mse", metrics=["mae"])
+        callbacks = [End(), keras_ipu.callbacks.ExactResume(folder, every=1)]
+        history = model.fit(data, epochs=EPOCHS, shuffle=False, verbose=0, callbacks=callbacks).history
+    bits = b"".join(weight.tobytes() for weight in model.get_weights()) + repr(history).encode()
+    Path(f"{result}.{popdist.getInstanceIndex()}").write_text(hashlib.sha256(bits).hexdigest())
+
+
+@dataclasses.dataclass(frozen=True)
+class Ended:
+    """How a run ended.
+
+    Attributes:
+        code: poprun's exit code.
+        seconds: from the start.
+        after: seconds from what was done to an instance; None where it ended before.
+        said: what was printed.
+    """
+
+    code: int
+    seconds: float
+    after: float | None
+    said: str
+
+
+def run(folder: Path, result: Path, what: str = "", at: float = 0.0, instance: int = 0) -> Ended:
+    """Runs the training under `poprun`; does something to an instance after so many seconds.
+
+    Args:
+        folder: of the checkpoints.
+        result: where each instance writes what came of it.
+        what: "kill", "stop", "exit", or nothing.
+        at: the seconds.
+        instance: which one.
+    """
+    call = f"from tests.helpers.instance_kills import train; train({str(folder)!r}, {str(result)!r}, {what == 'exit'})"
+    command = [*POPRUN, "--num-instances", str(INSTANCES), "--num-replicas", str(2 * INSTANCES)]
+    surroundings = {**os.environ, "IPU_TF_INSTANCE_TIMEOUT": "60" if what != "stop" else str(TIMEOUT)}
+    began, done = time.monotonic(), None
+    with tempfile.TemporaryFile("w+") as output:
+        running = subprocess.Popen(
+            [*command, sys.executable, "-c", call], cwd=ROOT, env=surroundings, stdout=output, stderr=output
+        )
+        groups: list[int] = []
+        while running.poll() is None:
+            groups = groups if len(groups) == INSTANCES else children(running.pid)
+            if what in ("kill", "stop") and done is None and len(groups) == INSTANCES and time.monotonic() > began + at:
+                os.kill(groups[instance], signal.SIGKILL if what == "kill" else signal.SIGSTOP)
+                done = time.monotonic()
+            assert done is None or time.monotonic() < done + IN_TIME[what], f"{what} at {at}: an instance goes on"
+            time.sleep(0.01)
+        ended = time.monotonic()
+        left = [group for group in groups if alive(group)]
+        output.seek(0)
+        said = output.read()
+    assert not left, f"{what} at {at}: processes of the groups {left} are left\n{said}"
+    return Ended(running.returncode, ended - began, None if done is None else ended - done, said)
+
+
+def children(process: int) -> list[int]:
+    """Returns the processes that a process started, the first first."""
+    try:
+        return [int(each) for each in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def alive(group: int) -> bool:
+    """Returns whether a process group has a process that runs."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, of = stat.read_text().rpartition(")")[2].split()[:3]
+        except OSError:
+            continue
+        if int(of) == group and state != "Z":
+            return True
+    return False
+
+
+def results(result: Path) -> list[str]:
+    """Returns what came of a run, by instance; nothing if it has not ended."""
+    paths = [Path(f"{result}.{index}") for index in range(INSTANCES)]
+    return [path.read_text() for path in paths] if all(path.exists() for path in paths) else []
+
+
+def killed(count: int, rng: random.Random, root: Path) -> list[float]:
+    """Kills so many times; returns the seconds that the others took to end."""
+    whole = run(root / "whole", root / "wanted")
+    assert whole.code == 0, whole.said
+    wanted, seconds, runs = results(root / "wanted"), list[float](), 0
+    while len(seconds) < count:
+        runs += 1
+        folder, result = root / f"run {runs}", root / f"result {runs}"
+        while not results(result):
+            at, instance = rng.uniform(0.0, whole.seconds), rng.randrange(INSTANCES)
+            ended = run(folder, result, "kill" if len(seconds) < count else "", at, instance)
+            assert ended.code in (0, 137), ended.said
+            if ended.code:
+                assert f"instance {instance} was ended by signal 9" in ended.said, ended.said
+                seconds.append(ended.after or 0.0)
+                print(f"{len(seconds)}: instance {instance} at {at:.1f} s, ended {seconds[-1]:.2f} s later", flush=True)
+        assert results(result) == wanted, f"run {runs} ended with other bits"
+    print(f"{count} kills in {runs} runs, each resumed to the same bits; ended within {max(seconds):.1f} s")
+    return seconds
+
+
+def left_waiting(what: str, count: int, rng: random.Random, root: Path) -> None:
+    """Stops or ends instance 1 in the middle so many times; checks that the other ends and says for whom it waited."""
+    for number in range(count):
+        ended = run(root / f"{what} {number}", root / f"{what} result {number}", what, rng.uniform(25.0, 30.0), 1)
+        assert ended.code not in (0, None), ended.said
+        assert "instance 1" in ended.said, ended.said
+        lines = [line for line in ended.said.splitlines() if "instance 1" in line]
+        print(f"{what}: code {ended.code} after {ended.after or ended.seconds:.1f} s: {lines[0]}", flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.helpers.instance_kills", description=__doc__)
+    parser.add_argument("--kills", type=int, default=50, help="instances to kill (50)")
+    parser.add_argument("--stops", type=int, default=0, help="instances to stop (0)")
+    parser.add_argument("--exits", type=int, default=0, help="instances that end early (0)")
+    parser.add_argument("--seed", type=int, default=0, help="of the moments (0)")
+    chosen = parser.parse_args()
+    rng = random.Random(chosen.seed)
+    with tempfile.TemporaryDirectory() as root:
+        if chosen.kills:
+            killed(chosen.kills, rng, Path(root))
+        left_waiting("stop", chosen.stops, rng, Path(root))
+        left_waiting("exit", chosen.exits, rng, Path(root))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
