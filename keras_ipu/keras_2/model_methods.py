@@ -1,4 +1,4 @@
-"""Methods that models of Keras 2 get in an `IPUStrategy`'s scope: options; those that are refused say so."""
+"""Methods that models of Keras 2 get in an `IPUStrategy`'s scope: options, and stages of pipelines."""
 
 from __future__ import annotations
 
@@ -8,30 +8,27 @@ from typing import Any
 
 from ipu_tf._patches.installation import replace_in
 from ipu_tf.emulation import EmulationError
+from keras_ipu.keras_2.pipeline_stages import StageMethods
 from keras_ipu.options.methods import OptionMethods
 from keras_ipu.stock.models import strategy_of
 from keras_ipu.stock.ownership import on_device
 
-_REFUSED = (
-    "set_asynchronous_callbacks",
-    "set_pipelining_options",
-    "get_pipeline_stage_assignment",
-    "set_pipeline_stage_assignment",
-    "reset_pipeline_stage_assignment",
-    "print_pipeline_stage_assignment_summary",
-)
-
 
 def add_methods(model_class: Any) -> None:
     """Adds the methods to `tf_keras.Model`, once; models made outside a scope do not have them."""
-    options = {name: method for name, method in vars(OptionMethods).items() if not name.startswith("_")}
-    refused: dict[str, Any] = {name: _refusing(name) for name in _REFUSED}
-    for name, method in {**options, **refused}.items():
+    parts = (*vars(OptionMethods).items(), *vars(StageMethods).items())
+    methods = {name: method for name, method in parts if not name.startswith("_")}
+    for name, method in {**methods, "set_asynchronous_callbacks": _set_asynchronous_callbacks}.items():
         replace_in(model_class, name, functools.partial(_attribute, name, method), missing=None, by=__name__)
 
 
 class _ModelMethod:
-    """A method that only models of an `IPUStrategy`'s scope have."""
+    """A method that only models of an `IPUStrategy`'s scope have.
+
+    Args:
+        name: of the method.
+        method: takes the model, then its arguments.
+    """
 
     def __init__(self, name: str, method: Callable[..., Any]) -> None:
         self._name = name
@@ -50,11 +47,17 @@ def _attribute(name: str, method: Callable[..., Any], absent: None) -> _ModelMet
     return _ModelMethod(name, method)
 
 
-def _refusing(name: str) -> Callable[..., Any]:
-    def refuse(model: Any, *args: Any, **kwargs: Any) -> None:
-        raise EmulationError(
-            f"Models of Keras 2 (`tf_keras`) run in one stage, with callbacks between executions. Received: a call of "
-            f"{name} for {model.name}. Make the model with `keras`, which has pipelines and asynchronous callbacks."
-        )
+def _set_asynchronous_callbacks(model: Any, asynchronous: bool = False) -> None:
+    """Refuses callbacks for every step of an execution.
 
-    return refuse
+    Args:
+        asynchronous: False, as it is anyway.
+
+    Raises:
+        EmulationError: for True.
+    """
+    if asynchronous:
+        raise EmulationError(
+            "Callbacks of Keras 2's models are called between executions. Received: asynchronous=True for "
+            f"{model.name}. Make the model with `keras`, which has asynchronous callbacks."
+        )

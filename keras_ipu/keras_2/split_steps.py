@@ -6,15 +6,25 @@ train_step ──► optimizer.minimize ──► apply_gradients ──► accu
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
+from ipu_tf._state.once import first_time
 from ipu_tf._training.weight_update import accumulate_and_apply
 from ipu_tf.ops.all_to_all_op import all_gather
 from keras_ipu.training.common.partial_batches import GradientSum
 from keras_ipu.training.common.step_split import StepSplit
+
+_log = logging.getLogger("ipu_tf")
+_WHOLE = ("Adagrad", "Adam", "Adamax", "Ftrl", "Nadam")
+"""Older optimizers whose update of a row with a gradient of zero is that of one which a batch does not name."""
+_ROWS = (
+    "ipu_tf: Keras 2's %s updates only the rows of an embedding that a batch names. On the device all rows are: those "
+    "that it does not name have gradients of zero, so what %s keeps of them, such as a momentum, goes on."
+)
 
 Apply = Callable[[list[Any]], Any]
 """Applies complete gradients."""
@@ -32,13 +42,17 @@ def split_updates(optimizer: Any, split: StepSplit) -> Iterator[None]:
 
     Args:
         optimizer: of Keras 2; None for a model without one.
-        split: of the step. One that is not split keeps the optimizer's own method.
+        split: of the step.
     """
-    if optimizer is None or split.is_trivial:
+    if optimizer is None:
         yield
         return
 
     def update(apply: Apply, gradients: list[Any], variables: list[Any]) -> None:
+        gradients = _dense(optimizer, gradients)
+        if split.is_trivial:
+            apply(gradients)
+            return
         accumulate_and_apply(
             gradients,
             apply,
@@ -67,13 +81,29 @@ def summed_updates(optimizer: Any, weights: list[float], split: StepSplit) -> It
     combined = GradientSum(weights, lambda gradient, weight: gradient * tf.cast(weight, gradient.dtype))
 
     def update(apply: Apply, gradients: list[Any], variables: list[Any]) -> None:
-        dense = [None if each is None else tf.convert_to_tensor(each) for each in gradients]
-        complete = combined.add(dense)
+        complete = combined.add(_dense(optimizer, gradients))
         if complete is not None:
             accumulate_and_apply(complete, apply, 1, split.replicas, split.reduction)
 
     with _replaced(optimizer, update):
         yield
+
+
+def _dense(optimizer: Any, gradients: list[Any]) -> list[Any]:
+    """Returns gradients whose repeated rows are added up, as Keras 2 does, in tensors of fixed shape."""
+    if any(isinstance(each, tf.IndexedSlices) for each in gradients) and _updates_named_rows_alone(optimizer):
+        name = type(optimizer).__name__
+        if first_time("rows that a batch does not name", name):
+            _log.warning(_ROWS, name, name)
+    return [tf.convert_to_tensor(each) if isinstance(each, tf.IndexedSlices) else each for each in gradients]
+
+
+def _updates_named_rows_alone(optimizer: Any) -> bool:
+    """Returns whether an older optimizer leaves alone what it keeps of rows that a batch does not name."""
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    kind = type(inner).__name__ if type(inner).__module__.startswith("tf_keras.") else "one of the user's"
+    linear = kind == "SGD" and not inner.get_config().get("momentum")
+    return hasattr(inner, "_resource_apply_sparse") and not linear and kind not in _WHOLE
 
 
 @contextlib.contextmanager
@@ -83,12 +113,9 @@ def _replaced(optimizer: Any, ours: Callable[[Apply, list[Any], list[Any]], None
 
     def apply_gradients(grads_and_vars: Any, *args: Any, **kwargs: Any) -> None:
         gradients, variables = (list(each) for each in zip(*grads_and_vars, strict=True))
-        # Both generations of optimizers take this one; the gradients that are passed on are those of all replicas.
-        options = {**kwargs, "experimental_aggregate_gradients": False}
-        options.pop("skip_gradients_aggregation", None)
 
         def apply(complete: list[Any]) -> Any:
-            return stock(list(zip(complete, variables, strict=True)), *args, **options)
+            return stock(list(zip(complete, variables, strict=True)), *args, **kwargs)
 
         ours(apply, gradients, variables)
 

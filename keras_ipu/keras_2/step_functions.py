@@ -14,7 +14,9 @@ import tensorflow as tf
 
 from ipu_tf._loops.tensor_feed import TensorFeed
 from ipu_tf._loops.tensorflow_step import TensorFlowStep
+from ipu_tf.pipeline import require_one_device
 from keras_ipu.keras_2.split_steps import metrics_in_step, optimizer_state, split_updates, summed_updates
+from keras_ipu.pipeline.run_checks import is_pipelined
 from keras_ipu.stock import models as keras_models
 from keras_ipu.training.common.data_checks import warn_cast
 from keras_ipu.training.common.partial_batches import gradient_weights, sizes_vary
@@ -83,6 +85,7 @@ class Keras2StepFunction(StepFunction):
 
     def _device_step(self, batch_spec: Any, state: Any, split: StepSplit) -> TensorFlowStep:
         model = self._model
+        self._check_pipeline()
         if split.all_replicas > 1 and split.joint_metrics:
             self._create_variables(batch_spec)
 
@@ -94,6 +97,7 @@ class Keras2StepFunction(StepFunction):
         return TensorFlowStep(traced, batch_spec, lambda: optimizer_state(model))
 
     def _remainder_step(self, batches_spec: Any, state: Any, split: StepSplit) -> TensorFlowStep:
+        self._check_pipeline()
         model, one_batch = self._model, dataclasses.replace(split, accumulation_count=1)
 
         def traced(batches: Any) -> Any:
@@ -104,6 +108,15 @@ class Keras2StepFunction(StepFunction):
                 return tuple(self._step(batch) for batch in batches)
 
         return TensorFlowStep(traced, batches_spec, lambda: optimizer_state(model))
+
+    def _check_pipeline(self) -> None:
+        """Checks that nobody wants a pipeline on several devices.
+
+        Raises:
+            PipelineDevicesError: if so.
+        """
+        if is_pipelined(self._model):
+            require_one_device(f"{self._model.name} is a model of Keras 2, whose call is taken as it is")
 
     def _step(self, batch: Any) -> Any:
         """Calls the model's step, which is looked up when it is traced; as in Keras's own function, AutoGraph reads it.

@@ -202,8 +202,8 @@ def test_what_keras_2_does_not_do_here_is_refused_by_name() -> None:
 
     with _scope(2):
         model = _model("sgd")
-        with pytest.raises(EmulationError, match="Keras 2 .*set_pipelining_options"):
-            model.set_pipelining_options(gradient_accumulation_steps_per_replica=2)
+        with pytest.raises(EmulationError, match="called between executions.*asynchronous=True"):
+            model.set_asynchronous_callbacks(True)
         with pytest.raises(EmulationError, match="2 replicas takes 2 batches a step"):
             model.train_on_batch(X[:8], Y[:8])
         own = Own([keras_2.layers.Dense(2)])
@@ -212,6 +212,89 @@ def test_what_keras_2_does_not_do_here_is_refused_by_name() -> None:
             own.fit(X, X[:, :2], verbose=0)
     with pytest.raises(AttributeError, match="only models of an `IPUStrategy`'s scope have it"):
         _model("sgd").set_gradient_accumulation_options(2)
+
+
+@pytest.mark.parametrize("momentum", [None, 0.9])
+def test_rows_of_an_embedding_that_a_batch_names_twice_are_added_up(
+    momentum: float | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    def trained() -> list[np.ndarray]:
+        keras_2.utils.set_random_seed(1)
+        model = keras_2.Sequential(
+            [keras_2.layers.Embedding(5, 3, input_length=3), keras_2.layers.Flatten(), keras_2.layers.Dense(1)]
+        )
+        optimizers = keras_2.optimizers
+        model.compile(optimizers.Adam(0.1) if momentum is None else optimizers.legacy.SGD(0.1, momentum), "mse")
+        names = np.arange(24).reshape(8, 3) % 4  # two batches name all rows but one
+        losses = model.fit(names, np.ones((8, 1)), batch_size=4, epochs=2, shuffle=False, verbose=0).history["loss"]
+        return [np.float32(losses), *model.get_weights()]
+
+    stock = trained()
+    with _scope(), caplog.at_level("WARNING", "ipu_tf"):
+        ran = trained()
+    for one, other in zip(ran, stock, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    assert ("Keras 2's SGD updates only the rows" in caplog.text) is (momentum is not None)
+
+
+def _functional() -> Any:
+    keras_2.utils.set_random_seed(1)
+    x = keras_2.Input((4,))
+    first = keras_2.layers.Dense(6, activation="tanh", name="first")(x)
+    joined = keras_2.layers.Concatenate(name="joined")([first, x])
+    model = keras_2.Model(x, keras_2.layers.Dense(2, name="last")(joined))
+    loss = keras_2.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras_2.optimizers.SGD(0.1), loss, metrics=["accuracy"], steps_per_execution=8)
+    return model
+
+
+def test_a_model_in_pipeline_stages_gives_the_numbers_of_accumulation() -> None:
+    stock = _functional()
+    stock.steps_per_execution = 1
+    expected = _run(stock, batch=32)
+    with _scope(2):
+        model = _functional()
+        stages = model.get_pipeline_stage_assignment()
+        assert [each.layer.name for each in stages] == ["first", "joined", "last"]
+        with pytest.raises(ValueError, match="first has not been assigned a pipeline stage"):
+            model.set_pipeline_stage_assignment(stages)
+        for assignment, stage in zip(stages, (1, 0, 1), strict=True):
+            assignment.pipeline_stage = stage
+        with pytest.raises(ValueError, match="Layer joined in pipeline stage 0 has a dependency"):
+            model.set_pipeline_stage_assignment(stages)
+        stages[0].pipeline_stage = 0
+        model.set_pipeline_stage_assignment(stages)
+        lines: list[str] = []
+        model.print_pipeline_stage_assignment_summary(print_fn=lines.append)
+        assert any("joined (Concatenate) (0)" in line and "first" in line for line in lines)
+        model.set_pipelining_options(8, gradient_accumulation_reduction_method="mean")
+        _assert_equal(_run(model), expected)
+
+
+def test_stages_of_a_sequential_model_and_those_that_cannot_be() -> None:
+    class Own(keras_2.Model):
+        pass
+
+    with _scope(2):
+        model = _model("sgd", steps=8, normalized=False)
+        stages = model.get_pipeline_stage_assignment()
+        for assignment, stage in zip(stages, (0, 2, 2), strict=True):
+            assignment.pipeline_stage = stage
+        with pytest.raises(RuntimeError, match=r"the preceeding stages \[1\] had no assignments"):
+            model.set_pipeline_stage_assignment(stages)
+        for assignment, stage in zip(stages, (0, 1, 0), strict=True):
+            assignment.pipeline_stage = stage
+        with pytest.raises(ValueError, match="pipeline stage 0 has a dependency"):
+            model.set_pipeline_stage_assignment(stages)
+        stages[-1].pipeline_stage = 1
+        model.set_pipeline_stage_assignment(stages)
+        with pytest.raises(ValueError, match="is pipelined, however"):
+            model.fit(X, Y, batch_size=4, verbose=0)
+        with pytest.raises(RuntimeError, match="which is subclassed. Make a functional model"):
+            Own().get_pipeline_stage_assignment()
+        outer = keras_2.Sequential([keras_2.Sequential([keras_2.layers.Dense(2)])])
+        with pytest.raises(EmulationError, match="Call its layers in the outer model"):
+            outer.get_pipeline_stage_assignment()
 
 
 def test_replicas_may_keep_their_own_metrics() -> None:
