@@ -128,9 +128,20 @@ def save(stock: Any, model: Any, filepath: Any, *args: Any, **kwargs: Any) -> An
 
 
 def make_room(folder: Path) -> None:
-    """Removes the assets of a model that was saved in a folder: Keras fails where they are."""
-    if (folder / "config.json").is_file():
-        shutil.rmtree(folder / "assets", ignore_errors=True)
+    """Removes the assets of a model that Keras saved in a folder, which it does not overwrite.
+
+    Raises:
+        FileExistsError: if the folder has assets of something else.
+    """
+    assets = folder / "assets"
+    if not assets.exists():
+        return
+    if not all((folder / name).is_file() for name in ("metadata.json", "config.json", "model.weights.h5")):
+        raise FileExistsError(
+            f"'{folder}' must be a new folder, or one in which Keras saved a model. Received: a folder that has "
+            "'assets' of something else. Save the model in another one, or as a file that ends in '.keras'."
+        )
+    shutil.rmtree(assets, ignore_errors=True)
 
 
 def _warn_unsaved(model: Any) -> None:

@@ -225,6 +225,21 @@ def test_a_file_without_an_extension_is_still_refused_by_stock_keras(tmp_path: P
         sequential().save(tmp_path / "folder")
 
 
+def test_a_folder_is_written_again_and_files_of_others_in_it_stay(strategy: IPUStrategyV1, tmp_path: Path) -> None:
+    with strategy.scope():
+        model = sequential()
+        for _ in range(2):
+            model.save(tmp_path / "folder")
+        assert keras.models.load_model(tmp_path / "folder").count_params() == model.count_params()
+        other = tmp_path / "other" / "assets" / "picture"
+        other.parent.mkdir(parents=True)
+        for file in (other, tmp_path / "other" / "config.json"):
+            file.write_text("mine")
+        with pytest.raises(FileExistsError, match="'assets' of something else"):
+            model.save(tmp_path / "other")
+    assert other.read_text() == (tmp_path / "other" / "config.json").read_text() == "mine"
+
+
 def test_what_is_not_saved_is_told(strategy: IPUStrategyV1, caplog: pytest.LogCaptureFixture) -> None:
     with strategy.scope():
         model = sequential()
