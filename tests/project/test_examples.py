@@ -206,6 +206,15 @@ def test_transfer_learning() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+def test_chat() -> None:
+    pytest.importorskip("keras_hub", reason="KerasHub is not installed: pip install keras-hub")
+    ran = run("chat")
+    for question, answer in {"snow": "snow is white .", "a lemon": "a lemon is yellow ."}.items():
+        assert f"> what color is {question} ?\n{answer}\n" in ran.output
+    assert "3 executions, 29 words in the cache" in ran.output
+
+
 def test_text_classification() -> None:
     ran = run("text_classification")
     assert percent(ran.output, "has not seen:") > 95
