@@ -185,11 +185,18 @@ def install_aliases() -> None:
     install_finder(_FINDER)
     after_import("ipu_tf._config.default_rules", lambda module: module.use_rules_by_default())
     after_import("numpy", add_numpy_names)
-    after_import("keras", _add_keras_2)
+    after_import("keras", _add_keras_2_before_use)
+    after_import("keras_ipu", _add_keras_2)
     for alias in _FINDER.aliases:
         owner = alias.rpartition(".")[0]
         if owner:
             after_import(real_name(owner, _FINDER.aliases) or owner, _attribute_adder(alias))
+
+
+def _add_keras_2_before_use(_: ModuleType) -> None:
+    # Where `keras_ipu` imports Keras first, its modules are not complete before it is.
+    if "keras_ipu" not in sys.modules:
+        importlib.import_module("keras_ipu.legacy")
 
 
 def _add_keras_2(_: ModuleType) -> None:

@@ -47,6 +47,12 @@ def test_a_program_of_keras_2(check: str, program_of_keras_2: subprocess.Complet
     assert f"{check}: as Keras 2 has it" in ran.stdout.splitlines(), ran.stderr[-3000:]
 
 
+def test_keras_2_where_this_package_is_what_imports_keras() -> None:
+    program = "import ipu_tf; ipu_tf.install_aliases(); import keras_ipu, keras; print(keras.layers.Layer().updates)"
+    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.stdout.strip() == "[]", ran.stderr[-3000:]
+
+
 @pytest.mark.parametrize(
     ("count", "arguments", "wanted"),
     [
