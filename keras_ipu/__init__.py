@@ -6,6 +6,9 @@ Nothing here has to be imported by a user: entering the scope does. Models made 
 import importlib
 from typing import TYPE_CHECKING, Any
 
+# Before modules of ours: under the launcher the import of Keras ends with one of `keras_ipu.legacy`, which needs them.
+import keras as _keras  # noqa: F401
+
 from ipu_tf._strategy.hooks import add_graph_hook, add_scope_hook
 from keras_ipu.options.options import ReplicatedMetricReductionMethod
 from keras_ipu.pipeline.stage_assignment import (

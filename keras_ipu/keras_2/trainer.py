@@ -47,6 +47,9 @@ _AFTER_OTHERS = ("on_epoch_begin", "on_epoch_end", "on_test_begin", "on_test_end
 #: Whether a loop of this thread's counts the batches of all replicas already: `fit` calls `evaluate`.
 _counting: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_keras_2_counting", default=False)
 
+#: Whether a loop of Keras 2 runs in this thread.
+_running: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_keras_2_running", default=False)
+
 
 def tf_keras() -> Any:
     """Returns the package, which only programs for Keras 2 have.
@@ -94,6 +97,11 @@ def _patch(model_class: Any, name: str, ours: Callable[..., Any]) -> None:
     replace_in(model_class, name, patched, by=__name__)
 
 
+def iterators_in_scope() -> contextlib.AbstractContextManager[None]:
+    """Context of a strategy's scope: in that of Keras 2's own loops, which enter it anew, they read their data."""
+    return stock_iterators() if _running.get() else contextlib.nullcontext()
+
+
 def _make(attribute: str, kind: StepKind, stock: Stock, model: Any, force: bool = False) -> Any:
     """Replaces `make_train_function` and its kin."""
     now = getattr(model, attribute)
@@ -110,7 +118,7 @@ def _run(name: str, stock: Stock, model: Any, *args: Any, **kwargs: Any) -> Any:
         if getattr(type(model), f"make_{attribute}") is not getattr(tf_keras().Model, f"make_{attribute}"):
             raise RuntimeError(OVERRIDDEN.format(function=f"make_{attribute}", name=model.name))
     bound = inspect.signature(stock).bind(model, *args, **kwargs)
-    with InterruptibleCall(), stock_iterators():
+    with InterruptibleCall(), context_value(_running, True):
         if model.run_eagerly:
             check_eager_model(model)
             flush_variables()

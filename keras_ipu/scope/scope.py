@@ -20,6 +20,7 @@ def keras_scope(strategy: Any) -> Iterator[None]:
     Raises:
         NotImplementedError: if Keras runs on another backend than TensorFlow or JAX.
     """
+    iterators: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     if strategy.keras_extensions_enabled:
         keras_patches.install_trainer(_trainer())
         install_extensions()
@@ -27,7 +28,9 @@ def keras_scope(strategy: Any) -> Iterator[None]:
             from keras_ipu.keras_2 import trainer as keras_2_trainer
 
             keras_2_trainer.install()
-    yield
+            iterators = keras_2_trainer.iterators_in_scope()
+    with iterators:
+        yield
 
 
 def _trainer() -> keras_patches.TrainerPatch:

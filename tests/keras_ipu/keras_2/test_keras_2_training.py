@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -305,3 +310,45 @@ def test_replicas_may_keep_their_own_metrics() -> None:
         look = keras_2.callbacks.LambdaCallback(on_train_batch_end=lambda batch, given: logs.append(given["loss"]))
         model.fit(X[:8], Y[:8], batch_size=4, shuffle=False, verbose=0, callbacks=[look])
     assert len(logs) == 1 and len(logs[0]) == 2 and logs[0][0] != logs[0][1]
+
+
+_PROGRAM = """
+import contextlib, json
+import numpy as np
+import tensorflow as tf
+from tensorflow import keras
+from tensorflow.keras.layers import Dense
+from tensorflow.python import ipu
+
+config = ipu.config.IPUConfig()
+config.auto_select_ipus = 1
+config.configure_ipu_system()
+x = np.random.default_rng(0).normal(size=(32, 4)).astype("float32")
+
+def train(scope):
+    keras.utils.set_random_seed(1)
+    with scope:
+        inputs = keras.Input((4,))
+        hidden = Dense(6, activation="tanh")(inputs)
+        outputs = Dense(1)(tf.concat([hidden, tf.nn.sigmoid(hidden)], axis=-1))
+        model = keras.Model(inputs, outputs)
+        model.compile(keras.optimizers.legacy.SGD(0.1, decay=0.01), "mse", steps_per_execution=4)
+        saved = keras.callbacks.ModelCheckpoint("weights", save_weights_only=True)
+        history = model.fit(x, x[:, :1], batch_size=8, epochs=2, shuffle=False, verbose=0, callbacks=[saved])
+        model.load_weights("weights").expect_partial()
+    return history.history["loss"]
+
+print(json.dumps([train(contextlib.nullcontext()), train(ipu.ipu_strategy.IPUStrategy().scope())]))
+"""
+
+
+def test_a_program_of_keras_2_runs_unchanged_under_the_launcher(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(_PROGRAM)
+    environment = {**os.environ, "TF_USE_LEGACY_KERAS": "1", "PYTHONPATH": str(Path(ipu.__file__).parents[1])}
+    command = [sys.executable, "-m", "ipu_tf", "--stats", "train.py"]
+    ran = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    *_, numbers, stats = ran.stdout.splitlines()
+    stock, device = json.loads(numbers)
+    np.testing.assert_allclose(device, stock, rtol=1e-4)
+    assert "2 executions, 8 steps" in stats
