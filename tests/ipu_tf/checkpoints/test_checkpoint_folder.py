@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import random
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -131,3 +132,32 @@ def test_a_full_disk_leaves_what_is_there(
         writer.wait()
         found = folder.newest()
         assert found is not None and found[1].state == {"number": 3}
+
+
+def test_a_rename_that_takes_its_time_leaves_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer, renamed, may_rename, stock = BackgroundWriter(), threading.Event(), threading.Event(), os.replace
+
+    def slow(source: Any, target: Any) -> None:
+        renamed.set()
+        assert may_rename.wait(30)
+        stock(source, target)
+
+    with filled(tmp_path) as folder:
+        monkeypatch.setattr(os, "replace", slow)
+        writer.start(lambda: folder.write(Checkpoint({"number": 3}), 4, 3))
+        assert renamed.wait(30) and writer.busy  # the caller goes on
+        found = folder.newest()
+        assert found is not None and found[1].state == {"number": 2} and len(folder.files()) == 2
+        may_rename.set()
+        writer.wait()
+        found = folder.newest()
+        assert found is not None and found[1].state == {"number": 3} and len(folder.files()) == 2
+
+
+def test_a_folder_that_is_read_only_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_only(path: Path) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(Path, "touch", read_only)
+    with pytest.raises(CheckpointError, match="a folder that can be written to. Received: .*Read-only file system"):
+        CheckpointFolder(tmp_path)
