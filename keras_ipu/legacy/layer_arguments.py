@@ -110,7 +110,7 @@ def _compute_loss(stock: Callable[..., Any], model: Any, *args: Any, **kwargs: A
 
 
 def _own_lambdas(stock: Any) -> Any:
-    """`Lambda.from_config` that a program calls itself takes a Python function; one within `load_model` as before."""
+    """`Lambda.from_config` that a program calls itself takes a Python function; one in a file is refused as before."""
 
     def from_config(cls: Any, config: Any, custom_objects: Any = None, safe_mode: Any = None) -> Any:
         if safe_mode is None and keras_models.in_safe_mode() is None:

@@ -28,7 +28,7 @@ def ResNet(  # noqa: N802 - Keras's name
         preact: whether normalisation comes before the convolutions.
         use_bias: whether convolutions have a bias.
         model_name: the model's name.
-        args: Keras's further arguments, from `include_top` on.
+        args: Keras's further arguments, in its order.
         layers: Keras's module of layers, which programs may pass.
         kwargs: Keras's further arguments by name.
     """

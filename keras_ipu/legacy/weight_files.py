@@ -54,7 +54,7 @@ def _save_weights(stock: Callable[..., Any], model: Any, filepath: Any, overwrit
 
 
 def _load_weights(stock: Callable[..., Any], model: Any, filepath: Any, *args: Any, **kwargs: Any) -> Any:
-    """Returns the status of a TensorFlow checkpoint, which has `expect_partial`; None for other files."""
+    """Returns the status of a TensorFlow checkpoint, as Keras 2 did; None for other files."""
     path = os.fspath(filepath)
     if not tf.io.gfile.exists(path + ".index"):
         stock(model, filepath, *args, **{key: value for key, value in kwargs.items() if key != "options"})
@@ -151,7 +151,7 @@ def _copy(variable: Any, copies: Copies, made: dict[int, Any]) -> tf.Variable:
 
 
 def _save(stock: Callable[..., Any], model: Any, filepath: Any, *args: Any, **kwargs: Any) -> Any:
-    """Saves a model in a folder where its name is that of no file format; `load_model` takes the folder."""
+    """Saves a model in a folder where its name is that of no file format; Keras loads it from there."""
     path = os.fspath(filepath)
     if path.endswith((".h5", ".hdf5", ".keras")) or path.startswith("hf://") or "zipped" in kwargs:
         return stock(model, filepath, *args, **kwargs)
