@@ -16,7 +16,7 @@ from ipu_tf.pipeline import Measured, PipelineShape, Task, TaskKind, TimetablePi
 
 HERE = Path(__file__).resolve().parent
 TIMES = HERE / "measured.json"
-STAGES, MICRO_BATCHES, UPDATES = 2, 8, 400
+STAGES, MICRO_BATCHES, UPDATES = 2, 8, 150
 
 
 def pictures() -> dict[str, str]:
@@ -51,11 +51,11 @@ def measure() -> dict[str, Any]:
     config.auto_select_ipus = STAGES
     config.configure_ipu_system()
     pipeline.run_on_devices("devices", measure=True)
-    x = np.random.default_rng(0).random((64 * MICRO_BATCHES, 512), np.float32)
+    x = np.random.default_rng(0).random((128 * MICRO_BATCHES, 768), np.float32)
     found: list[tuple[Measured, ...]] = []
     with ipu.ipu_strategy.IPUStrategy().scope():
-        layers = [keras.layers.Dense(512, "relu") for _ in range(2 * STAGES)]
-        model = keras.Sequential([keras.Input((512,)), *layers])
+        layers = [keras.layers.Dense(768, "relu") for _ in range(2 * STAGES)]
+        model = keras.Sequential([keras.Input((768,)), *layers])
         model.set_pipeline_stage_assignment([place // 2 for place in range(2 * STAGES)])
         model.set_pipelining_options(
             gradient_accumulation_steps_per_replica=MICRO_BATCHES,
@@ -63,7 +63,7 @@ def measure() -> dict[str, Any]:
         )
         model.compile("sgd", "mse", steps_per_execution=MICRO_BATCHES)
         for _ in range(UPDATES):
-            model.fit(x, x, batch_size=64, verbose=0)
+            model.fit(x, x, batch_size=128, verbose=0)
             counts = pipeline.pipeline_counts()
             assert counts is not None
             found.append(counts.measured)
