@@ -15,8 +15,11 @@ from keras_ipu.pipeline.op_flops import LOOPS, elements, op_flops
 from keras_ipu.pipeline.stage_plan import LayerCall, StagePlan, run_call
 from keras_ipu.stock import graphs as keras_graphs
 
-_UNKNOWN_SIZE = 128
-"""Size that stands for those a model leaves open, other than the batch's, such as the length of a sequence."""
+_UNKNOWN_SIZES = (128, 64, 32, 16, 8, 4, 2, 1)
+"""Sizes that stand for those a model leaves open, other than the batch's, such as the length of a sequence.
+
+The first that the model takes is used: one with learnt positions takes no more than it has.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,14 +50,16 @@ def call_costs(plan: StagePlan, micro_batch_size: int) -> tuple[list[CallCost], 
 
     Args:
         plan: the model, taken apart.
-        micro_batch_size: samples in a micro-batch. Other sizes that the model leaves open count as 128.
+        micro_batch_size: samples in a micro-batch. Other sizes that the model leaves open count as 128, or as the
+            largest power of two below it that the model takes.
 
     Returns:
         The cost of each call of the plan, and the bytes of each value by its number.
+
+    Raises:
+        Exception: the model's own, if it takes none of these sizes.
     """
-    specs = _specs(plan.model, micro_batch_size)
-    counted = _counted_by_tensorflow if keras.backend.backend() == "tensorflow" else _counted_by_jax
-    values, flops = counted(plan, specs)
+    values, flops = _counted(plan, micro_batch_size)
     seen: set[int] = set()
     costs = [_cost(call, flops[place], values, seen) for place, call in enumerate(plan.calls)]
     return costs, {number: _bytes(value) for number, value in values.items()}
@@ -62,6 +67,18 @@ def call_costs(plan: StagePlan, micro_batch_size: int) -> tuple[list[CallCost], 
 
 Counted = tuple[dict[int, Any], list[float]]
 """The values of a model by their numbers, as they are while it is traced, and the operations of each of its calls."""
+
+
+def _counted(plan: StagePlan, micro_batch_size: int) -> Counted:
+    counted = _counted_by_tensorflow if keras.backend.backend() == "tensorflow" else _counted_by_jax
+    tried = dict.fromkeys(tuple(_specs(plan.model, micro_batch_size, size)) for size in _UNKNOWN_SIZES)
+    failures: list[Exception] = []
+    for specs in tried:
+        try:
+            return counted(plan, specs)
+        except Exception as error:  # noqa: BLE001 - any layer's own, of a size or not: the next size tells
+            failures.append(error)
+    raise failures[0]
 
 
 def _counted_by_tensorflow(plan: StagePlan, specs: Sequence[tf.TensorSpec]) -> Counted:
@@ -107,12 +124,12 @@ def _called(call: LayerCall, taken: Sequence[int], *values: Any) -> list[Any]:
     return run_call(call, dict(zip(taken, values, strict=True)), False)
 
 
-def _specs(model: Any, micro_batch_size: int) -> list[tf.TensorSpec]:
+def _specs(model: Any, micro_batch_size: int, unknown_size: int) -> list[tf.TensorSpec]:
     symbolic, _ = keras_graphs.graph_structures(graph_of(model))
     specs = []
     for tensor in keras.tree.flatten(symbolic):
         first, *rest = tensor.shape
-        shape = [micro_batch_size if first is None else first, *(s or _UNKNOWN_SIZE for s in rest)]
+        shape = [micro_batch_size if first is None else first, *(unknown_size if s is None else s for s in rest)]
         specs.append(tf.TensorSpec(shape, tensor.dtype))
     return specs
 

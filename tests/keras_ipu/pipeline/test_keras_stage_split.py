@@ -65,6 +65,31 @@ def test_attention_counts_its_scores(strategy: Any) -> None:
     assert 2 * BATCH * products <= cost.flops <= 2.4 * BATCH * products
 
 
+class Positions(layers.Layer):
+    """Adds what it has learnt of each of 48 positions."""
+
+    def build(self, shape: Any) -> None:
+        self.table = self.add_weight(shape=(48, shape[-1]))
+
+    def call(self, x: Any) -> Any:
+        length = keras.ops.shape(x)[1]
+        if not isinstance(length, int):
+            return x
+        assert length <= 48, f"{length} positions of 48"
+        return x + self.table[:length]
+
+
+def test_a_length_left_open_is_one_that_the_model_takes(strategy: Any) -> None:
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((None, 8)), Positions(), layers.Dense(16, use_bias=False)])
+        impatient = keras.Sequential([keras.Input((None, 8)), layers.Lambda(lambda x: x, name="impatient")])
+    costs, _ = call_costs(one_stage_plan(model), BATCH)
+    assert costs[1].flops == 2 * BATCH * 32 * 8 * 16
+    impatient.layers[0].function = lambda x: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        call_costs(one_stage_plan(impatient), BATCH)
+
+
 def uneven(strategy: Any) -> Any:
     """Eight layers, of which the first few cost nearly everything."""
     with strategy.scope():
