@@ -111,7 +111,20 @@ def cleared() -> Iterator[None]:
     emulation = sys.modules.get("ipu_tf.emulation")
     if emulation is not None:
         emulation.clear_session()
+    before = _patches_for_other_programs()
     yield
+    left = _patches_for_other_programs() - before
+    assert not left, f"the file's tests patched their process as the launcher does, and left it so: {sorted(left)}"
+
+
+def _patches_for_other_programs() -> set[str]:
+    """What is patched of other packages in this process as under the launcher, or after `install_aliases()`."""
+    patches = sys.modules.get("ipu_tf.patches")
+    if patches is None:
+        return set()
+    others = (patches.When.ALIASES, patches.When.LAUNCHER)
+    targets = {target for target, patch in patches.installed() if patch.when in others}
+    return {target for target in targets if not target.startswith(("ipu_tf", "keras_ipu"))}
 
 
 @pytest.fixture(autouse=True, scope="session")

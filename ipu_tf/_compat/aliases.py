@@ -196,11 +196,11 @@ def install_aliases() -> None:
 def _add_keras_2_before_use(_: ModuleType) -> None:
     # Where `keras_ipu` imports Keras first, its modules are not complete before it is.
     if "keras_ipu" not in sys.modules:
-        importlib.import_module("keras_ipu.legacy")
+        importlib.import_module("keras_ipu.legacy").install()
 
 
 def _add_keras_2(_: ModuleType) -> None:
-    importlib.import_module("keras_ipu.legacy")
+    importlib.import_module("keras_ipu.legacy").install()
 
 
 def provide_checkout(script: Path) -> None:

@@ -1,7 +1,8 @@
 """Keras 3 with Keras 2's module names, arguments, attributes and files, for programs that were written for Keras 2.
 
 Enters: under the launcher, and after `install_aliases()`, every program that imports Keras.
-Leaves: Keras 3 with Keras 2's names and behaviour. Start with `keras_2`.
+Leaves: Keras 3 with Keras 2's names and behaviour once `install()` is called; importing a module changes nothing.
+Start with `keras_2`.
 """
 
 import keras
@@ -14,11 +15,14 @@ from keras_ipu.legacy.resnet import install_resnet
 from keras_ipu.legacy.weight_files import install_weight_files
 from keras_ipu.scope.input_shapes import install_input_shapes
 
-install_input_shapes()
-install_keras_2()
-install_arguments()
-install_checkpoint_callback()
-install_resnet()
-if keras.config.backend() == "tensorflow":
-    install_weight_files()
-    install_layers_of_ops()
+
+def install() -> None:
+    """Installs the patches for programs that were written for Keras 2. Calling it again changes nothing."""
+    install_input_shapes()
+    install_keras_2()
+    install_arguments()
+    install_checkpoint_callback()
+    install_resnet()
+    if keras.config.backend() == "tensorflow":
+        install_weight_files()
+        install_layers_of_ops()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from types import ModuleType
 from typing import Any
 
 import tensorflow as tf
 
+from ipu_tf._patches.installation import is_installed
 from keras_ipu.stock import patches as keras_patches
 from keras_ipu.stock.ownership import on_device
 
@@ -23,12 +25,17 @@ def install_input_shapes() -> None:
 def _shape(shape: Any) -> Any:
     if not isinstance(shape, int):
         return shape
-    keras_2 = "keras_ipu.legacy" in sys.modules
-    return (shape,) if keras_2 or on_device(tf.distribute.get_strategy()) else shape
+    return (shape,) if _keras_2() is not None or on_device(tf.distribute.get_strategy()) else shape
 
 
 def _made(layer: Any) -> None:
     """Names an `Input`'s tensor after its layer, as Keras 2 did."""
-    keras_2 = sys.modules.get("keras_ipu.legacy.keras_2")
+    keras_2 = _keras_2()
     if keras_2 is not None:
         keras_2.name_for(layer, layer.output)
+
+
+def _keras_2() -> ModuleType | None:
+    """Returns the module that makes Keras behave as Keras 2, where a program is one for Keras 2."""
+    installed = is_installed("keras.src.backend.common.keras_tensor:KerasTensor.get_shape")
+    return sys.modules["keras_ipu.legacy.keras_2"] if installed else None
