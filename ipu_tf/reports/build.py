@@ -171,10 +171,10 @@ def _parameter(program: Program, slot: int) -> Category:
 
 def _result(program: Program, slot: int | None) -> tuple[Category, str]:
     """Returns what a slot is to the program, and the name of the parameter that it is the new value of, or ""."""
-    state = {program.results[index]: parameter for index, parameter in program.aliases.items()}
-    if slot not in state:
+    parameter = None if slot is None else program.new_values.get(slot)
+    if parameter is None:
         return Category.TEMPORARIES, ""
-    return _parameter(program, state[slot]), _parameter_name(program, state[slot])
+    return _parameter(program, parameter), _parameter_name(program, parameter)
 
 
 def _hidden(key: str, struct: Any) -> Input:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -19,29 +18,26 @@ from keras_ipu.resume.variable_access import VariableAccess
 
 
 @contextlib.contextmanager
-def resumable(
-    stock: Callable[..., Any], model: Any, args: Any, kwargs: Any, access: VariableAccess
-) -> Iterator[tuple[Any, Any]]:
-    """Context of a `fit`, `evaluate` or `predict`, which yields its positional and named arguments.
+def resumable(method: str, model: Any, arguments: dict[str, Any], access: VariableAccess) -> Iterator[None]:
+    """Context of a `fit`, `evaluate` or `predict`, by name.
 
-    In a `fit` with an `ExactResume` callback that callback is the last one, and knows its run.
+    In a `fit` with an `ExactResume` callback that callback knows its run, and becomes the last one in `arguments`.
 
     Raises:
         CheckpointError: if there are several, or callbacks run beside the device.
     """
-    bound = inspect.signature(stock).bind(model, *args, **kwargs)
-    given = bound.arguments.get("callbacks") if stock.__name__ == "fit" else None
+    given = arguments.get("callbacks") if method == "fit" else None
     callbacks = given.callbacks if isinstance(given, keras.callbacks.CallbackList) else keras.tree.flatten(given or [])
     resuming = [callback for callback in callbacks if isinstance(callback, ExactResume)]
     if not resuming:
         with context_value(current_tracker, None):
-            yield args, kwargs
+            yield
         return
     _check(model, given, resuming)
     others = [callback for callback in callbacks if callback is not resuming[0]]
     if not any(isinstance(callback, keras.callbacks.History) for callback in others):
         others.append(keras.callbacks.History())  # Keras would call its own after all others
-    bound.arguments["callbacks"] = [*others, resuming[0]]
+    arguments["callbacks"] = [*others, resuming[0]]
     run = ResumableRun(resuming[0].folder, resuming[0].interval, model, others, access)
     with (
         context_value(current_tracker, run.tracker),
@@ -49,7 +45,7 @@ def resumable(
         contextlib.closing(run),
         resuming[0].running(run),
     ):
-        yield bound.args[1:], bound.kwargs
+        yield
 
 
 def _check(model: Any, given: Any, resuming: Sequence[Any]) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -16,16 +15,13 @@ _NARROW = {tf.float64: tf.float32, tf.int64: tf.int32, tf.uint64: tf.uint32}
 _DEFAULT_BATCH = 32
 
 
-def discover_stages(stock: Callable[..., Any], model: Any, args: Any, kwargs: Any) -> None:
+def discover_stages(model: Any, given: Mapping[str, Any]) -> None:
     """Traces an unbuilt model once with the shapes of its data, if it may have stages that are not known yet.
 
     Args:
-        stock: Keras's fit, evaluate or predict.
         model: the model.
-        args: what it was called with.
-        kwargs: the same, by name.
+        given: the arguments of its `fit`, `evaluate` or `predict`.
     """
-    given = inspect.signature(stock).bind(model, *args, **kwargs).arguments
     inputs = _inputs(given.get("x"), given.get("batch_size") or _DEFAULT_BATCH)
     if inputs is not None:
         is_pipelined(model, inputs)

@@ -179,6 +179,11 @@ class Program:
         """Returns whether an execution may fail and must then leave state unchanged: nothing is donated."""
         return bool(self.uses_callbacks or self.checked or self.checks)
 
+    @functools.cached_property
+    def new_values(self) -> Mapping[int, int]:
+        """Slots of the results that are new values of parameters, with the parameter of each."""
+        return {self.results[index]: parameter for index, parameter in self.aliases.items()}
+
     def last_read_slots(self, index: int) -> frozenset[int]:
         """Returns the slots that part `index` is the last to read, whose buffers can be donated to it."""
         return self._dying[index]

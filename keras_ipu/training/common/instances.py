@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -34,12 +32,7 @@ def share_initial_values(model: Any) -> None:
             variable.assign(np.asarray(value))
 
 
-def progress_arguments(
-    stock: Callable[..., Any], model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Returns the arguments of `fit`, `evaluate` or `predict`; without progress in all instances but the first."""
-    if instance_count() == 1 or instance_index() == 0:
-        return args, kwargs
-    bound = inspect.signature(stock).bind_partial(model, *args, **kwargs)
-    bound.arguments["verbose"] = 0
-    return bound.args[1:], bound.kwargs
+def show_progress_once(arguments: dict[str, Any]) -> None:
+    """Changes the arguments of `fit`, `evaluate` or `predict`: no progress in all instances but the first."""
+    if instance_count() > 1 and instance_index() > 0:
+        arguments["verbose"] = 0

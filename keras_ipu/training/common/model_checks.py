@@ -50,8 +50,8 @@ _LEAST = {
 
 def checked_arguments(
     method: Callable[..., Any], model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Returns the arguments of fit, evaluate or predict, with counts checked and as Python's ints.
+) -> inspect.BoundArguments:
+    """Returns the arguments of fit, evaluate or predict by name, with counts checked and as Python's ints.
 
     Numbers of epochs may be 0, as in stock Keras; what is left at None stays so. `validation_freq` may also be a list
     of epochs, which is passed on unchanged.
@@ -76,7 +76,7 @@ def checked_arguments(
     for name in ("x", "validation_data"):
         if given.get(name) is not None:
             check_ragged(given[name])
-    return bound.args[1:], bound.kwargs
+    return bound
 
 
 def dense_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -29,7 +29,7 @@ from keras_ipu.pipeline.stage_discovery import discover_stages
 from keras_ipu.stock.ownership import is_ipu_model
 from keras_ipu.training.common import eager_runs
 from keras_ipu.training.common.async_callbacks import asynchronous
-from keras_ipu.training.common.instances import progress_arguments, share_initial_values
+from keras_ipu.training.common.instances import share_initial_values, show_progress_once
 from keras_ipu.training.common.model_checks import (
     check_runnable,
     checked_arguments,
@@ -40,7 +40,7 @@ from keras_ipu.training.common.outputs_for_keras import ArrayFunctions
 from keras_ipu.training.common.run_ahead import without_batch_callbacks
 from keras_ipu.training.common.step_function import PREDICT, TEST, TRAIN, StepFunction, StepKind
 from keras_ipu.training.common.step_split import replica_count
-from keras_ipu.training.common.variable_sync import SyncVariablesEachBatch, with_variable_sync
+from keras_ipu.training.common.variable_sync import SyncVariablesEachBatch, add_variable_sync
 
 Stock = Callable[..., Any]
 """A method of Keras's trainer, unbound."""
@@ -145,17 +145,20 @@ class IPUTrainer(abc.ABC):
             return self._run_interruptible(stock, model, *args, **kwargs)
 
     def _run_interruptible(self, stock: Stock, model: Any, *args: Any, **kwargs: Any) -> Any:
-        args, kwargs = checked_arguments(stock, model, args, kwargs)
+        bound = checked_arguments(stock, model, args, kwargs)
         if eager_runs.runs_eagerly(model):
-            args, kwargs = dense_arguments(args, kwargs)
+            args, kwargs = dense_arguments(bound.args[1:], bound.kwargs)
             return self._run_eagerly(stock, model, *args, **kwargs)
-        args, kwargs = progress_arguments(stock, model, args, kwargs)
+        given = bound.arguments
+        show_progress_once(given)
         check_before(model, stock.__name__)
-        discover_stages(stock, model, args, kwargs)
-        with self._running(model, stock.__name__), resumable(stock, model, args, kwargs, self) as (args, kwargs):
-            args, kwargs, watched = with_variable_sync(stock, model, args, kwargs, self._variable_sync)
-            with without_batch_callbacks(not watched):
-                return stock(model, *args, **kwargs)
+        discover_stages(model, given)
+        with (
+            self._running(model, stock.__name__),
+            resumable(stock.__name__, model, given, self),
+            without_batch_callbacks(not add_variable_sync(given, self._variable_sync)),
+        ):
+            return stock(*bound.args, **bound.kwargs)
 
     def _run_batch(self, stock: Stock, model: Any, *args: Any, **kwargs: Any) -> Any:
         """Replaces `train_on_batch`, `test_on_batch` and `predict_on_batch`."""

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import inspect
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -114,23 +112,18 @@ class SyncVariablesEachBatch(SyncVariablesEachEpoch):
             self.show()
 
 
-def with_variable_sync(
-    stock: Callable[..., Any],
-    model: Any,
-    args: Any,
-    kwargs: Any,
-    batch_view: type[SyncVariablesEachBatch] = SyncVariablesEachBatch,
-) -> tuple[Any, Any, bool]:
+def add_variable_sync(
+    arguments: dict[str, Any], batch_view: type[SyncVariablesEachBatch] = SyncVariablesEachBatch
+) -> bool:
     """Adds callbacks ahead of the user's to the arguments of fit, evaluate or predict, one of which syncs variables.
 
     A `keras.callbacks.CallbackList` is given that callback itself: fit hands its own to evaluate. Where callbacks look
     at batches it is a `batch_view`.
 
     Returns:
-        The positional and the named arguments, and whether any callback but Keras's own is called for batches.
+        Whether any callback but Keras's own is called for batches.
     """
-    bound = inspect.signature(stock).bind(model, *args, **kwargs)
-    given = bound.arguments.get("callbacks")
+    given = arguments.get("callbacks")
     own_list = given.callbacks if isinstance(given, keras.callbacks.CallbackList) else None
     callbacks = own_list if own_list is not None else keras.tree.flatten(given) if given else []
     curious = [callback for callback in callbacks if not isinstance(callback, _LOGS_ONLY)]
@@ -140,9 +133,9 @@ def with_variable_sync(
         views = [batch_view() if any(map(reads_variables_each_batch, curious)) else SyncVariablesEachEpoch()]
     if own_list is not None:
         own_list[:0] = views
-        return args, kwargs, watched
-    bound.arguments["callbacks"] = [BatchesInOrder(), *views, *callbacks]
-    return bound.args[1:], bound.kwargs, watched
+    else:
+        arguments["callbacks"] = [BatchesInOrder(), *views, *callbacks]
+    return watched
 
 
 def suspend_variable_sync() -> contextlib.AbstractContextManager[None]:

@@ -166,6 +166,28 @@ def test_what_later_parts_read_is_alive_in_earlier_ones() -> None:
     assert held.bytes == 100 * 100 * 4 and held.last == len(report.parts[1].operations) - 1
 
 
+def test_what_results_are_is_worked_out_once_a_program() -> None:
+    class Watched(dict[int, int]):
+        """Results and their parameters, and how often all were read."""
+
+        read = 0
+
+        def items(self) -> Any:
+            self.read += 1
+            return super().items()
+
+    def added(live: tuple[jax.Array, ...], hidden: Any, _: Any) -> Any:
+        return tuple(each + 1 for each in live), hidden, {}
+
+    slots = range(20)
+    part = StraightLinePart(added, tuple(slots), tuple(slot + 20 for slot in slots))
+    types = (jax.ShapeDtypeStruct((4,), np.float32),) * 20
+    aliases = Watched({slot: slot for slot in slots})
+    (listed,) = report_of(Program("state", types, (part,), part.live_out, aliases)).parts
+    assert aliases.read == 1
+    assert sum(value.category is Category.STATE for value in listed.values) == 40
+
+
 def test_recomputation_lowers_the_peak() -> None:
     def layers(x: jax.Array) -> jax.Array:
         for _ in range(6):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -183,6 +184,20 @@ def test_the_progress_bar_is_that_of_stock_keras(capsys: pytest.CaptureFixture[s
         shown.append(_timeless(capsys.readouterr().out))
     assert "val_mae" in shown[0][1]
     assert shown[1] == shown[0]
+
+
+def test_arguments_of_fit_are_bound_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    bound: list[str] = []
+    signature = inspect.signature
+
+    def watched(function: Any) -> inspect.Signature:
+        bound.append(getattr(function, "__name__", ""))
+        return signature(function)
+
+    made = model(True)
+    monkeypatch.setattr(inspect, "signature", watched)
+    made.fit(X, Y, batch_size=4, verbose=0)
+    assert bound.count("fit") == 1
 
 
 def _timeless(text: str) -> list[str]:
