@@ -44,7 +44,7 @@ class TraceThread:
 
     tid: int
     name: str
-    events: tuple[Event, ...]
+    events: tuple[Event, ...] = dataclasses.field(repr=False)
 
 
 @dataclasses.dataclass(frozen=True)

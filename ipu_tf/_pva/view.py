@@ -28,6 +28,12 @@ class View(types.SimpleNamespace):
         super().__init__(**answers)
         self._path = path
 
+    def __repr__(self) -> str:
+        """How a program reaches it, and what it can ask for; numbers and text with their values."""
+        answers = {name: value for name, value in vars(self).items() if not name.startswith("_")}
+        shown = [f"{name}={value!r}" if isinstance(value, (str, int)) else name for name, value in answers.items()]
+        return f"<pva {self._path}: {', '.join(shown)}>"
+
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):  # Python itself asks for such names
             raise AttributeError(name)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-from collections.abc import Iterator
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
 
-@contextlib.contextmanager
-def context_value(variable: contextvars.ContextVar[T], value: T) -> Iterator[None]:
+def context_value(variable: contextvars.ContextVar[T], value: T) -> contextlib.AbstractContextManager[None]:
     """Context in which a context variable has a value, in this thread.
 
     Example:
@@ -22,8 +20,19 @@ def context_value(variable: contextvars.ContextVar[T], value: T) -> Iterator[Non
         >>> depth.get()
         0
     """
-    token = variable.set(value)
-    try:
-        yield
-    finally:
-        variable.reset(token)
+    return _ContextValue(variable, value)
+
+
+class _ContextValue(contextlib.AbstractContextManager[None], Generic[T]):
+    """As a generator it would take five times as long, and each execution enters some."""
+
+    __slots__ = ("_token", "_value", "_variable")
+
+    def __init__(self, variable: contextvars.ContextVar[T], value: T) -> None:
+        self._variable, self._value = variable, value
+
+    def __enter__(self) -> None:
+        self._token = self._variable.set(self._value)
+
+    def __exit__(self, *_: object) -> None:
+        self._variable.reset(self._token)

@@ -36,7 +36,7 @@ class TimetablePicture:
     timetable: Timetable
     times: tuple[StageTimes, ...] | None = None
     heading: str | None = None
-    measured: tuple[Measured, ...] = ()
+    measured: tuple[Measured, ...] = dataclasses.field(repr=False, default=())
 
     @property
     def bubble(self) -> Bubble:

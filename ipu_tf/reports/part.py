@@ -98,10 +98,10 @@ class StageMemory:
 
     stage: int
     ipu: int
-    values: tuple[Value, ...]
-    stashes: tuple[int, ...]
-    temporaries: tuple[int, ...]
-    feeds: tuple[int, ...]
+    values: tuple[Value, ...] = dataclasses.field(repr=False)
+    stashes: tuple[int, ...] = dataclasses.field(repr=False)
+    temporaries: tuple[int, ...] = dataclasses.field(repr=False)
+    feeds: tuple[int, ...] = dataclasses.field(repr=False)
 
     def live(self, tick: int) -> Mapping[Category, int]:
         """Returns the bytes of each category at a tick."""
@@ -149,11 +149,11 @@ class Part:
     """
 
     kind: str
-    operations: tuple[Operation, ...]
-    values: tuple[Value, ...]
+    operations: tuple[Operation, ...] = dataclasses.field(repr=False)
+    values: tuple[Value, ...] = dataclasses.field(repr=False)
     pipeline: Timetable | None = None
-    stages: tuple[StageMemory, ...] = ()
-    task_times: tuple[MeasuredTask, ...] = ()
+    stages: tuple[StageMemory, ...] = dataclasses.field(repr=False, default=())
+    task_times: tuple[MeasuredTask, ...] = dataclasses.field(repr=False, default=())
 
     @property
     def peak(self) -> int:

@@ -37,9 +37,9 @@ class Report:
 
     program: str
     replicas: int
-    parts: tuple[Part, ...]
-    convolutions: tuple[PlannedConvolution, ...] = ()
-    measured: Measured | None = None
+    parts: tuple[Part, ...] = dataclasses.field(repr=False)
+    convolutions: tuple[PlannedConvolution, ...] = dataclasses.field(repr=False, default=())
+    measured: Measured | None = dataclasses.field(repr=False, default=None)
 
     @property
     def peak(self) -> int:

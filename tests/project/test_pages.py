@@ -75,10 +75,15 @@ def test_pictures_are_as_their_script_draws_them() -> None:
 
 
 def test_pictures_in_pages_follow_the_colours_of_the_site() -> None:
-    """Notebooks have pictures within the page, whose own styles follow the system's colours alone."""
+    """Notebooks have pictures within the page, whose own styles follow the system's colours alone.
+
+    The others are images, which follow `color-scheme`. The theme sets it for its dark colours only.
+    """
     picture = pipeline.timetable_svg(pipeline.grouped(pipeline.PipelineShape(2), 4))
     light, dark = re.findall(r"<style>(.*?)@media[^{]*{(.*?)</style>", picture, re.DOTALL)[0]
-    site = (ROOT / "docs" / "site.css").read_text()
+    site = re.sub(r"/\*.*?\*/", "", (ROOT / "docs" / "site.css").read_text(), flags=re.DOTALL)
+    assert "*/" not in site  # text beside a comment takes the next rule with it
+    assert '[data-md-color-scheme="default"] { color-scheme: light; }' in site
     for scheme, styles in (("default", light), ("slate", dark)):
         rules = re.findall(r"(\.ipu-\w+){(\w+):(#\w+)}", styles)
         assert len(rules) == 6
@@ -92,6 +97,7 @@ def test_the_site_is_built_and_has_no_broken_link(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=500)
     assert done.returncode == 0, done.stderr
+    assert not [*tmp_path.rglob("*.py"), *tmp_path.rglob("*.pyc")]
     assert "ipu_tf.loops.repeat" in (tmp_path / "api" / "loops.html").read_text()
     first = (tmp_path / "index.html").read_text()
     assert "https://fonts" not in first and "What importing it changes" in first  # the README

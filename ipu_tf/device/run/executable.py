@@ -114,13 +114,12 @@ class Executable(CompiledParts):
         check_not_forked()
         if not self._shapes_seen:
             check_new(self.program, self.record)
-        measuring = self.record.measuring()
         with (
             self._lock,
             queues.program_running(),
             jax.enable_x64(True),
             Interrupts() as self.compilation.interrupts,
-            measuring,
+            self.record.measuring(),
             span("Device", self._label),
             jax.profiler.StepTraceAnnotation(self._label, step_num=self.record.executions),
         ):

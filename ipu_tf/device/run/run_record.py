@@ -49,6 +49,8 @@ class RunRecord:
 
     Attributes:
         executions: how many executions ended.
+        begun_last: when the last one began, on the clock of `time.perf_counter`, whether it ended or not; None before
+            the first. Where the device only compiles, it is an execution that does not end.
         seconds: how long they took together.
         loaded: whether what was compiled last came from the executable cache.
         compiled_anew: whether something was compiled since the last report.
@@ -70,6 +72,7 @@ class RunRecord:
         self.capacity_checked = False
         self._begun = time.perf_counter()
         self.executions = 0
+        self.begun_last: float | None = None
         self.seconds = 0.0
         self._last: collections.deque[float] = collections.deque(maxlen=3 * _MOST_EXECUTIONS)
         self.loaded = False
@@ -98,17 +101,11 @@ class RunRecord:
         triples = zip(numbers, numbers, numbers, strict=True)
         return tuple(Span("execution", start, seconds, int(steps)) for start, seconds, steps in triples)
 
-    @property
-    def ended(self) -> float:
-        """When the last execution ended, on the clock of `time.perf_counter`; 0 before the first."""
-        return self._begun + self._last[-3] + self._last[-2] if self._last else 0.0
-
-    @contextlib.contextmanager
-    def measuring(self) -> Iterator[None]:
+    def measuring(self) -> contextlib.AbstractContextManager[None]:
         """Context of an execution, in which what JAX traces and compiles is noted here."""
         self.failed_from = None
-        with context_value(_current, self):
-            yield
+        self.begun_last = time.perf_counter()
+        return context_value(_current, self)
 
     @contextlib.contextmanager
     def _compiling(self) -> Iterator[None]:

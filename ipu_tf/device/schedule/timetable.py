@@ -143,7 +143,7 @@ class Timetable:
     recomputation: Recomputation
     micro_batches: int
     stage_devices: tuple[tuple[int, ...], ...]
-    cells: tuple[tuple[Cell, ...], ...]
+    cells: tuple[tuple[Cell, ...], ...] = dataclasses.field(repr=False)
     phases: Phases
 
     @property

@@ -43,6 +43,15 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def test_what_a_terminal_shows_of_them_is_a_line(profile: Path) -> None:
+    report, opened = ipu.reports.load(profile), pva.openReport(str(profile))
+    timetable = ipu.pipeline.grouped(ipu.pipeline.PipelineShape(16), 64)
+    picture = ipu.pipeline.TimetablePicture(timetable)
+    for shown in (report, report.parts[0], timetable, picture, opened, opened.compilation):
+        assert len(repr(shown)) < 800 and "\n" not in repr(shown)
+    assert "target" in repr(opened.compilation) and "numIPUs=1" in repr(opened.compilation.target)
+
+
 def test_always_live_and_the_most_beside_it_are_the_peak(profile: Path) -> None:
     report, opened = ipu.reports.load(profile), pva.openReport(str(profile))
     steps = opened.compilation.livenessProgramSteps

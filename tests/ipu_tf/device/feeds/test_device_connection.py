@@ -137,6 +137,7 @@ def test_keras_pre_compiles() -> None:
     dataset = tf.data.Dataset.from_tensor_slices((inputs, targets)).batch(2, drop_remainder=True)
     with device_work() as work:
         predictions = model.predict(inputs, batch_size=2, verbose=0)
+        assert model.ipu_report().peak > inputs.nbytes // 6
         assert (predictions.shape, predictions.any()) == ((12, 3), False)
         assert model.fit(dataset, epochs=2, shuffle=False, verbose=0).history == {"loss": [0.0, 0.0]}
     assert work.counts.executions == 0
