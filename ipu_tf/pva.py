@@ -16,7 +16,7 @@ __all__ = ["Event", "Program", "ProgramVisitor", "openReport", "openTrace"]
 
 
 def openReport(path: str | os.PathLike[str], debugPath: str | os.PathLike[str] = "") -> Any:  # noqa: N802, N803
-    """Opens a report that `autoReport` or `ipu_tf.reports.save` wrote. Its IPU is one tile.
+    """Opens a report that `autoReport` or `ipu_tf.reports.save` wrote. Each IPU is one tile.
 
     Answered are `poplarVersion`, `version`, `compilation` with `target`, `tiles`, `ipus`, `programs`,
     `alwaysLiveVariables` and `livenessProgramSteps`, and `execution.runs`. Whatever else is asked for raises an

@@ -6,8 +6,8 @@ import dataclasses
 import functools
 import importlib.metadata
 from collections.abc import Callable
-from typing import Any
 
+from ipu_tf._pva.ipus import Homes
 from ipu_tf._pva.programs import Program, variable
 from ipu_tf._pva.view import View
 from ipu_tf.reports.capacity import IPU_BYTES
@@ -17,7 +17,7 @@ from ipu_tf.reports.ticks import over_ticks
 
 
 def opened(report: Report) -> View:
-    """Returns the view of a report. It is one IPU: bytes are those of a replica as a whole."""
+    """Returns the view of a report. Each IPU is one tile; a program without stages has one IPU for each replica."""
     programs = _Programs(report)
     return View(
         "report",
@@ -38,6 +38,18 @@ class _Programs:
         self.always = _always_live(parts)
         self.always_bytes = sum(value.bytes for value in self.always)
         self._names = {(value.name, value.category) for value in self.always}
+        self._homes = Homes(report.parts)
+        self.tiles = report.replicas * self._homes.count
+        self.on_ipus = tuple(
+            (sum(value.bytes for value in self._homes.on(ipu, self.always)), self._homes.peak(ipu, parts))
+            for ipu in range(self._homes.count)
+        )
+
+    def of_tile(self, tile: int, values: list[Value]) -> list[Value]:
+        """Returns those of some values that are on a tile, which is an IPU of a replica."""
+        if not 0 <= tile < self.tiles:
+            raise IndexError(f"An emulated IPU is one tile: wanted 0 to {self.tiles - 1}. Received: {tile}.")
+        return self._homes.on(tile % self._homes.count, values)
 
     @functools.cached_property
     def all(self) -> tuple[Program, ...]:
@@ -54,13 +66,12 @@ class _Programs:
         """Returns an operation with what is alive beside what always is."""
         part, index = self.places[number]
         size = part.operations[index].total - self.always_bytes
-        memory = _NotAlwaysLive(size, lambda: self._not_always(part, index))
         path = "report.compilation.livenessProgramSteps[i]"
         return View(
             path,
             program=self.program(number),
-            notAlwaysLiveMemory=memory,
-            notAlwaysLiveMemoryForTile=lambda tile: _of_tile(tile, memory),
+            notAlwaysLiveMemory=_NotAlwaysLive(size, lambda: self._not_always(part, index)),
+            notAlwaysLiveMemoryForTile=lambda tile: _listed(self.of_tile(tile, self._not_always(part, index))),
         )
 
     def _not_always(self, part: Part, index: int) -> list[Value]:
@@ -86,6 +97,10 @@ class _NotAlwaysLive(View):
     def variables(self) -> tuple[View, ...]:
         """The variables, with `name` and `size`."""
         return tuple(map(variable, self._variables()))
+
+
+def _listed(values: list[Value]) -> _NotAlwaysLive:
+    return _NotAlwaysLive(sum(value.bytes for value in values), lambda: values)
 
 
 def _always_live(parts: tuple[Part, ...]) -> list[Value]:
@@ -120,36 +135,33 @@ def _covers(values: list[Value], last: int) -> bool:
 
 
 def _compilation(report: Report, programs: _Programs) -> View:
-    peak, path = programs.peak, "report.compilation"
-    total = View(f"{path}.tiles[i].memory.total", includingGaps=peak, excludingGaps=peak)
-    memory = View(
-        f"{path}.tiles[i].memory",
-        total=total,
-        alwaysLiveBytes=programs.always_bytes,
-        notAlwaysLiveBytes=peak - programs.always_bytes,
-    )
-    tiles = (View(f"{path}.tiles[i]", memory=memory),)
-    always = tuple(map(variable, programs.always))
+    path = "report.compilation"
+    tiles = tuple(_tile(f"{path}.tiles[i]", always, peak) for always, peak in programs.on_ipus) * report.replicas
     return View(
         path,
-        target=_target(report),
+        target=_target(report, programs.tiles),
         tiles=tiles,
-        ipus=(View(f"{path}.ipus[i]", tiles=tiles),),
+        ipus=tuple(View(f"{path}.ipus[i]", tiles=(tile,)) for tile in tiles),
         programs=programs.all,
-        alwaysLiveVariables=always,
-        alwaysLiveVariablesForTile=lambda tile: _of_tile(tile, always),
+        alwaysLiveVariables=tuple(map(variable, programs.always)),
+        alwaysLiveVariablesForTile=lambda tile: tuple(map(variable, programs.of_tile(tile, programs.always))),
         livenessProgramSteps=tuple(map(programs.step, range(len(programs.places)))),
     )
 
 
-def _target(report: Report) -> View:
-    size = IPU_BYTES  # here an IPU is one tile with the memory of all; the one tile shown has the bytes of a replica
-    ipus = report.replicas * max((stage.ipu + 1 for part in report.parts for stage in part.stages), default=1)
+def _tile(path: str, always: int, peak: int) -> View:
+    total = View(f"{path}.memory.total", includingGaps=peak, excludingGaps=peak)
+    parts = {"alwaysLiveBytes": always, "notAlwaysLiveBytes": peak - always}
+    return View(path, memory=View(f"{path}.memory", total=total, **parts))
+
+
+def _target(report: Report, ipus: int) -> View:
+    size = IPU_BYTES  # here an IPU is one tile with the memory of all
     return View(
         "report.compilation.target",
         numIPUs=ipus,
         numReplicas=report.replicas,
-        numTiles=1,
+        numTiles=ipus,
         tilesPerIpu=1,
         bytesPerIPU=size,
         bytesPerTile=size,
@@ -163,13 +175,6 @@ def _execution(report: Report, programs: _Programs) -> View:
     steps = tuple(View("report.execution.steps[i]", program=program) for program in programs.all)
     runs = tuple(View("report.execution.runs[i]", name=report.program, steps=steps) for _ in range(count))
     return View("report.execution", runs=runs)
-
-
-def _of_tile(tile: int, found: Any) -> Any:
-    """Returns what tile 0 has; there is no other."""
-    if tile != 0:
-        raise IndexError(f"An emulated IPU is one tile, number 0. Received: {tile}.")
-    return found
 
 
 def _version() -> View:

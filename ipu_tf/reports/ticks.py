@@ -30,7 +30,7 @@ def over_ticks(part: Part) -> Part:
         return part
     ticks = range(part.pipeline.ticks)
     operations = tuple(Operation(_tick_name(part.pipeline, tick), _live(part.stages, tick)) for tick in ticks)
-    values = tuple(value for stage in part.stages for value in _values(stage, part.stages))
+    values = tuple(value for stage in part.stages for value in stage_values(stage, part.stages))
     return Part(OVER_TICKS, operations, values)
 
 
@@ -49,8 +49,8 @@ def _live(stages: Sequence[StageMemory], tick: int) -> dict[Category, int]:
     return {category: found[category] for category in Category}
 
 
-def _values(stage: StageMemory, stages: Sequence[StageMemory]) -> Iterator[Value]:
-    """Yields what a stage has, by the name of what owns it where several stages have it."""
+def stage_values(stage: StageMemory, stages: Sequence[StageMemory]) -> Iterator[Value]:
+    """Yields what a stage has over the ticks, by the names in `over_ticks`: with the stage where several have it."""
     names = Counter(value.name for each in stages for value in each.values)
     for value in stage.values:
         name = f"{value.name} of stage {stage.stage}" if names[value.name] > 1 else value.name

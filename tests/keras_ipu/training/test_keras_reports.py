@@ -150,8 +150,20 @@ def test_the_stages_of_a_pipeline_add_up_to_the_whole() -> None:
         assert operation.live[Category.STASHES] == sum(stage.stashes[tick] for stage in part.stages)
     assert ticks.peak == part.pipeline_peak <= sum(stage.peak for stage in part.stages)
     assert part.stages[0].peak == part.stages[0].totals[part.stages[0].peak_tick]
-    target = opened(Report("train step", 3, (part,))).compilation.target
-    assert (target.numIPUs, target.numReplicas) == (3 * len(part.stages), 3)
+    of_pva = opened(Report("train step", 3, (part,))).compilation
+    ipus = 3 * len(part.stages)
+    assert (of_pva.target.numIPUs, of_pva.target.numTiles, of_pva.target.numReplicas) == (ipus, ipus, 3)
+    peaks = [ipu.tiles[0].memory.total.includingGaps for ipu in of_pva.ipus]
+    assert peaks == [stage.peak for stage in part.stages] * 3
+    always = [tile.memory.alwaysLiveBytes for tile in of_pva.tiles]
+    assert always == [sum(value.bytes for value in stage.values) for stage in part.stages] * 3
+    variables = [of_pva.alwaysLiveVariablesForTile(tile) for tile in range(ipus)]
+    assert [sum(each.size for each in found) for found in variables] == always
+    for step in of_pva.livenessProgramSteps:
+        each = [step.notAlwaysLiveMemoryForTile(tile).bytes for tile in range(len(part.stages))]
+        assert sum(each) == step.notAlwaysLiveMemory.bytes
+    with pytest.raises(IndexError, match=f"wanted 0 to {ipus - 1}"):
+        of_pva.alwaysLiveVariablesForTile(ipus)
 
 
 @on_tensorflow
