@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import importlib.metadata
 from collections.abc import Callable
 
-from ipu_tf._pva.ipus import Homes
+from ipu_tf._pva.memory import Homes, always_live
 from ipu_tf._pva.programs import Program, variable
 from ipu_tf._pva.view import View
 from ipu_tf.reports.capacity import IPU_BYTES
@@ -35,7 +34,7 @@ class _Programs:
         parts = tuple(map(over_ticks, report.parts))
         self.peak = max((part.peak for part in parts), default=0)
         self.places = [(part, index) for part in parts for index in range(len(part.operations))]
-        self.always = _always_live(parts)
+        self.always = always_live(parts)
         self.always_bytes = sum(value.bytes for value in self.always)
         self._names = {(value.name, value.category) for value in self.always}
         self._homes = Homes(report.parts)
@@ -101,37 +100,6 @@ class _NotAlwaysLive(View):
 
 def _listed(values: list[Value]) -> _NotAlwaysLive:
     return _NotAlwaysLive(sum(value.bytes for value in values), lambda: values)
-
-
-def _always_live(parts: tuple[Part, ...]) -> list[Value]:
-    """Returns the values that are alive at every operation of every part: of a variable its old or its new value."""
-    if not parts:
-        return []
-    first, *others = map(_throughout, parts)
-    return [value for key, value in first.items() if all(each.get(key) == value for each in others)]
-
-
-def _throughout(part: Part) -> dict[tuple[str, Category], Value]:
-    """Returns what is alive at every operation, under one name and of one size."""
-    named: dict[tuple[str, Category], list[Value]] = {}
-    for value in part.values:
-        named.setdefault((value.name, value.category), []).append(value)
-    last = len(part.operations) - 1
-    return {
-        key: dataclasses.replace(values[0], first=0, last=0)
-        for key, values in named.items()
-        if len({value.bytes for value in values}) == 1 and _covers(values, last)
-    }
-
-
-def _covers(values: list[Value], last: int) -> bool:
-    """Returns whether at least one value is alive at each operation up to the last."""
-    reached = -1
-    for value in sorted(values, key=lambda each: each.first):
-        if value.first > reached + 1:
-            return False
-        reached = max(reached, value.last)
-    return reached >= last
 
 
 def _compilation(report: Report, programs: _Programs) -> View:
