@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import re
 import weakref
@@ -40,7 +41,12 @@ def note_variable(variable: Any) -> None:
     handle = getattr(variable, "handle", None)
     if handle is not None and getattr(variable, "trainable", False):
         key = id(handle)
-        _weights[key] = weakref.ref(handle, lambda _: _weights.pop(key, None))
+        # A variable may live until the interpreter ends, when this module's names are gone.
+        _weights[key] = weakref.ref(handle, functools.partial(_forget, _weights, key))
+
+
+def _forget(weights: dict[int, Any], key: int, _: Any) -> None:
+    weights.pop(key, None)
 
 
 def _look(name: str, graph: tf.Graph, arguments: Sequence[Any]) -> None:

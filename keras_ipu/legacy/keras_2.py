@@ -16,7 +16,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ipu_tf._patches.import_hooks import after_import
 from ipu_tf._patches.installation import replace_in
 from ipu_tf._state.registry import register_state
 from keras_ipu.stock import graphs as keras_graphs
@@ -48,8 +47,7 @@ def install_keras_2() -> None:
     keras_patches.patch_method(keras.layers.Layer, "symbolic_call", _always, _symbolic_call)
     for owner, name, get in _ATTRIBUTES:
         keras_patches.add_attribute(owner, name, property(get), __name__)
-    for module in ("keras.backend", "keras._tf_keras.keras.backend"):
-        after_import(module, _add_learning_phase)
+    keras_patches.after_import_of_keras("backend", _add_learning_phase)
 
 
 def _add_learning_phase(backend: Any) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import keras
 
-from ipu_tf._patches.import_hooks import after_import
 from ipu_tf._patches.installation import replace_in
 from keras_ipu.stock import graphs as keras_graphs
 from keras_ipu.stock import models as keras_models
@@ -57,8 +56,7 @@ def install_arguments() -> None:
         (keras_graphs.KerasHistory, "layer", property(lambda made: made.operation)),
     ):
         keras_patches.add_attribute(owner, name, attribute, __name__)
-    for module in ("keras.losses", "keras._tf_keras.keras.losses"):
-        after_import(module, _add_loss_wrapper)
+    keras_patches.after_import_of_keras("losses", _add_loss_wrapper)
 
 
 def _always(_: Any) -> bool:

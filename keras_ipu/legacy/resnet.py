@@ -7,9 +7,9 @@ from typing import Any
 
 import keras
 
-from ipu_tf._patches.import_hooks import after_import
 from ipu_tf._patches.installation import replace_in
 from keras_ipu.stock import models as keras_models
+from keras_ipu.stock import patches as keras_patches
 
 
 def ResNet(  # noqa: N802 - Keras's name
@@ -37,8 +37,7 @@ def ResNet(  # noqa: N802 - Keras's name
 
 def install_resnet() -> None:
     """Adds `ResNet` to Keras's modules of residual networks. Calling it again changes nothing."""
-    for module in ("keras.applications.resnet", "keras._tf_keras.keras.applications.resnet"):
-        after_import(module, _add)
+    keras_patches.after_import_of_keras("applications.resnet", _add)
 
 
 def _add(module: Any) -> None:

@@ -19,6 +19,7 @@ from keras.src.models.sequential import Sequential
 from keras.src.ops.node import Node
 from keras.src.ops.operation import Operation
 
+from ipu_tf._patches.import_hooks import after_import
 from ipu_tf._patches.installation import replace_in
 from ipu_tf._state.context import context_value
 
@@ -40,6 +41,15 @@ StockEpochIterator: Any = getattr(_trainers, _ITERATOR)
 
 Trainer: Any = getattr(_trainers, _TRAINER)
 """The class of the fit, evaluate and predict of Keras's backend."""
+
+
+def after_import_of_keras(name: str, callback: Callable[[Any], None]) -> None:
+    """Calls a function with each module object of `keras.<name>`, once it is imported.
+
+    `import keras.backend`, `tf.keras.backend` and `import tensorflow.keras.backend` execute a file each, or one again.
+    """
+    for package in ("keras", "keras._tf_keras.keras", "tensorflow.keras"):
+        after_import(f"{package}.{name}", callback)
 
 
 class TrainerPatch(Protocol):
