@@ -25,6 +25,27 @@ KERAS_2: dict[str, str] = {
     "keras.utils.np_utils": "keras.utils",
 }
 
+#: Where `TF_USE_LEGACY_KERAS` asks for Keras 2 itself, the package `tf_keras`: these and names below them lead there.
+KERAS_2_ITSELF: dict[str, str] = {
+    "keras.engine": "tf_keras.src.engine",
+    "keras.layers.core": "tf_keras.src.layers.core",
+    "keras.losses.losses_utils": "tf_keras.src.utils.losses_utils",
+    "keras.mixed_precision.policy": "tf_keras.src.mixed_precision.policy",
+    "keras.optimizer_v2": "tf_keras.src.optimizers.legacy",
+    "keras.optimizer_v2.learning_rate_schedule": "tf_keras.src.optimizers.schedules.learning_rate_schedule",
+    "keras.saving.save": "tf_keras.src.saving.legacy.save",
+    "keras.utils.layer_utils": "tf_keras.src.utils.layer_utils",
+    "keras.utils.losses_utils": "tf_keras.src.utils.losses_utils",
+    "keras.utils.np_utils": "tf_keras.src.utils.np_utils",
+    "tensorflow.python.keras.applications": "tf_keras.src.applications",
+    "tensorflow.python.keras.datasets": "tf_keras.src.datasets",
+    "tensorflow.python.keras.preprocessing": "tf_keras.src.preprocessing",
+    "ipu_tensorflow_addons.keras": "keras_ipu.keras_2.addons",
+    "tensorflow.python.ipu.keras.layers": "keras_ipu.keras_2.addons.layers",
+    "tensorflow_addons": "keras_ipu.keras_2.tensorflow_addons",
+    "tensorflow_addons.optimizers.weight_decay_optimizers": "keras_ipu.keras_2.tensorflow_addons.optimizers",
+}
+
 #: Inner modules of TensorFlow that went elsewhere, or went away with the Keras that lay in TensorFlow.
 MOVED: dict[str, str] = {
     "keras.utils.tf_inspect": "tensorflow.python.util.tf_inspect",
@@ -128,6 +149,24 @@ def alias_entry(name: str, aliases: dict[str, str]) -> str | None:
             return name
         name = name.rpartition(".")[0]
     return None
+
+
+def aliased_module(name: str, aliases: dict[str, str], keras_2: bool) -> str:
+    """Returns this package's name of Graphcore's module `name`, which has an entry.
+
+    Args:
+        name: the module.
+        aliases: the entries.
+        keras_2: whether the program is for Keras 2 itself, `tf_keras`.
+
+    Example:
+        >>> aliased_module("keras.engine.input_spec", ALIASES, keras_2=True)
+        'tf_keras.src.engine.input_spec'
+    """
+    table = KERAS_2_ITSELF if keras_2 and alias_entry(name, KERAS_2_ITSELF) else aliases
+    found = real_name(name, table)
+    assert found is not None
+    return found
 
 
 def real_name(name: str, aliases: dict[str, str]) -> str | None:

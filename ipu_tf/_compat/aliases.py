@@ -21,10 +21,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 
-from ipu_tf._compat.alias_names import ALIASES, FOLDERS, YIELDING, alias_entry, graphcore_name, real_name
-from ipu_tf._compat.removed_names import add_numpy_names
+from ipu_tf._compat.alias_names import (
+    ALIASES,
+    FOLDERS,
+    YIELDING,
+    alias_entry,
+    aliased_module,
+    graphcore_name,
+    real_name,
+)
+from ipu_tf._compat.removed_names import add_numpy_names, add_older_optimizers
 from ipu_tf._patches.import_hooks import add_fallback, after_import, find_spec_elsewhere, install_finder
 from ipu_tf._state.registry import register_state
+from ipu_tf.device import environment
 
 
 class GraphcoreModuleMissing(ModuleNotFoundError):
@@ -122,13 +131,21 @@ class AliasFinder(importlib.abc.MetaPathFinder):
         entry = alias_entry(fullname, self.aliases)
         if entry is None:
             return self._find_unaliased(fullname, path)
-        if entry in self._yielding and (spec := self._elsewhere(fullname, path)) is not None:
-            return spec
-        real = self.aliases[entry] + fullname[len(entry) :]
+        if entry in self._yielding and not self._below_alias(fullname):
+            spec = self._elsewhere(fullname, path)
+            if spec is not None:
+                return spec
+        real = aliased_module(fullname, self.aliases, environment.legacy_keras())
         module = self._import_real(real)
         if module is None:
             raise GraphcoreModuleMissing(fullname, real)
         return importlib.machinery.ModuleSpec(fullname, _AliasLoader(module, self.aliases), origin=real)
+
+    def _below_alias(self, name: str) -> bool:
+        """Returns whether a module's package is another by its own name, whose files would be loaded once more."""
+        package = name.rpartition(".")[0]
+        above = sys.modules.get(package)
+        return alias_entry(package, self.aliases) is not None and above is not None and above.__name__ != package
 
     def _find_unaliased(self, name: str, path: Sequence[str] | None) -> importlib.machinery.ModuleSpec | None:
         """Finds a folder as a package; raises an error with Graphcore's name for a module that does not exist here."""
@@ -187,6 +204,7 @@ def install_aliases() -> None:
     after_import("numpy", add_numpy_names)
     after_import("keras", _add_keras_2_before_use)
     after_import("keras_ipu", _add_keras_2)
+    add_older_optimizers()
     for alias in _FINDER.aliases:
         owner = alias.rpartition(".")[0]
         if owner:

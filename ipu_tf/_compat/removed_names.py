@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import operator
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from types import ModuleType
 
 from ipu_tf._patches.import_hooks import add_fallback, after_import
 from ipu_tf._patches.installation import replace_in
+from ipu_tf.device import environment
 
 #: Module -> former name -> where it is today, from the package `tensorflow` or `keras` on.
 FORMER: dict[str, dict[str, str]] = {
@@ -18,7 +20,7 @@ FORMER: dict[str, dict[str, str]] = {
         "convert_variables_to_constants": "tensorflow.compat.v1.graph_util.convert_variables_to_constants",
     },
     "tensorflow.python.keras.optimizers": {
-        name: f"keras.optimizers.{name}"
+        name: f"tensorflow.keras.optimizers.{name}"
         for name in ("SGD", "Adadelta", "Adagrad", "Adam", "Adamax", "Ftrl", "Nadam", "RMSprop")
     },
     "tensorflow.python.keras.utils": {"get_file": "keras.utils.get_file"},
@@ -44,6 +46,10 @@ NUMPY: dict[str, str] = {
 }
 
 
+#: Optimizers of TensorFlow 2.6 that Keras 2 has in a folder of their own today.
+OLDER_OPTIMIZERS = ("SGD", "Adadelta", "Adagrad", "Adam", "Adamax", "Ftrl", "Nadam", "Optimizer", "RMSprop")
+
+
 def add_numpy_names(numpy: ModuleType) -> None:
     """Adds the names of `NUMPY` that a NumPy no longer has; its own `__getattr__` would refuse them, or warn."""
 
@@ -51,6 +57,26 @@ def add_numpy_names(numpy: ModuleType) -> None:
         return lambda name: _found(NUMPY[name]) if name in NUMPY else own(name)
 
     replace_in(numpy, "__getattr__", patched)
+
+
+def add_older_optimizers() -> None:
+    """Gives programs for Keras 2 TensorFlow 2.6's optimizers under their names. Imports nothing.
+
+    From TensorFlow 2.11 on these are in `tf.keras.optimizers.legacy`, and others have their names. Programs subclass
+    them (`_resource_apply_dense`, `_create_slots`), and pass `lr=`, `decay=`, `gradient_transformers=`.
+    """
+    for package in ("tf_keras", "tf_keras.api._v2.keras", "tensorflow.keras"):
+        after_import(f"{package}.optimizers", _rename_older_optimizers)
+
+
+def _rename_older_optimizers(optimizers: ModuleType) -> None:
+    if environment.legacy_keras():  # else `tensorflow.keras` is Keras 3
+        for name in OLDER_OPTIMIZERS:
+            replace_in(optimizers, name, functools.partial(_older, optimizers, name), by=__name__)
+
+
+def _older(optimizers: ModuleType, name: str, newer: object) -> object:
+    return getattr(optimizers.legacy, name)
 
 
 def add_removed_names() -> None:

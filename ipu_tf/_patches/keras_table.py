@@ -265,6 +265,7 @@ KERAS_2 = tuple(
                 "keras.src.layers.layer:Layer.symbolic_call",
                 "keras.backend:learning_phase",
                 "keras._tf_keras.keras.backend:learning_phase",
+                "tensorflow.keras.backend:learning_phase",
             ),
         ),
         (
@@ -284,12 +285,17 @@ KERAS_2 = tuple(
                 "keras.src.ops.node:KerasHistory.layer",
                 "keras.losses:LossFunctionWrapper",
                 "keras._tf_keras.keras.losses:LossFunctionWrapper",
+                "tensorflow.keras.losses:LossFunctionWrapper",
             ),
         ),
         (
             "resnet",
             "residual networks of user-defined stacks",
-            ("keras.applications.resnet:ResNet", "keras._tf_keras.keras.applications.resnet:ResNet"),
+            (
+                "keras.applications.resnet:ResNet",
+                "keras._tf_keras.keras.applications.resnet:ResNet",
+                "tensorflow.keras.applications.resnet:ResNet",
+            ),
         ),
         (
             "weight_files",
@@ -316,4 +322,13 @@ KERAS_2 = tuple(
         ),
     )
     for target in targets
+) + tuple(
+    Patch(
+        f"{package}.optimizers:{name}",
+        When.ALIASES,
+        "where `TF_USE_LEGACY_KERAS` is set: the optimizers that TensorFlow 2.6 had under these names",
+        "ipu_tf._compat.removed_names",
+    )
+    for package in ("tf_keras", "tf_keras.api._v2.keras", "tensorflow.keras")
+    for name in ("SGD", "Adadelta", "Adagrad", "Adam", "Adamax", "Ftrl", "Nadam", "Optimizer", "RMSprop")
 )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
+from keras import ops
 
 from ipu_tf.emulation import record_ignored
 
@@ -28,7 +29,7 @@ def dropped(x: Any, rate: float, noise_shape: Sequence[int] | None, seed: Any, g
         # Keras's stateless seeds are two unsigned numbers, too.
         import numpy as np
 
-        seed = keras.ops.convert_to_tensor(np.asarray(seed, np.int32).astype(np.uint32))
+        seed = ops.convert_to_tensor(np.asarray(seed, np.int32).astype(np.uint32))
     return keras.random.dropout(x, rate, noise_shape=noise_shape, seed=generator if seed is None else seed)
 
 
@@ -50,7 +51,7 @@ class Dropout(keras.layers.Layer):
         super().__init__(**kwargs)
         self.rate = rate
         self.noise_shape = None if noise_shape is None else tuple(int(length) for length in noise_shape)
-        self.seed = None if seed is None else [int(part) for part in keras.ops.convert_to_numpy(seed)]
+        self.seed = None if seed is None else [int(part) for part in ops.convert_to_numpy(seed)]
         self.ref = ref
         record_ignored("Dropout.ref", None if ref else ref)
         # Only Keras's other backends draw from it.
