@@ -67,9 +67,11 @@ class IPUInfeedQueue:
         optimise_latency: bool = False,
         **kwargs: Any,
     ) -> None:
-        if not tf_patches.is_stock_iterator(dataset):  # programs may take elements of those too
+        if tf_patches.is_stock_iterator(dataset):  # programs may take elements of those too, of any structure
+            _check_specs(dataset)
+        else:
             check_dataset(dataset)
-        _check_structure(dataset)
+            _check_structure(dataset)
         INFEED.check({"prefetch_depth": prefetch_depth, "optimise_latency": optimise_latency})
         warn_of_unknown("IPUInfeedQueue", kwargs)
         self._device_ordinal = checked_ordinal(device_ordinal)
@@ -217,6 +219,13 @@ def __getattr__(name: str) -> Any:
 
 
 def _check_structure(dataset: tf.data.Dataset) -> None:
+    _check_specs(dataset)
+    top = dataset.element_spec
+    if isinstance(top, (list, tuple)) and any(isinstance(inner, (list, tuple)) for inner in top):
+        raise ValueError("Nested list/tuple input shapes are not supported")
+
+
+def _check_specs(dataset: tf.data.Dataset | tf.data.Iterator) -> None:
     for spec in tf.nest.flatten(dataset.element_spec):
         if not isinstance(spec, tf.TensorSpec):
             raise ValueError(f"An infeed takes dense tensors. Received: a dataset with elements of {spec}.")
@@ -224,6 +233,3 @@ def _check_structure(dataset: tf.data.Dataset) -> None:
             raise ValueError(
                 f"Output shape {spec.shape} is not fully defined. If using tf.Dataset.batch, set `drop_remainder=True`."
             )
-    top = dataset.element_spec
-    if isinstance(top, (list, tuple)) and any(isinstance(inner, (list, tuple)) for inner in top):
-        raise ValueError("Nested list/tuple input shapes are not supported")

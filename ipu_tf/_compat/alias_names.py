@@ -94,6 +94,9 @@ ALIASES: dict[str, str] = {
     "keras.ipu": "keras_ipu",
     "keras._tf_keras.keras.ipu": "keras_ipu",
     "tensorflow.keras.ipu": "keras_ipu",
+    # ... and where it is Keras 2, two.
+    "tf_keras.ipu": "keras_ipu",
+    "tf_keras.api._v2.keras.ipu": "keras_ipu",
     # Up to SDK 2.5 the Keras part lay inside the TensorFlow part, and held the layers of today's addons.
     "tensorflow.python.ipu.keras": "keras_ipu",
     "tensorflow.python.ipu.keras.layers": "keras_ipu.addons.layers",

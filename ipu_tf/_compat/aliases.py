@@ -30,7 +30,9 @@ from ipu_tf._compat.alias_names import (
     graphcore_name,
     real_name,
 )
+from ipu_tf._compat.float16_batch_norm import patch_batch_norm
 from ipu_tf._compat.removed_names import add_numpy_names, add_older_optimizers
+from ipu_tf._config.default_rules import use_rules_by_default
 from ipu_tf._patches.import_hooks import add_fallback, after_import, find_spec_elsewhere, install_finder
 from ipu_tf._state.registry import register_state
 from ipu_tf.device import environment
@@ -200,11 +202,12 @@ def install_aliases() -> None:
         return
     # First, for an alias's parent has a __path__, where the ordinary finder would load the file once more.
     install_finder(_FINDER)
-    after_import("ipu_tf._config.default_rules", lambda module: module.use_rules_by_default())
+    use_rules_by_default()
     after_import("numpy", add_numpy_names)
     after_import("keras", _add_keras_2_before_use)
     after_import("keras_ipu", _add_keras_2)
     add_older_optimizers()
+    after_import("tensorflow.python.ops.gen_nn_ops", patch_batch_norm)
     for alias in _FINDER.aliases:
         owner = alias.rpartition(".")[0]
         if owner:

@@ -186,7 +186,13 @@ COMPATIBILITY = (
     *KERAS_2,
     *(
         Patch(f"{modules}:__getattr__", When.ALIASES, "Graphcore's modules", _ALIASES)
-        for modules in ("tensorflow*", "keras", "keras.*", "keras_ipu*")
+        for modules in ("tensorflow*", "keras", "keras.*", "keras_ipu*", "tf_keras*")
+    ),
+    Patch(
+        f"{_OPS}.gen_nn_ops:fused_batch_norm_v3",
+        When.ALIASES,
+        "batch norm takes its scale and offset in float16",
+        "ipu_tf._compat.float16_batch_norm",
     ),
     Patch("numpy:__getattr__", When.ALIASES, "names that NumPy 1 had", "ipu_tf._compat.removed_names"),
     Patch("ipu_tf*:__getattr__", When.ALIASES, "Graphcore's modules", "ipu_tf.*"),

@@ -150,6 +150,17 @@ def ops() -> None:
             np.testing.assert_allclose(ours, theirs, rtol=1e-6)
 
 
+def batch_norm() -> None:
+    x, scale = np.random.default_rng(0).normal(size=(2, 3, 3, 4)).astype(np.float16), np.full(4, 1.5, np.float16)
+    offset, norm = np.zeros(4, np.float16), tf.compat.v1.nn.fused_batch_norm
+    for moments in ({}, {"mean": offset, "variance": scale, "is_training": False}):
+        found = norm(x, tf.constant(scale), tf.constant(offset), **moments)
+        wanted = norm(x, scale.astype("float32"), offset.astype("float32"), **moments)
+        for ours, theirs in zip(found, wanted, strict=True):
+            assert ours.dtype == tf.float16
+            np.testing.assert_array_equal(ours, tf.cast(theirs, tf.float16))
+
+
 def files() -> None:
     folder = tempfile.mkdtemp()
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3), keras.layers.Dense(1)])
@@ -234,7 +245,7 @@ def main() -> None:
     config.auto_select_ipus = 1
     config.configure_ipu_system()
     with ipu.ipu_strategy.IPUStrategy().scope():
-        for check in (names, wordings, metrics, optimizers, arguments, ops, files, neighbours):
+        for check in (names, wordings, metrics, optimizers, arguments, ops, batch_norm, files, neighbours):
             report(check)
 
 

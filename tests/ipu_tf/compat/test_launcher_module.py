@@ -161,3 +161,19 @@ def test_a_process_of_multiprocessing_has_what_its_program_has(tmp_path: Path) -
 
 def test_every_name_of_graphcore_s_is_waited_for() -> None:
     assert {name.partition(".")[0] for name in (*ALIASES, *FOLDERS)} == sitecustomize.ROOTS
+
+
+_OF_PYTEST = """
+from tensorflow.python import ipu
+from ipu_tf._config.state import graphcore_rules
+
+def test_rules():
+    assert graphcore_rules() and ipu.config.IPUConfig().graphcore_rules
+"""
+
+
+def test_graphcores_rules_hold_in_tests_too(tmp_path: Path) -> None:
+    """pytest imports the modules of installed plugins by itself, this package's among them."""
+    write(tmp_path, _OF_PYTEST, "test_of_a_program.py")
+    done = launch("-m", "pytest", "-q", "-p", "no:cacheprovider", "test_of_a_program.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout

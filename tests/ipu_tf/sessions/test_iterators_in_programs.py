@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import ipu_tf as ipu
+from tests.helpers.device_counts import device_work
 from tests.helpers.one_ipu import strategy  # noqa: F401 - a fixture
 from tests.helpers.some_ipus import ipus
 
@@ -29,6 +30,14 @@ def summed(iterator: Any, steps: Any) -> tuple[tf.Tensor, tf.Tensor]:
         element = next(iterator)
         a, b = a + element["a"], b + element["b"][0]
     return a, b
+
+
+def test_tuples_in_tuples(strategy: Strategy) -> None:  # noqa: F811
+    iterator = iter(tf.data.Dataset.range(1, 4).map(lambda i: (tf.cast(i, tf.float32), (tf.cast(-i, tf.int32),))))
+    second = tf.function(lambda: next(iterator)[1][0])
+    with device_work() as work:
+        assert [int(strategy.run(second)) for _ in range(3)] == [-1, -2, -3]
+    assert work.counts.executions == 3
 
 
 @pytest.mark.parametrize("in_scope", [True, False])
