@@ -139,4 +139,6 @@ class Infeed:
 
 def _elements_of(buffer: np.ndarray, wanted: jax.ShapeDtypeStruct) -> np.ndarray:
     """Reshapes a staging buffer to `[elements, *shape]`, whatever the number of replicas; no copy."""
-    return buffer.reshape(-1, *wanted.shape) if buffer.ndim > len(wanted.shape) + 1 else buffer
+    if buffer.ndim == len(wanted.shape) + 1:
+        return buffer
+    return buffer.reshape(buffer.shape[0] * buffer.shape[1], *wanted.shape)  # not -1: a batch may have no samples

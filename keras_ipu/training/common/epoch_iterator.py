@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import contextvars
 import dataclasses
 import itertools
 import weakref
@@ -31,6 +32,9 @@ from keras_ipu.training.common.data_checks import (
 )
 from keras_ipu.training.common.partial_batches import sizes_vary
 from keras_ipu.training.common.sparse_data import dense_elements
+
+may_be_empty: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_may_be_empty", default=False)
+"""Whether the data of this thread's run may have no batch at all; see `IPUTrainer.may_be_empty`."""
 
 
 class ReplicaBatches(tuple):  # noqa: SLOT001 - a tuple in all but name
@@ -80,7 +84,7 @@ class ElementIterator:
         steps: steps of one execution.
         replicas: how many batches a step takes.
         wanted: the model's `steps_per_execution`.
-        first: whether this is the first pass over the data: then it must not be empty.
+        filled: whether there has to be a batch.
         placeholders: whether to give a `BatchPlaceholder` for each step, not its batches.
 
     Attributes:
@@ -97,14 +101,14 @@ class ElementIterator:
         steps: int,
         replicas: int,
         wanted: int,
-        first: bool = False,
+        filled: bool = False,
         placeholders: bool = False,
     ) -> None:
         self._batches = batches
         self._replicas = replicas
         self._wanted = wanted
         self._limit = ExecutionLimit(steps, wanted)
-        self._first = first
+        self._filled = filled
         self._placeholders = placeholders
         self.steps = self.most = steps
         self.left: int | None = None
@@ -117,7 +121,7 @@ class ElementIterator:
         """Returns the feed of the batches for loops on the device.
 
         Raises:
-            ValueError: if there is no batch at all.
+            ValueError: if there is no batch at all, and there has to be one.
         """
         with self._not_empty():
             self._feed.spec()
@@ -154,10 +158,10 @@ class ElementIterator:
         try:
             yield
         except StopIteration:
-            if self._first:
+            if self._filled:
                 raise ValueError("Expect x to be a non-empty array or dataset.") from None
             raise
-        self._first = False
+        self._filled = False
 
 
 class IPUEpochIterator(keras_patches.StockEpochIterator):
@@ -340,9 +344,9 @@ class IPUEpochIterator(keras_patches.StockEpochIterator):
         return elements
 
     def begin_pass(self) -> bool:
-        """Begins a pass over the data; returns whether it is the first."""
+        """Begins a pass over the data; returns whether there has to be a batch: in the first pass, by what runs."""
         first, self._begun = not self._begun, True
-        return first
+        return first and not may_be_empty.get()
 
 
 class _Epoch:

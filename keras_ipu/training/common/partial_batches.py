@@ -97,7 +97,7 @@ def gradient_weights(batches: Sequence[Any], split: StepSplit) -> list[float]:
     """
     sizes = [batch_size(batch) for batch in batches]
     whole = split.accumulation_count if split.reduction == "SUM" else 1
-    return [whole * size / sum(sizes) for size in sizes]
+    return [whole * size / max(1, sum(sizes)) for size in sizes]
 
 
 class GradientSum:

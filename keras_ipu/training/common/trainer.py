@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ipu_tf._checkpoints.tensorflow_values import Values
+from ipu_tf._config.state import graphcore_rules
 from ipu_tf._config.synthetic_data import SyntheticDataCategory, use_synthetic_data_for
 from ipu_tf._loops.interruption import InterruptibleCall
 from ipu_tf._state.context import context_value
@@ -29,6 +30,7 @@ from keras_ipu.pipeline.stage_discovery import discover_stages
 from keras_ipu.stock.ownership import is_ipu_model
 from keras_ipu.training.common import eager_runs
 from keras_ipu.training.common.async_callbacks import asynchronous
+from keras_ipu.training.common.epoch_iterator import may_be_empty
 from keras_ipu.training.common.instances import share_initial_values, show_progress_once
 from keras_ipu.training.common.model_checks import (
     check_runnable,
@@ -115,6 +117,15 @@ class IPUTrainer(abc.ABC):
         """Returns what a dataset of a model's batches is passed through before the device is fed; None if nothing."""
         return None
 
+    def may_be_empty(self, doing: str, validates: bool) -> bool:
+        """Returns whether the back end's stock Keras accepts data without a batch.
+
+        Args:
+            doing: the method that runs: "fit", "evaluate" or "predict".
+            validates: whether `fit` calls it for its validation data.
+        """
+        return validates
+
     @abc.abstractmethod
     def create_variables(self, model: Any, iterator: Any) -> None:
         """Creates all variables that a training step has, before the first one is traced."""
@@ -153,7 +164,9 @@ class IPUTrainer(abc.ABC):
         show_progress_once(given)
         check_before(model, stock.__name__)
         discover_stages(model, given)
+        accepted = self.may_be_empty(stock.__name__, bool(bound.kwargs.get("_use_cached_eval_dataset")))
         with (
+            context_value(may_be_empty, accepted and not graphcore_rules()),
             self._running(model, stock.__name__),
             resumable(stock.__name__, model, given, self),
             without_batch_callbacks(not add_variable_sync(given, self._variable_sync)),
@@ -220,8 +233,9 @@ class IPUTrainer(abc.ABC):
         if not is_ipu_model(model):
             return stock(model, logs)
         run = _run.get()
-        if run is not None and run.replicas * instance_count() > 1:
-            return logs  # the metrics' variables on the host are those of replica 0
+        if not logs or (run is not None and run.replicas * instance_count() > 1):
+            # Without a batch nothing has built the metrics. Of replicas the host has the variables of the first one.
+            return logs
         # With synthetic outfeeds nothing comes from the device: what the step returned are zeros.
         return logs if use_synthetic_data_for(SyntheticDataCategory.Outfeed) else stock(model, logs)
 

@@ -32,12 +32,12 @@ class JaxElementIterator(ElementIterator):
     Args:
         iterator: Keras's iterator over the batches.
         steps: steps of one execution, of each replica.
-        first: see `ElementIterator`.
+        filled: see `ElementIterator`.
     """
 
-    def __init__(self, iterator: Iterator[Any], steps: int, first: bool = False) -> None:
+    def __init__(self, iterator: Iterator[Any], steps: int, filled: bool = False) -> None:
         super().__init__(
-            iterator, JaxFeed(iterator, warn_cast, sizes_vary()), steps, replicas=1, wanted=steps, first=first
+            iterator, JaxFeed(iterator, warn_cast, sizes_vary()), steps, replicas=1, wanted=steps, filled=filled
         )
 
 

@@ -41,6 +41,10 @@ class TensorFlowTrainer(IPUTrainer):
         layers = host_layers(model)
         return None if layers is None else layers.prepared_dataset
 
+    def may_be_empty(self, doing: str, validates: bool) -> bool:
+        """Returns whether data without a batch is accepted: for all but predictions."""
+        return doing != "predict"
+
     @contextlib.contextmanager
     def running(self, model: Any) -> Iterator[None]:
         """Context of a run: variables are written back to the host after it."""

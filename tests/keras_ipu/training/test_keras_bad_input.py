@@ -123,6 +123,7 @@ BY_GRAPHCORES_RULES = [
         r"does not have enough data.* at least 13 batches \(currently it can only generate 12 batches\)",
     ),
     Case("a partial batch", fit(X[:-1], Y[:-1]), ValueError, r"has a partial batch.*\(currently set to 4\)"),
+    Case("no batch", fit_to(dataset().batch(BATCH, True).filter(lambda x, y: False)), ValueError, "a non-empty array"),
     Case("batches of unknown size", fit_to(dataset().batch(BATCH)), ValueError, "which is not fully defined"),
     Case("eagerly", eagerly, RuntimeError, "cannot run eagerly.* Set `run_eagerly=False`"),
 ]
@@ -143,7 +144,6 @@ CASES = [
         2,
         4,
     ),
-    Case("no batch", fit_to(dataset().batch(BATCH, True).filter(lambda x, y: False)), ValueError, "a non-empty array"),
     Case(
         "data without an end",
         fit_to(dataset().batch(BATCH, drop_remainder=True).repeat()),

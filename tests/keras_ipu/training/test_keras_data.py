@@ -172,18 +172,6 @@ def test_saved_models_load_on_either_side(saved_on_device: bool, tmp_path: Path)
         np.testing.assert_allclose(got, expected, rtol=TIGHT, atol=TIGHT)
 
 
-@pytest.mark.parametrize("task", ["fit", "evaluate", "predict"])
-@pytest.mark.parametrize("replicas", [1, 2])
-def test_data_without_a_batch_is_refused(task: str, replicas: int) -> None:
-    ours = model(True, ipus=replicas, steps_per_execution=1)
-    before = weights_of(ours)
-    nothing = tf.data.Dataset.from_tensor_slices((X, Y)).batch(4, drop_remainder=True).filter(lambda x, y: False)
-    for data in ((nothing,), (X[:0],) if task == "predict" else (X[:0], Y[:0])):
-        with pytest.raises(ValueError, match=r"^Expect x to be a non-empty array or dataset\.$"):
-            getattr(ours, task)(*data, verbose=0, **({"shuffle": False} if task == "fit" else {}))
-    assert_same_numbers(weights_of(ours), before, TIGHT)
-
-
 def test_a_split_step_says_what_its_batch_is(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "ipu_tf")
     ours = model(True, ipus=2, steps_per_execution=5)

@@ -73,6 +73,61 @@ def test_partial_batches_as_in_stock_keras(name: str, steps_per_execution: int) 
     assert_close(found, wanted)
 
 
+class NoBatches(keras.utils.PyDataset):
+    """A dataset of length 0."""
+
+    def __len__(self) -> int:
+        return 0
+
+
+SAMPLES = tf.data.Dataset.from_tensor_slices((X, Y))
+EMPTY: dict[str, Callable[[], Any]] = {
+    "arrays": lambda: (X[:0], Y[:0]),
+    "dataset": lambda: SAMPLES.batch(16).filter(lambda x, y: False),
+    "less than a batch": lambda: SAMPLES.batch(99, drop_remainder=True),
+    "a batch without samples": lambda: tf.data.Dataset.from_tensors((X[:0], Y[:0])),
+    "PyDataset": NoBatches,
+    "generator": lambda: iter(()),
+}
+
+
+def shown_with(empty: Callable[[], Any]) -> list[Any]:
+    """Evaluates, validates, predicts and fits with empty data; returns what each shows, of errors their names."""
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([keras.Input((5,)), layers.Dense(2)])
+    model.compile(keras.optimizers.SGD(0.0), "mse", metrics=["mae"])
+    data = empty()
+    given = data if isinstance(data, tuple) else (data,)
+    shown = []
+    for call in (
+        lambda: model.evaluate(*given, verbose=0),
+        lambda: model.fit(X[:32], Y[:32], 16, validation_data=data, verbose=0).history,
+        lambda: model.predict(given[0], verbose=0),
+        lambda: model.fit(*given, verbose=0, shuffle=False).history,
+    ):
+        try:
+            shown.append(call())
+        except Exception as error:
+            shown.append(type(error).__name__)
+    return shown
+
+
+@pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning")
+@pytest.mark.parametrize(
+    ("kind", "replicas"), [*((kind, 1) for kind in EMPTY), ("dataset", 2), ("a batch without samples", 2)]
+)
+def test_empty_data_as_in_stock_keras(kind: str, replicas: int) -> None:
+    wanted = shown_with(EMPTY[kind])
+    with ipus(replicas) as strategy, strategy.scope(), device_work() as work:
+        found = shown_with(EMPTY[kind])
+    assert work.counts.executions > 0
+    for ours, theirs in zip(found, wanted, strict=True):
+        if isinstance(theirs, str):  # whose errors are slips of its own where there is no batch
+            assert ours in (theirs, "ValueError")
+        else:
+            assert_close(ours, theirs)
+
+
 def test_losses_of_two_outputs_as_in_stock_keras() -> None:
     """Keras on TensorFlow shows means over batches of any size for single outputs, and Keras on JAX over samples."""
 
