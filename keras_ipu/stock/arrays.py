@@ -71,6 +71,11 @@ def arrays_of(adapter: Any) -> ArrayBatches | None:
     return ArrayBatches(arrays, min(adapter._batch_size, adapter._num_samples), adapter._num_samples, order)
 
 
+def samples_of(adapter: Any) -> tuple[int, int] | None:
+    """Returns the number of samples and the batch size of a Keras data adapter of arrays; None for other data."""
+    return (adapter._num_samples, adapter._batch_size) if type(adapter) is _ArrayDataAdapter else None
+
+
 def can_prefetch(adapter: Any) -> bool:
     """Returns whether batches may be read before Keras asks for them: those of arrays and of TensorFlow's datasets."""
     return type(adapter) in (_ArrayDataAdapter, _TFDatasetAdapter)

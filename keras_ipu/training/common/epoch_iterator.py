@@ -23,13 +23,14 @@ from ipu_tf._loops.batch_feed import BatchFeed
 from ipu_tf._loops.tensor_feed import TensorFeed
 from keras_ipu.resume.data_tracker import current_tracker
 from keras_ipu.stock import patches as keras_patches
-from keras_ipu.stock.arrays import ArrayBatches, arrays_of, can_prefetch, dataset_of, spec_of
+from keras_ipu.stock.arrays import ArrayBatches, arrays_of, can_prefetch, dataset_of, samples_of, spec_of
 from keras_ipu.training.common.data_checks import (
     checked_data,
     checked_steps_per_epoch,
     checked_steps_per_execution,
     warn_cast,
 )
+from keras_ipu.training.common.padding import padded_size
 from keras_ipu.training.common.partial_batches import sizes_vary
 from keras_ipu.training.common.sparse_data import dense_elements
 
@@ -172,6 +173,7 @@ class IPUEpochIterator(keras_patches.StockEpochIterator):
         predicts: whether it is for `predict`, given a `BatchPlaceholder` for each step where batches may be read
             before Keras asks for them.
         prepared: what a dataset of batches is passed through before the device is fed; None if nothing.
+        pads: returns whether arrays of less than a batch may be padded; None if nothing is.
 
     Raises:
         TypeError, ValueError: for a `steps_per_execution` that is no positive integer.
@@ -194,9 +196,11 @@ class IPUEpochIterator(keras_patches.StockEpochIterator):
         replicas: int = 1,
         predicts: bool = False,
         prepared: Callable[[Any], Any] | None = None,
+        pads: Callable[[], bool] | None = None,
         **kwargs: Any,
     ) -> None:
         self._prepared = prepared
+        self._pads = pads
         self._graphcore_rules = graphcore_rules()
         checked_data(kwargs.get("x"), kwargs.get("steps_per_epoch"), self._graphcore_rules)
         super().__init__(*args, **kwargs)
@@ -286,8 +290,17 @@ class IPUEpochIterator(keras_patches.StockEpochIterator):
     def data_adapter(self, adapter: Any) -> None:
         arrays = self.arrays_of(adapter) if self._prepared is None else None
         if arrays is not None:
+            arrays = dataclasses.replace(arrays, batch=self.padded_size(adapter) or arrays.batch)
             adapter.get_tf_dataset = arrays.dataset
         self._adapter, self._arrays = adapter, arrays
+
+    def padded_size(self, adapter: Any) -> int | None:
+        """Returns the rows that a batch of arrays is padded to; None for other data, or where nothing is padded."""
+        sizes = None if self._pads is None else samples_of(adapter)
+        if self._pads is None or sizes is None or sizes[0] == 0:
+            return None
+        rows = padded_size(*sizes)
+        return rows if rows == min(sizes) or self._pads() else None
 
     def reset(self) -> None:
         """Restarts at the first batch."""

@@ -40,13 +40,13 @@ class OutputsForKeras:
     Args:
         model: the model.
         predicts: whether its steps return predictions, not logs.
-        arrays: functions on the arrays that steps return.
+        arrays: functions on the arrays that steps return; also an attribute.
     """
 
     def __init__(self, model: Any, predicts: bool, arrays: ArrayFunctions) -> None:
         self._model = model
         self._predicts = predicts
-        self._arrays = arrays
+        self.arrays = arrays
 
     def of_execution(self, parts: Sequence[ExecutedSteps], replicas: int, averaged: int = 1) -> Any:
         """Returns the last logs of an execution, or all its predictions joined.
@@ -58,13 +58,13 @@ class OutputsForKeras:
         """
         if self._predicts:
             joined = [each for part in parts for each in self._predictions(part, replicas)]
-            return joined[0] if len(joined) == 1 else self._arrays.map_structure(self._arrays.concatenate, *joined)
+            return joined[0] if len(joined) == 1 else self.arrays.map_structure(self.arrays.concatenate, *joined)
         last = parts[-1]
         if not last.remainder:
             return self._logs(last.outputs, replicas, averaged)
         if averaged == 1:
             return self._logs(last.outputs[-1], replicas)
-        stacked = self._arrays.map_structure(self._arrays.stack, *last.outputs)
+        stacked = self.arrays.map_structure(self.arrays.stack, *last.outputs)
         return self._logs(stacked, replicas, len(last.outputs))
 
     def of_each_step(self, parts: Sequence[ExecutedSteps], replicas: int) -> list[Any]:
@@ -79,21 +79,21 @@ class OutputsForKeras:
 
     def _of_step(self, outputs: Any, replicas: int) -> Any:
         if self._predicts:
-            return join_predictions(outputs, int(replicas > 1), self._arrays)
+            return join_predictions(outputs, int(replicas > 1), self.arrays)
         return self._logs(outputs, replicas)
 
     def _predictions(self, part: ExecutedSteps, replicas: int) -> list[Any]:
         """Returns the predictions of consecutive steps, joined; of a remainder, those of each batch."""
         if not part.remainder:
-            return [join_predictions(part.outputs, 1 + int(replicas > 1), self._arrays)]
+            return [join_predictions(part.outputs, 1 + int(replicas > 1), self.arrays)]
         one = part.outputs  # which every replica has computed
         if replicas > 1:
-            one = self._arrays.map_structure(lambda values: values[0], one)
-        return [join_predictions(each, 0, self._arrays) for each in one]
+            one = self.arrays.map_structure(lambda values: values[0], one)
+        return [join_predictions(each, 0, self.arrays) for each in one]
 
     def _logs(self, outputs: Any, replicas: int, averaged: int = 1) -> Any:
         method = options_of(self._model).log_reduction
-        return reduce_replica_logs(outputs, replicas, method, self._arrays, averaged)
+        return reduce_replica_logs(outputs, replicas, method, self.arrays, averaged)
 
 
 def reduce_replica_logs(outputs: Any, replicas: int, method: Method, arrays: ArrayFunctions, averaged: int = 1) -> Any:

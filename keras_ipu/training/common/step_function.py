@@ -25,6 +25,7 @@ from keras_ipu.stock import models as keras_models
 from keras_ipu.training.common.async_callbacks import current_run
 from keras_ipu.training.common.epoch_iterator import ElementIterator
 from keras_ipu.training.common.outputs_for_keras import ArrayFunctions, OutputsForKeras
+from keras_ipu.training.common.padding import may_pad, padded
 from keras_ipu.training.common.partial_batches import ExecutedSteps, batch_size, log_remainder, run_execution
 from keras_ipu.training.common.run_ahead import StepsAhead, steps_left
 from keras_ipu.training.common.step_split import (
@@ -173,7 +174,7 @@ class StepFunction(TracedLoops, abc.ABC):
             lengths_vary=ahead,
         )
         watch = None if run is None else run.on_step_outputs if self._kind.predicts else run.on_step_logs
-        run_steps = self._run_steps(batches.feed, state, split, watch)
+        run_steps = self._run_steps(batches.feed, state, split, watch, loop)
         if ahead:
             return self._run_ahead(loop, batches, split, run_steps)
         ran, parts = run_steps(steps=steps, run_loop=lambda now, left: loop.run(now, batches.feed, left, watch))
@@ -181,16 +182,40 @@ class StepFunction(TracedLoops, abc.ABC):
         return Execution(ran, outputs, split.replicas)
 
     def _run_steps(
-        self, feed: BatchFeed, state: Any, split: StepSplit, watch: Callable[[Any], None] | None
+        self, feed: BatchFeed, state: Any, split: StepSplit, watch: Callable[[Any], None] | None, loop: StepLoop
     ) -> RunSteps:
         """Returns the function that runs so many steps by a loop, and batches that do not fill a step by themselves."""
+
+        def run_remainder(now: Any, remainder: list[Any]) -> StepLoopResult:
+            if self._may_pad(remainder, feed, split):
+                return self._run_padded(remainder[0], feed, loop, now, watch)
+            return self._run_remainder(remainder, state, now, split, watch)
+
         return functools.partial(
             run_execution,
             feed,
             replicas=split.replicas,
             state=self._device_state(state, split.replicas),
-            run_remainder=lambda now, remainder: self._run_remainder(remainder, state, now, split, watch),
+            run_remainder=run_remainder,
         )
+
+    def _may_pad(self, remainder: list[Any], feed: BatchFeed, split: StepSplit) -> bool:
+        """Returns whether a remainder may be predicted as a full batch, with rows that are left out of the results."""
+        fits = self._kind.predicts and 0 < batch_size(remainder[0]) < feed.types[0].shape[0]
+        return fits and may_pad(self._model, split.all_replicas)
+
+    def _run_padded(
+        self, batch: Any, feed: BatchFeed, loop: StepLoop, now: Any, watch: Callable[[Any], None] | None
+    ) -> StepLoopResult:
+        """Predicts a smaller batch by the loop of the full ones."""
+        size = batch_size(batch)
+        ran = loop.run(now, self._feed(iter([padded(batch, feed.types[0].shape[0])])), 1)
+        if not ran.steps:
+            return ran
+        outputs = self._outputs.arrays.map_structure(lambda values: values[0][:size], ran.outputs)
+        if watch is not None:
+            watch(outputs)
+        return dataclasses.replace(ran, outputs=(outputs,))
 
     def _run_ahead(self, loop: StepLoop, batches: ExecutionBatches, split: StepSplit, run_steps: RunSteps) -> Execution:
         """Runs an execution of one step, and further ones as long as no callback is called between them."""

@@ -13,6 +13,7 @@ import abc
 import contextlib
 import contextvars
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -39,6 +40,8 @@ from keras_ipu.training.common.model_checks import (
     dense_arguments,
 )
 from keras_ipu.training.common.outputs_for_keras import ArrayFunctions
+from keras_ipu.training.common.padding import may_pad
+from keras_ipu.training.common.partial_batches import sizes_vary
 from keras_ipu.training.common.run_ahead import without_batch_callbacks
 from keras_ipu.training.common.step_function import PREDICT, TEST, TRAIN, StepFunction, StepKind
 from keras_ipu.training.common.step_split import replica_count
@@ -56,11 +59,13 @@ class ModelRun:
         replicas: how many replicas the model has.
         reads_ahead: whether the device may read batches before Keras's loop asks for them, in `predict`.
         prepared: what a dataset of batches is passed through before the device is fed; None if nothing.
+        pads: returns whether arrays of less than a batch may be padded, in `predict`; None if nothing is.
     """
 
     replicas: int
     reads_ahead: bool = False
     prepared: Callable[[Any], Any] | None = None
+    pads: Callable[[], bool] | None = None
 
 
 _run: contextvars.ContextVar[ModelRun | None] = contextvars.ContextVar("ipu_model_run", default=None)
@@ -195,7 +200,10 @@ class IPUTrainer(abc.ABC):
         check_runnable(model)
         replicas = replica_count(model)
         own_function = isinstance(model.predict_function, StepFunction | None)
-        run = ModelRun(replicas, doing == "predict" and own_function, self.batch_preparation(model))
+        predicts = doing == "predict" and own_function
+        all_replicas = replicas * instance_count()
+        pads = functools.partial(may_pad, model, all_replicas) if predicts and sizes_vary() else None
+        run = ModelRun(replicas, predicts, self.batch_preparation(model), pads)
         with (
             self.running(model),
             context_value(_run, run),

@@ -33,12 +33,12 @@ class JaxElementIterator(ElementIterator):
         iterator: Keras's iterator over the batches.
         steps: steps of one execution, of each replica.
         filled: see `ElementIterator`.
+        size: samples of a full batch; None for those of the first.
     """
 
-    def __init__(self, iterator: Iterator[Any], steps: int, filled: bool = False) -> None:
-        super().__init__(
-            iterator, JaxFeed(iterator, warn_cast, sizes_vary()), steps, replicas=1, wanted=steps, filled=filled
-        )
+    def __init__(self, iterator: Iterator[Any], steps: int, filled: bool = False, size: int | None = None) -> None:
+        feed = JaxFeed(iterator, warn_cast, sizes_vary(), size)
+        super().__init__(iterator, feed, steps, replicas=1, wanted=steps, filled=filled)
 
 
 class JaxEpochIterator(IPUEpochIterator):
@@ -50,7 +50,8 @@ class JaxEpochIterator(IPUEpochIterator):
     def _get_iterator(self) -> Any:
         # Bypasses Keras's own iterator, which would copy batches to JAX's device one by one.
         batches = DenseBatches(iter(self.data_adapter.get_jax_iterator()))
-        elements = JaxElementIterator(batches, self.steps_per_execution, self.begin_pass())
+        size = self.padded_size(self.data_adapter)
+        elements = JaxElementIterator(batches, self.steps_per_execution, self.begin_pass(), size)
         return elements if self._tracker is None else self._tracked(elements)
 
 
@@ -74,7 +75,7 @@ class JaxTrainer(IPUTrainer):
 
     def new_epoch_iterator(self, run: ModelRun, *args: Any, **kwargs: Any) -> JaxEpochIterator:
         """Returns an iterator over the executions of an epoch."""
-        return JaxEpochIterator(*args, replicas=run.replicas, **kwargs)
+        return JaxEpochIterator(*args, replicas=run.replicas, pads=run.pads, **kwargs)
 
     @contextlib.contextmanager
     def running(self, model: Any) -> Iterator[None]:

@@ -34,7 +34,9 @@ class TensorFlowTrainer(IPUTrainer):
 
     def new_epoch_iterator(self, run: ModelRun, *args: Any, **kwargs: Any) -> IPUEpochIterator:
         """Returns an iterator over the executions of an epoch."""
-        return IPUEpochIterator(*args, replicas=run.replicas, predicts=run.reads_ahead, prepared=run.prepared, **kwargs)
+        return IPUEpochIterator(
+            *args, replicas=run.replicas, predicts=run.reads_ahead, prepared=run.prepared, pads=run.pads, **kwargs
+        )
 
     def batch_preparation(self, model: Any) -> Callable[[Any], Any] | None:
         """Returns what passes a dataset through the layers that only the host can run; None if the model has none."""

@@ -14,6 +14,7 @@ import tensorflow as tf
 from keras import layers
 
 from ipu_tf.gradient_accumulation import GradientAccumulationReductionMethod as Reduction
+from keras_ipu.training.common.padding import computes_each_sample
 from tests.helpers.device_counts import device_work
 from tests.helpers.random_fits import assert_close
 from tests.helpers.some_ipus import ipus
@@ -219,6 +220,59 @@ def test_predicting_one_sample_compiles_one_program_of_its_size() -> None:
         found = model.predict(X[:1], verbose=0)
     np.testing.assert_allclose(found, X[:1] @ model.get_weights()[0], rtol=1e-5, atol=1e-6)
     assert (work.counts.programs, work.counts.steps) == (1, 1)
+
+
+def recurrent() -> keras.Model:
+    """A network of Keras's layers, which compute each sample by itself."""
+    keras.utils.set_random_seed(1)
+    inputs = keras.Input((5,))
+    sequence = layers.LSTM(3)(layers.Reshape((5, 1))(layers.BatchNormalization()(inputs)))
+    return keras.Model(inputs, {"a": layers.Dense(2)(sequence), "b": layers.Concatenate()([sequence, inputs])})
+
+
+def predictions() -> list[Any]:
+    """Of arrays of several sizes in batches of 8, then of a dataset."""
+    model, inputs = recurrent(), SAMPLES.map(lambda x, y: x).batch(8)
+    shown = [model.predict(X[:samples], 8, verbose=0) for samples in (1, 2, 3, 5, 7, 8, 12, 17)]
+    return [*shown, model.predict(inputs, verbose=0)]
+
+
+def test_predictions_of_many_sizes_share_programs() -> None:
+    wanted = predictions()
+    with ipus(1) as strategy, strategy.scope(), device_work() as work:
+        found = predictions()
+    assert_close(found, wanted)
+    assert (work.counts.programs, work.counts.steps) == (4, 6 + 2 + 3 + 7)  # of 1, 2, 4 and 8 rows
+
+
+def centred(x: Any) -> Any:
+    """Depends on the whole batch."""
+    return x - keras.ops.mean(x, axis=0)
+
+
+UNKNOWN: dict[str, Callable[[Any], Any]] = {
+    "a function": lambda x: layers.Lambda(centred)(x),
+    "an op": lambda x: centred(x),
+    "an activation": lambda x: layers.Dense(2, activation=centred)(x),
+    "a call that trains": lambda x: layers.BatchNormalization()(x, training=True),
+    "an axis": lambda x: layers.Softmax(axis=0)(x),
+    "an axis from behind": lambda x: layers.Softmax(axis=-2)(x),
+    "a layer within": lambda x: keras.Sequential([keras.Input((5,)), layers.UnitNormalization(axis=0)])(x),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_what_depends_on_the_whole_batch_is_not_padded(name: str) -> None:
+    inputs = keras.Input((5,))
+    assert not computes_each_sample(keras.Model(inputs, UNKNOWN[name](layers.Dense(5)(inputs))))
+
+
+def test_a_batch_that_counts_as_a_whole_is_predicted_as_it_is() -> None:
+    wanted = centred(X[:5])
+    with ipus(1) as strategy, strategy.scope(), device_work() as work:
+        found = keras.Sequential([keras.Input((5,)), layers.Lambda(centred)]).predict(X[:5], verbose=0)
+    assert work.counts.programs == 1
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
 
 
 def test_full_batches_compile_nothing_more_and_a_partial_one_one_program(caplog: pytest.LogCaptureFixture) -> None:
