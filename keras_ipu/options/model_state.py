@@ -33,9 +33,12 @@ class ModelState:
     graph_nodes: tuple[Any, ...] = ()
 
 
+_NOTHING_SET = ModelState()
+
+
 def state_of(model: Any) -> ModelState:
     """Returns the IPU state of a model; the defaults if nothing was set."""
-    state = vars(model).get(_ATTRIBUTE, ModelState())
+    state = vars(model).get(_ATTRIBUTE, _NOTHING_SET)
     assert isinstance(state, ModelState)
     return state
 
