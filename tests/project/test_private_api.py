@@ -18,6 +18,7 @@ import tensorflow as tf
 
 import ipu_tf
 import keras_ipu
+from tests.helpers.keras_2_modules import lacks_keras_2
 from tests.project.test_layering import PRIVATE_API, PRIVATE_API_FILES, ROOT
 
 
@@ -104,7 +105,7 @@ def _classes() -> Iterator[type]:
     for package in (ipu_tf, keras_ipu):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             # The native kernels, where they are built, are no Python module: they are loaded for XLA.
-            if not module.name.endswith(("__main__", "._kernels")):
+            if not module.name.endswith(("__main__", "._kernels")) and not lacks_keras_2(module.name):
                 values = vars(importlib.import_module(module.name)).values()
                 yield from (each for each in values if inspect.isclass(each) and each.__module__ == module.name)
 
