@@ -145,6 +145,26 @@ def write_variables(variables: Sequence[tf.Variable], values: Sequence[np.ndarra
             tf.raw_ops.AssignVariableOp(resource=variable.handle, value=host_tensor(value))
 
 
+def call_without_results(function: Any, arguments: Sequence[tf.Tensor]) -> None:
+    """Calls a `ConcreteFunction` that returns nothing, in any thread, mode and device scope.
+
+    A call of the function itself looks at each argument in Python: 8 ms for 500, and less than one here.
+
+    Args:
+        function: without captures.
+        arguments: eager tensors, in its order.
+    """
+    types = tuple(argument.dtype.as_datatype_enum for argument in arguments)
+    name = function.function_def.signature.name
+    attributes = ("Tin", types, "Tout", (), "f", name, "config", "", "config_proto", b"", "executor_type", "")
+    try:
+        _pywrap_tfe.TFE_Py_Execute(
+            _context.context()._handle, _HOST, "StatefulPartitionedCall", list(arguments), attributes, 0
+        )
+    except _core._NotOkStatusException as error:
+        raise _core._status_to_exception(error) from None
+
+
 def executing_eagerly() -> bool:
     """Returns whether ops are executed eagerly here, rather than added to a graph."""
     return _context.executing_eagerly()

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from ipu_tf.device.memory.residency import Snapshot
 from ipu_tf.lowering.tensorflow import tf_values
+from ipu_tf.lowering.tensorflow.joint_writes import write_jointly
 
 
 class TensorFlowVariable:
@@ -30,7 +31,7 @@ class TensorFlowVariable:
     @staticmethod
     def write_all(variables: Sequence[TensorFlowVariable], values: Sequence[np.ndarray]) -> None:
         """Assigns a value to each."""
-        tf_values.write_variables([each.variable for each in variables], values)
+        write_jointly([each.variable for each in variables], values)
 
 
 def host_variable(variable: tf.Variable) -> TensorFlowVariable:
