@@ -174,7 +174,7 @@ class StepFunction(TracedLoops, abc.ABC):
             lengths_vary=ahead,
         )
         watch = None if run is None else run.on_step_outputs if self._kind.predicts else run.on_step_logs
-        run_steps = self._run_steps(batches.feed, state, split, watch, loop)
+        run_steps = self._run_steps(batches, state, split, watch, loop)
         if ahead:
             return self._run_ahead(loop, batches, split, run_steps)
         ran, parts = run_steps(steps=steps, run_loop=lambda now, left: loop.run(now, batches.feed, left, watch))
@@ -182,18 +182,23 @@ class StepFunction(TracedLoops, abc.ABC):
         return Execution(ran, outputs, split.replicas)
 
     def _run_steps(
-        self, feed: BatchFeed, state: Any, split: StepSplit, watch: Callable[[Any], None] | None, loop: StepLoop
+        self,
+        batches: ExecutionBatches,
+        state: Any,
+        split: StepSplit,
+        watch: Callable[[Any], None] | None,
+        loop: StepLoop,
     ) -> RunSteps:
         """Returns the function that runs so many steps by a loop, and batches that do not fill a step by themselves."""
 
         def run_remainder(now: Any, remainder: list[Any]) -> StepLoopResult:
-            if self._may_pad(remainder, feed, split):
-                return self._run_padded(remainder[0], feed, loop, now, watch)
+            if self._may_pad(remainder, batches.feed, split):
+                return self._run_padded(remainder[0], batches, loop, now, watch)
             return self._run_remainder(remainder, state, now, split, watch)
 
         return functools.partial(
             run_execution,
-            feed,
+            batches.feed,
             replicas=split.replicas,
             state=self._device_state(state, split.replicas),
             run_remainder=run_remainder,
@@ -205,11 +210,11 @@ class StepFunction(TracedLoops, abc.ABC):
         return fits and may_pad(self._model, split.all_replicas)
 
     def _run_padded(
-        self, batch: Any, feed: BatchFeed, loop: StepLoop, now: Any, watch: Callable[[Any], None] | None
+        self, batch: Any, batches: ExecutionBatches, loop: StepLoop, now: Any, watch: Callable[[Any], None] | None
     ) -> StepLoopResult:
-        """Predicts a smaller batch by the loop of the full ones."""
-        size = batch_size(batch)
-        ran = loop.run(now, self._feed(iter([padded(batch, feed.types[0].shape[0])])), 1)
+        """Predicts a smaller batch by the loop of the full ones, which is compiled for as many steps as theirs."""
+        size, rows = batch_size(batch), batches.feed.types[0].shape[0]
+        ran = loop.run(now, self._feed(iter([padded(batch, rows)])), batches.steps)
         if not ran.steps:
             return ran
         outputs = self._outputs.arrays.map_structure(lambda values: values[0][:size], ran.outputs)
