@@ -57,7 +57,7 @@ SIZES: dict[str, dict[str, Any]] = {
         "latent_dim": 16,
         "projection_dim": 16,
     },
-    "vision/token_learner": {"IMAGE_SIZE": 24},
+    "vision/token_learner": {"PROJECTION_DIM": 32, "NUM_HEADS": 2},
     "vision/eanet": {"num_transformer_blocks": 1},
     "tensorflow/generative/ddim": {
         "image_size": 16,
