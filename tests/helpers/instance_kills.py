@@ -28,8 +28,8 @@ POPRUN = (sys.executable, "-c", "from ipu_tf._poprun.command_line import main; m
 INSTANCES, EPOCHS = 2, 6
 TIMEOUT = 20
 """Seconds of IPU_TF_INSTANCE_TIMEOUT."""
-IN_TIME = {"kill": 15.0, "exit": 60.0, "stop": 180.0}
-"""Seconds in which all have to end: those of poprun's grace; and of 20 without a sign of life, or 30 left alone."""
+IN_TIME = {"kill": 15.0, "exit": 60.0, "stop": 60.0}
+"""Seconds in which all have to end: 10 of poprun's grace after 20 without a sign of life, or 30 left alone."""
 
 
 def train(folder: str, result: str, ends: bool) -> None:
@@ -50,6 +50,7 @@ def train(folder: str, result: str, ends: bool) -> None:
             with contextlib.suppress(FileExistsError):
                 Path(f"{result}.started").touch(exist_ok=False)
             if ends and popdist.getInstanceIndex() == 1 and batch == 3:
+                Path(f"{result}.exits").touch()
                 sys.exit(0)
 
     popdist.init()
@@ -112,6 +113,8 @@ def run(folder: Path, result: Path, what: str = "", at: float = 0.0, instance: i
             if what in ("kill", "stop") and done is None and len(groups) == INSTANCES and due:
                 os.kill(groups[instance], signal.SIGKILL if what == "kill" else signal.SIGSTOP)
                 done = time.monotonic()
+            if what == "exit" and done is None and Path(f"{result}.exits").exists():
+                done = time.monotonic()
             if done is not None and time.monotonic() > done + IN_TIME[what]:
                 running.kill()  # Linux ends the instances with it
                 raise AssertionError(f"{what} at {at}: an instance goes on")
@@ -172,13 +175,16 @@ def killed(count: int, rng: random.Random, root: Path) -> list[float]:
 
 
 def left_waiting(what: str, count: int, rng: random.Random, root: Path) -> None:
-    """Stops or ends instance 1 in the middle so many times; checks that the other ends and says for whom it waited."""
+    """Stops an instance, or ends instance 1, so many times; checks that the other ends and says for whom it waited."""
     for number in range(count):
-        ended = run(root / f"{what} {number}", root / f"{what} result {number}", what, rng.uniform(0.0, 0.4), 1)
+        instance, at = number % INSTANCES if what == "stop" else 1, rng.uniform(0.0, 0.4)
+        ended = run(root / f"{what} {number}", root / f"{what} result {number}", what, at, instance)
         assert ended.code not in (0, None), ended.said
-        assert "instance 1" in ended.said, ended.said
-        lines = [line for line in ended.said.splitlines() if "instance 1" in line]
-        print(f"{what}: code {ended.code} after {ended.after or ended.seconds:.1f} s: {lines[0]}", flush=True)
+        lines = [
+            line for line in ended.said.splitlines() if f"for instance {instance}" in line or "lost another" in line
+        ]
+        assert lines and f"instance {instance}" in lines[0], ended.said
+        print(f"{what}: code {ended.code} after {ended.after:.1f} s: {lines[0]}", flush=True)
 
 
 def main() -> int:

@@ -267,7 +267,8 @@ def test_jax_keeps_a_store_of_keys_and_values_for_several_processes() -> None:
 
     client = distributed._jax.DistributedRuntimeClient
     methods = ("key_value_set", "key_value_set_bytes", "key_value_try_get", "blocking_key_value_get_bytes")
-    assert {name for name in (*methods, "key_value_delete") if not hasattr(client, name)} == set()
+    more = ("key_value_delete", "key_value_dir_get", "get_live_nodes")
+    assert {name for name in (*methods, *more) if not hasattr(client, name)} == set()
     assert distributed.global_state.client is None
     for name in ("jax_enable_preemption_service", "jax_enable_recoverability"):
         assert hasattr(jax.config, name)

@@ -19,7 +19,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from ipu_tf._state.registry import ProcessValue, register_state
-from ipu_tf.device.instances.group import InstanceError
+from ipu_tf.device.instances.group import InstanceError, InstanceGroup
 from ipu_tf.device.instances.joined import group
 
 INSTANCES = "instance"
@@ -91,9 +91,23 @@ class FunctionOfInstances:
         """
         others = group()
         assert others is not None, "programs of several instances are made after these were joined"
+        _connect(others)
         with others.in_program(self._what):
             results = self._function(*jax.tree.map(_shared, arguments))
             return jax.block_until_ready(jax.tree.map(_own, results))
+
+
+@functools.cache
+def _connect(others: InstanceGroup) -> None:
+    """Connects the instances for XLA's collectives, once.
+
+    The first one connects them, and XLA waits 30 seconds for that: one may compile that much longer than another. So
+    they meet before.
+    """
+    others.exchange("the first program", b"")
+    summed = jax.jit(over_instances(lambda x: jax.lax.psum(x, INSTANCES)))
+    with others.in_program("connections"):
+        jax.block_until_ready(summed(_shared(np.zeros((), np.int32))))
 
 
 def _shared(array: Any) -> jax.Array:

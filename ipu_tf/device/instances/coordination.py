@@ -5,6 +5,7 @@ JAX has no public interface for it. This file uses JAX's private API; `tests/pro
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import Any
 
@@ -81,10 +82,19 @@ class Coordination:
                 return None
             raise
 
+    def all_noted(self, folder: str) -> dict[int, str]:
+        """Returns the texts that instances stored by `note` under `folder/<instance>`."""
+        found = self._client.key_value_dir_get(f"{folder}/")
+        return {int(key.rpartition("/")[2]): str(text) for key, text in found}
+
     def wait_until_alone(self, seconds: float) -> None:
         """Waits until the other instances closed their connections: JAX aborts those whose service goes before."""
-        everyone = list(range(self._place.count))
-        asking = threading.Thread(target=self._client.get_live_nodes, args=(everyone,), daemon=True)
+
+        def ask() -> None:
+            with contextlib.suppress(Exception):  # where the service ends before
+                self._client.get_live_nodes(list(range(self._place.count)))
+
+        asking = threading.Thread(target=ask, daemon=True)
         asking.start()  # JAX answers when all were asked or are gone
         asking.join(seconds)
 

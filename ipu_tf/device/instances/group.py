@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import sys
 import threading
 import time
 from collections import Counter
@@ -13,18 +11,13 @@ from collections.abc import Iterator
 from ipu_tf.device.errors import DeviceError
 from ipu_tf.device.instances.coordination import Coordination
 from ipu_tf.device.instances.place import Place
+from ipu_tf.device.instances.signs_of_life import LEFT_ALONE, SignsOfLife
 
 _LOOK_AFTER = 0.5
 """Seconds of a wait after which it looks what became of the other instance."""
-_BEAT = 2.0
-"""Seconds between the signs of life that an instance gives."""
-_GONE_AFTER = 20.0
-"""Seconds without one after which it counts as gone."""
-_LEFT_ALONE = 30.0
-"""Seconds for which a program may go on by itself after another instance ended."""
-_LEFT_ALONE_CODE = 1
-_CLOSING = 10.0
-"""Seconds for which instance 0 waits for the others to close their connections, after they ended."""
+_CLOSING, _CLOSING_WITHOUT = 10.0, 1.0
+"""Seconds for which instance 0 waits for the others to close their connections, after they ended; without those that
+are gone, which JAX cannot tell from them."""
 
 
 class InstanceError(DeviceError):
@@ -46,10 +39,12 @@ class InstanceGroup:
         self._timeout = timeout
         self._uses: Counter[str] = Counter()
         self._lock = threading.Lock()
-        self._seen: dict[int, tuple[str | None, float]] = {}
-        self._ended = threading.Event()
-        self._program: tuple[str, float] | None = None
-        threading.Thread(target=self._beat, name="instance: signs of life", daemon=True).start()
+        self._signs = SignsOfLife(own, coordination, timeout)
+
+    @property
+    def lost(self) -> bool:
+        """Whether another instance was seen to be gone, or did not come in time."""
+        return self._signs.lost
 
     def exchange(self, name: str, value: bytes) -> list[bytes]:
         """Gives a value to all instances; waits for the values that they give by the same name.
@@ -70,8 +65,9 @@ class InstanceGroup:
         with self._lock:
             use = self._uses[name]
             self._uses[name] += 1
-        self._coordination.put(f"exchange/{name}/{use}/{self.place.index}", value)
-        values = {other: self._wait(f"exchange/{name}/{use}/{other}", other, name) for other in self._others()}
+        with self._signs.waiting(f"in '{name}'"):
+            self._coordination.put(f"exchange/{name}/{use}/{self.place.index}", value)
+            values = {other: self._wait(f"exchange/{name}/{use}/{other}", other, name) for other in self._others()}
         if use:  # all have given this one: they have read the one before
             self._coordination.delete(f"exchange/{name}/{use - 1}/{self.place.index}")
         return [values.get(instance, value) for instance in range(self.place.count)]
@@ -83,101 +79,55 @@ class InstanceGroup:
         Raises:
             InstanceError: if XLA loses the connection to another instance.
         """
-        self._program = what, time.monotonic()
         try:
-            yield
+            with self._signs.waiting(f"in the program '{what}'", what):
+                yield
         except Exception as error:
             if "Gloo" not in str(error) and "NCCL" not in str(error):
                 raise
-            fate = self._find_lost()
             raise InstanceError(
-                f"Instance {self.place.index} lost another instance in the program '{what}': {fate}. XLA says: "
-                f"{str(error).splitlines()[0]}"
+                f"Instance {self.place.index} lost another instance in the program '{what}': "
+                f"{self._signs.find_lost()}. XLA says: {str(error).splitlines()[0]}"
             ) from None
-        finally:
-            self._program = None
 
     def leave(self) -> None:
-        """Says that this instance ends; instance 0, where the others' connections end, waits until they have too."""
-        own = self.place.index
-        with contextlib.suppress(Exception):  # another instance that is gone is no fault of this one
-            self._coordination.note(f"ended/{own}", "")
-            until = time.monotonic() + self._timeout
-            left = set(self._others()) if own == 0 else set()
-            while left and time.monotonic() < until:
-                left = {other for other in left if not self.fate(other)}
-                time.sleep(0.05 if left else 0)
-            if own == 0:
-                self._coordination.wait_until_alone(_CLOSING)
-        self._ended.set()
-        self._coordination.leave()
+        """Says that this instance ends; instance 0, where the others' connections end, waits until they have too.
+
+        It does not wait for those that are gone.
+        """
+        with self._signs.waiting("at its end"):
+            with contextlib.suppress(Exception):  # another instance that is gone is no fault of this one
+                self._signs.say_ended()
+                if self.place.index == 0:
+                    self._wait_for_ends()
+            with self._signs.leaving():
+                self._coordination.leave()
+
+    def _wait_for_ends(self) -> None:
+        """Waits until the others have ended and closed their connections, or are gone."""
+        until = time.monotonic() + (min(self._timeout, LEFT_ALONE) if self.lost else self._timeout)
+        fates = [""]
+        while not all(fates) and time.monotonic() < until:
+            fates = [self._signs.fate(other) for other in self._others()]
+            time.sleep(0.0 if all(fates) else 0.05)
+        self._coordination.wait_until_alone(_CLOSING_WITHOUT if self.lost else _CLOSING)
 
     def _wait(self, key: str, other: int, what: str) -> bytes:
         """Waits for a value of another instance."""
         until = time.monotonic() + self._timeout
         while True:
             value = self._coordination.get(key, min(_LOOK_AFTER, self._timeout))
-            fate = self.fate(other) if value is None else ""
+            fate = self._signs.fate(other) if value is None else ""
             if fate:  # what it gave before it ended counts
                 value = self._coordination.get(key, 0.01)
             elif value is None and time.monotonic() > until:
                 fate = f"did not come within {self._timeout:.0f} seconds (IPU_TF_INSTANCE_TIMEOUT sets them)"
+                self._signs.give_up(other)
             if value is not None:
                 return value
             if fate:
                 own = self.place.index
                 raise InstanceError(f"Instance {own} waited for instance {other} in '{what}': instance {other} {fate}.")
 
-    def fate(self, other: int) -> str:
-        """Returns why another instance will not come: it ended, or is gone; empty if it may."""
-        if self._coordination.noted(f"ended/{other}") is not None:
-            return "has ended"
-        now, sign = time.monotonic(), self._coordination.noted(f"alive/{other}")
-        last, since = self._seen.setdefault(other, (sign, now))
-        if sign != last:
-            self._seen[other] = sign, now
-        elif now - since > _GONE_AFTER:
-            return f"is gone: it gave no sign of life for {_GONE_AFTER:.0f} seconds"
-        return ""
-
     def _others(self) -> Iterator[int]:
         return (other for other in range(self.place.count) if other != self.place.index)
-
-    def _find_lost(self) -> str:
-        """Returns which instance ended, or gives no sign of life; waits for some seconds to see it."""
-        with contextlib.suppress(Exception):
-            before = {other: self._coordination.noted(f"alive/{other}") for other in self._others()}
-            time.sleep(3 * _BEAT)
-            for other, sign in before.items():
-                if self._coordination.noted(f"ended/{other}") is not None:
-                    return f"instance {other} has ended"
-                if self._coordination.noted(f"alive/{other}") == sign:
-                    return f"instance {other} gives no sign of life"
-        return "which one is not known"
-
-    def _beat(self) -> None:
-        """Gives signs of life until this instance leaves; ends the process if a program waits for one that is gone."""
-        beat = 0
-        with contextlib.suppress(Exception):  # the connection ends with instance 0
-            while not self._ended.wait(_BEAT):
-                beat += 1
-                now = "" if self._program is None else self._program[0]
-                self._coordination.note(f"alive/{self.place.index}", f"{beat} {now}")
-                self._check_program()
-
-    def _check_program(self) -> None:
-        """Ends the process if its program waits for an instance that will not come: XLA's wait has no other end."""
-        program = self._program
-        if program is None:
-            return
-        what, since = program
-        seconds = time.monotonic() - since
-        for other in self._others() if seconds > min(_LEFT_ALONE, self._timeout) else ():
-            fate = self.fate(other)
-            sign = self._coordination.noted(f"alive/{other}") or ""
-            if not fate and seconds > self._timeout and sign.partition(" ")[2] != what:
-                fate = f"is not in it after {self._timeout:.0f} seconds (IPU_TF_INSTANCE_TIMEOUT sets them)"
-            if fate and self._program is program:
-                text = f"Instance {self.place.index} waits in the program '{what}' for instance {other}, which {fate}."
-                print(f"ipu_tf: {text} The process ends.", file=sys.stderr, flush=True)
-                os._exit(_LEFT_ALONE_CODE)
