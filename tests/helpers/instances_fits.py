@@ -48,7 +48,9 @@ def made(accumulation: int, stages: int) -> Any:
         for place, each in enumerate(assignment):
             each.pipeline_stage = int(place >= 2)
         model.set_pipeline_stage_assignment(assignment)
-        model.set_pipelining_options(gradient_accumulation_steps_per_replica=accumulation)
+        schedules = ipu.pipelining_ops.PipelineSchedule
+        schedule = schedules.Sequential if accumulation == 1 else schedules.Grouped  # which needs 2 a stage
+        model.set_pipelining_options(gradient_accumulation_steps_per_replica=accumulation, pipeline_schedule=schedule)
     elif accumulation > 1:
         model.set_gradient_accumulation_options(gradient_accumulation_steps_per_replica=accumulation)
     return model
