@@ -233,6 +233,16 @@ KERAS = (
         "`generate` of KerasHub's language models runs on the device as one execution",
         "keras_ipu.generation.kerashub",
     ),
+    *(
+        Patch(
+            f"keras.src.layers.core.{owner}._int{bits}_call",
+            When.SCOPE,
+            "weights stay packed in memory while text is generated",
+            "keras_ipu.generation.packed_layers",
+        )
+        for owner in ("dense:Dense", "einsum_dense:EinsumDense", "reversible_embedding:ReversibleEmbedding")
+        for bits in (8, 4)
+    ),
     *patches_of(
         "keras.src.callbacks.callback_list:CallbackList.",
         (f"on_{kind}_batch_{edge}" for kind in ("train", "test", "predict") for edge in ("begin", "end")),

@@ -11,6 +11,7 @@ import keras
 from ipu_tf._loops.jax_feed import JaxFeed
 from ipu_tf._loops.jax_step import AccumulationSettings, GradientUpdates, JaxStep, refusals_at_lines
 from keras_ipu.generation.generate_function import GenerateFunction
+from keras_ipu.generation.packed_layers import packed_products
 from keras_ipu.generation.prompt_checks import StopTokens
 from keras_ipu.training.common.data_checks import warn_cast
 from keras_ipu.training.common.step_split import StepSplit
@@ -57,7 +58,7 @@ class JaxGenerateFunction(GenerateFunction):
         variables = self._variables()
 
         def step(state: State, inputs: Any, updates: GradientUpdates) -> tuple[Any, State]:
-            with keras.StatelessScope(list(zip(variables, state, strict=True))) as scope:
+            with keras.StatelessScope(list(zip(variables, state, strict=True))) as scope, packed_products():
                 outputs = self._compute(inputs, stops)
             after = [scope.get_current_value(variable) for variable in variables]
             return outputs, [old if new is None else new for old, new in zip(state, after, strict=True)]

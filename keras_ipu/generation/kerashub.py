@@ -11,6 +11,7 @@ import keras
 from ipu_tf._patches.import_hooks import after_import
 from keras_ipu.generation.generate_function import GenerateFunction
 from keras_ipu.generation.jax_generate import JaxGenerateFunction
+from keras_ipu.generation.packed_layers import patch_quantized_layers
 from keras_ipu.generation.tensorflow_generate import TensorFlowGenerateFunction
 from keras_ipu.stock import patches as keras_patches
 from keras_ipu.stock.ownership import is_ipu_model
@@ -28,6 +29,7 @@ FUNCTIONS: dict[str, Callable[..., GenerateFunction]] = {
 def patch_generate() -> None:
     """Makes `generate` of IPU models run on the device; of other models it stays KerasHub's. Idempotent."""
     after_import(_MODULE, _patch_causal_lm)
+    patch_quantized_layers()
 
 
 def _patch_causal_lm(module: ModuleType) -> None:

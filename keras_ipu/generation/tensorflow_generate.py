@@ -9,6 +9,7 @@ from typing import Any
 from ipu_tf._loops.tensor_feed import TensorFeed
 from ipu_tf._loops.tensorflow_step import TensorFlowStep, flush_variables
 from keras_ipu.generation.generate_function import GenerateFunction
+from keras_ipu.generation.packed_layers import packed_products
 from keras_ipu.generation.prompt_checks import StopTokens
 from keras_ipu.stock import models as keras_models
 from keras_ipu.training.common.data_checks import warn_cast
@@ -41,7 +42,7 @@ class TensorFlowGenerateFunction(GenerateFunction):
         model = self._model
 
         def step(inputs: Any) -> Any:
-            with keras_models.strategy_of(model).replica_context():
+            with keras_models.strategy_of(model).replica_context(), packed_products():
                 return self._compute(inputs, stops)
 
         return TensorFlowStep(step, spec)

@@ -47,6 +47,7 @@ PRIVATE_ENTRY_POINTS = frozenset(
         "ipu_tf._config.treatment",
         "ipu_tf._config.types",
         "ipu_tf._arguments.counts",
+        "ipu_tf._ops.packed_product",
         "ipu_tf._loops.feature_names",
         "ipu_tf._loops.interruption",
         "ipu_tf._loops.jax_feed",

@@ -14,7 +14,7 @@ import jax
 from ipu_tf.device import portable
 from ipu_tf.device.environment import allows_native_code
 
-SYMBOL = "ipu_tf_filter_gradient"
+SYMBOL, PRODUCT_SYMBOL = "ipu_tf_filter_gradient", "ipu_tf_packed_product"
 LEVELS = ("plain vectors", "AVX2", "AVX-512")
 """Instruction sets that there are kernels for, the least capable first."""
 
@@ -26,10 +26,12 @@ class Library:
     Attributes:
         target: name of the filter gradient's custom call. It has a hash of the library in it, so that a program that
             calls another build is another program for every compilation cache.
+        product: the same of the product with packed weights.
         level: the most capable instruction set of this processor, an index of `LEVELS`.
     """
 
     target: str
+    product: str
     level: int
 
 
@@ -45,9 +47,11 @@ def loaded() -> Library | None:
     if path is None:
         return None
     functions = ctypes.CDLL(str(path))
-    target = f"{SYMBOL}_{hashlib.sha256(path.read_bytes()).hexdigest()[:16]}"
-    jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(getattr(functions, SYMBOL)), platform="cpu")
-    return Library(target, functions.ipu_tf_level())
+    made = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    target, product = (f"{symbol}_{made}" for symbol in (SYMBOL, PRODUCT_SYMBOL))
+    for name, symbol in ((target, SYMBOL), (product, PRODUCT_SYMBOL)):
+        jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(getattr(functions, symbol)), platform="cpu")
+    return Library(target, product, functions.ipu_tf_level())
 
 
 def built() -> Path | None:

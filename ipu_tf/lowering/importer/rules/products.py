@@ -16,10 +16,12 @@ import jax
 import numpy as np
 from jax import lax
 
+from ipu_tf.device.packed.packed_product import PackedForm, packed_product
 from ipu_tf.lowering.importer.rules.attributes import precision
-from ipu_tf.lowering.importer.rules.registry import ArithmeticKind, Importer, rule
+from ipu_tf.lowering.importer.rules.registry import ArithmeticKind, Importer, custom_call_rule, rule
 from ipu_tf.lowering.jax.jax_private import stablehlo
 from ipu_tf.lowering.jax.transposed_products import is_of_vector, of_source
+from ipu_tf.lowering.stablehlo.module import configuration
 from ipu_tf.lowering.stablehlo.op import Op, array_type
 
 
@@ -33,6 +35,11 @@ def _dot_general(importer: Importer, op: Op, left: jax.Array, right: jax.Array) 
     if op.has("algorithm"):
         raise NotImplementedError(f"a product by a prescribed algorithm: {op.text('algorithm')}")
     return _product(op, *_untransposed(importer, op, left, right))
+
+
+@custom_call_rule("ipu.packed_product", arithmetic=ArithmeticKind.WHOLE)
+def _packed_product(importer: Importer, op: Op, x: jax.Array, weights: jax.Array, *groups: jax.Array) -> jax.Array:
+    return packed_product(x, weights, PackedForm(**configuration(op.operation)), *groups)
 
 
 def summed_product(importer: Importer, total: Op) -> jax.Array | None:

@@ -1,0 +1,126 @@
+// Products of a few rows with packed weights of 8 and 4 bits, as a handler of XLA's FFI. See packed_shapes.h for them.
+//
+// Weights are widened in registers, so that memory is read once, as it is. A call is cut into parts by its columns;
+// each result is summed in one order, so results depend neither on the number of cores nor on the parts.
+#include <string.h>
+
+#include "packed_shapes.h"
+#include "parts.h"
+#include "xla_ffi.h"
+
+#ifndef __GNUC__
+#error "GCC or Clang is needed, for their vectors"
+#endif
+#define JOIN_(a, b) a##_##b
+#define JOIN(a, b) JOIN_(a, b)
+#define EXPORT __attribute__((visibility("default")))
+
+#if defined(__x86_64__)
+#define HAS_X86 1
+#include <immintrin.h>
+
+#ifdef __clang__
+#pragma clang attribute push(__attribute__((target("avx512f,avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx2,fma")
+#endif
+#define LANES 16
+#define NAME(x) JOIN(x, avx512)
+#define WIDEN(p) ((I)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(p))))
+#define BLEND_LOW(a, b) __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
+#define BLEND_HIGH(a, b) __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
+#include "packed_kernels.h"
+#ifdef __clang__
+#pragma clang attribute pop
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC pop_options
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+#define LANES 8
+#define NAME(x) JOIN(x, avx2)
+#define WIDEN(p) ((I)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(p))))
+#define BLEND_LOW(a, b) __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
+#define BLEND_HIGH(a, b) __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
+#include "packed_kernels.h"
+#ifdef __clang__
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+
+#define LANES 4
+#define NAME(x) JOIN(x, plain)
+#define WIDEN(p) ((I){(p)[0], (p)[1], (p)[2], (p)[3]})
+#define BLEND_LOW(a, b) __builtin_shufflevector(a, b, 0, 4, 1, 5)
+#define BLEND_HIGH(a, b) __builtin_shufflevector(a, b, 2, 6, 3, 7)
+#include "packed_kernels.h"
+
+static Part *part_of(int64_t level) {
+#ifdef HAS_X86
+  const int fma = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  if (level >= 2 && fma && __builtin_cpu_supports("avx512f")) return packed_part_avx512;
+  if (level >= 1 && fma) return packed_part_avx2;
+#else
+  (void)level;
+#endif
+  return packed_part_plain;
+}
+
+// Returns how many elements a buffer of a dtype has, -1 if it is of another.
+static int64_t elements(const FfiBuffer *buffer, int dtype) {
+  int64_t count = 1;
+  for (int64_t axis = 0; axis < buffer->rank; axis++) count *= buffer->dims[axis];
+  return buffer->dtype == dtype ? count : -1;
+}
+
+// Returns what is wrong with a call's buffers; NULL if nothing is.
+static const char *fault(const FfiCall *call, const Shapes *s) {
+  FfiBuffer **in = (FfiBuffer **)call->arguments.each, **out = (FfiBuffer **)call->results.each;
+  if (call->arguments.size != (s->block ? 5 : 2) || call->results.size != 1) return "wanted two operands, or five";
+  if (s->rows < 0 || s->inner < 1 || s->columns < 1 || s->block < 0 || s->parts < 1) return "sizes are negative";
+  if (s->bits != 4 && s->bits != 8) return "weights are of 4 or 8 bits";
+  if (s->turned && s->block % UNIT && s->block < s->inner) return "turned, groups are of whole units";
+  const int64_t groups = groups_of(s), lines = s->turned ? s->columns : s->inner;
+  if (elements(in[0], FFI_FLOAT32) != s->rows * x_line(s)) return "x is not of the shape";
+  if (elements(in[1], FFI_INT8) != lines * line_bytes(s)) return "the weights are not of the shape";
+  if (elements(out[0], s->whole ? FFI_INT32 : FFI_FLOAT32) != s->rows * s->columns) return "the result is not of the shape";
+  if (!s->block) return NULL;
+  if (elements(in[2], FFI_FLOAT32) != groups * s->columns) return "the scales are not of the shape";
+  if (elements(in[3], FFI_INT8) != groups * s->columns) return "the zeros are not of the shape";
+  if (elements(in[4], FFI_FLOAT32) != s->rows * groups) return "the sums are not of the shape";
+  return NULL;
+}
+
+static FfiError *refused(const FfiCall *call, const char *message) {
+  FfiErrorCreate error = {sizeof error, NULL, message, FFI_INVALID_ARGUMENT};
+  return call->api->error_create(&error);
+}
+
+// The handler. XLA asks it for the version of its interface first.
+EXPORT FfiError *ipu_tf_packed_product(FfiCall *call) {
+  FfiExtension *extension = call->extension;
+  if (extension && extension->type == FFI_EXTENSION_METADATA) {
+    FfiMetadata *metadata = ((FfiMetadataExtension *)extension)->metadata;
+    metadata->version.major = FFI_MAJOR;
+    metadata->version.minor = FFI_MINOR;
+    metadata->traits = 0;
+    return NULL;
+  }
+  if (call->stage != FFI_STAGE_EXECUTE) return NULL;
+  if (call->attributes.size != 1) return refused(call, "a product has one attribute, its shapes");
+  const FfiArray *words = call->attributes.each[0];
+  if (words->dtype != FFI_INT64 || words->size != SHAPE_WORDS)
+    return refused(call, "a product's shapes are of another version");
+  const Shapes *s = words->data;
+  const char *message = fault(call, s);
+  if (message) return refused(call, message);
+  FfiBuffer **in = (FfiBuffer **)call->arguments.each, **out = (FfiBuffer **)call->results.each;
+  Packed work = {.shapes = s, .x = in[0]->data, .weights = in[1]->data, .result = out[0]->data};
+  if (s->block) work.scale = in[2]->data, work.zero = in[3]->data, work.sums = in[4]->data;
+  parts_run(call, &work, s->parts, part_of(s->level));
+  return NULL;
+}
