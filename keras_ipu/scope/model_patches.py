@@ -24,7 +24,7 @@ from keras_ipu.stock import patches as keras_patches
 from keras_ipu.stock.ownership import is_ipu_model
 from keras_ipu.training.jax import host_functions
 from keras_ipu.training.tensorflow.eager_updates import install_eager_updates
-from keras_ipu.training.tensorflow.image_layers import patch_image_layers
+from keras_ipu.training.tensorflow.image_layers import patch_crops, patch_image_layers
 from keras_ipu.training.tensorflow.recurrent_weights import patch_weight_reads
 from keras_ipu.training.tensorflow.summed_rows import patch_row_sums
 
@@ -37,6 +37,7 @@ def install_extensions() -> None:
     patch_generate()
     if keras.backend.backend() == "jax":
         host_functions.install()
+        patch_crops()
     if keras.backend.backend() == "tensorflow":
         patch_row_sums()
         install_eager_updates()

@@ -1,6 +1,7 @@
 """Augmentation layers that draw the size of something: in a traced step they compute it with fixed shapes.
 
-Keras's own code for TensorFlow slices, and makes ranges, by numbers that a layer draws. Results are the same.
+Keras's own code slices, and makes ranges, by numbers that a layer draws. On JAX that is `RandomCrop` alone. Results
+are the same.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import keras
 import tensorflow as tf
 
@@ -17,12 +19,20 @@ from keras_ipu.stock import patches as keras_patches
 
 def patch_image_layers() -> None:
     """Patches `Equalization`, `RandomCrop` and Gaussian blurs of a width that is drawn. Applies in traced steps."""
-    for owner, method, ours in (
-        (keras.layers.Equalization, "_apply_equalization", _equalized),
-        (keras.layers.RandomCrop, "transform_images", _cropped),
-    ):
-        keras_patches.patch_method(owner, method, lambda layer: traced_for_device(), ours)
+    patch_crops()
+    keras_patches.patch_method(
+        keras.layers.Equalization, "_apply_equalization", lambda layer: traced_for_device(), _equalized
+    )
     keras_patches.patch_gaussian_blur(_blurred)
+
+
+def patch_crops() -> None:
+    """Patches `RandomCrop`, on either back end. Applies where the place of a crop is computed in a traced step."""
+    keras_patches.patch_method(keras.layers.RandomCrop, "transform_images", lambda layer: True, _cropped)
+
+
+def _is_computed(start: Any) -> bool:
+    return isinstance(start, jax.core.Tracer) or (tf.is_tensor(start) and traced_for_device())
 
 
 def _equalized(stock: Callable[..., Any], layer: Any, channel: tf.Tensor, histogram: tf.Tensor) -> tf.Tensor:
@@ -37,15 +47,15 @@ def _equalized(stock: Callable[..., Any], layer: Any, channel: tf.Tensor, histog
 
 def _cropped(stock: Callable[..., Any], layer: Any, images: Any, transformation: Any, training: bool = True) -> Any:
     """Crops by a slice of the layer's size; stock Keras's has an end that is computed."""
-    if not training or not any(map(tf.is_tensor, transformation)):
+    if not training or not any(map(_is_computed, transformation)):
         return stock(layer, images, transformation, training)
-    images = tf.cast(images, layer.compute_dtype)
-    begin, size = [0] * images.shape.rank, images.shape.as_list()
+    images = keras.ops.cast(images, layer.compute_dtype)
+    begin, size = [0] * len(images.shape), list(images.shape)
     for axis, start, length in zip(
         (layer.height_axis, layer.width_axis), transformation, (layer.height, layer.width), strict=True
     ):
         begin[axis], size[axis] = start, length
-    return tf.slice(images, begin, size)
+    return keras.ops.slice(images, begin, size)
 
 
 def _blurred(

@@ -101,3 +101,20 @@ def test_lengths_that_change_from_batch_to_batch_are_refused_with_both_shapes() 
         model.compile(loss="mse")
         with pytest.raises(ValueError, match=r"must have the shape \(4, 5\).* Received: shape \(4, 3\)\. Pad the data"):
             model.evaluate(lengths, verbose=0)
+
+
+def test_a_crop_at_a_place_that_is_drawn_trains_as_in_stock_keras() -> None:
+    pictures, targets = np.random.default_rng(0).random((8, 8, 8, 1)).astype(np.float32), np.ones((8, 1), np.float32)
+
+    def trained() -> list[float]:
+        keras.utils.set_random_seed(3)
+        crop, mean = keras.layers.RandomCrop(5, 6, seed=1), keras.layers.GlobalAveragePooling2D()
+        model = keras.Sequential([keras.Input((8, 8, 1)), crop, mean, keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        return list(model.fit(pictures, targets, batch_size=4, epochs=2, shuffle=False, verbose=0).history["loss"])
+
+    wanted = trained()
+    with ipus(1) as strategy, strategy.scope(), device_work() as work:
+        found = trained()
+    assert work.counts.steps == 4
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
