@@ -12,6 +12,8 @@ from ipu_tf.ipu_strategy import IPUStrategyV1
 class IPUMultiWorkerStrategyV1(IPUStrategyV1):
     """As `IPUStrategy`, for a cluster of one worker.
 
+    Refused: a cluster of several workers. `PopDistStrategy` runs a program in several processes.
+
     Args:
         cluster_resolver: a `tf.distribute.cluster_resolver.ClusterResolver`.
         ipu_device: the device, e.g. `/device:IPU:0`.
@@ -28,8 +30,8 @@ class IPUMultiWorkerStrategyV1(IPUStrategyV1):
         workers = sum(len(members) for members in tasks.values())
         if workers > 1:
             raise EmulationError(
-                f"IPUMultiWorkerStrategyV1 runs a program in several processes; the cluster has {workers}: {tasks}. "
-                "That is not emulated: use IPUStrategyV1 in one process, on a device with all the IPUs."
+                f"IPUMultiWorkerStrategyV1 must have a cluster of one worker; the cluster has {workers}: {tasks}. Use "
+                "PopDistStrategy for several processes, which poprun, mpirun or Slurm start: docs/several_processes.md."
             )
         if variables_on_host:
             record_ignored("IPUMultiWorkerStrategyV1.variables_on_host", True, "one worker shares with no other")

@@ -59,7 +59,10 @@ def examine(module: str, wanted: str) -> Entry:
     if called and (different := differences(parameters, found)):
         return Entry(name, Status.DIFFERS, "; ".join(different))
     ignored = ignored_parameters(found)
-    return Entry(name, Status.WORKS, f"without effect: {', '.join(f'`{each}`' for each in ignored)}" if ignored else "")
+    notes = [f"without effect: {', '.join(f'`{each}`' for each in ignored)}"] if ignored else []
+    if inspect.isclass(found):
+        notes += [f"refused: {each}" for each in re.findall(r"^Refused: (.+?)\.", inspect.getdoc(found) or "", re.M)]
+    return Entry(name, Status.WORKS, "; ".join(notes))
 
 
 def ignored_parameters(found: Any) -> tuple[str, ...]:
