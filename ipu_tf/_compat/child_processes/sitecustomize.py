@@ -34,6 +34,7 @@ ROOTS = frozenset(
         "tensorflow",
         "tensorflow_addons",
         "tensorflow_estimator",
+        "tf_keras",
     )
 )
 _PACKAGES = ("ipu_tf", "keras_ipu")

@@ -91,15 +91,15 @@ class FunctionOfInstances:
         """
         others = group()
         assert others is not None, "programs of several instances are made after these were joined"
-        _connect(others)
+        if not others.connected:
+            _connect(others)
         with others.in_program(self._what):
             results = self._function(*jax.tree.map(_shared, arguments))
             return jax.block_until_ready(jax.tree.map(_own, results))
 
 
-@functools.cache
 def _connect(others: InstanceGroup) -> None:
-    """Connects the instances for XLA's collectives, once.
+    """Connects the instances for XLA's collectives.
 
     The first one connects them, and XLA waits 30 seconds for that: one may compile that much longer than another. So
     they meet before.
@@ -108,6 +108,7 @@ def _connect(others: InstanceGroup) -> None:
     summed = jax.jit(over_instances(lambda x: jax.lax.psum(x, INSTANCES)))
     with others.in_program("connections"):
         jax.block_until_ready(summed(_shared(np.zeros((), np.int32))))
+    others.connected = True
 
 
 def _shared(array: Any) -> jax.Array:

@@ -31,10 +31,15 @@ class InstanceGroup:
         own: which one this is.
         coordination: the connection to the others.
         timeout: seconds for which it waits for another instance.
+
+    Attributes:
+        place: which one this is.
+        connected: whether XLA's collectives of the instances are connected. `across` sets it.
     """
 
     def __init__(self, own: Place, coordination: Coordination, timeout: float) -> None:
         self.place = own
+        self.connected = False
         self._coordination = coordination
         self._timeout = timeout
         self._uses: Counter[str] = Counter()
