@@ -165,6 +165,8 @@ def run(tests: Tests, in_scope: bool, only: list[str] | None = None) -> tuple[di
     Returns:
         The rows by name of the test, and the seconds.
     """
+    if only == []:
+        return {}, 0.0  # pytest fails where it runs no test
     checkout = next(folder for folder in tests.path.parents if folder.name in ("keras", "integration_tests")).parent
     while checkout.name == "src" or (checkout / "__init__.py").exists():
         checkout = checkout.parent
