@@ -64,11 +64,21 @@ def assigned(model: Any) -> tuple[Any, ...]:
     """
     state = state_of(model)
     if state.saved_stages is not None and (kind_of(model) is ModelKind.SEQUENTIAL or graph_of(model) is not None):
-        filled = fill_in_stages(default_assignments(model), state.saved_stages)
-        _check_and_store(model, filled, state.assignment_valid)
+        _assign_saved(model, state.saved_stages, state.assignment_valid)
     if state.graph is not None and not state.scopes_read:
         assign_from_scopes(model)
     return state_of(model).assignment
+
+
+def _assign_saved(model: Any, stages: Any, valid: bool) -> None:
+    filled = fill_in_stages(default_assignments(model), stages)
+    try:
+        _check_and_store(model, filled, valid)
+    except ValueError as error:
+        raise ValueError(
+            f"The saved pipeline stages of '{model.name}' do not fit its layers: {error} Call "
+            "`reset_pipeline_stage_assignment()` and assign its stages anew, or save the model again."
+        ) from error
 
 
 def assign_from_scopes(model: Any) -> None:
