@@ -222,6 +222,18 @@ KERAS = (
         "keras_ipu.keras_2.model_methods",
     ),
     Patch(
+        "tf_keras.src.engine.base_layer:Layer.__new__",
+        When.SCOPE,
+        "layers of Keras 2 know the `PipelineStage` they were made in",
+        "keras_ipu.keras_2.model_methods",
+    ),
+    Patch(
+        "tf_keras.src.engine.node:Node.__init__",
+        When.SCOPE,
+        "calls of Keras 2's layers know the `PipelineStage` they were made in",
+        "keras_ipu.keras_2.model_methods",
+    ),
+    Patch(
         "tf_keras.src.mixed_precision.loss_scale_optimizer:strategy_supports_loss_scaling",
         When.SCOPE,
         "Keras 2's loss scaling takes an `IPUStrategy`",

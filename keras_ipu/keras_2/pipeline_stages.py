@@ -16,7 +16,13 @@ from keras_ipu.pipeline.stage_assignment import (
     FunctionalLayerPipelineStageAssignment,
     SequentialLayerPipelineStageAssignment,
 )
+from keras_ipu.pipeline.stage_scopes import recorded_stage, required_stage
 from keras_ipu.pipeline.stage_summary import print_summary
+
+STAGES_IN_CALL = (
+    "Pipeline stages need the graph of a model's layers. Received: `PipelineStage` scopes in {model}, which is "
+    "subclassed, or within the call of one of its layers. Make a functional model of its layers."
+)
 
 
 class Keras2LayerPipelineStageAssignment(FunctionalLayerPipelineStageAssignment):
@@ -35,12 +41,14 @@ class StageMethods:
         """The pipeline stage assignments of the model's layers in the order in which they run, input layers left out.
 
         Returns:
-            A new list of assignments: those that were set, else one without a stage for each call of a layer.
+            A new list of assignments: those that were set, by `set_pipeline_stage_assignment` or by `PipelineStage`
+            scopes, else one without a stage for each call of a layer.
 
         Raises:
             RuntimeError: for a subclassed model, which has no graph.
             EmulationError: for a model with a model among its layers.
         """
+        assign_from_scopes(self)
         return list(state_of(self).assignment) or _unassigned(self)
 
     def set_pipeline_stage_assignment(self, pipeline_stage_assignment: list[Any]) -> None:
@@ -53,17 +61,11 @@ class StageMethods:
             ValueError: if it does not fit the model's layers, a layer has no stage, or one depends on a later stage.
             RuntimeError: if a stage has no layer, and for a subclassed model.
         """
-        wanted = _unassigned(self)
-        check_length(pipeline_stage_assignment, len(wanted))
-        for given, own in zip(pipeline_stage_assignment, wanted, strict=True):
-            _check_place(given, own)
-        _check_stages(pipeline_stage_assignment)
-        update_state(self, assignment=tuple(pipeline_stage_assignment), assignment_valid=True)
-        reset_functions(self)
+        _assign(self, pipeline_stage_assignment)
 
     def reset_pipeline_stage_assignment(self) -> None:
         """Clears the pipeline stages of all layers: the model is no longer pipelined."""
-        update_state(self, assignment=(), assignment_valid=False)
+        update_state(self, assignment=(), assignment_valid=False, scopes_read=True)
         reset_functions(self)
 
     def print_pipeline_stage_assignment_summary(
@@ -78,6 +80,39 @@ class StageMethods:
         kind = ModelKind.SEQUENTIAL if _is_sequential(self) else ModelKind.FUNCTIONAL
         name, assignments = getattr(self, "name", ""), self.get_pipeline_stage_assignment()
         print_summary(name, kind, assignments, line_length, print_fn or print)
+
+
+def assign_from_scopes(model: Any) -> None:
+    """Assigns a model's layers to the stages of their `PipelineStage` scopes, if there are any and none was set.
+
+    Raises:
+        ValueError: if only some of the layers have a stage, or one depends on a later stage.
+        EmulationError: for a subclassed model, and one with a model among its layers.
+    """
+    state = state_of(model)
+    if state.assignment or state.scopes_read:
+        return
+    recorded = [recorded_stage(node) for layer in model.layers for node in (layer, *layer.inbound_nodes)]
+    if all(stage is None for stage in recorded):
+        return
+    if not _is_sequential(model) and not hasattr(model, "_nodes_by_depth"):
+        raise EmulationError(STAGES_IN_CALL.format(model=model.name))
+    assignments = _unassigned(model)
+    for each in assignments:
+        index = getattr(each, "node_index", None)
+        of_call = None if index is None else recorded_stage(each.layer.inbound_nodes[index])
+        each.pipeline_stage = required_stage(recorded_stage(each.layer) if of_call is None else of_call, each.layer)
+    _assign(model, assignments)
+
+
+def _assign(model: Any, assignments: list[Any]) -> None:
+    wanted = _unassigned(model)
+    check_length(assignments, len(wanted))
+    for given, own in zip(assignments, wanted, strict=True):
+        _check_place(given, own)
+    _check_stages(assignments)
+    update_state(model, assignment=tuple(assignments), assignment_valid=True)
+    reset_functions(model)
 
 
 def _is_sequential(model: Any) -> bool:

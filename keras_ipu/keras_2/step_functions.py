@@ -14,9 +14,12 @@ import tensorflow as tf
 
 from ipu_tf._loops.tensor_feed import TensorFeed
 from ipu_tf._loops.tensorflow_step import TensorFlowStep
+from ipu_tf.emulation import EmulationError
 from ipu_tf.pipeline import require_one_device
+from keras_ipu.keras_2.pipeline_stages import STAGES_IN_CALL
 from keras_ipu.keras_2.split_steps import metrics_in_step, optimizer_state, split_updates, summed_updates
 from keras_ipu.pipeline.run_checks import is_pipelined
+from keras_ipu.pipeline.stage_scopes import stages_entered
 from keras_ipu.stock import models as keras_models
 from keras_ipu.training.common.data_checks import warn_cast
 from keras_ipu.training.common.partial_batches import gradient_weights, sizes_vary
@@ -122,9 +125,15 @@ class Keras2StepFunction(StepFunction):
         """Calls the model's step, which is looked up when it is traced; as in Keras's own function, AutoGraph reads it.
 
         It follows the control flow of the user's layers; functions of this package are traced without it.
+
+        Raises:
+            EmulationError: if the model's call enters a `PipelineStage`.
         """
-        step = getattr(self._model, f"{self._kind.name}_step")
-        return tf.__internal__.autograph.tf_convert(step, self._autograph)(batch)
+        step, entered = getattr(self._model, f"{self._kind.name}_step"), stages_entered()
+        outputs = tf.__internal__.autograph.tf_convert(step, self._autograph)(batch)
+        if stages_entered() > entered:
+            raise EmulationError(STAGES_IN_CALL.format(model=self._model.name))
+        return outputs
 
     def _create_variables(self, batch_spec: Any) -> None:
         """Traces the step once for what it creates: weights, slots, metrics. Nothing runs."""

@@ -26,7 +26,8 @@ from ipu_tf._state.context import context_value
 from ipu_tf._strategy.run import functions_run_eagerly
 from ipu_tf.emulation import EmulationError
 from ipu_tf.ipu_iterator import stock_iterators
-from keras_ipu.keras_2.model_methods import add_methods
+from keras_ipu.keras_2.model_methods import add_methods, patch_construction
+from keras_ipu.keras_2.pipeline_stages import assign_from_scopes
 from keras_ipu.keras_2.step_functions import Keras2StepFunction, steps_per_execution
 from keras_ipu.pipeline.run_checks import OVERRIDDEN
 from keras_ipu.stock.models import strategy_of
@@ -77,6 +78,7 @@ def install() -> None:
     replace_in(scaling, "strategy_supports_loss_scaling", _supports_loss_scaling, by=__name__)
     _patch(model_class, "_validate_and_get_metrics_result", _metrics_from_host)
     add_methods(model_class)
+    patch_construction()
 
 
 def _supports_loss_scaling(stock: Callable[[], bool]) -> Callable[[], bool]:
@@ -117,6 +119,7 @@ def _run(name: str, stock: Stock, model: Any, *args: Any, **kwargs: Any) -> Any:
     for attribute in _KINDS:
         if getattr(type(model), f"make_{attribute}") is not getattr(tf_keras().Model, f"make_{attribute}"):
             raise RuntimeError(OVERRIDDEN.format(function=f"make_{attribute}", name=model.name))
+    assign_from_scopes(model)
     bound = inspect.signature(stock).bind(model, *args, **kwargs)
     with InterruptibleCall(), context_value(_running, True):
         if model.run_eagerly:

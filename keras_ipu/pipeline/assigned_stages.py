@@ -8,11 +8,11 @@ from typing import Any
 
 import keras
 
-from keras_ipu.options.model_state import reset_functions, state_of, update_state
+from keras_ipu.options.model_state import ModelState, reset_functions, state_of, update_state
 from keras_ipu.pipeline.assignment_checks import check_given, make_assignment
 from keras_ipu.pipeline.graph import ModelKind, graph_of, kind_of, post_order
 from keras_ipu.pipeline.saved_stages import fill_in_stages
-from keras_ipu.pipeline.stage_scopes import stage_of_node
+from keras_ipu.pipeline.stage_scopes import recorded_stage, required_stage, stage_of_node
 from keras_ipu.stock.ownership import is_ipu_model
 
 _log = logging.getLogger("ipu_tf")
@@ -62,9 +62,11 @@ def assigned(model: Any) -> tuple[Any, ...]:
     Stages of a saved model and of `PipelineStage` scopes wait for the model's graph, which a subclassed model gets
     late: they are assigned when they are first asked for.
     """
-    state = state_of(model)
-    if state.saved_stages is not None and (kind_of(model) is ModelKind.SEQUENTIAL or graph_of(model) is not None):
+    state, sequential = state_of(model), kind_of(model) is ModelKind.SEQUENTIAL
+    if state.saved_stages is not None and (sequential or graph_of(model) is not None):
         _assign_saved(model, state.saved_stages, state.assignment_valid)
+    elif sequential and not state.scopes_read and not state.assignment:
+        _assign_sequential(model)
     if state.graph is not None and not state.scopes_read:
         assign_from_scopes(model)
     return state_of(model).assignment
@@ -98,6 +100,21 @@ def assign_from_scopes(model: Any) -> None:
     assign(model, [_assignment(model, node.operation, node, _scope_stage(node)) for node in nodes])
 
 
+def _assign_sequential(model: Any) -> None:
+    """Assigns the layers of a `Sequential` to the stages they were made in. That they follow is checked when it runs.
+
+    Raises:
+        ValueError: if only some of the layers have a stage.
+    """
+    if any(recorded_stage(layer) is not None for layer in model.layers):
+        assignments = [_assignment(model, layer, None, _made_in(layer)) for layer in model.layers]
+        update_state(model, scopes_read=True, assignment=tuple(assignments), assignment_valid=True)
+
+
+def _made_in(layer: Any) -> int | None:
+    return None if is_ipu_model(layer) else required_stage(recorded_stage(layer), layer)
+
+
 def _assignment(model: Any, layer: Any, node: Any, stage: int | None) -> Any:
     nested = layer.get_pipeline_stage_assignment() if is_ipu_model(layer) else None
     return make_assignment(model, layer, node, stage, nested)
@@ -105,24 +122,25 @@ def _assignment(model: Any, layer: Any, node: Any, stage: int | None) -> Any:
 
 def _scope_stage(node: Any) -> int | None:
     stage = stage_of_node(node)
-    if stage is None and not is_ipu_model(node.operation):
-        raise ValueError(
-            f"All layers of a pipelined model must have an associated pipeline stage. However, {node.operation.name} "
-            "has not been assigned to one. Pipeline stages can be assigned when a layer is constructed, or each time "
-            "a layer is called. Different pipeline stages can assigned to each call."
-        )
-    return stage
+    return stage if is_ipu_model(node.operation) else required_stage(stage, node.operation)
 
 
 def invalidate(model: Any, change: str) -> None:
-    """Marks the assignment of a `Sequential` as outdated after its layers changed."""
-    if state_of(model).assignment or state_of(model).saved_stages:
+    """Marks the assignment of a `Sequential` as outdated after its layers changed; that of scopes is read again."""
+    if _is_of_scopes(state_of(model)):
+        update_state(model, scopes_read=False, assignment=(), assignment_valid=False)
+    elif state_of(model).assignment or state_of(model).saved_stages:
         update_state(model, assignment_valid=False)
         _log.info(
             "%s a pipelined Sequential model has invalidated the pipeline stage assignment. You need to call "
             "`set_pipeline_stage_assignment()` before executing again.",
             change,
         )
+
+
+def _is_of_scopes(state: ModelState) -> bool:
+    own = [each for each in state.assignment if not each.is_nested_model]
+    return state.scopes_read and bool(own) and all(recorded_stage(each.layer) == each.pipeline_stage for each in own)
 
 
 def model_name(model: Any) -> str:

@@ -54,7 +54,7 @@ class StageMethods:
 
     def reset_pipeline_stage_assignment(self) -> None:
         """Clears the pipeline stages of all layers: the model is no longer pipelined."""
-        update_state(self, assignment=(), assignment_valid=False, saved_stages=None)
+        update_state(self, assignment=(), assignment_valid=False, saved_stages=None, scopes_read=True)
         reset_functions(self)
 
     def print_pipeline_stage_assignment_summary(

@@ -50,3 +50,18 @@ def stage_of_node(node: Any) -> int | None:
     """Returns the stage of a layer call: the scope of the call, else that of its layer's creation, else None."""
     stage = recorded_stage(node)
     return recorded_stage(node.operation) if stage is None else stage
+
+
+def required_stage(stage: int | None, layer: Any) -> int:
+    """Returns the stage of a layer, or of its call, in a model whose other layers have one.
+
+    Raises:
+        ValueError: if it is None.
+    """
+    if stage is None:
+        raise ValueError(
+            f"All layers of a pipelined model must have an associated pipeline stage. However, {layer.name} has not "
+            "been assigned to one. Pipeline stages can be assigned when a layer is constructed, or each time a layer "
+            "is called. Different pipeline stages can assigned to each call."
+        )
+    return stage

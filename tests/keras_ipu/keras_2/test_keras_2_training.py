@@ -18,6 +18,7 @@ import tensorflow as tf
 
 import ipu_tf as ipu
 from ipu_tf.emulation import EmulationError
+from keras_ipu import PipelineStage
 from tests.helpers.device_counts import device_work
 
 keras_2: Any = pytest.importorskip("tf_keras", reason="Keras 2 is the package tf_keras, which only its programs need")
@@ -274,6 +275,54 @@ def test_a_model_in_pipeline_stages_gives_the_numbers_of_accumulation() -> None:
         assert any("joined (Concatenate) (0)" in line and "first" in line for line in lines)
         model.set_pipelining_options(8, gradient_accumulation_reduction_method="mean")
         _assert_equal(_run(model), expected)
+
+
+def test_scopes_of_pipeline_stages_assign_layers_and_calls() -> None:
+    stock = _functional()
+    stock.steps_per_execution = 1
+    expected = _run(stock, batch=32)
+    with _scope(1):
+        with PipelineStage(0):
+            model = _functional()
+        assert [each.pipeline_stage for each in model.get_pipeline_stage_assignment()] == [0, 0, 0]
+        with PipelineStage(1):
+            last = keras_2.layers.Dense(2, name="later")
+        x = keras_2.Input((4,))
+        outputs = last(model.layers[1](x))
+        later = keras_2.Model(x, outputs)
+        assert [each.pipeline_stage for each in later.get_pipeline_stage_assignment()] == [0, 1]
+        with PipelineStage(1):
+            late = model.layers[1](x)
+        with pytest.raises(RuntimeError, match=r"the preceeding stages \[0\] had no assignments"):
+            keras_2.Model(x, last(late)).get_pipeline_stage_assignment()
+        with pytest.raises(ValueError, match="However, outside has not been assigned to one"):
+            keras_2.Sequential([last, keras_2.layers.Dense(2, name="outside")]).get_pipeline_stage_assignment()
+        with pytest.raises(ValueError, match="is pipelined, however"):
+            model.fit(X, Y, batch_size=4, verbose=0)
+        model.set_pipelining_options(8, gradient_accumulation_reduction_method="mean")
+        _assert_equal(_run(model), expected)
+        model.reset_pipeline_stage_assignment()
+        assert [each.pipeline_stage for each in model.get_pipeline_stage_assignment()] == [None, None, None]
+
+
+def test_scopes_of_pipeline_stages_in_a_subclassed_model_are_refused() -> None:
+    class Own(keras_2.Model):
+        def __init__(self, within: bool) -> None:
+            super().__init__()
+            self.within = within
+            with contextlib.nullcontext() if within else PipelineStage(0):
+                self.dense = keras_2.layers.Dense(2)
+
+        def call(self, inputs: tf.Tensor) -> tf.Tensor:
+            with PipelineStage(0) if self.within else contextlib.nullcontext():
+                return self.dense(inputs)
+
+    for within in (False, True):
+        with _scope(1):
+            model = Own(within)
+            model.compile("sgd", keras_2.losses.SparseCategoricalCrossentropy(from_logits=True))
+            with pytest.raises(EmulationError, match="scopes in own.*, which is subclassed"):
+                model.fit(X, Y, batch_size=4, verbose=0)
 
 
 def test_stages_of_a_sequential_model_and_those_that_cannot_be() -> None:

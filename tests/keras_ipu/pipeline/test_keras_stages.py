@@ -267,12 +267,30 @@ def test_scopes_around_some_layers_only_are_refused(strategy: IPUStrategyV1) -> 
             chain.build((6, 4))
 
 
-def test_a_scope_around_layers_of_a_sequential_does_nothing(strategy: IPUStrategyV1) -> None:
+def test_scopes_around_layers_of_a_sequential(strategy: IPUStrategyV1) -> None:
     with strategy.scope():
         with PipelineStage(0):
             first = layers.Dense(4)
-        model = keras.Sequential([keras.Input((4,)), first, layers.Dense(4)])
-    assert not is_pipelined(model)
+        with PipelineStage(1):
+            second = layers.Dense(4)
+        model = keras.Sequential([keras.Input((4,)), first, second])
+        assert is_pipelined(model)
+        assert stages_to_save(model.get_pipeline_stage_assignment()) == [0, 1]
+        copy = keras.Sequential.from_config(model.get_config())
+        assert stages_to_save(copy.get_pipeline_stage_assignment()) == [0, 1]
+        model.pop()
+        assert stage_plan(model).stages == 1
+        model.add(layers.Dense(4, name="outside"))
+        with pytest.raises(ValueError, match="must have an associated pipeline stage. However, outside has not been"):
+            is_pipelined(model)
+        model.reset_pipeline_stage_assignment()
+        assert not is_pipelined(model)
+        with pytest.raises(RuntimeError, match=r"the preceeding stages \[0\] had no assignments"):
+            stage_plan(keras.Sequential([keras.Input((4,)), second]))
+        a = keras.Input((4,))
+        outer = keras.Model(a, keras.Sequential([second])(copy(a)))
+        outer.set_pipeline_stage_assignment(outer.get_pipeline_stage_assignment())
+        assert stages_to_save(outer.get_pipeline_stage_assignment()) == [[0, 1], [1]]
 
 
 def test_where_a_scope_may_be(strategy: IPUStrategyV1) -> None:
