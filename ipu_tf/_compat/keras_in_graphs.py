@@ -153,13 +153,13 @@ def patch_session_fetches(module: ModuleType) -> None:
     """
 
     def register(keras: ModuleType) -> None:
-        # Where Keras imports TensorFlow it is not complete yet: we are called again when it is.
-        if not hasattr(keras, "Variable"):
+        # Where Keras imports TensorFlow it is not complete yet, with `Variable` or without: we are called again later.
+        conversions = module._REGISTERED_EXPANSIONS  # noqa: SLF001 - there is no function that unregisters
+        if not hasattr(keras, "Variable") or any(each[0] is keras.Variable for each in conversions):
             return
         module.register_session_run_conversion_functions(
             keras.Variable, lambda variable: ([_tensorflow_variable(variable)], lambda values: values[0])
         )
-        conversions = module._REGISTERED_EXPANSIONS  # noqa: SLF001 - there is no function that unregisters
         record(
             "tensorflow.python.client.session:register_session_run_conversion_functions",
             lambda: conversions.remove(next(each for each in conversions if each[0] is keras.Variable)),

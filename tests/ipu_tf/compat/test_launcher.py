@@ -167,6 +167,20 @@ def test_a_tensorflow_1_program_may_import_keras_and_tensorflow_in_any_order(tmp
     assert done.stdout == "2.0 True True True\n"
 
 
+def test_a_program_for_keras_on_jax_may_import_keras_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There Keras imports TensorFlow when it has variables already, and is still not complete."""
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    text = """
+        import keras
+        import tensorflow as tf
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            print(keras.backend.backend(), session.run(tf.constant(2.0)))
+    """
+    done = launch(write(tmp_path, text), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "jax 2.0\n"
+
+
 def test_a_tensorflow_2_program_gets_no_old_names(tmp_path: Path) -> None:
     text = """
         import tensorflow as tf
