@@ -151,7 +151,8 @@ def _read_after(program: Program, index: int) -> set[int]:
 def _slot(program: Program, slot: int, types: Mapping[int, Any], kept: bool) -> Input:
     size = bytes_of((types[slot],))
     if slot >= len(program.parameters):
-        return Input(f"slot {slot}", _result(program, slot)[0], size, kept)
+        category, name = _result(program, slot)
+        return Input(name or f"slot {slot}", category, size, kept)
     return Input(_parameter_name(program, slot), _parameter(program, slot), size, kept)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,3 +19,12 @@ class ParameterNotes:
     names: tuple[str, ...] = ()
     weights: frozenset[int] = frozenset()
     optimizer_state: frozenset[int] = frozenset()
+
+    def of(self, parameters: Sequence[int]) -> ParameterNotes:
+        """Returns the notes on some of the parameters, in another order."""
+        names = tuple(self.names[number] for number in parameters) if self.names else ()
+        weights, state = (
+            frozenset(place for place, number in enumerate(parameters) if number in kind)
+            for kind in (self.weights, self.optimizer_state)
+        )
+        return ParameterNotes(names, weights, state)

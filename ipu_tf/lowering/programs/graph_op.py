@@ -18,9 +18,11 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_tf.device.errors import DeviceError
+from ipu_tf.device.program.parameter_notes import ParameterNotes
 from ipu_tf.device.run.executable import Executable
 from ipu_tf.device.run.recompilation import Signature, array_text, settings_of, what_changed
 from ipu_tf.lowering.programs.build import build_program
+from ipu_tf.lowering.programs.capture_notes import graph_notes
 from ipu_tf.lowering.programs.program_target import Target
 from ipu_tf.lowering.programs.replica_variables import ReplicaVariables
 from ipu_tf.lowering.programs.tensorflow_errors import to_tensorflow_error
@@ -69,7 +71,8 @@ def embed(
     handles = [pair for pair in captured if pair[0].dtype == tf.resource]
     values = [pair for pair in captured if pair[0].dtype != tf.resource]
     check_variables(name, handles)
-    program = GraphProgram(graph, [inner for _, inner in values], [inner for _, inner in handles], before)
+    notes = graph_notes([*inputs, *(outer for outer, _ in (*values, *handles))])
+    program = GraphProgram(graph, [inner for _, inner in values], [inner for _, inner in handles], before, notes)
     with tf.device("/device:CPU:0"):
         states = [tf_values.read_handle(outer, tf_values.handle_spec(inner)) for outer, inner in handles]
         op = host_op(program.run, [*inputs, *(outer for outer, _ in values), *states], program.outputs, name)
@@ -92,7 +95,9 @@ class GraphProgram:
         values: Sequence[tf.Tensor],
         handles: Sequence[tf.Tensor],
         before: Callable[[int], Target],
+        notes: ParameterNotes = ParameterNotes(),  # noqa: B008
     ) -> None:
+        self._notes = notes
         self._inputs = [tensor for tensor in graph.inputs if tensor.dtype != tf.resource]
         self._handles = list(handles)
         self._graph = graph  # with it, TensorFlow would forget the functions that it calls
@@ -143,6 +148,8 @@ class GraphProgram:
     def _compile(self, inputs: Sequence[np.ndarray], states: Sequence[np.ndarray], target: Target) -> _CompiledProgram:
         lowered, order = self.lowered(inputs, states)
         program = build_program(lowered.module, target.replicas, target.numerics)
+        notes = self._notes.of((*range(len(inputs)), *(len(inputs) + index for index in order)))
+        program = dataclasses.replace(program, parameter_notes=notes)
         return _CompiledProgram(lowered, Executable(program, target.ordinal), order, ReplicaVariables())
 
     def lowered(self, inputs: Sequence[np.ndarray], states: Sequence[np.ndarray]) -> tuple[Lowered, list[int]]:

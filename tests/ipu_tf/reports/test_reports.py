@@ -106,6 +106,27 @@ def test_accumulators_are_a_category() -> None:
     ]
 
 
+def test_programs_in_sessions_name_their_variables() -> None:
+    configure()
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        with ipu.scopes.ipu_scope("/device:IPU:0"):
+            x = tf.compat.v1.placeholder(tf.float32, [4, 8], name="images")
+            weight = tf.compat.v1.get_variable("dense/kernel", [8, 1], use_resource=True)
+            loss = tf.reduce_sum((x @ weight) ** 2)
+            step = tf.compat.v1.train.MomentumOptimizer(0.01, 0.9).minimize(loss)
+        session.run(tf.compat.v1.global_variables_initializer())
+        with device_work() as work:
+            session.run([loss, step], {x: np.ones((4, 8))})
+        (part,) = ipu.reports.last().parts
+    assert work.counts.executions == 1
+    check_sums(part)
+    assert {(value.name, value.category) for value in part.values if value.first == 0 and value.bytes >= 32} >= {
+        ("images", Category.READ),
+        ("dense/kernel", Category.WEIGHTS),
+        ("dense/kernel/Momentum", Category.STATE),
+    }
+
+
 def test_operations_have_the_names_of_layers() -> None:
     _, report = trained()
     names = [operation.name for operation in report.parts[0].operations]
