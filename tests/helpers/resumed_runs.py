@@ -58,7 +58,8 @@ class Decay(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self.seen.append(float(epoch))
-        self.model.optimizer.learning_rate = 0.01 / sum(self.seen + [1.0])
+        if isinstance(self.model.optimizer.learning_rate, keras.Variable):  # not a schedule
+            self.model.optimizer.learning_rate = 0.01 / sum(self.seen + [1.0])
 
 
 class Batches(keras.utils.PyDataset):
@@ -100,11 +101,38 @@ DATA: dict[str, Callable[[], dict[str, Any]]] = {
 }
 
 
+PARTS: dict[str, Callable[[], list[keras.layers.Layer]]] = {
+    "noise": lambda: [keras.layers.Dense(6, "relu"), keras.layers.Dropout(0.3), keras.layers.BatchNormalization()],
+    "stages": lambda: [keras.layers.Dense(6, "relu")],
+    "augmented": lambda: [
+        keras.layers.Reshape((2, 2, 1)),
+        keras.layers.RandomFlip(),
+        keras.layers.RandomRotation(0.2, seed=3),
+        keras.layers.RandomContrast(0.5, value_range=(-3.0, 3.0)),
+        keras.layers.Flatten(),
+    ],
+    "recurrent": lambda: [keras.layers.Reshape((2, 2)), keras.layers.LSTM(3, dropout=0.2, recurrent_dropout=0.1)],
+    "rounded": lambda: [keras.layers.Dense(6, "tanh", dtype="mixed_float16")],  # stochastically
+}
+"""Layers of a model before its last."""
+OPTIMIZERS: dict[str, Callable[..., keras.optimizers.Optimizer]] = {
+    "Adam": lambda **own: keras.optimizers.Adam(0.01, **own),
+    "momentum": lambda **own: keras.optimizers.SGD(0.01, momentum=0.9, nesterov=True, clipnorm=1.0, **own),
+    "average": lambda **own: keras.optimizers.RMSprop(0.01, use_ema=True, ema_overwrite_frequency=3, **own),
+    "schedule": lambda **own: keras.optimizers.AdamW(keras.optimizers.schedules.CosineDecay(0.01, 30), **own),
+    "loss scale": lambda **own: keras.optimizers.LossScaleOptimizer(
+        keras.optimizers.Adam(0.01, **own), initial_scale=2.0**14, dynamic_growth_steps=5
+    ),
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class Setting:
     """How a model is trained."""
 
     data: str = "arrays"
+    parts: str = "noise"
+    optimizer: str = "Adam"
     replicas: int = 1
     accumulation: int = 1
     steps: int = 1
@@ -114,11 +142,9 @@ class Setting:
 
 def made(setting: Setting) -> keras.Model:
     keras.utils.set_random_seed(7)
-    noise: list[Any] = [] if setting.stages > 1 else [keras.layers.Dropout(0.3), keras.layers.BatchNormalization()]
-    parts = [keras.layers.Dense(6, "relu"), *noise, keras.layers.Dense(1)]
-    model = keras.Sequential([keras.Input((4,)), *parts])
-    count = 2 if setting.own_accumulation else None
-    optimizer = keras.optimizers.Adam(0.01, gradient_accumulation_steps=count)
+    parts = PARTS["stages" if setting.stages > 1 else setting.parts]()
+    model = keras.Sequential([keras.Input((4,)), *parts, keras.layers.Dense(1)])
+    optimizer = OPTIMIZERS[setting.optimizer](gradient_accumulation_steps=2 if setting.own_accumulation else None)
     model.compile(optimizer, "mse", metrics=["mae"], steps_per_execution=setting.steps)
     if setting.stages > 1:
         model.set_pipelining_options(gradient_accumulation_steps_per_replica=setting.accumulation)
@@ -132,7 +158,8 @@ def fitted(
     folder: Path | None, setting: Setting, stop: int | None = None, epochs: int = 3, by_signal: bool = False
 ) -> Any:
     """Weights and history of a run of a program from its beginning; None where it was stopped."""
-    with ipus(setting.replicas * setting.stages) as strategy, strategy.scope():
+    rounding = setting.parts == "rounded"
+    with ipus(setting.replicas * setting.stages, stochastic_rounding=rounding) as strategy, strategy.scope():
         model = made(setting)
         resume = [] if folder is None else [keras_ipu.callbacks.ExactResume(folder, every=1)]
         callbacks = [*resume, Decay(), StopAt(stop, by_signal)]

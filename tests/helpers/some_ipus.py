@@ -12,7 +12,7 @@ from ipu_tf.config import EmulationWarning
 
 @contextlib.contextmanager
 def ipus(
-    count: int, norm_group: int = 1, graphcore_rules: bool | None = None
+    count: int, norm_group: int = 1, graphcore_rules: bool | None = None, stochastic_rounding: bool = False
 ) -> Iterator[ipu.ipu_strategy.IPUStrategyV1]:
     """A strategy for `/device:IPU:0` with `count` IPUs; the configuration is dropped afterwards.
 
@@ -20,11 +20,13 @@ def ipus(
         count: of IPUs.
         norm_group: how many replicas normalise a batch together.
         graphcore_rules: whether data that Graphcore's Keras refuses is refused; None for the default.
+        stochastic_rounding: whether float16 results are rounded so.
     """
     config = ipu.config.IPUConfig()
     config.auto_select_ipus = count
     if graphcore_rules is not None:
         config.graphcore_rules = graphcore_rules
+    config.floating_point_behaviour.esr = ipu.config.StochasticRoundingBehaviour.from_bool(stochastic_rounding)
     config.norms.experimental.distributed_batch_norm_replica_group_size = norm_group
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "norms.experimental.distributed_batch_norm", EmulationWarning)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import strategies as st
 
 from tests.helpers.device_counts import device_work
-from tests.helpers.resumed_runs import DATA, Setting, fitted
+from tests.helpers.resumed_runs import DATA, OPTIMIZERS, PARTS, Setting, fitted
 
 SHORT = [(Setting(), (15,)), (Setting("endless dataset", steps=2), (5,))]
 LONG = [
@@ -24,6 +24,9 @@ LONG = [
     (Setting("endless dataset", steps=2), (2,)),
     (Setting("generator"), (10,)),
     (Setting("PyDataset"), (4, 13)),
+    (Setting(parts="augmented", optimizer="average"), (9,)),
+    (Setting("dataset", parts="rounded", optimizer="loss scale", replicas=2), (7,)),
+    (Setting(parts="recurrent", optimizer="schedule"), (18,)),
 ]
 CASES = [
     pytest.param(setting, stop, id=f"{setting.data}, {name} {number}, {stop}", marks=marks)
@@ -47,6 +50,9 @@ def test_a_stopped_run_ends_with_the_same_bits(tmp_path: Path, setting: Setting,
 SETTINGS = st.builds(
     Setting,
     data=st.sampled_from(sorted(DATA)),
+    parts=st.sampled_from(sorted(PARTS)),
+    optimizer=st.sampled_from(sorted(OPTIMIZERS)),
+    replicas=st.sampled_from([1, 2]),
     accumulation=st.sampled_from([1, 2]),
     steps=st.sampled_from([1, 2]),
     own_accumulation=st.booleans(),
