@@ -10,6 +10,7 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -324,10 +325,40 @@ def test_no_room_loses_nothing(tmp_path: Path) -> None:
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
+def test_a_rename_that_takes_its_time_hides_what_is_not_there_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As on a slow network file system: others compile for themselves meanwhile, and load it afterwards."""
+    renames, may_rename, stock = threading.Event(), threading.Event(), os.replace
+
+    def slow(source: Any, target: Any) -> None:
+        renames.set()
+        assert may_rename.wait(60)
+        stock(source, target)
+
+    monkeypatch.setattr(os, "replace", slow)
+    compiled: list[bool] = []
+    writer = threading.Thread(target=lambda: compiled.append(computed(tmp_path)))
+    writer.start()
+    assert renames.wait(60)
+    monkeypatch.setattr(os, "replace", stock)
+    assert list(tmp_path.glob(f"*{cache_entry.SUFFIX}")) == []
+    assert [computed(tmp_path), computed(tmp_path)] == [True, False]
+    may_rename.set()
+    writer.join()
+    assert compiled == [True] and not computed(tmp_path)
+    assert len(list(tmp_path.iterdir())) == 1 and "bad entry" not in caplog.text
+
+
 FILL = """
-import sys
+import os, random, sys, time
 from pathlib import Path
 from tests.ipu_tf.device.cache.test_cache_entries import computed
+stock = os.replace
+def slow(source, target):  # as a network file system may be
+    time.sleep(random.uniform(0, 0.03))
+    stock(source, target)
+os.replace = slow
 for _ in range(3):
     for factor in range(2, 8):
         computed(Path(sys.argv[1]), float(factor))
