@@ -21,7 +21,7 @@ from ipu_tf.device.run.interrupts import Interrupts
 from ipu_tf.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu_tf.lowering.tensorflow import tf_graphs
 from ipu_tf.lowering.tensorflow.tf_private import variables_outside_trace
-from ipu_tf.ops.cross_replica_ops import cross_replica_sum
+from ipu_tf.ops.cross_replica_ops import cross_replica_sum, cross_replica_sums
 
 _already_summed: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_already_summed", default=False)
 
@@ -58,7 +58,7 @@ def accumulate_and_apply(
 
     def update() -> None:
         with context_value(_already_summed, True):
-            apply([_over_replicas(gradient, replicas) for gradient in ready])
+            apply(_over_replicas(ready, replicas))
 
     ready = [accumulate(position, gradient) for position, gradient in enumerate(gradients)]
     if accumulation_count == 1:
@@ -77,11 +77,17 @@ def gradients_are_reduced() -> bool:
     return _already_summed.get()
 
 
-def _over_replicas(gradient: Any, replicas: int) -> Any:
-    """Sums a gradient over the replicas of all instances."""
-    if gradient is None or replicas * program_instances() == 1:
-        return gradient
-    return cross_replica_sum(tf.convert_to_tensor(gradient))
+def _over_replicas(gradients: Sequence[Any], replicas: int) -> list[Any]:
+    """Sums gradients over the replicas of all instances; a None stays one."""
+    places = [place for place, gradient in enumerate(gradients) if gradient is not None]
+    summed = list(gradients)
+    if replicas * program_instances() == 1 or not places:
+        return summed
+    given = [tf.convert_to_tensor(gradients[place]) for place in places]
+    sums = cross_replica_sums(given) if program_instances() > 1 else map(cross_replica_sum, given)
+    for place, result in zip(places, sums, strict=True):
+        summed[place] = result
+    return summed
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -36,12 +37,30 @@ def cross_replica_sum(x: Any, replica_group_size: int | None = None, name: str |
     @tf.custom_gradient
     def summed(value: tf.Tensor) -> Any:
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
-            return _all_reduce(upstream, "ADD", group)
+            return _all_reduce([upstream], "ADD", group)[0]
 
-        return _all_reduce(value, "ADD", group), gradient
+        return _all_reduce([value], "ADD", group)[0], gradient
 
     with tf.name_scope(name or "cross_replica_sum"):
         return summed(tf.convert_to_tensor(x))
+
+
+def cross_replica_sums(values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """The sums of every replica's values, each as of `cross_replica_sum`; instances exchange all of them at once.
+
+    Args:
+        values: at least one tensor.
+    """
+
+    @tf.custom_gradient
+    def summed(*values: tf.Tensor) -> Any:
+        def gradient(*upstream: tf.Tensor) -> list[tf.Tensor]:
+            return _all_reduce(upstream, "ADD", None)
+
+        return _all_reduce(values, "ADD", None), gradient
+
+    with tf.name_scope("cross_replica_sum"):
+        return list(summed(*values))
 
 
 def cross_replica_mean(x: Any, replica_group_size: int | None = None, name: str | None = None) -> tf.Tensor:
@@ -61,7 +80,7 @@ def cross_replica_mean(x: Any, replica_group_size: int | None = None, name: str 
         tf.errors.InvalidArgumentError: when the program is built, if the group size does not divide the replicas.
     """
     with tf.name_scope(name or "cross_replica_mean"):
-        return _all_reduce(tf.convert_to_tensor(x), "MEAN", _checked_group(replica_group_size))
+        return _all_reduce([tf.convert_to_tensor(x)], "MEAN", _checked_group(replica_group_size))[0]
 
 
 def assume_equal_across_replicas(tensors: Any, inplace: bool = False) -> Any:
@@ -86,11 +105,9 @@ def _assumed_equal(value: tf.Tensor) -> Any:
     return marked, tf.identity
 
 
-def _all_reduce(value: tf.Tensor, operation: str, group: int | None) -> tf.Tensor:
-    [result] = marker(
-        "ipu.all_reduce", [value], [tf.TensorSpec(value.shape, value.dtype)], operation=operation, group=group
-    )
-    return result
+def _all_reduce(values: Sequence[tf.Tensor], operation: str, group: int | None) -> list[tf.Tensor]:
+    specs = [tf.TensorSpec(value.shape, value.dtype) for value in values]
+    return marker("ipu.all_reduce", values, specs, operation=operation, group=group)
 
 
 def _checked_group(size: int | None) -> int | None:

@@ -16,10 +16,11 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from ipu_tf.device.program.replicas import AXIS, INSTANCES, has_axis
@@ -85,6 +86,29 @@ def all_reduce(value: jax.Array, operation: str, replicas: int, group: int | Non
     if _instances() > 1 and operation in _OF_INSTANCES and group in (None, everyone):
         return _OF_INSTANCES[operation](all_gather(value, replicas, replicas))
     return _OVER_ROWS[operation](all_gather(value, replicas, group))
+
+
+def all_reduce_each(
+    values: Sequence[jax.Array], operation: str, replicas: int, group: int | None = None
+) -> list[jax.Array]:
+    """Reduces several values, each as `all_reduce` does; instances exchange all sums of one dtype at once.
+
+    A collective between processes costs each of them about a millisecond of the processor, whatever its size.
+
+    Args:
+        values: this replica's.
+        operation: as for `all_reduce`, as are `replicas` and `group`.
+    """
+    if operation != "ADD" or _instances() == 1 or group not in (None, total(replicas)):
+        return [all_reduce(value, operation, replicas, group) for value in values]
+    summed = [_wide_sum(all_gather(value, replicas, replicas)) for value in values]
+    for dtype in dict.fromkeys(own.dtype for own in summed):  # in one order in all instances
+        places = [place for place, own in enumerate(summed) if own.dtype == dtype]
+        together = lax.psum(jnp.concatenate([summed[place].reshape(-1) for place in places]), INSTANCES)
+        parts = jnp.split(together, np.cumsum([summed[place].size for place in places[:-1]]))
+        for place, part in zip(places, parts, strict=True):
+            summed[place] = part.reshape(summed[place].shape)
+    return [own.astype(value.dtype) for own, value in zip(summed, values, strict=True)]
 
 
 def all_to_all(value: jax.Array, split: int, concat: int, replicas: int) -> jax.Array:

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ipu_tf.device.program.collectives import all_reduce
+from ipu_tf.device.program.collectives import all_reduce_each
 from ipu_tf.device.program.program import Types
 
 
@@ -66,7 +66,7 @@ class GradientUpdates:
         """
 
         def complete(values: Sequence[Any]) -> Any:
-            summed = [all_reduce(value, "ADD", self._rule.replicas) for value in values]
+            summed = all_reduce_each(values, "ADD", self._rule.replicas)
             if self._rule.divisor > 1:
                 summed = [value / jnp.asarray(self._rule.divisor, value.dtype) for value in summed]
             return cast_to_state_dtypes(update(summed), unchanged)

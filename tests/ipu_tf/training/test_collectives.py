@@ -13,8 +13,9 @@ import pytest
 import tensorflow as tf
 
 import ipu_tf as ipu
-from ipu_tf.device.program.collectives import all_reduce
-from ipu_tf.device.program.replicas import AXIS
+from ipu_tf._training import weight_update
+from ipu_tf.device.program.collectives import all_reduce, all_reduce_each
+from ipu_tf.device.program.replicas import AXIS, INSTANCES
 from ipu_tf.ops.all_to_all_op import all_gather, all_to_all
 from ipu_tf.ops.cross_replica_ops import assume_equal_across_replicas, cross_replica_mean, cross_replica_sum
 from ipu_tf.ops.reduce_scatter_op import reduce_scatter
@@ -224,3 +225,34 @@ def test_the_index_is_the_same_in_graphs_and_in_replica_contexts() -> None:
         total, mean = queue.dequeue()
     np.testing.assert_array_equal(total, [[1.0, 1.0]])
     np.testing.assert_array_equal(mean, [[0.5, 0.5]])
+
+
+def test_instances_exchange_the_sums_of_all_gradients_at_once() -> None:
+    numbers = np.random.default_rng(3)
+    values: list[np.ndarray] = [numbers.normal(size=(2, 3, *shape)).astype(np.float32) for shape in ((4, 2), (), (5,))]
+    values += [values[2].astype(np.float16), np.arange(6, dtype=np.int32).reshape(2, 3)]
+
+    def over_both(reduce: Callable[..., Any]) -> Any:
+        return jax.vmap(jax.vmap(lambda *own: reduce(own), axis_name=AXIS), axis_name=INSTANCES)
+
+    each = over_both(lambda own: [all_reduce(value, "ADD", 3) for value in own])(*values)
+    together = over_both(lambda own: all_reduce_each(own, "ADD", 3))(*values)
+    for one, other, value in zip(each, together, values, strict=True):
+        assert other.dtype == value.dtype
+        np.testing.assert_array_equal(one, other)
+    own = [value[0] for value in values]
+    inner = jax.vmap(lambda *own: all_reduce_each(own, "ADD", 3), axis_name=AXIS)
+    traced = str(jax.make_jaxpr(inner, axis_env=[(INSTANCES, 2)])(*own))
+    assert traced.count("= psum[") == 2  # of floating-point numbers, and of integers
+
+
+@pytest.mark.parametrize("instances", [1, 2])
+def test_an_update_of_several_instances_has_one_sum(instances: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weight_update, "program_instances", lambda: instances)
+    applied: list[Any] = []
+    with tf.Graph().as_default() as graph:
+        gradients = [tf.ones([3]), None, tf.ones([2, 2]), tf.IndexedSlices(tf.ones([1, 2]), tf.constant([1]), [4, 2])]
+        weight_update.accumulate_and_apply(gradients, applied.extend, replicas=2)
+        sums = [op for op in graph.get_operations() if op.type == "XlaCustomCallV2"]
+    assert len(sums) == (1 if instances > 1 else 3)
+    assert [None if each is None else each.shape.as_list() for each in applied] == [[3], None, [2, 2], [4, 2]]

@@ -28,7 +28,7 @@ def _replica_index(importer: Any, op: Op) -> jax.Array:
 def _all_reduce(importer: Any, op: Op, *values: jax.Array) -> list[jax.Array]:
     settings = configuration(op.operation)
     group = _checked_group(settings["group"], collectives.total(importer.replicas))
-    return [collectives.all_reduce(value, settings["operation"], importer.replicas, group) for value in values]
+    return collectives.all_reduce_each(values, settings["operation"], importer.replicas, group)
 
 
 @custom_call_rule("ipu.all_gather")
