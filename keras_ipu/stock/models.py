@@ -303,3 +303,8 @@ def has_losses(model: Any) -> bool:
 def set_model_of_callback(callback: Any, model: Any) -> None:
     """Assigns a model to a callback."""
     callback._model = model
+
+
+def call_in_order(callbacks: keras.callbacks.CallbackList) -> None:
+    """Has a list call its callbacks for batches in the thread of its loop, not in a pool of threads."""
+    callbacks._async_train = callbacks._async_test = callbacks._async_predict = False

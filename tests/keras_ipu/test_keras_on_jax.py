@@ -21,6 +21,7 @@ ON_BOTH = (
     "tests/keras_ipu/training/test_keras_async_callbacks.py",
     "tests/keras_ipu/training/test_keras_adapt.py",
     "tests/keras_ipu/training/test_keras_bad_input.py",
+    "tests/keras_ipu/training/test_keras_callbacks.py",
     "tests/keras_ipu/parity/test_keras_debug.py",
     "tests/keras_ipu/generation/test_keras_generate.py",
     "tests/keras_ipu/generation/test_keras_generate_refusals.py",

@@ -174,7 +174,7 @@ class IPUTrainer(abc.ABC):
             context_value(may_be_empty, accepted and not graphcore_rules()),
             self._running(model, stock.__name__),
             resumable(stock.__name__, model, given, self),
-            without_batch_callbacks(not add_variable_sync(given, self._variable_sync)),
+            without_batch_callbacks(not add_variable_sync(model, given, self._variable_sync)),
         ):
             return stock(*bound.args, **bound.kwargs)
 

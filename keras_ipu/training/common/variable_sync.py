@@ -15,6 +15,7 @@ import keras
 from ipu_tf._loops.tensorflow_step import flush_variables
 from ipu_tf._state.context import context_value
 from keras_ipu.callbacks.exact_resume import ExactResume
+from keras_ipu.stock import models as keras_models
 
 
 class BatchesInOrder(keras.callbacks.Callback):
@@ -112,13 +113,12 @@ class SyncVariablesEachBatch(SyncVariablesEachEpoch):
             self.show()
 
 
-def add_variable_sync(
-    arguments: dict[str, Any], batch_view: type[SyncVariablesEachBatch] = SyncVariablesEachBatch
-) -> bool:
+def add_variable_sync(model: Any, arguments: dict[str, Any], batch_view: type[SyncVariablesEachBatch]) -> bool:
     """Adds callbacks ahead of the user's to the arguments of fit, evaluate or predict, one of which syncs variables.
 
-    A `keras.callbacks.CallbackList` is given that callback itself: fit hands its own to evaluate. Where callbacks look
-    at batches it is a `batch_view`.
+    A `keras.callbacks.CallbackList` is given that callback itself, with its model, which Keras sets in lists of its own
+    only: fit hands its own to evaluate. Its batches come in order, as `BatchesInOrder` has them come elsewhere. Where
+    callbacks look at batches it is a `batch_view`.
 
     Returns:
         Whether any callback but Keras's own is called for batches.
@@ -132,6 +132,9 @@ def add_variable_sync(
     if curious and not any(isinstance(callback, SyncVariablesEachEpoch) for callback in callbacks):
         views = [batch_view() if any(map(reads_variables_each_batch, curious)) else SyncVariablesEachEpoch()]
     if own_list is not None:
+        keras_models.call_in_order(given)
+        for view in views:
+            view.set_model(model)
         own_list[:0] = views
     else:
         arguments["callbacks"] = [BatchesInOrder(), *views, *callbacks]
