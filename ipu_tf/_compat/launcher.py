@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import runpy
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,10 +32,10 @@ example:
 Python processes that the program starts find Graphcore's modules as well; with IPU_TF_ALIASES=0 they do not."""
 
 USAGE = """\
-{command} [--stats] [--report FILE [--compare OLD]] [--no-cache] [--help] SCRIPT [ARGS...]
-       {command} [--stats] [--report FILE [--compare OLD]] [--no-cache] -m MODULE [ARGS...]"""
+{command} [OPTIONS] SCRIPT [ARGS...]
+       {command} [OPTIONS] -m MODULE [ARGS...]"""
 
-_MODULE, _REPORT, _COMPARE = "-m", "--report", "--compare"
+_MODULE, _REPORT, _COMPARE, _USER_OPS = "-m", "--report", "--compare", "--user-ops"
 
 
 def main(argv: Sequence[str] | None = None, command: str = "python -m ipu_tf") -> None:
@@ -71,6 +72,8 @@ def main(argv: Sequence[str] | None = None, command: str = "python -m ipu_tf") -
 
         compare = _older(given.compare, parser) if given.compare else None
         use(dataclasses.replace(setting(), page=_page(given.report, parser), compare=compare))
+    if given.user_ops:
+        runpy.run_path(str(given.user_ops), run_name="user_ops")
     _run(program, StatsReport() if given.stats else None)
 
 
@@ -79,6 +82,12 @@ def _page(path: str, parser: argparse.ArgumentParser) -> Path:
     if not page.parent.is_dir() or page.is_dir():
         parser.error(f"--report must be a file in a folder that there is. Received: {path!r}")
     return page
+
+
+def _file(path: str) -> Path:
+    if not Path(path).is_file():
+        raise argparse.ArgumentTypeError(f"must be a Python file that calls `register_user_op`. Received: {path!r}")
+    return Path(path)
 
 
 def _older(path: str, parser: argparse.ArgumentParser) -> Any:
@@ -126,7 +135,7 @@ def _run(program: Script | ModuleProgram, report: StatsReport | None) -> None:
 def _split(argv: list[str]) -> tuple[list[str], list[str]]:
     """Splits the command line into the launcher's options and the program's arguments, from the script or `-m` on."""
     for place, arg in enumerate(argv):
-        is_value = place > 0 and argv[place - 1] in (_REPORT, _COMPARE)
+        is_value = place > 0 and argv[place - 1] in (_REPORT, _COMPARE, _USER_OPS)
         if not is_value and (not arg.startswith("-") or arg.startswith(_MODULE)):
             return argv[:place], argv[place:]
     return argv, []
@@ -147,12 +156,22 @@ def _parser(command: str) -> argparse.ArgumentParser:
         help="print what the emulated device did as the last line, also when the script fails",
     )
     _add_report_options(parser)
+    _add_program_options(parser)
+    return parser
+
+
+def _add_program_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        _USER_OPS,
+        metavar="FILE",
+        type=_file,
+        help="run a Python file first, which registers functions for the program's custom ops: ipu_tf.register_user_op",
+    )
     parser.add_argument(
         "--no-cache",
         action="store_true",
         help="keep no compiled programs in the user's cache folder, as with IPU_TF_CACHE=0",
     )
-    return parser
 
 
 def _add_report_options(parser: argparse.ArgumentParser) -> None:

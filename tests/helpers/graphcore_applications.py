@@ -42,6 +42,7 @@ class Application:
         packages: what it needs beside this project.
         keras_2: whether it needs Keras 2 itself, `tf_keras`.
         changes: file -> pairs of a pattern and its replacement: sizes that no argument sets.
+        user_ops: functions for its custom ops, whose code is C++ for IPUs: the file of the launcher's `--user-ops`.
         says: what its output has when it has run to its end.
         loss: a pattern with one group, the loss of an epoch or of a part of the training.
     """
@@ -52,6 +53,7 @@ class Application:
     packages: Sequence[str] = ()
     keras_2: bool = False
     changes: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
+    user_ops: str = ""
     says: str = ""
     loss: str = ""
 
@@ -60,8 +62,10 @@ _ABC = "ai_for_simulation/abc_covid_19/tensorflow2"
 _CNNS = "vision/cnns/tensorflow2"
 _PROBABILITY = ("tensorflow-probability", "tf_keras")
 _SMALL_ABC = "--tolerance 1e6 --n-samples-target 5 --n-samples-per-batch 1000 --samples-filepath samples.txt"
-#: In float16 these compile for minutes.
-_SMALL_CNN = "--synthetic-data host --weight-updates-per-epoch 2 --precision 32.32 --seed 1"
+_SMALL_CNN = "--synthetic-data host --weight-updates-per-epoch 2 --seed 1"
+_CNN_PACKAGES = ("tensorflow-datasets", "tf_keras")
+_SPLIT_CNN = """--num-replicas 2 --pipeline-splits conv3_block1_post_addition_relu --loss-scaling 128 \
+--norm-layer '{"name": "group_norm", "num_groups": 4}' --num-epochs 2 --gradient-accumulation 4"""
 _RESNET_8 = "train.py --model cifar_resnet8 --num-epochs 6 --precision 16.16 --micro-batch-size 8 --validation False"
 _LOGGED_LOSS = r"'loss: ([\d.]+) '"
 _SMALL_ADGMOM = {
@@ -73,6 +77,39 @@ _SMALL_ADGMOM = {
     r"batch_size_hedge: \d+": "batch_size_hedge: 50",
     r"n_critics: \d+": "n_critics: 5",
 }
+_UNET = "vision/unet_medical/tensorflow2"
+_UNET_PACKAGES = ("Pillow", "scikit-learn", "tf_keras")
+_UNET_TRAINING = (
+    "--nb-ipus-per-replica 4 --micro-batch-size 1 --gradient-accumulation-count 24 --train --learning-rate 0.0024"
+)
+_SMALL_UNET = "--host-generated-data --num-epochs 6 --gradient-accumulation-count 8 --steps-per-execution 16"
+_UNET_LOSS = r"s/step - loss: ([\d.]+)"
+_UNET_CHANGES = {
+    "dataset.py": {
+        r"( +X.*)572, 572\)\)\.astype": r"\g<1>220, 220)).astype",
+        r"(.*)388, 388, args": r"\g<1>36, 36, args",
+    },
+    "model.py": {
+        r"( +)inputs = Input\(\(572, 572, 1\)\)": r"\g<1>inputs = Input((220, 220, 1))",
+        r"( +)crop_sizes = .*": r"\g<1>crop_sizes = [40, 24, 16, 12]",
+        r"( +)filters = .*": r"\g<1>filters = [8, 16, 32, 64, 128]",
+    },
+}
+#: The program's `crop.cpp`, in Python.
+_CROP = """
+import tensorflow as tf
+import ipu_tf
+
+def crop(x, attributes):
+    start = int(x.shape[1] * (1 - float(attributes)) / 2)
+    return x[:, start : x.shape[1] - start, start : x.shape[1] - start, :]
+
+def crop_gradient(gradients, inputs, outputs):
+    border = (inputs[0].shape[1] - outputs[0].shape[1]) // 2
+    return tf.pad(gradients[0], [[0, 0], [border, border], [border, border], [0, 0]])
+
+ipu_tf.register_user_op("libcustom_op.so", "Build", crop, crop_gradient)
+"""
 
 APPLICATIONS: dict[str, Application] = {
     "abc": Application(_ABC, "ABC_IPU.py", _SMALL_ABC, _PROBABILITY, says="Time per run"),
@@ -95,10 +132,60 @@ APPLICATIONS: dict[str, Application] = {
         _CNNS,
         f"{_RESNET_8} --half-partials True --gradient-accumulation 8 --logs-per-epoch 1",
         _SMALL_CNN,
-        ("tensorflow-datasets", "tf_keras"),
+        _CNN_PACKAGES,
         keras_2=True,
         says="Epoch 6/6",
         loss=_LOGGED_LOSS,
+    ),
+    "resnet-8-replicas-pipeline-group-norm": Application(
+        _CNNS,
+        f"{_RESNET_8} --half-partials True --logs-per-epoch 1 {_SPLIT_CNN}",
+        _SMALL_CNN,
+        _CNN_PACKAGES,
+        keras_2=True,
+        says="Epoch 2/2",
+        loss=_LOGGED_LOSS,
+    ),
+    "resnet-18": Application(
+        _CNNS,
+        "train.py --model resnet18 --dataset cifar10 --precision 16.16 --micro-batch-size 4 --validation False",
+        f"{_SMALL_CNN} --num-epochs 2 --gradient-accumulation 4 --logs-per-epoch 1",
+        _CNN_PACKAGES,
+        keras_2=True,
+        says="Epoch 2/2",
+        loss=_LOGGED_LOSS,
+    ),
+    "unet": Application(
+        _UNET,
+        f"main.py {_UNET_TRAINING}",
+        f"{_SMALL_UNET} --dtype float32 --partials-type float",
+        _UNET_PACKAGES,
+        keras_2=True,
+        changes=_UNET_CHANGES,
+        user_ops=_CROP,
+        says="Training complete",
+        loss=_UNET_LOSS,
+    ),
+    "unet-float16": Application(
+        _UNET,
+        f"main.py --dtype float16 {_UNET_TRAINING}",
+        _SMALL_UNET,
+        _UNET_PACKAGES,
+        keras_2=True,
+        changes=_UNET_CHANGES,
+        user_ops=_CROP,
+        says="Training complete",
+        loss=_UNET_LOSS,
+    ),
+    "unet-inference": Application(
+        _UNET,
+        "main.py --nb-ipus-per-replica 1 --micro-batch-size 2 --steps-per-execution 400 --infer --host-generated-data "
+        "--benchmark",
+        "--steps-per-execution 4",
+        _UNET_PACKAGES,
+        keras_2=True,
+        changes=_UNET_CHANGES,
+        says="Inference complete",
     ),
     "neural-image-fields": Application(
         "vision/neural_image_fields/tensorflow2",
@@ -148,7 +235,9 @@ def run(checkout: Path, application: Application) -> Done:
         for file, text in STAND_INS.items():
             (stand_ins / file).write_text(text)
         arguments = shlex.split(f"{application.command} {application.sizes}")
-        command = [sys.executable, "-m", "ipu_tf", "--stats", *arguments]
+        (Path(scratch) / "user_ops.py").write_text(application.user_ops)
+        launcher = ["-m", "ipu_tf", "--stats", "--user-ops", str(Path(scratch) / "user_ops.py")]
+        command = [sys.executable, *launcher, *arguments]
         environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{stand_ins}", "TF_CPP_MIN_LOG_LEVEL": "3"}
         if application.keras_2:
             environment["TF_USE_LEGACY_KERAS"] = "1"

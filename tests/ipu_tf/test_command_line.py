@@ -66,10 +66,7 @@ def test_help_shows_the_commands(tmp_path: Path, arguments: tuple[str, ...]) -> 
 
 def test_help_of_run_names_the_command_that_was_typed(tmp_path: Path) -> None:
     done = ipu_tf_command("run", "--help", cwd=tmp_path)
-    assert (
-        "usage: ipu-tf run [--stats] [--report FILE [--compare OLD]] [--no-cache] [--help] SCRIPT [ARGS...]"
-        in done.stdout
-    )
+    assert "usage: ipu-tf run [OPTIONS] SCRIPT [ARGS...]" in done.stdout
     assert "python -m ipu_tf" not in done.stdout
 
 

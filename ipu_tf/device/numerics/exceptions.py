@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from ipu_tf.device.errors import DeviceError
 
@@ -21,6 +22,7 @@ KINDS = {"inv": "an invalid operation", "div0": "a division by zero", "oflo": "a
 """The kinds of exceptions, by the names of the attributes of `floating_point_behaviour` that ask to stop for them."""
 
 _BITS = {name: 1 << place for place, name in enumerate(KINDS)}
+_INFINITE, _NAN = 1, 2
 _PLACE = 1 << len(KINDS)
 _POLES = {"stablehlo.log": 0.0, "stablehlo.log_plus_one": -1.0, "stablehlo.rsqrt": 0.0}
 
@@ -64,15 +66,14 @@ def found(
         elementwise: whether each element of a result depends on the same element of the operands alone.
         overflow: the least magnitude of a result that counts as overflow.
     """
-    masks: dict[str, jax.Array] = {kind: jnp.bool_(False) for kind in _in_order(kinds)}
-    finite = _of_all(jnp.isfinite, operands, elementwise)
-    numbers = _of_all(lambda array: ~jnp.isnan(array), operands, elementwise)
+    finite, numbers = _finite_and_numbers(operands, elementwise)
+    total = jnp.uint32(0)
     for result in results:
         endless = finite & (jnp.abs(result) >= overflow)
         pole = endless & _at_pole(name, operands)
         seen = {"inv": numbers & jnp.isnan(result), "div0": pole, "oflo": endless & ~pole}
-        masks = {kind: mask | jnp.any(seen[kind]) for kind, mask in masks.items()}
-    return _as_bits(masks)
+        total = total | _reduced(_as_bits({kind: seen[kind] for kind in _in_order(kinds)}))
+    return total
 
 
 def conversion_exception_bits(value: jax.Array, dtype: np.dtype, kinds: Collection[str]) -> jax.Array:
@@ -116,13 +117,21 @@ def check_exceptions(codes: np.ndarray, origins: Sequence[str]) -> None:
             raise FloatingPointExceptionError(kinds, origin, replica if np.ndim(codes) else None)
 
 
-def _of_all(predicate: object, operands: Sequence[jax.Array], elementwise: bool) -> jax.Array:
-    """Tests whether a predicate holds for all operands: element by element, or for whole arrays."""
-    holds = jnp.bool_(True)
+def _finite_and_numbers(operands: Sequence[jax.Array], elementwise: bool) -> tuple[jax.Array, jax.Array]:
+    """Tests whether all operands are finite, and whether none is NaN: element by element, or for whole arrays."""
+    worst = jnp.uint32(0)
     for operand in operands:
-        mask = predicate(operand)  # type: ignore[operator]
-        holds = holds & (mask if elementwise else jnp.all(mask))
-    return holds
+        bits = jnp.where(jnp.isnan(operand), np.uint32(_NAN), jnp.where(jnp.isinf(operand), np.uint32(_INFINITE), 0))
+        worst = worst | (bits if elementwise else _reduced(bits))
+    return worst == 0, worst < _NAN
+
+
+def _reduced(bits: jax.Array) -> jax.Array:
+    """Returns the bits of all elements as one number.
+
+    One reduction an operation and not one a kind: what it reads, such as rounding by chance, XLA computes anew in each.
+    """
+    return lax.reduce(bits, np.uint32(0), lax.bitwise_or, tuple(range(bits.ndim)))
 
 
 def _at_pole(name: str, operands: Sequence[jax.Array]) -> jax.Array:

@@ -9,6 +9,7 @@ Computing in float32 and rounding once gives the correctly rounded sum, differen
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import jax
@@ -23,11 +24,13 @@ OVERFLOW = 65520.0
 INT32_OF_NAN = -(2**31)
 """int32 value that an IPU converts NaN to."""
 
+Key = jax.Array | tuple[jax.Array, jax.Array]
+
 _EXPONENT = np.uint32(0x7F800000)
 _LEAST_EXPONENT = np.uint32((127 - 14) << 23)  # of normal float16 numbers, as float32 has it
 _FRACTION_BITS = np.uint32(10 << 23)
 _RECIPROCAL = np.uint32(254 << 23)  # minus the bits of a power of two gives those of its reciprocal
-_STEP = np.array([0, 0x9E3779B9], np.uint32)  # odd: 2**32 keys before one comes again
+_STEP = 0x9E3779B9  # odd: 2**32 keys before one comes again
 
 
 def narrowed(value: jax.Array, nan_on_overflow: bool = False) -> jax.Array:
@@ -48,12 +51,12 @@ def narrowed(value: jax.Array, nan_on_overflow: bool = False) -> jax.Array:
     return lax.convert_element_type(lax.clamp(np.float32(-LARGEST), value, np.float32(LARGEST)), np.float16)
 
 
-def stochastic(value: jax.Array, key: jax.Array) -> jax.Array:
+def stochastic(value: jax.Array, key: Key) -> jax.Array:
     """Rounds float32 numbers stochastically to one of the two nearest float16 numbers; unbiased.
 
     Args:
         value: float32, of any shape. Infinities and NaN are unchanged.
-        key: `uint32[2]`; the same key rounds the same way.
+        key: `uint32[2]`, or two `uint32[]`; the same key rounds the same way.
 
     Returns:
         Float32 numbers that float16 has, those beyond its largest but for their range.
@@ -67,14 +70,14 @@ def stochastic(value: jax.Array, key: jax.Array) -> jax.Array:
     return (below + lax.convert_element_type(up, np.float32)) * spacing
 
 
-def uniform(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+def uniform(key: Key, shape: tuple[int, ...]) -> jax.Array:
     """Draws uniform float32 numbers in [0, 1): multiples of 2**-24.
 
     A hash of the position and the key, some ten integer operations a number: rounding wants many numbers, and JAX's own
     generators would cost ten times the arithmetic that is rounded.
 
     Args:
-        key: `uint32[2]`.
+        key: `uint32[2]`, or two `uint32[]`.
         shape: of the result.
     """
     first = _mixed(key[0])
@@ -84,9 +87,40 @@ def uniform(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     return lax.convert_element_type(bits >> np.uint32(8), np.float32) * np.float32(2.0**-24)
 
 
-def next_key(seed: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Splits a seed, `uint32[2]`, into the next seed and a key to draw with now."""
-    return seed + _STEP, seed
+@dataclasses.dataclass(frozen=True)
+class DrawnKey:
+    """A key to draw with, and the seed after it.
+
+    Attributes:
+        start: the seed before the first of these draws in a row, `uint32[2]`.
+        count: how many draws that were.
+        key: to draw with now, two `uint32[]`; the first is the same in all of them, so that it is hashed once.
+        seed: the next one.
+    """
+
+    start: jax.Array
+    count: int
+    key: tuple[jax.Array, jax.Array]
+    seed: jax.Array
+
+
+def next_key(seed: jax.Array, last: DrawnKey | None = None) -> DrawnKey:
+    """Splits a seed, `uint32[2]`, into the next seed and a key to draw with now.
+
+    Args:
+        seed: the present one.
+        last: the draw before. If `seed` is what it left, the new one is computed from the seed before all draws in a
+            row, by one addition: XLA fuses what makes a key into each use of it, a chain of additions as well.
+    """
+    start, count = (last.start, last.count) if last is not None and last.seed is seed else (seed, 0)
+    return DrawnKey(
+        start, count + 1, (start[0], start[1] + _nth(count)), start + np.array([0, _nth(count + 1)], np.uint32)
+    )
+
+
+def _nth(count: int) -> np.uint32:
+    """Returns what so many draws add to a seed's second number."""
+    return np.uint32(_STEP * count % 2**32)
 
 
 def to_int32(value: jax.Array, converted: jax.Array) -> jax.Array:

@@ -134,8 +134,9 @@ class ModuleArithmetic:
         rounded = []
         for wide, declared in zip(results, types, strict=True):
             if declared.dtype == HALF and seed in importer.hidden:
-                importer.hidden[seed], key = half.next_key(importer.hidden[seed])
-                wide = half.stochastic(wide, key)
+                drawn = importer.draws[seed] = half.next_key(importer.hidden[seed], importer.draws.get(seed))
+                importer.hidden[seed] = drawn.seed
+                wide = half.stochastic(wide, drawn.key)
             rounded.append(wide)
         self._check(importer, op, operands, rounded, half.OVERFLOW)
         if op.name == "stablehlo.divide":

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import jax
 
+from ipu_tf.device.numerics.half import DrawnKey
 from ipu_tf.device.op_scopes import scope_named
 from ipu_tf.device.run.interrupts import check_interrupts
 from ipu_tf.lowering.importer.rules import RULES
@@ -44,6 +45,7 @@ class Interpreter:
 
     Attributes:
         active: whether the replica takes part in what is traced, `bool[]`; None where all do.
+        draws: the last draw from each seed of `hidden`.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Interpreter:
         self.replicas = replicas
         self.arithmetic = module.arithmetic
         self.active: jax.Array | None = None
+        self.draws: dict[str, DrawnKey] = {}
         self._values: dict[Any, Any] = {}
 
     def run_block(self, block: Any, arguments: Sequence[Any]) -> list[Any]:

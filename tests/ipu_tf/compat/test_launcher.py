@@ -97,12 +97,25 @@ def test_the_launcher_itself_imports_neither_tensorflow_nor_jax(tmp_path: Path) 
 def test_help_shows_an_example(tmp_path: Path) -> None:
     done = launch("--help", cwd=tmp_path)
     assert done.returncode == 0
-    assert (
-        "usage: python -m ipu_tf [--stats] [--report FILE [--compare OLD]] [--no-cache] [--help] SCRIPT [ARGS...]"
-        in done.stdout
-    )
-    assert "python -m ipu_tf [--stats] [--report FILE [--compare OLD]] [--no-cache] -m MODULE [ARGS...]" in done.stdout
+    assert "usage: python -m ipu_tf [OPTIONS] SCRIPT [ARGS...]" in done.stdout
+    assert "python -m ipu_tf [OPTIONS] -m MODULE [ARGS...]" in done.stdout
     assert "python -m ipu_tf --stats train.py --epochs 3" in done.stdout
+
+
+def test_a_file_registers_functions_for_the_programs_custom_ops(tmp_path: Path) -> None:
+    ops = write(tmp_path, "import ipu_tf\nipu_tf.register_user_op('libscale.so', 'Build', lambda x: 3 * x)", "ops.py")
+    program = write(
+        tmp_path,
+        """
+        import sys
+        import tensorflow as tf
+        from tensorflow.python import ipu
+
+        outs = {"output_types": [tf.float32], "output_shapes": [tf.TensorShape([])]}
+        print(sys.argv[1:], float(ipu.custom_ops.precompiled_user_op([tf.constant(2.0)], "libscale.so", outs=outs)[0]))
+        """,
+    )
+    assert launch("--user-ops", ops, program, "--more", cwd=tmp_path).stdout.endswith("['--more'] 6.0\n")
 
 
 @pytest.mark.parametrize(
@@ -112,6 +125,7 @@ def test_help_shows_an_example(tmp_path: Path) -> None:
         (("--stat", "x.py"), "unrecognized arguments: --stat"),
         (("absent.py",), "No such file or directory"),
         (("--stats", "."), "Is a directory"),
+        (("--user-ops", "absent.py", "x.py"), "--user-ops: must be a Python file that calls"),
         (("-m",), "argument expected for the -m option"),
     ],
 )

@@ -60,10 +60,13 @@ def test_the_mean_of_many_numbers_is_kept() -> None:
 
 
 def test_drawn_numbers_are_uniform_and_independent() -> None:
-    seed, draws = key(9), []
+    seed, draws, last = key(9), [], None
     for _ in range(8):
-        seed, drawn = half.next_key(seed)
-        draws.append(np.asarray(half.uniform(drawn, (1 << 16,)), np.float64))
+        chained = half.next_key(seed)
+        last = half.next_key(seed, last)
+        np.testing.assert_array_equal(last.seed, chained.seed)
+        seed = last.seed
+        draws.append(np.asarray(half.uniform(last.key, (1 << 16,)), np.float64))
     draws += [np.asarray(half.uniform(key(10), (1 << 16,)), np.float64)]
     table = np.stack(draws)
     counts = np.stack([np.histogram(row, 64, (0, 1))[0] for row in table])
