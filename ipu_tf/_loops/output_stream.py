@@ -1,15 +1,19 @@
-"""Calls a callback with each step's outputs, in a thread, while the program runs."""
+"""Calls a callback with each step's outputs, or what its inner loop enqueues, in a thread, while the program runs."""
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 
+from ipu_tf.device.feeds import callbacks, queues
 from ipu_tf.device.feeds.outfeed import Outfeed
+from ipu_tf.lowering.tensorflow.markers import enqueue_marker
 
 Arrays = tuple[np.ndarray, ...]
 
@@ -61,3 +65,38 @@ class OutputStream:
             except BaseException as error:  # noqa: B036 - raised in the thread that runs the program
                 self._error = error
                 return
+
+
+class LiveOutfeed:
+    """An outfeed of loops inside of steps, whose elements reach the host while the loop runs.
+
+    Args:
+        name: unique in the process.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def enqueue_tensor(self, tensor: Any) -> None:
+        """Enqueues an element in a step that TensorFlow traces. At most once a program."""
+        enqueue_marker(self._name, [tensor])
+
+    def enqueue_array(self, array: Any, replicas: int) -> None:
+        """Enqueues an element in a step that JAX traces, for so many replicas."""
+        callbacks.enqueue(self._name, [array], replicas)
+
+    @contextlib.contextmanager
+    def taken(self, take: Callable[[Arrays], None]) -> Iterator[None]:
+        """Context of an execution whose elements a function takes, in a thread of its own.
+
+        Args:
+            take: gets one element at a time; with several replicas with a leading axis. What it raises is raised at the
+                end of the context.
+        """
+        outfeed = Outfeed(self._name)
+        queues.add_outfeed(outfeed)
+        try:
+            with OutputStream(outfeed, take):
+                yield
+        finally:
+            queues.remove(self._name)

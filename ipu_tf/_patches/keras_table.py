@@ -245,6 +245,12 @@ KERAS = (
         "`generate` of KerasHub's language models runs on the device as one execution",
         "keras_ipu.generation.kerashub",
     ),
+    Patch(
+        "keras_hub.src.models.causal_lm:CausalLM.generate",
+        When.SCOPE,
+        "`generate(on_tokens=...)` gives tokens to a function as they are made",
+        "keras_ipu.generation.kerashub",
+    ),
     *(
         Patch(
             f"keras.src.layers.core.{owner}._int{bits}_call",

@@ -15,9 +15,17 @@ from typing import Any
 
 from ipu_tf._loops.batch_feed import BatchFeed
 from ipu_tf._loops.interruption import InterruptibleCall, check_interrupts
+from ipu_tf._loops.output_stream import LiveOutfeed
 from ipu_tf._loops.step_loop import DeviceStep, LoopOptions, StepLoop
 from ipu_tf._training.replication import target
-from keras_ipu.generation.prompt_checks import StopTokens, check_prompts, check_sampler, checked_stop_tokens
+from keras_ipu.generation.prompt_checks import (
+    StopTokens,
+    check_prompts,
+    check_sampler,
+    check_stepwise_sampler,
+    checked_stop_tokens,
+)
+from keras_ipu.generation.token_stream import NewTokens, OnTokens, each_token
 from keras_ipu.stock import models as keras_models
 from keras_ipu.training.common.outputs_for_keras import ArrayFunctions
 from keras_ipu.training.common.step_split import StepSplit, step_split
@@ -48,6 +56,8 @@ class GenerateFunction(TracedLoops, abc.ABC):
         self._arrays = arrays
         self._compute = compute or model.generate_step
         self._own_variables = tuple(variables)
+        self._on_tokens: OnTokens | None = None
+        self._stream = LiveOutfeed(f"tokens {id(self)}")
 
     def __call__(self, inputs: Any, stop_token_ids: Sequence[int] | None = None) -> Any:
         """Generates tokens in one execution.
@@ -68,6 +78,20 @@ class GenerateFunction(TracedLoops, abc.ABC):
         check_sampler(self._model)
         check_prompts(self._model, inputs)
         return self.run(inputs, stops)
+
+    @contextlib.contextmanager
+    def streamed(self, on_tokens: OnTokens) -> Iterator[None]:
+        """Context in which a function gets the tokens of each place, `[batch]`, as they are made; see `NewTokens`.
+
+        Raises:
+            ValueError: for a sampler that follows several texts at a time.
+        """
+        check_stepwise_sampler(self._model, "`on_tokens`")
+        self._on_tokens = on_tokens
+        try:
+            yield
+        finally:
+            self._on_tokens = None
 
     def run(self, inputs: Any, stops: StopTokens) -> Any:
         """Runs what is traced for inputs that are checked, in one execution."""
@@ -98,15 +122,28 @@ class GenerateFunction(TracedLoops, abc.ABC):
         split = step_split(self._model)
         feed = self._feed(iter([inputs] * split.replicas))
         loop = self._loop(feed, stops, split)
-        ran = loop.run(self._state(split.replicas), feed, 1)
+        with self._tokens_taken(inputs, stops, split.replicas):
+            ran = loop.run(self._state(split.replicas), feed, 1)
         self._keep(ran.state, split.replicas)
         tokens = ran.raise_for_error().outputs
         return tokens if split.replicas == 1 else self._arrays.map_structure(lambda array: array[0], tokens)
 
+    def _tokens_taken(self, inputs: Any, stops: StopTokens, replicas: int) -> contextlib.AbstractContextManager[None]:
+        """Returns the context of an execution, in which tokens are passed on as they are made."""
+        if self._on_tokens is None:
+            return contextlib.nullcontext()
+        new = NewTokens(self._on_tokens, inputs, stops)
+        return self._stream.taken(lambda element: new.take(element[0] if replicas == 1 else element[0][0]))
+
+    def _tokens_enqueued(self, enqueue: Callable[[Any], None]) -> contextlib.AbstractContextManager[None]:
+        """Returns the context of a trace, in which tokens are enqueued if something takes them."""
+        return contextlib.nullcontext() if self._on_tokens is None else each_token(self._model.sampler, enqueue)
+
     def _loop(self, feed: BatchFeed, stops: StopTokens, split: StepSplit) -> StepLoop:
         """Returns the loop for inputs and stop tokens, traced on first use."""
         options = LoopOptions(keras_models.strategy_of(self._model).device_ordinal, split.shards)
-        key = (feed.spec_name, stops, split, options, target(options.ordinal, split.shards))
+        streamed = self._on_tokens is not None
+        key = (feed.spec_name, stops, split, options, target(options.ordinal, split.shards), streamed)
         title = f"{self._model.name}: generate"
         step = functools.partial(self._step, feed.spec(), stops, split)
         return self._traced(key, feed, lambda: StepLoop(step(), options, title), stop_token_ids=stops, **vars(split))

@@ -56,9 +56,12 @@ class JaxGenerateFunction(GenerateFunction):
 
     def _step(self, spec: Any, stops: StopTokens, split: StepSplit) -> JaxStep:
         variables = self._variables()
+        if self._on_tokens is not None and split.replicas > 1:  # JAX maps such loops over replicas
+            raise ValueError(f"`on_tokens` with Keras on JAX takes one replica. Received: {split.replicas} replicas.")
 
         def step(state: State, inputs: Any, updates: GradientUpdates) -> tuple[Any, State]:
-            with keras.StatelessScope(list(zip(variables, state, strict=True))) as scope, packed_products():
+            streamed = self._tokens_enqueued(lambda tokens: self._stream.enqueue_array(tokens, split.replicas))
+            with keras.StatelessScope(list(zip(variables, state, strict=True))) as scope, packed_products(), streamed:
                 outputs = self._compute(inputs, stops)
             after = [scope.get_current_value(variable) for variable in variables]
             return outputs, [old if new is None else new for old, new in zip(state, after, strict=True)]

@@ -1,4 +1,4 @@
-"""Replaces `CausalLM.make_generate_function` of KerasHub, once that is imported, for the language models of an IPU."""
+"""Replaces methods of KerasHub's `CausalLM`, once that is imported, for the language models of an IPU."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from keras_ipu.generation.generate_function import GenerateFunction
 from keras_ipu.generation.jax_generate import JaxGenerateFunction
 from keras_ipu.generation.packed_layers import patch_quantized_layers
 from keras_ipu.generation.tensorflow_generate import TensorFlowGenerateFunction
+from keras_ipu.generation.token_stream import OnTokens
 from keras_ipu.stock import patches as keras_patches
 from keras_ipu.stock.ownership import is_ipu_model
 from keras_ipu.training.common.eager_runs import runs_eagerly
@@ -34,6 +35,7 @@ def patch_generate() -> None:
 
 def _patch_causal_lm(module: ModuleType) -> None:
     keras_patches.patch_method(module.CausalLM, "make_generate_function", is_ipu_model, _make_generate_function)
+    keras_patches.patch_method(module.CausalLM, "generate", is_ipu_model, _generate)
 
 
 def _make_generate_function(stock: Callable[[Any], Any], model: Any) -> Any:
@@ -46,3 +48,16 @@ def _make_generate_function(stock: Callable[[Any], Any], model: Any) -> Any:
     if not isinstance(now, GenerateFunction):
         model.generate_function = FUNCTIONS[keras.backend.backend()](model)
     return model.generate_function
+
+
+def _generate(
+    stock: Callable[..., Any], model: Any, *args: Any, on_tokens: OnTokens | None = None, **kwargs: Any
+) -> Any:
+    """Replaces `generate`, which takes one argument more: a function that gets tokens as they are made."""
+    if on_tokens is None:
+        return stock(model, *args, **kwargs)
+    function = model.make_generate_function()
+    if not isinstance(function, GenerateFunction):
+        raise ValueError(f"`on_tokens` takes tokens from the device, and {model.name} has `run_eagerly=True`.")
+    with function.streamed(on_tokens):
+        return stock(model, *args, **kwargs)

@@ -48,6 +48,25 @@ def check_sampler(model: Any) -> None:
         )
 
 
+def check_stepwise_sampler(model: Any, whose: str) -> None:
+    """Checks that a model's sampler chooses one token after the other.
+
+    Args:
+        model: the model.
+        whose: what needs it, such as "A session".
+
+    Raises:
+        ValueError: for an unknown sampler, and one that follows several texts at a time.
+    """
+    check_sampler(model)
+    base = next(kind for kind in type(model.sampler).__mro__ if kind.__name__ == "Sampler")
+    if type(model.sampler).__call__ is not base.__call__:
+        raise ValueError(
+            f"{whose} needs a sampler that chooses one token after the other, such as 'greedy' or 'top_p'. Received: "
+            f"{type(model.sampler).__name__}."
+        )
+
+
 def check_prompts(model: Any, inputs: Any) -> None:
     """Checks the arrays of a batch of prompts.
 

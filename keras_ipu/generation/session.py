@@ -10,7 +10,7 @@ import numpy as np
 
 from ipu_tf._arguments.counts import checked_count
 from keras_ipu.generation.kerashub import FUNCTIONS
-from keras_ipu.generation.prompt_checks import check_prompts, check_sampler, checked_stop_tokens
+from keras_ipu.generation.prompt_checks import check_prompts, check_stepwise_sampler, checked_stop_tokens
 from keras_ipu.generation.session_turn import SessionTurn
 from keras_ipu.stock import models as keras_models
 from keras_ipu.stock.ownership import is_ipu_model
@@ -41,7 +41,7 @@ class GeneratorSession:
                 f"Received: {type(model).__name__}."
             )
         self._model, self._max_length = model, checked_count("max_length", max_length)
-        _check_sampler(model)
+        check_stepwise_sampler(model, "A session")
         check_prompts(model, _arrays(np.zeros(self._max_length, np.int32)))
         with keras_models.strategy_of(model).scope():
             turn = SessionTurn(model, self._max_length)
@@ -162,16 +162,6 @@ class SessionMethods:
 
 def _arrays(tokens: np.ndarray, given: bool = True) -> dict[str, np.ndarray]:
     return {"token_ids": tokens[None], "padding_mask": np.full_like(tokens, given)[None]}
-
-
-def _check_sampler(model: Any) -> None:
-    check_sampler(model)
-    base = next(kind for kind in type(model.sampler).__mro__ if kind.__name__ == "Sampler")
-    if type(model.sampler).__call__ is not base.__call__:
-        raise ValueError(
-            "A session needs a sampler that chooses one token after the other, such as 'greedy' or 'top_p'. Received: "
-            f"{type(model.sampler).__name__}."
-        )
 
 
 def _parts(model: Any) -> tuple[int, ...]:

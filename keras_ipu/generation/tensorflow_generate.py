@@ -42,7 +42,8 @@ class TensorFlowGenerateFunction(GenerateFunction):
         model = self._model
 
         def step(inputs: Any) -> Any:
-            with keras_models.strategy_of(model).replica_context(), packed_products():
+            streamed = self._tokens_enqueued(self._stream.enqueue_tensor)
+            with keras_models.strategy_of(model).replica_context(), packed_products(), streamed:
                 return self._compute(inputs, stops)
 
         return TensorFlowStep(step, spec)

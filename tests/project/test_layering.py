@@ -52,6 +52,7 @@ PRIVATE_ENTRY_POINTS = frozenset(
         "ipu_tf._loops.interruption",
         "ipu_tf._loops.jax_feed",
         "ipu_tf._loops.jax_step",
+        "ipu_tf._loops.output_stream",
         "ipu_tf._loops.batch_feed",
         "ipu_tf._loops.array_feed",
         "ipu_tf._loops.step_loop",

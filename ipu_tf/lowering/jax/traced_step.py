@@ -84,9 +84,8 @@ def traced_step(
         outputs, after = step(state, batch, updates)
         return cast_to_state_dtypes(after, state), updates.accumulators, outputs
 
-    axes = replica_axes_of(rule.replicas)
     with jax.enable_x64(False):
-        trace = jax.make_jaxpr(whole, axis_env=axes, return_shape=True)
+        trace = jax.make_jaxpr(whole, axis_env=replica_axes_of(rule.replicas), return_shape=True)
         with refusals_at_lines():
             function, (_, _, outputs) = trace(ITERATION_TYPE, list(rule.accumulators), *trees)
     carried, element, output = (tuple(map(_type, jax.tree.leaves(tree))) for tree in (*trees, outputs))
@@ -101,6 +100,7 @@ def traced_step(
         hidden=({ITERATION: ITERATION_TYPE} if rule.accumulation_count > 1 else {}) | accumulators,
         replicas=rule.replicas,
         controls=1,
+        uses_callbacks=bool(function.jaxpr.effects),
         parameter_notes=notes,
     )
     return TracedStep(program, output, jax.tree.structure(outputs), _dtypes(function.jaxpr))

@@ -20,7 +20,7 @@ from ipu_tf.lowering.programs.build import program_function
 from ipu_tf.lowering.programs.capture_notes import capture_notes
 from ipu_tf.lowering.stablehlo.accumulation_checks import accumulation_location
 from ipu_tf.lowering.stablehlo.check_markers import checks_of
-from ipu_tf.lowering.stablehlo.module import Module, walk
+from ipu_tf.lowering.stablehlo.module import Module, feed_name, walk
 from ipu_tf.lowering.stablehlo.needed_hidden_state import accumulation_counts, hidden_types
 from ipu_tf.lowering.stages.stage_loops import step_stages
 from ipu_tf.lowering.tensorflow.host_calls import calls_host
@@ -83,6 +83,8 @@ def step_program(
     module = with_numerics(lowered.module, numerics, replicas, fed=inputs)
     slots = _StepSlots.of(lowered)
     loop = _loop_part(lowered, module, slots, infeed, outfeed, replicas)
+    operations = list(walk(module.main, module.functions))
+    feeds = {name for name in map(feed_name, operations) if name}
     return Program(
         name=module.name,
         parameters=(STEPS, *module.parameters[inputs:]),
@@ -92,7 +94,8 @@ def step_program(
         hidden=hidden_types(module),
         replicas=replicas,
         controls=1,
-        uses_callbacks=calls_host(walk(module.main, module.functions)),
+        uses_callbacks=bool(feeds) or calls_host(operations),
+        called_back=tuple(sorted(feeds)),
         checked=checked_origins(module),
         checks=checks_of(module),
         parameter_notes=capture_notes(lowered.captures, optimizer_state, before=("number of steps",)),

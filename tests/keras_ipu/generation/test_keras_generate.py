@@ -7,6 +7,7 @@ An optional extra: `pip install --editable '.[hub]'`. Runs with Keras on TensorF
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ipu_tf as ipu
+from ipu_tf.device.feeds.outfeed import Outfeed
 from tests.helpers.device_counts import device_work
 from tests.helpers.some_ipus import ipus
 
@@ -267,6 +269,75 @@ def test_models_outside_the_scope_stay_kerashubs() -> None:
         with strategy.scope(), device_work() as did:
             stock.generate(prompts(2, 5), stop_token_ids=None)
     assert did.counts.executions == 0
+
+
+def test_tokens_come_while_the_loop_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each as stock KerasHub has it, -1 for a prompt's own and after a stop. The loop waits for each to be taken."""
+    inputs, places, taken, waited = prompts(3, 5), list[np.ndarray](), threading.Semaphore(0), list[bool]()
+    put = Outfeed.put
+
+    def put_and_wait(outfeed: Outfeed, *block: Any) -> None:
+        put(outfeed, *block)
+        if outfeed.name.startswith("tokens"):
+            waited.append(taken.acquire(timeout=60))
+
+    def take(tokens: np.ndarray) -> None:
+        places.append(tokens)
+        taken.release()
+
+    monkeypatch.setattr(Outfeed, "put", put_and_wait)
+    with ipus(1):
+        stock, model = _pair(gpt2, ipu.ipu_strategy.IPUStrategy())
+        for each in (stock, model):
+            each.compile(sampler="greedy")
+        whole = stock.generate(inputs, stop_token_ids=None)["token_ids"]
+        stops = [int(next(token for token in whole[0, 4:] if token != whole[0, 3]))]
+        expected = stock.generate(inputs, stop_token_ids=stops)
+        with device_work() as did:
+            tokens = model.generate(inputs, stop_token_ids=stops, on_tokens=take)
+        assert (did.counts.executions, did.counts.programs) == (1, 1)
+        assert waited == [True] * len(places) and len(places) > 2
+        again = model.generate(inputs, stop_token_ids=stops)
+    assert len(waited) == len(places)
+    assert [found["token_ids"].tolist() for found in (tokens, again)] == [expected["token_ids"].tolist()] * 2
+    new = np.asarray(expected["padding_mask"]).astype(bool) & ~inputs["padding_mask"].astype(bool)
+    wanted = np.where(new, expected["token_ids"], -1)[:, 3 : 3 + len(places)]
+    assert np.stack(places, axis=1).tolist() == wanted.tolist() and (wanted == -1).any()
+
+
+def test_what_streamed_tokens_refuse() -> None:
+    def fail(tokens: np.ndarray) -> None:
+        raise OSError("the listener is gone")
+
+    with ipus(1):
+        _, model = _pair(gpt2, ipu.ipu_strategy.IPUStrategy())
+        model.compile(sampler="greedy")
+        given = {"inputs": prompts(3), "stop_token_ids": None}
+        with pytest.raises(OSError, match="the listener is gone"):
+            model.generate(**given, on_tokens=fail)
+        assert model.generate(**given)["token_ids"].shape == (1, LENGTH)
+        model.compile(sampler="beam")
+        with pytest.raises(ValueError, match="`on_tokens` needs a sampler that chooses one token after the other"):
+            model.generate(**given, on_tokens=fail)
+        model.run_eagerly = True
+        with pytest.raises(ValueError, match="has `run_eagerly=True`"):
+            model.generate(**given, on_tokens=fail)
+
+
+@pytest.mark.slow
+def test_tokens_of_several_replicas_come_once() -> None:
+    places: list[np.ndarray] = []
+    with ipus(2):
+        stock, model = _pair(gpt2, ipu.ipu_strategy.IPUStrategy())
+        for each in (stock, model):
+            each.compile(sampler="greedy")
+        if keras.backend.backend() == "jax":
+            with pytest.raises(ValueError, match="takes one replica. Received: 2 replicas"):
+                model.generate(prompts(3), stop_token_ids=None, on_tokens=places.append)
+            return
+        model.generate(prompts(3), stop_token_ids=None, on_tokens=places.append)
+        whole = stock.generate(prompts(3), stop_token_ids=None)["token_ids"]
+    assert np.stack(places, axis=1).tolist() == whole[:, 3:].tolist()
 
 
 SESSION_LENGTH = 12
