@@ -11,6 +11,7 @@ need on its way is stood in for by `STAND_INS`; other packages have to be instal
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import re
 import shlex
@@ -22,6 +23,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+
+#: The Python of a notebook.
+NOTEBOOK = "notebook.py"
 
 #: Packages without which an application would only not be imported: reports to a service, another framework's tensors.
 STAND_INS = {
@@ -37,11 +41,12 @@ class Application:
 
     Attributes:
         folder: of the application, within Graphcore's repository.
-        command: of its README.
+        command: of its README, or a notebook, of which the cells of Python are run.
         sizes: arguments that make it small, and give it generated data.
         packages: what it needs beside this project.
         keras_2: whether it needs Keras 2 itself, `tf_keras`.
         changes: file -> pairs of a pattern and its replacement: sizes that no argument sets.
+        data: a program that makes its data in its folder.
         user_ops: functions for its custom ops, whose code is C++ for IPUs: the file of the launcher's `--user-ops`.
         says: what its output has when it has run to its end.
         loss: a pattern with one group, the loss of an epoch or of a part of the training.
@@ -53,6 +58,7 @@ class Application:
     packages: Sequence[str] = ()
     keras_2: bool = False
     changes: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
+    data: str = ""
     user_ops: str = ""
     says: str = ""
     loss: str = ""
@@ -110,6 +116,27 @@ def crop_gradient(gradients, inputs, outputs):
 
 ipu_tf.register_user_op("libcustom_op.so", "Build", crop, crop_gradient)
 """
+_DEEPLOB = Application(
+    "finance/deeplob/tensorflow2",
+    "",
+    packages=("scikit-learn",),
+    changes={NOTEBOOK: {r"epochs = 20": "epochs = 10", r"steps_per_execution = 100": "steps_per_execution = 4"}},
+    data="""
+import zipfile
+import numpy as np
+random = np.random.default_rng(0)
+with zipfile.ZipFile("data.zip", "w") as archive:
+    for part, number, count in [("Train", 7, 2000), ("Test", 7, 250), ("Test", 8, 250), ("Test", 9, 250)]:
+        prices = random.normal(size=count).cumsum()
+        orders = prices + 0.1 * random.normal(size=(144, count))
+        labels = np.digitize(np.gradient(prices), (-0.5, 0.5)) + 1
+        name = f"{part}_Dst_NoAuction_DecPre_CF_{number}.txt"
+        np.savetxt(name, np.vstack([orders, *[labels] * 5]))
+        archive.write(name)
+""",
+    says="classification_report",
+    loss=r"24/24[^\n]*- loss: ([\d.]+)\n",
+)
 
 APPLICATIONS: dict[str, Application] = {
     "abc": Application(_ABC, "ABC_IPU.py", _SMALL_ABC, _PROBABILITY, says="Time per run"),
@@ -187,6 +214,8 @@ APPLICATIONS: dict[str, Application] = {
         changes=_UNET_CHANGES,
         says="Inference complete",
     ),
+    "deeplob-seq2seq": dataclasses.replace(_DEEPLOB, command="Multi-Horizon-DeepLOBSeq2Seq-training.ipynb"),
+    "deeplob-attention": dataclasses.replace(_DEEPLOB, command="Multi-Horizon-DeepLOBAttention-training.ipynb"),
     "neural-image-fields": Application(
         "vision/neural_image_fields/tensorflow2",
         "train_nif.py --input Mandrill_portrait_2_Berlin_Zoo.jpg --disable-psnr",
@@ -228,6 +257,9 @@ def run(checkout: Path, application: Application) -> Done:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "application"
         shutil.copytree(checkout / application.folder, folder)
+        if application.command.endswith(".ipynb"):
+            _notebook(folder / application.command)
+        subprocess.run([sys.executable, "-c", application.data], cwd=folder, check=True)
         for file, pairs in application.changes.items():
             _change(folder / file, pairs)
         stand_ins = Path(scratch) / "stand_ins"
@@ -235,6 +267,8 @@ def run(checkout: Path, application: Application) -> Done:
         for file, text in STAND_INS.items():
             (stand_ins / file).write_text(text)
         arguments = shlex.split(f"{application.command} {application.sizes}")
+        if application.command.endswith(".ipynb"):
+            arguments = [NOTEBOOK]
         (Path(scratch) / "user_ops.py").write_text(application.user_ops)
         launcher = ["-m", "ipu_tf", "--stats", "--user-ops", str(Path(scratch) / "user_ops.py")]
         command = [sys.executable, *launcher, *arguments]
@@ -245,6 +279,14 @@ def run(checkout: Path, application: Application) -> Done:
     output = ran.stdout + ran.stderr
     losses = tuple(map(float, re.findall(application.loss, output))) if application.loss else ()
     return Done(ran.returncode == 0 and application.says in output, losses, output)
+
+
+def _notebook(file: Path) -> None:
+    """Writes the Python of a notebook to a file beside it."""
+    cells = json.loads(file.read_text())["cells"]
+    lines = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code").splitlines()
+    python = [line for line in lines if not line.lstrip().startswith(("%", "!"))]
+    file.with_name(NOTEBOOK).write_text("\n".join(python))
 
 
 def _change(file: Path, pairs: dict[str, str]) -> None:

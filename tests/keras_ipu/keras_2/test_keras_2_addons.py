@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from ipu_tf._compat.alias_names import KERAS_2_ITSELF
 from keras_ipu import addons
 from keras_ipu.legacy.tensorflow_addons import optimizers as tfa_of_keras_3
 
@@ -151,3 +152,14 @@ def test_names_lead_to_keras_2_itself_where_it_is_asked_for(tmp_path: Path) -> N
     command = [sys.executable, "-m", "ipu_tf", "program.py"]
     ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert ran.stdout.strip() == "Keras 2 itself", ran.stderr[-3000:]
+
+
+def test_every_name_that_leads_to_keras_2_can_be_imported(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        f"import importlib\nfor name in {[*KERAS_2_ITSELF]}:\n    importlib.import_module(name)\nprint('all')"
+    )
+    environment = dict(os.environ, PYTHONPATH=str(ROOT), TF_CPP_MIN_LOG_LEVEL="3", TF_USE_LEGACY_KERAS="1")
+    command = [sys.executable, "-m", "ipu_tf", str(program)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.endswith("all\n"), done.stderr
