@@ -6,7 +6,7 @@ strong    4 replicas in 1, 2 and 4 processes
 weak      2 replicas in each of 1, 2 and 4 processes
 
 Ratios are to one process with as many replicas in the same round: the work is the same, and on one machine, whose cores
-they share, what is measured is overhead. Printed are medians, and the least and largest ratio.
+they share, what is measured is overhead. Printed are medians of the rounds so far, and the least and largest ratio.
 
 ms        of a step, by the clock: the least of several calls of `fit`
 CPU ms    of a step, in all processes together
@@ -38,7 +38,7 @@ from ipu_tf import popdist
 from ipu_tf.distributed.popdist_strategy import PopDistStrategy
 from ipu_tf.popdist.tensorflow import set_ipu_config
 
-STRONG, WEAK = ((1, 4), (2, 4), (4, 4)), ((1, 2), (2, 4), (4, 8))
+SCALING = {"strong": ((1, 4), (2, 4), (4, 4)), "weak": ((1, 2), (2, 4), (4, 8))}
 """Numbers of processes, and of replicas of all of them."""
 LAYERS, EXECUTION, EXECUTIONS, CALLS = 4, 8, 4, 4
 """Hidden layers, steps of an execution, executions of a timed `fit`, and how many of these."""
@@ -150,6 +150,21 @@ def _ratios(rounds: list[Round], division: tuple[int, int], name: str) -> str:
     return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
+def print_tables(chosen: argparse.Namespace) -> None:
+    """Measures the divisions, round by round, and prints each and the tables so far."""
+    divisions = dict.fromkeys(
+        each for name in chosen.scaling for pair in SCALING[name] for each in ((1, pair[1]), pair)
+    )
+    rounds: list[Round] = []
+    for number in range(chosen.rounds):
+        print(f"round {number + 1}, load average {os.getloadavg()[0]:.1f}", flush=True)
+        rounds.append({})
+        for each in divisions:
+            rounds[-1][each] = run(*each, chosen)
+            print(f"{each[0]} processes, {each[1]} replicas: {rounds[-1][each]}", flush=True)
+        print(*(table(name, SCALING[name], rounds) for name in chosen.scaling), sep="\n\n", flush=True)
+
+
 def main() -> None:
     """Prints both tables; with a hidden argument measures in one of the processes."""
     parser = argparse.ArgumentParser(
@@ -160,6 +175,7 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=384, help="units of each hidden layer (384)")
     parser.add_argument("--batch", type=int, default=256, help="samples of a step on a replica (256)")
     parser.add_argument("--rounds", type=int, default=3, help="how often each division runs (3)")
+    parser.add_argument("--scaling", nargs="+", choices=SCALING, default=list(SCALING), help="which tables (both)")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.measure:
@@ -167,12 +183,7 @@ def main() -> None:
         if popdist.getInstanceIndex() == 0:
             Path(chosen.measure).write_text(json.dumps(vars(cost)))
         return
-    divisions = dict.fromkeys(each for pair in STRONG + WEAK for each in (pair, (1, pair[1])))
-    rounds: list[Round] = []
-    for number in range(chosen.rounds):
-        print(f"round {number + 1}, load average {os.getloadavg()[0]:.1f}", flush=True)
-        rounds.append({each: run(*each, chosen) for each in divisions})
-    print(table("strong", STRONG, rounds), table("weak", WEAK, rounds), sep="\n\n")
+    print_tables(chosen)
 
 
 if __name__ == "__main__":
