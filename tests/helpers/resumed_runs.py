@@ -158,7 +158,7 @@ def fitted(
     folder: Path | None, setting: Setting, stop: int | None = None, epochs: int = 3, by_signal: bool = False
 ) -> Any:
     """Weights and history of a run of a program from its beginning; None where it was stopped."""
-    rounding = setting.parts == "rounded"
+    rounding = setting.parts == "rounded" and keras.backend.backend() == "tensorflow"  # steps in JAX have none
     with ipus(setting.replicas * setting.stages, stochastic_rounding=rounding) as strategy, strategy.scope():
         model = made(setting)
         resume = [] if folder is None else [keras_ipu.callbacks.ExactResume(folder, every=1)]
