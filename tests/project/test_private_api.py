@@ -10,6 +10,7 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Iterator
+from typing import Any
 
 import jax
 import numpy as np
@@ -236,6 +237,19 @@ def test_jax_runs_again_after_a_failed_ordered_callback() -> None:
     fine = jax.jit(lambda: io_callback(lambda: np.float32(2), jax.ShapeDtypeStruct((), np.float32), ordered=True))
     assert float(fine()) == 2.0
     jax.effects_barrier()
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_callbacks_are_told_from_other_effects(ordered: bool) -> None:
+    from jax.experimental import io_callback
+
+    from ipu_tf.device.feeds.jax_effects import any_calls_host
+
+    def effects(function: Any) -> Any:
+        return jax.make_jaxpr(function, axis_env=[("replicas", 2)])(np.float32(1)).jaxpr.effects
+
+    assert effects(summed := lambda x: jax.lax.psum(x, "replicas")) and not any_calls_host(effects(summed))
+    assert any_calls_host(effects(lambda x: io_callback(print, None, x, ordered=ordered)))
 
 
 def test_an_executable_from_elsewhere_takes_the_place_of_compiling() -> None:

@@ -1,4 +1,4 @@
-"""Resets JAX's ordered effects after a failed callback; reports whether JAX's backends have started.
+"""JAX's effects: which call the host, a reset after a failed callback; whether JAX's backends have started.
 
 With `jax_compilation` and `exported_module`, the files of the device that use JAX's private API;
 `tests/project/test_private_api.py` watches them.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from jax._src import dispatch, xla_bridge
+from jax._src import callback, dispatch, xla_bridge
 
 _CALLBACK_LOG = "jax._src.callback"
 
@@ -24,6 +24,11 @@ def silence_callback_errors() -> Iterator[None]:
         yield
     finally:
         log.disabled = was
+
+
+def any_calls_host(effects: Iterable[object]) -> bool:
+    """Returns whether one of a jaxpr's effects is a callback to the host. Sums over replicas are effects as well."""
+    return any(isinstance(effect, callback.IOEffect | callback.OrderedIOEffect) for effect in effects)
 
 
 def reset_ordered_effects() -> None:

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ipu_tf.device.feeds.jax_effects import any_calls_host
 from ipu_tf.device.memory.hidden_state import ACCUMULATOR, ITERATION, ITERATION_TYPE, numbered_key
 from ipu_tf.device.op_locations import OpLocation
 from ipu_tf.device.program.parameter_notes import ParameterNotes
@@ -100,7 +101,7 @@ def traced_step(
         hidden=({ITERATION: ITERATION_TYPE} if rule.accumulation_count > 1 else {}) | accumulators,
         replicas=rule.replicas,
         controls=1,
-        uses_callbacks=bool(function.jaxpr.effects),
+        uses_callbacks=any_calls_host(function.jaxpr.effects),
         parameter_notes=notes,
     )
     return TracedStep(program, output, jax.tree.structure(outputs), _dtypes(function.jaxpr))
