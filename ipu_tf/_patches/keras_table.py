@@ -225,13 +225,13 @@ KERAS = (
         "tf_keras.src.engine.base_layer:Layer.__new__",
         When.SCOPE,
         "layers of Keras 2 know the `PipelineStage` they were made in",
-        "keras_ipu.keras_2.model_methods",
+        "keras_ipu.pipeline.stage_scopes",
     ),
     Patch(
         "tf_keras.src.engine.node:Node.__init__",
         When.SCOPE,
         "calls of Keras 2's layers know the `PipelineStage` they were made in",
-        "keras_ipu.keras_2.model_methods",
+        "keras_ipu.pipeline.stage_scopes",
     ),
     Patch(
         "tf_keras.src.mixed_precision.loss_scale_optimizer:strategy_supports_loss_scaling",

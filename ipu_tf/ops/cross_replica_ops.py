@@ -33,16 +33,8 @@ def cross_replica_sum(x: Any, replica_group_size: int | None = None, name: str |
         tf.errors.InvalidArgumentError: when the program is built, if the group size does not divide the replicas.
     """
     group = _checked_group(replica_group_size)
-
-    @tf.custom_gradient
-    def summed(value: tf.Tensor) -> Any:
-        def gradient(upstream: tf.Tensor) -> tf.Tensor:
-            return _all_reduce([upstream], "ADD", group)[0]
-
-        return _all_reduce([value], "ADD", group)[0], gradient
-
     with tf.name_scope(name or "cross_replica_sum"):
-        return summed(tf.convert_to_tensor(x))
+        return _sums([tf.convert_to_tensor(x)], group)[0]
 
 
 def cross_replica_sums(values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -51,16 +43,21 @@ def cross_replica_sums(values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     Args:
         values: at least one tensor.
     """
+    with tf.name_scope("cross_replica_sum"):
+        return _sums(values, None)
+
+
+def _sums(values: Sequence[tf.Tensor], group: int | None) -> list[tf.Tensor]:
+    """Sums over replicas, with their gradient: the sum of every replica's."""
 
     @tf.custom_gradient
     def summed(*values: tf.Tensor) -> Any:
         def gradient(*upstream: tf.Tensor) -> list[tf.Tensor]:
-            return _all_reduce(upstream, "ADD", None)
+            return _all_reduce(upstream, "ADD", group)
 
-        return _all_reduce(values, "ADD", None), gradient
+        return _all_reduce(values, "ADD", group), gradient
 
-    with tf.name_scope("cross_replica_sum"):
-        return list(summed(*values))
+    return list(summed(*values))
 
 
 def cross_replica_mean(x: Any, replica_group_size: int | None = None, name: str | None = None) -> tf.Tensor:

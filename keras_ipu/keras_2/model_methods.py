@@ -1,9 +1,8 @@
-"""Methods that models of Keras 2 get in an `IPUStrategy`'s scope, and stages that their layers are made in."""
+"""Methods that models of Keras 2 get in an `IPUStrategy`'s scope: options, and stages of pipelines."""
 
 from __future__ import annotations
 
 import functools
-import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +10,6 @@ from ipu_tf._patches.installation import replace_in
 from ipu_tf.emulation import EmulationError
 from keras_ipu.keras_2.pipeline_stages import StageMethods
 from keras_ipu.options.methods import OptionMethods
-from keras_ipu.pipeline.stage_scopes import record_stage
 from keras_ipu.stock.models import strategy_of
 from keras_ipu.stock.ownership import on_device
 
@@ -22,30 +20,6 @@ def add_methods(model_class: Any) -> None:
     methods = {name: method for name, method in parts if not name.startswith("_")}
     for name, method in {**methods, "set_asynchronous_callbacks": _set_asynchronous_callbacks}.items():
         replace_in(model_class, name, functools.partial(_attribute, name, method), missing=None, by=__name__)
-
-
-def patch_construction() -> None:
-    """Patches Keras 2 so that layers, and their calls, know the `PipelineStage` they were made in."""
-
-    def creating(stock: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(stock)
-        def new(cls: Any, *args: Any, **kwargs: Any) -> Any:
-            layer = stock(cls, *args, **kwargs)
-            record_stage(layer)
-            return layer
-
-        return staticmethod(new)
-
-    def linking(stock: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(stock)
-        def node(self: Any, *args: Any, **kwargs: Any) -> None:
-            stock(self, *args, **kwargs)
-            record_stage(self)
-
-        return node
-
-    replace_in(importlib.import_module("tf_keras").layers.Layer, "__new__", creating, by=__name__)
-    replace_in(importlib.import_module("tf_keras.src.engine.node").Node, "__init__", linking, by=__name__)
 
 
 class _ModelMethod:

@@ -26,12 +26,14 @@ from ipu_tf._state.context import context_value
 from ipu_tf._strategy.run import functions_run_eagerly
 from ipu_tf.emulation import EmulationError
 from ipu_tf.ipu_iterator import stock_iterators
-from keras_ipu.keras_2.model_methods import add_methods, patch_construction
+from keras_ipu.keras_2.model_methods import add_methods
 from keras_ipu.keras_2.pipeline_stages import assign_from_scopes
 from keras_ipu.keras_2.step_functions import Keras2StepFunction, steps_per_execution
 from keras_ipu.pipeline.run_checks import OVERRIDDEN
+from keras_ipu.pipeline.stage_scopes import record_stage
 from keras_ipu.stock.models import strategy_of
 from keras_ipu.stock.ownership import on_device
+from keras_ipu.stock.patches import patch_calls
 from keras_ipu.training.common.eager_runs import check_eager_model
 from keras_ipu.training.common.step_function import PREDICT, TEST, TRAIN, StepKind
 from keras_ipu.training.common.step_split import replica_count
@@ -78,7 +80,7 @@ def install() -> None:
     replace_in(scaling, "strategy_supports_loss_scaling", _supports_loss_scaling, by=__name__)
     _patch(model_class, "_validate_and_get_metrics_result", _metrics_from_host)
     add_methods(model_class)
-    patch_construction()
+    patch_calls(tf_keras().layers.Layer, importlib.import_module("tf_keras.src.engine.node").Node, record_stage)
 
 
 def _supports_loss_scaling(stock: Callable[[], bool]) -> Callable[[], bool]:

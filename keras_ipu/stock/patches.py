@@ -136,13 +136,13 @@ def _cloned(stock: Callable[..., Any], ours: Callable[[Any, Any], None]) -> Call
     return clone
 
 
-def patch_construction(made: Callable[[Any], None], functional: Callable[[Any], None]) -> None:
-    """Patches Keras to call functions for each new operation, node and functional model, once.
+def patch_calls(operation: type, node: type, made: Callable[[Any], None]) -> None:
+    """Patches a Keras to call a function for each new operation and node, once.
 
     Args:
-        made: called with each new operation, before it is initialised, and with each new node of a graph.
-        functional: called with each new functional model, after it is initialised, except those that a `Sequential`
-            keeps for itself.
+        operation: the base class of its operations, or layers.
+        node: the class of its calls in a graph.
+        made: called with each new operation, before it is initialised, and with each new node.
     """
 
     def creating(stock: Callable[..., Any]) -> Callable[..., Any]:
@@ -163,6 +163,19 @@ def patch_construction(made: Callable[[Any], None], functional: Callable[[Any], 
 
         return node
 
+    replace_in(operation, "__new__", creating, by=made)
+    replace_in(node, "__init__", linking, by=made)
+
+
+def patch_construction(made: Callable[[Any], None], functional: Callable[[Any], None]) -> None:
+    """Patches Keras to call functions for each new operation, node and functional model, once.
+
+    Args:
+        made: called with each new operation, before it is initialised, and with each new node of a graph.
+        functional: called with each new functional model, after it is initialised, except those that a `Sequential`
+            keeps for itself.
+    """
+
     def initialising(stock: Callable[..., Any]) -> Callable[..., Any]:
         # Keras looks at the names of the arguments, and not behind a wrapper.
         @functools.wraps(stock)
@@ -173,8 +186,7 @@ def patch_construction(made: Callable[[Any], None], functional: Callable[[Any], 
 
         return init
 
-    replace_in(Operation, "__new__", creating, by=made)
-    replace_in(Node, "__init__", linking, by=made)
+    patch_calls(Operation, Node, made)
     replace_in(Functional, "__init__", initialising, by=functional)
     patch_method(Sequential, "build", lambda model: True, _build_sequential)
 

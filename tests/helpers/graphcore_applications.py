@@ -89,7 +89,6 @@ _UNET_TRAINING = (
     "--nb-ipus-per-replica 4 --micro-batch-size 1 --gradient-accumulation-count 24 --train --learning-rate 0.0024"
 )
 _SMALL_UNET = "--host-generated-data --num-epochs 6 --gradient-accumulation-count 8 --steps-per-execution 16"
-_UNET_LOSS = r"s/step - loss: ([\d.]+)"
 _UNET_CHANGES = {
     "dataset.py": {
         r"( +X.*)572, 572\)\)\.astype": r"\g<1>220, 220)).astype",
@@ -116,6 +115,17 @@ def crop_gradient(gradients, inputs, outputs):
 
 ipu_tf.register_user_op("libcustom_op.so", "Build", crop, crop_gradient)
 """
+_UNET_TRAINED = Application(
+    _UNET,
+    f"main.py {_UNET_TRAINING}",
+    _SMALL_UNET,
+    _UNET_PACKAGES,
+    keras_2=True,
+    changes=_UNET_CHANGES,
+    user_ops=_CROP,
+    says="Training complete",
+    loss=r"s/step - loss: ([\d.]+)",
+)
 _DEEPLOB = Application(
     "finance/deeplob/tensorflow2",
     "",
@@ -182,28 +192,8 @@ APPLICATIONS: dict[str, Application] = {
         says="Epoch 2/2",
         loss=_LOGGED_LOSS,
     ),
-    "unet": Application(
-        _UNET,
-        f"main.py {_UNET_TRAINING}",
-        f"{_SMALL_UNET} --dtype float32 --partials-type float",
-        _UNET_PACKAGES,
-        keras_2=True,
-        changes=_UNET_CHANGES,
-        user_ops=_CROP,
-        says="Training complete",
-        loss=_UNET_LOSS,
-    ),
-    "unet-float16": Application(
-        _UNET,
-        f"main.py --dtype float16 {_UNET_TRAINING}",
-        _SMALL_UNET,
-        _UNET_PACKAGES,
-        keras_2=True,
-        changes=_UNET_CHANGES,
-        user_ops=_CROP,
-        says="Training complete",
-        loss=_UNET_LOSS,
-    ),
+    "unet": dataclasses.replace(_UNET_TRAINED, sizes=f"{_SMALL_UNET} --dtype float32 --partials-type float"),
+    "unet-float16": dataclasses.replace(_UNET_TRAINED, command=f"main.py --dtype float16 {_UNET_TRAINING}"),
     "unet-inference": Application(
         _UNET,
         "main.py --nb-ipus-per-replica 1 --micro-batch-size 2 --steps-per-execution 400 --infer --host-generated-data "
@@ -257,18 +247,18 @@ def run(checkout: Path, application: Application) -> Done:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "application"
         shutil.copytree(checkout / application.folder, folder)
+        arguments = shlex.split(f"{application.command} {application.sizes}")
         if application.command.endswith(".ipynb"):
             _notebook(folder / application.command)
-        subprocess.run([sys.executable, "-c", application.data], cwd=folder, check=True)
+            arguments = [NOTEBOOK]
+        if application.data:
+            subprocess.run([sys.executable, "-c", application.data], cwd=folder, check=True)
         for file, pairs in application.changes.items():
             _change(folder / file, pairs)
         stand_ins = Path(scratch) / "stand_ins"
         stand_ins.mkdir()
         for file, text in STAND_INS.items():
             (stand_ins / file).write_text(text)
-        arguments = shlex.split(f"{application.command} {application.sizes}")
-        if application.command.endswith(".ipynb"):
-            arguments = [NOTEBOOK]
         (Path(scratch) / "user_ops.py").write_text(application.user_ops)
         launcher = ["-m", "ipu_tf", "--stats", "--user-ops", str(Path(scratch) / "user_ops.py")]
         command = [sys.executable, *launcher, *arguments]
