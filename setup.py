@@ -14,7 +14,7 @@ setup(
     ext_modules=[
         Extension(
             "ipu_tf.device.convolution.native._kernels",
-            [str(FOLDER / "filter_gradient.c"), str(FOLDER / "packed_product.c")],
+            [str(path) for path in sorted(FOLDER.glob("*.c"))],
             depends=[str(path) for path in sorted(FOLDER.glob("*.h"))],
             extra_compile_args=FLAGS,
             optional=True,

@@ -1,15 +1,15 @@
-"""`reduce_sum`: sums over axes, as matrix products with ones where those are faster.
+"""`reduce_sum`: sums over axes, by the native kernel, or as matrix products with ones, where those are faster.
 
     sum over n of x[m, n, k]   =   x[m, n, k] . ones[n]        in blocks of about sqrt(n) terms
 
 XLA:CPU's own sums over all dimensions but the last take eight times as long as the product, and those over the last
 twice as long: they are loops over one element after the other on one core. Batch normalisation and the gradients of
-biases consist of such sums.
+biases consist of such sums. The native kernel adds nothing to the time that XLA takes to compile a program; XLA makes
+code for each product.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -20,34 +20,20 @@ import numpy as np
 from jax import lax
 from jax.custom_batching import custom_vmap
 
+from ipu_tf.device.convolution.native import library
+from ipu_tf.device.convolution.native.sums import MiddleSum, middle_sum
+
 _LEAST, _MOST = 2**14, 2**24
 """Elements of an operand: below, there is nothing to gain; above, it should not be in memory for the product's sake."""
 _TERMS, _COLUMNS = 32, 16
 """Terms of a sum, and sums that lie side by side, from which on the product is faster."""
 
 
-@dataclasses.dataclass(frozen=True)
-class _Sum:
-    """Sum over the middle axis of `[before, terms, after]`."""
-
-    before: int
-    terms: int
-    after: int
-
-    @classmethod
-    def of(cls, shape: Sequence[int], axes: Sequence[int]) -> _Sum | None:
-        """Returns the sum over these axes; None unless they are adjacent."""
-        first, last = min(axes), max(axes) + 1
-        if last - first != len(axes):
-            return None
-        return cls(math.prod(shape[:first]), math.prod(shape[first:last]), math.prod(shape[last:]))
-
-
 def as_product(shape: Sequence[int], dtype: np.dtype, axes: Sequence[int]) -> bool:
-    """Returns whether `reduce_sum` computes the sum of such an operand as a matrix product."""
+    """Returns whether `reduce_sum` computes the sum of such an operand by the kernel, or as a matrix product."""
     if dtype != np.float32 or not axes or not _LEAST <= math.prod(shape) <= _MOST or jax.default_backend() != "cpu":
         return False
-    wanted = _Sum.of(shape, axes)
+    wanted = MiddleSum.of(shape, axes)
     if wanted is None or wanted.terms < _TERMS:
         return False
     return wanted.before * wanted.after > 1 and (wanted.after == 1 or wanted.after >= _COLUMNS)
@@ -69,11 +55,11 @@ def reduce_sum(operand: jax.Array, axes: Sequence[int]) -> jax.Array:
 
 
 def _of_replicas(axes: tuple[int, ...]) -> Any:
-    """Computes the product; under `vmap`, one product for all replicas, whose axis is kept."""
+    """Computes the sum; under `vmap`, one sum for all replicas, whose axis is kept."""
 
     @custom_vmap
     def total(operand: jax.Array) -> jax.Array:
-        return _product(operand, axes)
+        return _native(operand, axes) if library.usable() else _product(operand, axes)
 
     @total.def_vmap
     def of_all(size: int, batched: Sequence[bool], operand: jax.Array) -> tuple[jax.Array, bool]:
@@ -82,13 +68,20 @@ def _of_replicas(axes: tuple[int, ...]) -> Any:
     return total
 
 
+def _native(operand: jax.Array, axes: tuple[int, ...]) -> jax.Array:
+    wanted = MiddleSum.of(operand.shape, axes)
+    assert wanted is not None
+    total = middle_sum(lax.reshape(operand, wanted.shape))
+    return lax.reshape(total, tuple(size for axis, size in enumerate(operand.shape) if axis not in axes))
+
+
 def _product(operand: jax.Array, axes: tuple[int, ...]) -> jax.Array:
     """Computes the sum as products with ones, first over blocks of about sqrt(terms) terms and then over the blocks.
 
     One product over all the terms adds them up one after the other, and its rounding error grows with their number;
     with blocks it grows with the square root of that.
     """
-    wanted = _Sum.of(operand.shape, axes)
+    wanted = MiddleSum.of(operand.shape, axes)
     assert wanted is not None
     kept = tuple(size for axis, size in enumerate(operand.shape) if axis not in axes)
     total, taken = None, 0

@@ -77,8 +77,7 @@ def packed_product(
     """
     if not (library.usable() and form.fits() and x.shape[0]):
         return _plain(x, weights, form, *groups)
-    native = library.loaded()
-    assert native is not None
+    native = library.needed()
     rows, dtype = x.shape[0], jnp.int32 if form.whole else jnp.float32
     sums = [_group_sums(x, form)] if groups else []
     operands = (_turned(x, form) if form.turned else x, weights, *groups, *sums)

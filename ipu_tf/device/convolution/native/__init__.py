@@ -1,9 +1,10 @@
 """Native kernels: C functions that XLA calls, from a library that is built with the package where there is a compiler.
 
     filter_gradient.c ── kernels.h, once for each instruction set ──────► _kernels.*.so ──ctypes──► XLA's FFI registry
-    packed_product.c ─── packed_kernels.h, once for each instruction set ───┘
+    packed_product.c ─── packed_kernels.h, once for each instruction set ───┤
+    sum.c ────────────── sum_kernels.h, once for each instruction set ──────┘
 
-Enters: arrays and shapes. Leaves: the gradient of a convolution's filters, or a product with packed weights
-(`ipu_tf/device/packed`), by a custom call on XLA's own threads.
+Enters: arrays and shapes. Leaves: the gradient of a convolution's filters, a product with packed weights
+(`ipu_tf/device/packed`), or sums over an axis, by a custom call on XLA's own threads.
 Without the library, or with `IPU_TF_NATIVE=0`, other plans and plain JAX compute the same.
 """

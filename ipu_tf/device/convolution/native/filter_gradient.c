@@ -5,15 +5,14 @@
 #include <string.h>
 
 #include "geometry.h"
+#include "handler.h"
 #include "parts.h"
-#include "xla_ffi.h"
 
 #ifndef __GNUC__
 #error "GCC or Clang is needed, for their vectors"
 #endif
 #define JOIN_(a, b) a##_##b
 #define JOIN(a, b) JOIN_(a, b)
-#define EXPORT __attribute__((visibility("default")))
 
 #if defined(__x86_64__)
 #define HAS_X86 1
@@ -104,52 +103,30 @@ static void add_up(const void *data, long part) {
     }
 }
 
-static int64_t elements(const FfiBuffer *buffer) {
-  int64_t count = 1;
-  for (int64_t axis = 0; axis < buffer->rank; axis++) count *= buffer->dims[axis];
-  return buffer->dtype == FFI_FLOAT32 ? count : -1;
-}
-
 static int64_t volume(const int64_t *sizes) { return sizes[0] * sizes[1] * sizes[2]; }
 
 // Returns what is wrong with a call's buffers; NULL if nothing is.
 static const char *fault(const FfiCall *call, const Geometry *s) {
   FfiBuffer **in = (FfiBuffer **)call->arguments.each, **out = (FfiBuffer **)call->results.each;
   if (call->arguments.size != 2 || call->results.size < 2 || call->results.size > 3) return "wanted two operands";
-  if (elements(in[0]) != s->images * volume(s->input) * s->in) return "x is not of the geometry's shape";
-  if (elements(in[1]) != s->images * volume(s->output) * s->out) return "g is not of the geometry's shape";
-  if (elements(out[0]) != sum_lines(s) * s->out) return "the filters are not of the geometry's shape";
-  if (elements(out[1]) < s->slices * sum_size(s)) return "there is too little room for sums";
-  if (call->results.size == 3 && elements(out[2]) != s->out) return "the bias is not of the geometry's shape";
+  if (handler_elements(in[0], FFI_FLOAT32) != s->images * volume(s->input) * s->in) return "x is not of the geometry's shape";
+  if (handler_elements(in[1], FFI_FLOAT32) != s->images * volume(s->output) * s->out) return "g is not of the geometry's shape";
+  if (handler_elements(out[0], FFI_FLOAT32) != sum_lines(s) * s->out) return "the filters are not of the geometry's shape";
+  if (handler_elements(out[1], FFI_FLOAT32) < s->slices * sum_size(s)) return "there is too little room for sums";
+  if (call->results.size == 3 && handler_elements(out[2], FFI_FLOAT32) != s->out) return "the bias is not of the geometry's shape";
   const int64_t rows = (s->rows - 1) * s->step[1] + (s->window[1] - 1) * s->reach[1] + 1;
   const int64_t columns = (s->columns - 1) * s->step[2] + (s->window[2] - 1) * s->reach[2] + 1;
   if (s->by_feature && rows * columns * PAD > PACKED) return "a unit's windows see too much of x";
   return NULL;
 }
 
-static FfiError *refused(const FfiCall *call, const char *message) {
-  FfiErrorCreate error = {sizeof error, NULL, message, FFI_INVALID_ARGUMENT};
-  return call->api->error_create(&error);
-}
-
-// The handler. XLA asks it for the version of its interface first.
+// The handler.
 EXPORT FfiError *ipu_tf_filter_gradient(FfiCall *call) {
-  FfiExtension *extension = call->extension;
-  if (extension && extension->type == FFI_EXTENSION_METADATA) {
-    FfiMetadata *metadata = ((FfiMetadataExtension *)extension)->metadata;
-    metadata->version.major = FFI_MAJOR;
-    metadata->version.minor = FFI_MINOR;
-    metadata->traits = 0;
-    return NULL;
-  }
-  if (call->stage != FFI_STAGE_EXECUTE) return NULL;
-  if (call->attributes.size != 1) return refused(call, "a filter gradient has one attribute, its geometry");
-  const FfiArray *words = call->attributes.each[0];
-  if (words->dtype != FFI_INT64 || words->size != GEOMETRY_WORDS)
-    return refused(call, "a filter gradient's geometry is of another version");
-  const Geometry *s = words->data;
+  if (!handler_executes(call)) return NULL;
+  const Geometry *s = handler_words(call, GEOMETRY_WORDS);
+  if (!s) return handler_refuses(call, "a filter gradient's geometry is of another version");
   const char *message = fault(call, s);
-  if (message) return refused(call, message);
+  if (message) return handler_refuses(call, message);
   FfiBuffer **in = (FfiBuffer **)call->arguments.each, **out = (FfiBuffer **)call->results.each;
   Work work = {s, in[0]->data, in[1]->data, out[1]->data, out[0]->data, call->results.size == 3 ? out[2]->data : NULL};
   parts_run(call, &work, s->slices * s->bands, part_of(s->level));

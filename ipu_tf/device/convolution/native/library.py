@@ -14,7 +14,7 @@ import jax
 from ipu_tf.device import portable
 from ipu_tf.device.environment import allows_native_code
 
-SYMBOL, PRODUCT_SYMBOL = "ipu_tf_filter_gradient", "ipu_tf_packed_product"
+SYMBOLS = SYMBOL, PRODUCT_SYMBOL, SUM_SYMBOL = "ipu_tf_filter_gradient", "ipu_tf_packed_product", "ipu_tf_sum"
 LEVELS = ("plain vectors", "AVX2", "AVX-512")
 """Instruction sets that there are kernels for, the least capable first."""
 
@@ -27,17 +27,31 @@ class Library:
         target: name of the filter gradient's custom call. It has a hash of the library in it, so that a program that
             calls another build is another program for every compilation cache.
         product: the same of the product with packed weights.
+        sum: the same of sums.
         level: the most capable instruction set of this processor, an index of `LEVELS`.
     """
 
     target: str
     product: str
+    sum: str
     level: int
 
 
 def usable() -> bool:
     """Returns whether code that is traced now may call native kernels."""
     return portable.native_code_allowed() and allows_native_code() and loaded() is not None
+
+
+def needed() -> Library:
+    """Returns the library.
+
+    Raises:
+        RuntimeError: if there is none.
+    """
+    native = loaded()
+    if native is None:
+        raise RuntimeError(f"wanted the native library; received: {described()}. Install a C compiler first.")
+    return native
 
 
 @functools.cache
@@ -48,10 +62,10 @@ def loaded() -> Library | None:
         return None
     functions = ctypes.CDLL(str(path))
     made = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-    target, product = (f"{symbol}_{made}" for symbol in (SYMBOL, PRODUCT_SYMBOL))
-    for name, symbol in ((target, SYMBOL), (product, PRODUCT_SYMBOL)):
+    gradient, product, total = names = [f"{symbol}_{made}" for symbol in SYMBOLS]
+    for symbol, name in zip(SYMBOLS, names, strict=True):
         jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(getattr(functions, symbol)), platform="cpu")
-    return Library(target, product, functions.ipu_tf_level())
+    return Library(gradient, product, total, functions.ipu_tf_level())
 
 
 def built() -> Path | None:

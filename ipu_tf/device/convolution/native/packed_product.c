@@ -4,16 +4,15 @@
 // each result is summed in one order, so results depend neither on the number of cores nor on the parts.
 #include <string.h>
 
+#include "handler.h"
 #include "packed_shapes.h"
 #include "parts.h"
-#include "xla_ffi.h"
 
 #ifndef __GNUC__
 #error "GCC or Clang is needed, for their vectors"
 #endif
 #define JOIN_(a, b) a##_##b
 #define JOIN(a, b) JOIN_(a, b)
-#define EXPORT __attribute__((visibility("default")))
 
 #if defined(__x86_64__)
 #define HAS_X86 1
@@ -70,13 +69,6 @@ static Part *part_of(int64_t level) {
   return packed_part_plain;
 }
 
-// Returns how many elements a buffer of a dtype has, -1 if it is of another.
-static int64_t elements(const FfiBuffer *buffer, int dtype) {
-  int64_t count = 1;
-  for (int64_t axis = 0; axis < buffer->rank; axis++) count *= buffer->dims[axis];
-  return buffer->dtype == dtype ? count : -1;
-}
-
 // Returns what is wrong with a call's buffers; NULL if nothing is.
 static const char *fault(const FfiCall *call, const Shapes *s) {
   FfiBuffer **in = (FfiBuffer **)call->arguments.each, **out = (FfiBuffer **)call->results.each;
@@ -85,39 +77,23 @@ static const char *fault(const FfiCall *call, const Shapes *s) {
   if (s->bits != 4 && s->bits != 8) return "weights are of 4 or 8 bits";
   if (s->turned && s->block % UNIT && s->block < s->inner) return "turned, groups are of whole units";
   const int64_t groups = groups_of(s), lines = s->turned ? s->columns : s->inner;
-  if (elements(in[0], FFI_FLOAT32) != s->rows * x_line(s)) return "x is not of the shape";
-  if (elements(in[1], FFI_INT8) != lines * line_bytes(s)) return "the weights are not of the shape";
-  if (elements(out[0], s->whole ? FFI_INT32 : FFI_FLOAT32) != s->rows * s->columns) return "the result is not of the shape";
+  if (handler_elements(in[0], FFI_FLOAT32) != s->rows * x_line(s)) return "x is not of the shape";
+  if (handler_elements(in[1], FFI_INT8) != lines * line_bytes(s)) return "the weights are not of the shape";
+  if (handler_elements(out[0], s->whole ? FFI_INT32 : FFI_FLOAT32) != s->rows * s->columns) return "the result is not of the shape";
   if (!s->block) return NULL;
-  if (elements(in[2], FFI_FLOAT32) != groups * s->columns) return "the scales are not of the shape";
-  if (elements(in[3], FFI_INT8) != groups * s->columns) return "the zeros are not of the shape";
-  if (elements(in[4], FFI_FLOAT32) != s->rows * groups) return "the sums are not of the shape";
+  if (handler_elements(in[2], FFI_FLOAT32) != groups * s->columns) return "the scales are not of the shape";
+  if (handler_elements(in[3], FFI_INT8) != groups * s->columns) return "the zeros are not of the shape";
+  if (handler_elements(in[4], FFI_FLOAT32) != s->rows * groups) return "the sums are not of the shape";
   return NULL;
 }
 
-static FfiError *refused(const FfiCall *call, const char *message) {
-  FfiErrorCreate error = {sizeof error, NULL, message, FFI_INVALID_ARGUMENT};
-  return call->api->error_create(&error);
-}
-
-// The handler. XLA asks it for the version of its interface first.
+// The handler.
 EXPORT FfiError *ipu_tf_packed_product(FfiCall *call) {
-  FfiExtension *extension = call->extension;
-  if (extension && extension->type == FFI_EXTENSION_METADATA) {
-    FfiMetadata *metadata = ((FfiMetadataExtension *)extension)->metadata;
-    metadata->version.major = FFI_MAJOR;
-    metadata->version.minor = FFI_MINOR;
-    metadata->traits = 0;
-    return NULL;
-  }
-  if (call->stage != FFI_STAGE_EXECUTE) return NULL;
-  if (call->attributes.size != 1) return refused(call, "a product has one attribute, its shapes");
-  const FfiArray *words = call->attributes.each[0];
-  if (words->dtype != FFI_INT64 || words->size != SHAPE_WORDS)
-    return refused(call, "a product's shapes are of another version");
-  const Shapes *s = words->data;
+  if (!handler_executes(call)) return NULL;
+  const Shapes *s = handler_words(call, SHAPE_WORDS);
+  if (!s) return handler_refuses(call, "a product's shapes are of another version");
   const char *message = fault(call, s);
-  if (message) return refused(call, message);
+  if (message) return handler_refuses(call, message);
   FfiBuffer **in = (FfiBuffer **)call->arguments.each, **out = (FfiBuffer **)call->results.each;
   Packed work = {.shapes = s, .x = in[0]->data, .weights = in[1]->data, .result = out[0]->data};
   if (s->block) work.scale = in[2]->data, work.zero = in[3]->data, work.sums = in[4]->data;

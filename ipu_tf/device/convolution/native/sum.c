@@ -1,0 +1,111 @@
+// Sums over the middle axis of x[before, terms, after] in float32, as a handler of XLA's FFI.
+//
+//   result[b, a] = sum over t of x[b, t, a]
+//
+// BLOCK terms at a time are added up in float32, and these sums in float64. A call is cut into `slices` of the terms
+// and `cuts` of what is before them, by the shapes alone, so results do not depend on the number of cores.
+#include "handler.h"
+#include "parts.h"
+
+#ifndef __GNUC__
+#error "GCC or Clang is needed, for their vectors"
+#endif
+#define JOIN_(a, b) a##_##b
+#define JOIN(a, b) JOIN_(a, b)
+
+typedef struct SumShapes {
+  int64_t level;  // the most capable instruction set to use: 0 plain, 1 AVX2, 2 AVX-512
+  int64_t before, terms, after;
+  int64_t slices, cuts;
+} SumShapes;
+
+typedef struct SumWork {
+  const SumShapes *shapes;
+  const float *x;
+  float *sums;  // of each slice, [slices, before, after]
+  float *result;
+} SumWork;
+
+enum { SUM_WORDS = sizeof(SumShapes) / sizeof(int64_t) };
+enum { BLOCK = 64, PANEL = 512 };  // terms and columns: their sums stay in the first cache
+typedef float SumV __attribute__((vector_size(64), aligned(4), may_alias));
+
+#if defined(__x86_64__)
+#ifdef __clang__
+#pragma clang attribute push(__attribute__((target("avx512f,avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx2,fma")
+#endif
+#define NAME(x) JOIN(x, avx512)
+#include "sum_kernels.h"
+#undef NAME
+#ifdef __clang__
+#pragma clang attribute pop
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC pop_options
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+#define NAME(x) JOIN(x, avx2)
+#include "sum_kernels.h"
+#undef NAME
+#ifdef __clang__
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+
+#define NAME(x) JOIN(x, plain)
+#include "sum_kernels.h"
+#undef NAME
+
+static Part *part_of(int64_t level) {
+#if defined(__x86_64__)
+  const int fma = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  if (level >= 2 && fma && __builtin_cpu_supports("avx512f")) return sum_part_avx512;
+  if (level >= 1 && fma) return sum_part_avx2;
+#else
+  (void)level;
+#endif
+  return sum_part_plain;
+}
+
+// Adds up the slices' sums, in order.
+static void add_up(const SumWork *w) {
+  const int64_t size = w->shapes->before * w->shapes->after;
+  for (int64_t i = 0; i < size; i++) {
+    double total = 0;
+    for (int64_t slice = 0; slice < w->shapes->slices; slice++) total += w->sums[slice * size + i];
+    w->result[i] = (float)total;
+  }
+}
+
+// Returns what is wrong with a call's buffers; NULL if nothing is.
+static const char *fault(const FfiCall *call, const SumShapes *s) {
+  FfiBuffer **in = (FfiBuffer **)call->arguments.each, **out = (FfiBuffer **)call->results.each;
+  if (call->arguments.size != 1 || call->results.size != 2) return "a sum has one operand and two results";
+  if (s->before < 1 || s->terms < 1 || s->after < 1 || s->slices < 1 || s->cuts < 1) return "sizes are not positive";
+  const int64_t size = s->before * s->after;
+  if (handler_elements(in[0], FFI_FLOAT32) != size * s->terms) return "x is not of the shape";
+  if (handler_elements(out[0], FFI_FLOAT32) != size) return "the result is not of the shape";
+  if (s->slices > 1 && handler_elements(out[1], FFI_FLOAT32) < s->slices * size) return "there is too little room for sums";
+  return NULL;
+}
+
+// The handler.
+EXPORT FfiError *ipu_tf_sum(FfiCall *call) {
+  if (!handler_executes(call)) return NULL;
+  const SumShapes *s = handler_words(call, SUM_WORDS);
+  if (!s) return handler_refuses(call, "a sum's shapes are of another version");
+  const char *message = fault(call, s);
+  if (message) return handler_refuses(call, message);
+  FfiBuffer **in = (FfiBuffer **)call->arguments.each, **out = (FfiBuffer **)call->results.each;
+  float *result = out[0]->data;
+  SumWork work = {s, in[0]->data, s->slices > 1 ? out[1]->data : result, result};
+  parts_run(call, &work, s->slices * s->cuts, part_of(s->level));
+  if (s->slices > 1) add_up(&work);
+  return NULL;
+}
