@@ -271,6 +271,32 @@ KERAS = (
 )
 
 _LEGACY = "keras_ipu.legacy"
+_OPTIMIZERS = "keras.src.backend"
+_OPTIMIZER = "keras.src.optimizers.base_optimizer:BaseOptimizer"
+_SCALING = "keras.src.optimizers.loss_scale_optimizer:LossScaleOptimizer"
+#: What Keras 3's optimizers have, and is replaced; what Keras 2's have beside that.
+_OPTIMIZER_NAMES = (
+    *("__init__", "get_config", "apply_gradients", "variables", "_clip_gradients", "_backend_update_step"),
+    *(
+        "lr",
+        "_name",
+        "weights",
+        "get_weights",
+        "set_weights",
+        "minimize",
+        "get_gradients",
+        "get_updates",
+        "_compute_gradients",
+    ),
+    *("_transform_unaggregated_gradients", "_transform_gradients", "_aggregate_gradients"),
+)
+_OF_SUBCLASSES = (
+    *("build", "__init_subclass__", "add_weight", "add_slot", "get_slot", "get_slot_names", "_prepare_local"),
+    *("_resource_apply_dense", "_resource_apply_sparse", "_resource_apply_sparse_duplicate_indices", "_decayed_lr"),
+    *("_fallback_apply_state", "_set_hyper", "_get_hyper", "_serialize_hyperparameter", "_create_slots"),
+    *("_create_hypers", "_create_all_weights", "_call_if_callable", "_resource_scatter_add"),
+    "_resource_scatter_update",
+)
 _CHECKPOINTS = "keras.src.callbacks.model_checkpoint:ModelCheckpoint"
 
 #: Patches of Keras 3 for programs that were written for Keras 2.
@@ -291,9 +317,11 @@ KERAS_2 = tuple(
                 "keras.src.layers.layer:Layer.get_input_at",
                 "keras.src.layers.layer:Layer.get_output_at",
                 "keras.src.layers.layer:Layer.symbolic_call",
-                "keras.backend:learning_phase",
-                "keras._tf_keras.keras.backend:learning_phase",
-                "tensorflow.keras.backend:learning_phase",
+                *(
+                    f"{backend}:{name}"
+                    for backend in ("keras.backend", "keras._tf_keras.keras.backend", "tensorflow.keras.backend")
+                    for name in ("learning_phase", "set_value", "batch_set_value")
+                ),
             ),
         ),
         (
@@ -315,6 +343,32 @@ KERAS_2 = tuple(
                 "keras._tf_keras.keras.losses:LossFunctionWrapper",
                 "tensorflow.keras.losses:LossFunctionWrapper",
             ),
+        ),
+        (
+            "optimizers",
+            "Keras 2's arguments, attributes and methods of optimizers",
+            (
+                f"{_OPTIMIZERS}.tensorflow.optimizer:TFOptimizer._backend_update_step",
+                f"{_OPTIMIZERS}.tensorflow.optimizer:TFOptimizer._all_reduce_sum_gradients",
+                *(f"{_OPTIMIZER}.{name}" for name in _OPTIMIZER_NAMES),
+                f"{_SCALING}.variables",
+            ),
+        ),
+        (
+            "loss_scaling",
+            "Keras 2's loss scaling with a fixed scale, and by hand",
+            tuple(
+                f"{_SCALING}.{name}"
+                for name in (
+                    *("__init__", "apply", "check_finite", "dynamic", "loss_scale", "get_scaled_loss"),
+                    "get_unscaled_gradients",
+                )
+            ),
+        ),
+        (
+            "optimizer_subclasses",
+            "Keras 2's methods of optimizers' subclasses",
+            tuple(f"{_OPTIMIZER}.{name}" for name in _OF_SUBCLASSES),
         ),
         (
             "resnet",

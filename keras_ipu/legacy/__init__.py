@@ -11,6 +11,9 @@ from keras_ipu.legacy.checkpoint_callback import install_checkpoint_callback
 from keras_ipu.legacy.core_layers import install_layers_of_ops
 from keras_ipu.legacy.keras_2 import install_keras_2
 from keras_ipu.legacy.layer_arguments import install_arguments
+from keras_ipu.legacy.loss_scaling import install_loss_scaling
+from keras_ipu.legacy.optimizer_subclasses import install_subclasses
+from keras_ipu.legacy.optimizers import install_optimizers
 from keras_ipu.legacy.resnet import install_resnet
 from keras_ipu.legacy.weight_files import install_weight_files
 from keras_ipu.scope.input_shapes import install_input_shapes
@@ -22,6 +25,9 @@ def install() -> None:
     install_keras_2()
     install_arguments()
     install_checkpoint_callback()
+    install_optimizers()
+    install_subclasses()
+    install_loss_scaling()
     install_resnet()
     if keras.config.backend() == "tensorflow":
         install_weight_files()

@@ -47,11 +47,23 @@ def install_keras_2() -> None:
     keras_patches.patch_method(keras.layers.Layer, "symbolic_call", _always, _symbolic_call)
     for owner, name, get in _ATTRIBUTES:
         keras_patches.add_attribute(owner, name, property(get), __name__)
-    keras_patches.after_import_of_keras("backend", _add_learning_phase)
+    keras_patches.after_import_of_keras("backend", _add_to_backend)
 
 
-def _add_learning_phase(backend: Any) -> None:
+def _add_to_backend(backend: Any) -> None:
     replace_in(backend, "learning_phase", lambda absent: keras_models.is_training_call, missing=None)
+    replace_in(backend, "set_value", lambda absent: _set_value, missing=None)
+    replace_in(backend, "batch_set_value", lambda absent: _batch_set_value, missing=None)
+
+
+def _set_value(x: Any, value: Any) -> None:
+    """Assigns a value to a variable of Keras or TensorFlow; Keras 3 keeps a function that takes TensorFlow's alone."""
+    x.assign(value)
+
+
+def _batch_set_value(tuples: Any) -> None:
+    for variable, value in tuples:
+        variable.assign(value)
 
 
 def _always(_: Any) -> bool:
@@ -93,7 +105,9 @@ def _own_optimizer(model: Any, optimizer: Any) -> Any:
     if before is model or before is None:
         return optimizer
     _log.info("ipu_tf: the optimizer %s trains another model already: this one gets its like.", optimizer.name)
-    return type(optimizer).from_config(optimizer.get_config())
+    like = type(optimizer).from_config(optimizer.get_config())
+    object.__setattr__(like, "gradient_transformers", optimizer.gradient_transformers)  # no part of a config
+    return like
 
 
 def _gradient_descent(optimizer: Any, strategy: Any) -> keras.optimizers.Optimizer:

@@ -193,7 +193,7 @@ def _check_minimize(model: Any, pipelined: bool) -> None:
 def _uses_stock_minimize(optimizer: Any) -> bool:
     """Returns whether `minimize` is Keras's or this package's, which `fit` need not call."""
     owner = next((kind for kind in type(optimizer).__mro__ if "minimize" in vars(kind)), None)
-    return owner is not None and owner.__module__.startswith("keras_ipu.")
+    return owner is not None and owner.__module__.startswith(("keras.src.", "keras_ipu."))
 
 
 def _check_shared_layers(model: Any) -> None:

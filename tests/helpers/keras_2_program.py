@@ -80,6 +80,115 @@ def optimizers() -> None:
         np.testing.assert_array_equal(model.get_weights()[0], models[0].get_weights()[0])
 
 
+def trained(optimizer: Any, accumulation: int = 1) -> list[Any]:
+    """A model's weights after two updates by an optimizer; its gradients are of both dense and sparse kinds."""
+    layers = [keras.layers.Embedding(8, 2, embeddings_initializer="ones"), keras.layers.Flatten()]
+    model = keras.Sequential([keras.Input((4,)), *layers, keras.layers.Dense(1, kernel_initializer="ones")])
+    model.compile(optimizer, "mse", steps_per_execution=2 * accumulation)
+    model.set_gradient_accumulation_options(gradient_accumulation_steps_per_replica=accumulation)
+    ids = np.arange(32 * accumulation, dtype=np.float32).reshape(-1, 4) % 8
+    model.fit(ids, np.arange(len(ids), dtype=np.float32), 4, verbose=0, shuffle=False)
+    return [np.asarray(each) for each in model.get_weights()]
+
+
+def like(wanted: Any, *optimizers: Any, accumulation: int = 1) -> None:
+    expected = trained(wanted, accumulation)
+    for optimizer in optimizers:
+        for ours, theirs in zip(trained(optimizer, accumulation), expected, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+
+
+def halved(pairs: Any) -> Any:
+    return [(tf.convert_to_tensor(gradient) * 0.5, variable) for gradient, variable in pairs]
+
+
+class Momentum(tf.keras.optimizers.Optimizer):
+    """Momentum as a program for Keras 2 writes it."""
+
+    def __init__(self, learning_rate: float = 0.01, momentum: float = 0.5, name: str = "Mine", **kwargs: Any) -> None:
+        super().__init__(name, **kwargs)
+        self._set_hyper("learning_rate", kwargs.get("lr", learning_rate))
+        self._set_hyper("momentum", momentum)
+
+    def _create_slots(self, var_list: Any) -> None:
+        for variable in var_list:
+            self.add_slot(variable, "velocity")
+
+    def _prepare_local(self, var_device: Any, var_dtype: Any, apply_state: Any) -> None:
+        super()._prepare_local(var_device, var_dtype, apply_state)
+        apply_state[var_device, var_dtype]["momentum"] = tf.identity(self._get_hyper("momentum", var_dtype))
+
+    def _resource_apply_dense(self, grad: Any, var: Any, apply_state: Any = None) -> Any:
+        of = apply_state[var.device, var.dtype.base_dtype]
+        velocity = self.get_slot(var, "velocity")
+        velocity.assign(of["momentum"] * velocity + grad)
+        return var.assign_sub(of["lr_t"] * velocity)
+
+    def _resource_apply_sparse(self, grad: Any, var: Any, indices: Any, apply_state: Any = None) -> Any:
+        dense = tf.scatter_nd(tf.cast(indices, "int32")[:, None], grad, var.shape)
+        return self._resource_apply_dense(dense, var, apply_state)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "momentum": self._serialize_hyperparameter("momentum")}
+
+
+class Halving(gradient_descent.SGD):
+    def _resource_apply_dense(self, grad: Any, var: Any, apply_state: Any = None) -> Any:
+        return super()._resource_apply_dense(grad * 0.5, var, apply_state)
+
+    def _resource_apply_sparse(self, grad: Any, var: Any, indices: Any, apply_state: Any = None) -> Any:
+        return super()._resource_apply_sparse(grad * 0.5, var, indices, apply_state)
+
+
+class Transforming(gradient_descent.SGD):
+    def _transform_gradients(self, grads_and_vars: Any) -> Any:
+        return super()._transform_gradients(halved(grads_and_vars))
+
+
+class Aggregating(gradient_descent.SGD):
+    def _aggregate_gradients(self, grads_and_vars: Any) -> Any:
+        return [gradient for gradient, _ in halved(grads_and_vars)]
+
+
+def optimizer_arguments() -> None:
+    sgd, scaling = gradient_descent.SGD, tf.keras.mixed_precision.LossScaleOptimizer
+    rates = [sgd(lr=0.01), sgd(np.float64(0.01)), sgd(tf.constant(0.01)), sgd(tf.Variable(0.01))]
+    like(sgd(0.01), *rates, scaling(sgd(0.01), False, 128.0), scaling(sgd(0.01), dynamic=False, initial_scale=2.0))
+    assert np.isnan(trained(scaling(sgd(0.01), False, 2.0**127))[1]).any()  # a dynamic scale skips such an update
+    like(sgd(keras.optimizers.schedules.InverseTimeDecay(0.01, 1, 0.5)), sgd(lr=0.01, decay=0.5))
+    like(sgd(0.005), sgd(0.01, gradient_transformers=[halved]))
+    optimizer = rates[0]
+    keras.backend.set_value(optimizer.lr, 0.25)
+    assert float(optimizer.learning_rate) == 0.25 and int(optimizer.get_weights()[0]) == 2
+    assert [each.name for each in optimizer.variables()] == ["iteration", "learning_rate"]
+    optimizer.set_weights([np.array(5)])
+    assert int(optimizer.iterations) == 5 and optimizer.weights[0] is optimizer.iterations
+    assert sgd.from_config(sgd(0.01, decay=0.5).get_config())._initial_decay == 0.5
+
+
+def optimizer_subclasses() -> None:
+    sgd = gradient_descent.SGD
+    like(sgd(0.01, momentum=0.5), Momentum(), Momentum(lr=0.01), accumulation=2)
+    like(sgd(0.005), Halving(0.01), Aggregating(0.01))
+    like(sgd(0.005, clipvalue=2.0), Transforming(0.01, clipvalue=1.0))
+    scaling, variable = tf.keras.mixed_precision.LossScaleOptimizer(sgd(0.25), False, 4.0), keras.Variable(2.0)
+
+    @tf.function
+    def step() -> None:
+        with tf.GradientTape() as tape:
+            loss = variable.value**2
+            scaled = scaling.get_scaled_loss(loss)
+        gradients = scaling.get_unscaled_gradients([tape.gradient(scaled, variable.value)])
+        pairs = zip(gradients, [variable], strict=True)
+        scaling.apply_gradients(pairs, name="update", experimental_aggregate_gradients=False)
+
+    tf.distribute.get_strategy().run(step)
+    assert float(variable) == 1.0
+    other, second = keras.Variable(2.0), sgd(0.25)
+    tf.distribute.get_strategy().run(tf.function(lambda: second.get_updates(other.value**2, [other]) and None))
+    assert float(other) == 1.0
+
+
 def arguments() -> None:
     layer = OfKeras2(1.0)
     x = keras.Input((4,), name="x")
@@ -245,7 +354,9 @@ def main() -> None:
     config.auto_select_ipus = 1
     config.configure_ipu_system()
     with ipu.ipu_strategy.IPUStrategy().scope():
-        for check in (names, wordings, metrics, optimizers, arguments, ops, batch_norm, files, neighbours):
+        for check in (names, wordings, metrics, optimizers, optimizer_arguments, optimizer_subclasses, arguments):
+            report(check)
+        for check in (ops, batch_norm, files, neighbours):
             report(check)
 
 

@@ -40,7 +40,10 @@ def program_of_keras_2() -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize(
     "check",
-    ["refusals", "names", "wordings", "metrics", "optimizers", "arguments", "ops", "batch_norm", "files", "neighbours"],
+    [
+        *("refusals", "names", "wordings", "metrics", "optimizers", "optimizer_arguments", "optimizer_subclasses"),
+        *("arguments", "ops", "batch_norm", "files", "neighbours"),
+    ],
 )
 def test_a_program_of_keras_2(check: str, program_of_keras_2: subprocess.CompletedProcess[str]) -> None:
     ran = program_of_keras_2
