@@ -19,6 +19,7 @@ from ipu_tf._config.library_options import warn_of_unknown
 from ipu_tf._data.dataset_reading import check_dataset
 from ipu_tf._state.numbers import next_number
 from ipu_tf._tracing.element_arguments import body_arguments
+from ipu_tf._tracing.former_queue_arguments import takes_former_arguments
 from ipu_tf._tracing.queue_arguments import INFEED, checked_ordinal
 from ipu_tf.device.errors import DeviceError
 from ipu_tf.device.feeds import queues
@@ -59,6 +60,7 @@ class IPUInfeedQueue:
         1
     """
 
+    @takes_former_arguments(1)
     def __init__(
         self,
         dataset: tf.data.Dataset,

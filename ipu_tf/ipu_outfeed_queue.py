@@ -15,6 +15,7 @@ from ipu_tf._config.flags import flags
 from ipu_tf._config.state import configured_devices, on_reset
 from ipu_tf._state.numbers import next_number
 from ipu_tf._tracing.construction_errors import defer
+from ipu_tf._tracing.former_queue_arguments import takes_former_arguments
 from ipu_tf._tracing.queue_arguments import OUTFEED, checked_ordinal
 from ipu_tf._tracing.unconverted import do_not_convert
 from ipu_tf.device.feeds import queues
@@ -51,6 +52,7 @@ class IPUOutfeedQueue:
         False
     """
 
+    @takes_former_arguments(0, ("feed_name", "io_batch_size", "replication_factor"), IPUOutfeedMode)
     def __init__(
         self,
         outfeed_mode: IPUOutfeedMode | None = None,

@@ -8,56 +8,16 @@ import functools
 from collections.abc import Iterator
 from pathlib import Path
 
+from ipu_tf._compat.tf1_program_names import (
+    EAGER_MODE_NAMES,
+    FORMER_KEYWORDS,
+    FORMER_NAMES,
+    GRAPH_MODE_NAMES,
+    SETTLING_NAMES,
+)
+
 TODAY = "tensorflow"
 V1_MODULES = frozenset({"tensorflow.compat.v1", "tensorflow._api.v2.compat.v1"})
-
-#: Names that nothing but a graph run by hand has a use for. Today's `tensorflow` module has none of them.
-GRAPH_MODE_NAMES = frozenset(
-    {
-        "InteractiveSession",
-        "Session",
-        "global_variables_initializer",
-        "initialize_all_variables",
-        "local_variables_initializer",
-        "placeholder",
-        "placeholder_with_default",
-    }
-)
-
-#: More names that today's `tensorflow` module has not; on `tf.compat.v1` they serve TensorFlow 2 as well.
-FORMER_NAMES = GRAPH_MODE_NAMES | {
-    "ConfigProto",
-    "GraphKeys",
-    "app.run",
-    "contrib",
-    "get_collection",
-    "get_default_graph",
-    "get_default_session",
-    "get_variable",
-    "global_variables",
-    "layers",
-    "logging.set_verbosity",
-    "random_normal",
-    "random_uniform",
-    "set_random_seed",
-    "to_float",
-    "to_int32",
-    "train.AdamOptimizer",
-    "train.GradientDescentOptimizer",
-    "train.MomentumOptimizer",
-    "train.RMSPropOptimizer",
-    "trainable_variables",
-    "truncated_normal_initializer",
-    "variable_scope",
-}
-
-#: Names that only a program for TensorFlow 2 has a use for.
-EAGER_MODE_NAMES = frozenset({"GradientTape", "function"})
-
-#: Functions by which a program settles the behaviour itself.
-SETTLING_NAMES = frozenset(
-    {"disable_eager_execution", "disable_v2_behavior", "enable_eager_execution", "enable_v2_behavior"}
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,10 +26,12 @@ class ProgramStyle:
 
     Attributes:
         tf1: it was written for TensorFlow 1.
+        former: its module `tensorflow` is TensorFlow 1's: it spells names which today's has not.
         settles: it turns TensorFlow 2's behaviour, or eager execution, on or off itself.
     """
 
     tf1: bool
+    former: bool
     settles: bool
 
 
@@ -81,6 +43,7 @@ class _Uses:
     v1: frozenset[str] = frozenset()
     imports_today: bool = False
     imports_v1: bool = False
+    former_keywords: bool = False
     settles: bool = False
 
     def __or__(self, other: _Uses) -> _Uses:
@@ -103,7 +66,8 @@ def program_style(script: Path, root: Path | None = None) -> ProgramStyle:
     uses = functools.reduce(_Uses.__or__, (_uses(tree) for tree in _program(script, root)))
     eager = bool(EAGER_MODE_NAMES & (uses.today | uses.v1))
     graph = bool(GRAPH_MODE_NAMES & uses.v1) or (uses.imports_v1 and not uses.imports_today)
-    return ProgramStyle(tf1=bool(FORMER_NAMES & uses.today) or (graph and not eager), settles=uses.settles)
+    former = bool(FORMER_NAMES & uses.today) or uses.former_keywords
+    return ProgramStyle(tf1=former or (graph and not eager), former=former, settles=uses.settles)
 
 
 def _program(script: Path, root: Path | None) -> Iterator[ast.Module]:
@@ -168,8 +132,19 @@ def _uses(tree: ast.Module) -> _Uses:
         v1=frozenset(v1),
         imports_today=TODAY in modules,
         imports_v1=bool(V1_MODULES & modules),
+        former_keywords=any(_has_former_keyword(node, bound) for node in ast.walk(tree)),
         settles=any(name.rpartition(".")[2] in SETTLING_NAMES for name in spelled),
     )
+
+
+def _has_former_keyword(node: ast.AST, bound: dict[str, str]) -> bool:
+    """Returns whether a node calls a function of today's `tensorflow` with a keyword that only TensorFlow 1's took."""
+    if not isinstance(node, ast.Call):
+        return False
+    name = _spelled(node.func, bound)
+    keywords = {keyword.arg for keyword in node.keywords}
+    former = FORMER_KEYWORDS & keywords or (name.startswith("tensorflow.initializers.") and "dtype" in keywords)
+    return bool(former) and name.startswith(TODAY) and not any(name.startswith(root + ".") for root in V1_MODULES)
 
 
 def _bindings(tree: ast.Module) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from ipu_tf._compat.aliases import install_aliases, provide_checkout
 from ipu_tf._compat.detect_tf1 import V1_MODULES, program_style
 from ipu_tf._compat.keras_in_graphs import patch_keras_in_graphs
 from ipu_tf._compat.removed_names import add_removed_names
+from ipu_tf._compat.tf1_module import give_tensorflow_1
 from ipu_tf._compat.tf1_names import (
     add_layers_modules,
     add_tf1_names,
@@ -52,10 +54,16 @@ def prepare(script: Path, root: Path | None = None) -> None:
     Raises:
         OSError: the script cannot be read.
         SyntaxError: the script is not Python.
+        ValueError: `IPU_TF_TENSORFLOW` is neither 1 nor 2.
     """
     provide_names()
     provide_checkout(script)
     style = program_style(script, root)
+    asked = environment.tensorflow_version()
+    if asked is not None:
+        style = dataclasses.replace(style, tf1=asked == 1, former=asked == 1)
+    if style.former:
+        give_tensorflow_1()
     if style.tf1:
         after_import("tensorflow", add_tf1_names)
         after_import("keras", add_tf1_names_to_keras)

@@ -236,7 +236,8 @@ class HostEmbedding:
 
     @contextlib.contextmanager
     def _in_session(self, session: Any) -> Iterator[HostEmbedding]:
-        start, stop = self._session_ops()
+        with session.graph.as_default():  # which need not be the current one
+            start, stop = self._session_ops()
         session.run(start)
         try:
             yield self

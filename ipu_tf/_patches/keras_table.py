@@ -345,6 +345,33 @@ KERAS_2 = tuple(
             ),
         ),
         (
+            "layer_names",
+            "names of layers with slashes",
+            (
+                "keras.src.ops.operation:Operation.__init__",
+                "keras.src.backend.common.name_scope:name_scope.__init__",
+            ),
+        ),
+        (
+            "graph_dtypes",
+            "layers in graphs of TensorFlow 1 compute in the dtype of their first input",
+            ("keras.src.layers.layer:Layer.__init__", "keras.src.layers.layer:Layer.__call__"),
+        ),
+        (
+            "removed_layers",
+            "layers that Keras 3 dropped",
+            (
+                "keras.layers:__getattr__",
+                "keras._tf_keras.keras.layers:__getattr__",
+                "tensorflow.keras.layers:__getattr__",
+            ),
+        ),
+        (
+            "one_target",
+            "one tensor of labels is that of each output",
+            ("keras.src.trainers.trainer:Trainer.compute_loss", "keras.src.trainers.trainer:Trainer.compute_metrics"),
+        ),
+        (
             "optimizers",
             "Keras 2's arguments, attributes and methods of optimizers",
             (

@@ -265,6 +265,12 @@ BASIC = (
         "ipu_tf._patches.import_hooks",
     ),
     Patch(
+        "builtins:__import__",
+        When.LAUNCHER,
+        "`import tensorflow` in the files of a program for TensorFlow 1 gives the module that TensorFlow 1 had",
+        "ipu_tf._compat.tf1_module",
+    ),
+    Patch(
         "jax.monitoring:register_event_duration_secs_listener",
         When.USE,
         "times of compilation are reported, and memory that the compiler freed is returned to the system",

@@ -20,6 +20,7 @@ _OWN = (
     "IPU_TF_KEEP_MEMORY",
     "IPU_TF_CACHE",
     "IPU_TF_INSTANCE_TIMEOUT",
+    "IPU_TF_TENSORFLOW",
 )
 _LOGS = ("POPLAR_LOG_LEVEL", "POPLAR_LOG_DEST")
 _OTHERS = ("POPLAR_ENGINE_OPTIONS", "PVTI_OPTIONS", "GCDA_OPTIONS")
@@ -218,6 +219,18 @@ def instance_variables() -> dict[str, str]:
     """Returns the variables that are set of those that say which of several instances a process is, by name."""
     found = {name: os.environ.get(name, "").strip() for name in _INSTANCES}
     return {name: text for name, text in found.items() if text}
+
+
+def tensorflow_version() -> int | None:
+    """Returns for which TensorFlow launched programs are: `IPU_TF_TENSORFLOW`, 1 or 2; None if it is not set.
+
+    Raises:
+        ValueError: if the variable is another text.
+    """
+    text = os.environ.get("IPU_TF_TENSORFLOW", "").strip()
+    if text not in ("", "1", "2"):
+        raise ValueError(f"IPU_TF_TENSORFLOW must be 1 or 2, the program's TensorFlow. Received: {text!r}.")
+    return int(text) if text else None
 
 
 def aliases_enabled() -> bool:

@@ -320,6 +320,50 @@ def neighbours() -> None:
         np.testing.assert_allclose(model.get_weights()[0], [[0.75 - 0.5]])
 
 
+def slashes() -> None:
+    x = keras.Input(4, name="given/x")
+    model = keras.Model(x, keras.layers.Dense(1, name="tower/last")(x), name="whole/model")
+    kernel = model.get_layer("tower/last").kernel
+    assert kernel.path.endswith("tower/last/kernel"), kernel.path
+    assert keras.Model.from_config(model.get_config()).name == "whole/model"
+    model.compile("sgd", "mse")
+    model.fit(X, Y, 4, verbose=0)
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("model.keras", "model.h5"):
+            model.save(f"{folder}/{name}")
+            again = keras.models.load_model(f"{folder}/{name}", compile=False)
+            np.testing.assert_array_equal(again.get_layer("tower/last").kernel, kernel)
+
+
+def removed_layers() -> None:
+    from tensorflow.keras.layers import LocallyConnected2D
+    from tensorflow.keras.layers.experimental import preprocessing
+
+    rescaled = tf.keras.layers.experimental.preprocessing.Rescaling(0.5)
+    assert isinstance(rescaled, keras.layers.Rescaling) and preprocessing.RandomFlip is keras.layers.RandomFlip
+    np.testing.assert_array_equal(keras.layers.ThresholdedReLU(2.0)(np.array([-3.0, 2.0, 3.0])), [0, 0, 3])
+    refused(NotImplementedError, "Keras 3 has no layer LocallyConnected2D", lambda: LocallyConnected2D(1, 1))
+
+
+def one_target() -> None:
+    losses = []
+    for y in (Y, [Y, Y]):
+        keras.utils.set_random_seed(1)
+        model = two_outputs()
+        model.compile("sgd", ["mse", "mae"], metrics=[["mae"], ["mse"]])
+        losses.append(model.fit(X, y, 4, verbose=0).history)
+    assert losses[0] == losses[1], losses
+
+
+def graph_dtypes() -> None:
+    with tf.Graph().as_default():
+        half = tf.compat.v1.placeholder(tf.float16, [2, 3])
+        layer, fixed = keras.layers.Dense(2), keras.layers.Dense(2, dtype="float32")
+        assert layer(keras.layers.Activation("relu")(half)).dtype == tf.float16
+        assert layer.kernel.dtype == "float16" and fixed(half).dtype == tf.float32
+    assert keras.layers.Activation("relu")(tf.zeros([1], tf.float16)).dtype == tf.float32
+
+
 class OwnMinimize(gradient_descent.SGD):
     def minimize(self, loss: Any, var_list: Any) -> None:
         """Keras 3 calls no such method."""
@@ -356,7 +400,7 @@ def main() -> None:
     with ipu.ipu_strategy.IPUStrategy().scope():
         for check in (names, wordings, metrics, optimizers, optimizer_arguments, optimizer_subclasses, arguments):
             report(check)
-        for check in (ops, batch_norm, files, neighbours):
+        for check in (ops, batch_norm, files, neighbours, slashes, removed_layers, one_target, graph_dtypes):
             report(check)
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from ipu_tf._compat.detect_tf1 import FORMER_NAMES, GRAPH_MODE_NAMES, ProgramStyle, program_style
+from ipu_tf._compat.detect_tf1 import ProgramStyle, program_style
 from ipu_tf._compat.launcher_stats import NO_DEVICES, JaxDevices, stats_line
+from ipu_tf._compat.tf1_program_names import FORMER_NAMES, GRAPH_MODE_NAMES
 from ipu_tf.device.counters import DeviceCounts
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -138,9 +139,10 @@ def test_a_wrong_command_line_ends_with_code_2(tmp_path: Path, args: tuple[str, 
 
 
 TF1_PROGRAM = """
-    import os
+    import os, sys
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     import tensorflow as tf
+    from tensorflow import keras
     from network import scaled
 
     x = tf.placeholder(tf.float32, [2])
@@ -151,6 +153,13 @@ TF1_PROGRAM = """
         session.run(tf.global_variables_initializer())
         _, value = session.run([step, loss], {x: [1.0, 2.0]})
         print(value, session.run(w), tf.executing_eagerly(), hasattr(tf, "no_such_name"))
+        ones = tf.ones([1000])
+        kept = tf.reduce_mean(tf.nn.dropout(ones, 0.99, seed=1) / ones, keep_dims=True)
+        print(0.9 < session.run(kept)[0] < 1.1, session.run(tf.count_nonzero(tf.nn.dropout(ones, 0.9))) > 500)
+        element = tf.data.Dataset.range(3).make_one_shot_iterator().get_next()
+        print(session.run(element), tf.__version__, tf.compat.v1 is tf, sys.modules["tensorflow"].__version__[0])
+        keras.layers.Dense(1)
+        print(sys.modules["keras.src.backend.tensorflow.core"].tf.__version__[0], tf.keras.layers is keras.layers)
 """
 
 
@@ -160,7 +169,8 @@ def test_a_tensorflow_1_program_runs_unchanged(tmp_path: Path) -> None:
     write(tmp_path, "import tensorflow as tf\ndef scaled(x, w): return tf.to_float(x) * w", "network.py")
     done = launch("--stats", program, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["22.5 -4.5 False False", NOTHING_RAN]
+    with_keep_prob = ["True True", "0 1.15.5 True 2", "2 True"]
+    assert done.stdout.splitlines() == ["22.5 -4.5 False False", *with_keep_prob, NOTHING_RAN]
 
 
 @pytest.mark.parametrize("first", ["keras", "tensorflow"])
@@ -255,24 +265,36 @@ def test_the_stats_line() -> None:
 
 STYLES = {
     # Written for TensorFlow 1.
-    "import tensorflow.compat.v1 as tf\nx = tf.constant(1)": ProgramStyle(tf1=True, settles=False),
-    "from tensorflow.compat import v1 as tf\nx = tf.add(1, 2)": ProgramStyle(tf1=True, settles=False),
-    "import tensorflow as tf\nwith tf.Session() as s: pass": ProgramStyle(tf1=True, settles=False),
-    "import tensorflow\ntensorflow.train.AdamOptimizer(1)": ProgramStyle(tf1=True, settles=False),
-    "from tensorflow import placeholder\nplaceholder(1)": ProgramStyle(tf1=True, settles=False),
-    "import tensorflow as tf\ndef f():\n  return tf.compat.v1.placeholder(1)": ProgramStyle(True, False),
-    "import tensorflow.compat.v1 as tf\ntf.disable_v2_behavior()": ProgramStyle(tf1=True, settles=True),
-    "import tensorflow.compat.v1 as tf\ntf.enable_eager_execution()": ProgramStyle(tf1=True, settles=True),
+    "import tensorflow.compat.v1 as tf\nx = tf.constant(1)": ProgramStyle(tf1=True, former=False, settles=False),
+    "from tensorflow.compat import v1 as tf\nx = tf.add(1, 2)": ProgramStyle(tf1=True, former=False, settles=False),
+    "import tensorflow as tf\nwith tf.Session() as s: pass": ProgramStyle(tf1=True, former=True, settles=False),
+    "import tensorflow\ntensorflow.train.AdamOptimizer(1)": ProgramStyle(tf1=True, former=True, settles=False),
+    "from tensorflow import placeholder\nplaceholder(1)": ProgramStyle(tf1=True, former=True, settles=False),
+    "import tensorflow as tf\ndef f():\n  return tf.compat.v1.placeholder(1)": ProgramStyle(True, False, False),
+    "import tensorflow.compat.v1 as tf\ntf.disable_v2_behavior()": ProgramStyle(tf1=True, former=False, settles=True),
+    "import tensorflow.compat.v1 as tf\ntf.enable_eager_execution()": ProgramStyle(
+        tf1=True, former=False, settles=True
+    ),
+    "import tensorflow as tf\ntf.reduce_sum(1, keep_dims=True)": ProgramStyle(True, True, False),
+    "import tensorflow as tf\ntf.initializers.zeros(dtype=1)": ProgramStyle(True, True, False),
+    "import tensorflow.compat.v1 as tf\ntf.nn.dropout(1, keep_prob=1)": ProgramStyle(True, False, False),
     # Written for TensorFlow 2.
-    "import tensorflow as tf\ntf.compat.v1.logging.set_verbosity(1)": ProgramStyle(tf1=False, settles=False),
-    "import tensorflow as tf\ntf.compat.v1.train.GradientDescentOptimizer(1)": ProgramStyle(False, False),
-    "import tensorflow as tf\nimport tensorflow.compat.v1 as tf1\ntf1.logging": ProgramStyle(False, False),
-    "from tensorflow.compat.v1 import logging\nlogging.info(1)": ProgramStyle(tf1=False, settles=False),
-    "import tensorflow.compat.v1 as tf\n@tf.function\ndef f(): pass": ProgramStyle(tf1=False, settles=False),
-    "import tensorflow as tf\ntf.GradientTape()\ntf.compat.v1.Session": ProgramStyle(False, False),
-    "from tensorflow.compat.v1 import disable_v2_behavior as f\nf()": ProgramStyle(tf1=False, settles=True),
-    "import torch as tf\ntf.Session()": ProgramStyle(tf1=False, settles=False),
-    "": ProgramStyle(tf1=False, settles=False),
+    "import tensorflow as tf\ntf.zeros([1], dtype=tf.int32)\nf(keep_dims=1)": ProgramStyle(False, False, False),
+    "import tensorflow as tf\ntf.compat.v1.logging.set_verbosity(1)": ProgramStyle(
+        tf1=False, former=False, settles=False
+    ),
+    "import tensorflow as tf\ntf.compat.v1.train.GradientDescentOptimizer(1)": ProgramStyle(False, False, False),
+    "import tensorflow as tf\nimport tensorflow.compat.v1 as tf1\ntf1.logging": ProgramStyle(False, False, False),
+    "from tensorflow.compat.v1 import logging\nlogging.info(1)": ProgramStyle(tf1=False, former=False, settles=False),
+    "import tensorflow.compat.v1 as tf\n@tf.function\ndef f(): pass": ProgramStyle(
+        tf1=False, former=False, settles=False
+    ),
+    "import tensorflow as tf\ntf.GradientTape()\ntf.compat.v1.Session": ProgramStyle(False, False, False),
+    "from tensorflow.compat.v1 import disable_v2_behavior as f\nf()": ProgramStyle(
+        tf1=False, former=False, settles=True
+    ),
+    "import torch as tf\ntf.Session()": ProgramStyle(tf1=False, former=False, settles=False),
+    "": ProgramStyle(tf1=False, former=False, settles=False),
 }
 
 
@@ -285,15 +307,15 @@ def test_the_style_of_a_program(tmp_path: Path, text: str) -> None:
 def test_the_style_is_that_of_the_modules_beside_it_too(tmp_path: Path, name: str) -> None:
     module = name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     program = write(tmp_path, f"def main():\n    import {module}")
-    assert program_style(program) == ProgramStyle(tf1=False, settles=False)
+    assert program_style(program) == ProgramStyle(False, False, False)
     write(tmp_path, "import program, tensorflow as tf\ntf.placeholder(1)\ntf.disable_v2_behavior()", name)
-    assert program_style(program) == ProgramStyle(tf1=True, settles=True)
+    assert program_style(program) == ProgramStyle(True, True, True)
 
 
 def test_a_broken_module_beside_the_program_is_left_to_python(tmp_path: Path) -> None:
     write(tmp_path, "x = = 1", "broken.py")
     program = write(tmp_path, "try:\n    import broken\nexcept SyntaxError:\n    pass")
-    assert program_style(program) == ProgramStyle(tf1=False, settles=False)
+    assert program_style(program) == ProgramStyle(False, False, False)
 
 
 def test_the_former_names_are_former() -> None:

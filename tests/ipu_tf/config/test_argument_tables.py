@@ -146,3 +146,19 @@ def test_an_unknown_argument_of_an_infeed_is_warned_of() -> None:
     with pytest.warns(UnknownOptionWarning, match="IPUInfeedQueue has 'feed_nam'.* Did you mean 'feed_name'"):
         IPUInfeedQueue(dataset, feed_nam="a")
     IPUInfeedQueue(dataset, feed_name="a")
+
+
+def test_queues_take_the_arguments_of_former_sdks() -> None:
+    IPUInfeedQueue(tf.data.Dataset.from_tensors(1.0), "infeed", 0)
+    modes = ipu.ipu_outfeed_queue.IPUOutfeedMode
+    former: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+        (("outfeed",), {"outfeed_mode": modes.LAST}),
+        (("outfeed", modes.LAST), {"replication_factor": 2}),
+        ((), {"feed_name": "outfeed", "outfeed_all": False, "io_batch_size": 1}),
+    ]
+    for positional, named in former:
+        queue = ipu.ipu_outfeed_queue.IPUOutfeedQueue(*positional, **named)
+        assert queue._mode is modes.LAST  # noqa: SLF001
+    assert ipu.ipu_outfeed_queue.IPUOutfeedQueue(outfeed_all=True)._mode is modes.ALL  # noqa: SLF001
+    with pytest.raises(TypeError, match="unexpected keyword argument 'feed_nam'"):
+        ipu.ipu_outfeed_queue.IPUOutfeedQueue(feed_nam="a")

@@ -245,6 +245,17 @@ def test_training_in_a_session(strategy: Strategy) -> None:  # noqa: F811
     np.testing.assert_allclose(after, rows, rtol=1e-5)
 
 
+def test_a_session_of_another_graph_than_the_current_one() -> None:
+    graph = tf.Graph()
+    with graph.as_default():
+        words = embedding(SGD(0.25), tf1.constant_initializer(table))
+        initial = tf1.global_variables_initializer()
+    with tf1.Session(graph=graph) as session:
+        session.run(initial)
+        with tf.Graph().as_default(), words.register(session):
+            pass
+
+
 def test_a_lookup_that_nothing_uses_needs_no_table(strategy: Strategy) -> None:  # noqa: F811
     words = embedding()
 
