@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ from ipu_tf._poprun.hosts import coordinator_address, hosts_in_file, hosts_of, i
 from ipu_tf._poprun.instances import Instance, instances, topology, variables
 from ipu_tf._poprun.options import OPTIONS
 from ipu_tf._poprun.processes import Command, Processes
+from ipu_tf._poprun.ssh import over_ssh
 from ipu_tf.device import environment
 
 _ALIASES = Path(ipu_tf.__file__).parent / "_compat" / "child_processes"
@@ -67,24 +67,16 @@ def _command(settings: Settings, instance: Instance, own: Mapping[str, str]) -> 
     """Returns an instance's command: the program itself here, ssh for another machine."""
     shown = settings["only_output_from_instance"] in (None, instance.index)
     here = is_this_machine(instance.host)
-    arguments = list(settings.program) if here else _over_ssh(instance.host, own, settings.program)
+    paths = {"IPU_TF_ALIASES": "1", "PYTHONPATH": environment.python_path(str(_ALIASES))}
+    arguments = list(settings.program)
+    if not here:
+        arguments = over_ssh(instance.host, {**paths, **own}, arguments, reads_input=instance.index == 0)
     if settings["verbose"] or settings["vv"]:
         _say(f"instance {instance.index} on {instance.host}: {shlex.join(arguments)}")
     if settings["vv"]:
         for name, value in sorted(own.items()):
             _say(f"instance {instance.index}: {name}={value}")
-    return Command(arguments, environment.of_child(own, str(_ALIASES)), shown)
-
-
-def _over_ssh(host: str, own: Mapping[str, str], program: Sequence[str]) -> list[str]:
-    """Returns the command that starts a program on another machine, in this folder, with these variables.
-
-    The instance ends with its connection: `-tt` gives it a terminal, which hangs up.
-    """
-    paths = {"IPU_TF_ALIASES": "1", "PYTHONPATH": environment.python_path(str(_ALIASES))}
-    assignments = [f"{name}={value}" for name, value in {**paths, **own}.items()]
-    inside = f"cd {shlex.quote(os.getcwd())} && exec {shlex.join(['env', *assignments, *program])}"
-    return ["ssh", "-tt", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=15", "--", host, inside]
+    return Command(arguments, environment.of_child(own, str(_ALIASES)), shown, None if here else instance.host)
 
 
 def _hosts(settings: Settings) -> tuple[str, ...]:

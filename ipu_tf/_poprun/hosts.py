@@ -8,6 +8,8 @@ import socket
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ipu_tf._poprun.ssh import address_of
+
 _ITEM = re.compile(r"(?P<before>[^\[\],]*)\[(?P<numbers>[0-9,\-]+)\](?P<after>[^\[\],]*)|(?P<name>[^\[\],]+)")
 _REMOTE_PORTS = range(20000, 30000)
 """Ports for the coordinator on another machine, where no free one can be looked for."""
@@ -59,7 +61,7 @@ def coordinator_address(hosts: Sequence[str]) -> str:
         hosts: of each instance.
     """
     if not is_this_machine(hosts[0]):
-        return f"{hosts[0]}:{_REMOTE_PORTS[os.getpid() % len(_REMOTE_PORTS)]}"
+        return f"{address_of(hosts[0])}:{_REMOTE_PORTS[os.getpid() % len(_REMOTE_PORTS)]}"
     with socket.socket() as free:
         free.bind(("", 0))
         port = free.getsockname()[1]

@@ -19,12 +19,14 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
-from ipu_tf._poprun.child_process import Command, OutputStream, start
+from ipu_tf._poprun.child_process import ChildProcess, Command, OutputStream
 
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """Signals that `poprun` passes on to all instances."""
 GRACE = 10.0
 """Seconds that an instance has to end after SIGTERM, before SIGKILL."""
+_KILLED_THERE = 5.0
+"""Seconds for which SIGKILL may take to come to another machine, before the connection is closed."""
 _POLL = 0.1
 _OUTPUT_AFTER_END = 1.0
 """Seconds for which output is read after all instances ended: a process of theirs may hold the pipe open."""
@@ -41,10 +43,11 @@ class Processes:
     def __init__(self, commands: Sequence[Command], say: Callable[[str], None]) -> None:
         self._say = say
         self._selector = selectors.DefaultSelector()
-        self._running: dict[int, subprocess.Popen[bytes]] = {}
-        self._groups: list[int] = []
+        self._running: dict[int, ChildProcess] = {}
+        self._started: list[ChildProcess] = []
         self._failed: int | None = None
         self._kill_at: float | None = None
+        self._told_to_end = False
         self._commands = commands
 
     def run(self) -> int:
@@ -63,21 +66,20 @@ class Processes:
                     self._kill_late()
             finally:
                 if self._running or self._failed is not None:
-                    self._signal(self._groups, signal.SIGKILL)  # processes that the instances left behind, too
-                for process in self._running.values():
-                    process.wait()
+                    self._kill_all()
+                for each in self._running.values():
+                    each.process.wait()
             self._drain()
         return self._failed or 0
 
     def _start(self, index: int, command: Command) -> None:
-        process = start(command, reads_input=index == 0)
-        self._running[index] = process
-        self._groups.append(process.pid)
+        child = self._running[index] = ChildProcess(command, reads_input=index == 0)
+        self._started.append(child)
         for name in ("stdout", "stderr"):
             target = getattr(sys, name).buffer if command.shown else None
-            stream = OutputStream(getattr(process, name), f"[1,{index}]<{name}>:", target)
+            stream = OutputStream(getattr(child.process, name), f"[1,{index}]<{name}>:", target, child.is_its_own)
             self._selector.register(stream.source, selectors.EVENT_READ, stream)
-        self._watch_end(process)
+        self._watch_end(child.process)
 
     def _watch_end(self, process: subprocess.Popen[bytes]) -> None:
         """Has the selector return when a process ends: of two that end shortly after each other, the first counts."""
@@ -103,14 +105,14 @@ class Processes:
 
     def _note_ended(self) -> None:
         """Notes which processes ended; the first that failed ends the others."""
-        for index, process in list(self._running.items()):
-            status = process.poll()
+        for index, child in list(self._running.items()):
+            status = child.process.poll()
             if status is None:
                 continue
             del self._running[index]
             if status and self._failed is None:
                 self._failed = status if status > 0 else 128 - status
-                self._say(f"instance {index} {_ended(status)}{self._others()}.")
+                self._say(f"instance {index} {_ended(status, child)}{self._others()}.")
                 self._end_all()
 
     def _others(self) -> str:
@@ -118,29 +120,33 @@ class Processes:
         return f"; ending instance{'s' if len(left) > 1 else ''} {', '.join(map(str, left))}" if left else ""
 
     def _end_all(self) -> None:
-        self._signal(self._own(), signal.SIGTERM)
+        if not self._told_to_end:  # a second SIGTERM would end those that save their state because of the first
+            self._pass_on(signal.SIGTERM)
         self._kill_at = time.monotonic() + GRACE
 
     def _kill_late(self) -> None:
         if self._kill_at is not None and time.monotonic() > self._kill_at and self._running:
             self._say(f"instances {', '.join(map(str, sorted(self._running)))} did not end in {GRACE:.0f} s: killed.")
-            self._signal(self._own(), signal.SIGKILL)
+            self._kill_all()
             self._kill_at = None
 
     def _pass_on(self, number: int) -> None:
-        self._signal(self._own(), signal.Signals(number))
+        self._told_to_end = self._told_to_end or number == signal.SIGTERM
+        for child in self._running.values():
+            child.signal(signal.Signals(number))
 
-    def _own(self) -> list[int]:
-        """Returns the process groups of the instances that run."""
-        return [process.pid for process in self._running.values()]
+    def _kill_all(self) -> None:
+        """Kills the instances, and processes that those which ended left behind."""
+        for child in self._started:
+            child.signal(signal.SIGKILL)
+        for child in self._started:
+            child.wait_for_signals(_KILLED_THERE)
+            child.signal_here(signal.SIGKILL)
 
-    def _signal(self, groups: Sequence[int], number: signal.Signals) -> None:
-        for group in groups:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(group, number)
 
-
-def _ended(status: int) -> str:
+def _ended(status: int, child: ChildProcess) -> str:
+    if child.unreached is not None:
+        return f"could not be started on {child.unreached}: ssh ended with exit code {status}, its message is above"
     if status > 0:
         return f"failed with exit code {status}"
     return f"was ended by signal {-status} ({signal.Signals(-status).name})"

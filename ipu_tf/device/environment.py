@@ -78,6 +78,11 @@ def instance_timeout() -> float:
     return _seconds("IPU_TF_INSTANCE_TIMEOUT")
 
 
+def coordinator_host() -> str:
+    """Returns the host at which instance 0 of several listens, by `JAX_COORDINATOR_ADDRESS`; empty if it is not set."""
+    return os.environ.get("JAX_COORDINATOR_ADDRESS", "").rpartition(":")[0].strip("[]")
+
+
 def _seconds(variable: str) -> float:
     text = os.environ.get(variable, "").strip()
     if not text:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import atexit
 import functools
+import logging
+import socket
 
 from ipu_tf._state.registry import ProcessValue, register_state
-from ipu_tf.device.environment import instance_timeout
+from ipu_tf.device.environment import coordinator_host, instance_timeout
 from ipu_tf.device.instances.coordination import Coordination
 from ipu_tf.device.instances.group import InstanceError, InstanceGroup
 from ipu_tf.device.instances.place import place
 
+_log = logging.getLogger("ipu_tf")
 _LISTENING = (
     "Instance 0 has to listen at an address that all instances know: set JAX_COORDINATOR_ADDRESS=host:port in all of "
     "them. poprun sets it; Slurm and Open MPI say it to JAX by themselves."
@@ -54,7 +57,7 @@ def join() -> InstanceGroup | None:
     own = place()
     if own.count == 1 or _GROUP.value is not None:
         return _GROUP.value
-    timeout = instance_timeout()
+    timeout, unknown = instance_timeout(), _unknown_host()
     try:
         coordination = Coordination(own, timeout)
     except (ValueError, IndexError) as error:  # JAX splits an empty address
@@ -64,11 +67,24 @@ def join() -> InstanceGroup | None:
             raise InstanceError(_TOO_LATE.format(count=own.count)) from None
         raise InstanceError(
             f"Instance {own.index} of {own.count} could not join the others within {timeout:.0f} seconds "
-            f"(IPU_TF_INSTANCE_TIMEOUT sets them): {str(error).splitlines()[0]}"
+            f"(IPU_TF_INSTANCE_TIMEOUT sets them): {str(error).splitlines()[0]}{unknown}"
         ) from error
     _GROUP.value = InstanceGroup(own, coordination, timeout)
     atexit.register(functools.partial(_leave_at_exit, _GROUP.value))
     return _GROUP.value
+
+
+def _unknown_host() -> str:
+    """Returns what to say, and warns, if the host of instance 0 has no address here, maybe yet; else an empty text."""
+    host = coordinator_host()
+    try:
+        if host:
+            socket.getaddrinfo(host, None)
+    except OSError as error:
+        said = f"JAX_COORDINATOR_ADDRESS names the host '{host}', which has no address on this machine: {error}"
+        _log.warning("ipu_tf: %s. Waiting for it.", said)
+        return f" {said}."
+    return ""
 
 
 def leave() -> None:

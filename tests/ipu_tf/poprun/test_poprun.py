@@ -38,6 +38,14 @@ if what == "stubborn":
 if what == "hangup":
     signal.signal(signal.SIGHUP, lambda *_: sys.exit(7))
     print("ready", os.getpid(), flush=True)
+if what == "save":
+    def save(number, frame):
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        time.sleep(0.6 * int(index))
+        print("saved", flush=True)
+        sys.exit(75)
+    signal.signal(signal.SIGTERM, save)
+    print("ready", flush=True)
 if what in ("stubborn", "kill"):
     time.sleep(0.2)
     if index == "1":
@@ -176,23 +184,75 @@ def test_signals_are_passed_on_and_nothing_outlives_poprun(program: str, number:
     assert not any(group_lives(group) for group in ready)
 
 
-def test_a_host_is_reached_by_ssh(program: str, tmp_path: Path) -> None:
+#: Knows the host `alias` by the name `far0`; does not reach `none`. Passes no signal on, as the real one.
+SSH = f"""\
+#!{sys.executable}
+import os, subprocess, sys
+host, command = sys.argv[-2:]
+if "-G" in sys.argv:
+    print("user me", "hostname " + command.replace("alias", "far0"), sep=os.linesep)
+elif host == "none":
+    sys.exit(255)
+else:
+    print("to", host, flush=True)
+    sys.exit(subprocess.run(["setsid", "--wait", "sh", "-c", command]).returncode)
+"""
+
+
+@pytest.fixture
+def surroundings(tmp_path: Path) -> dict[str, str]:
+    """Variables with which `ssh` starts commands on this machine."""
     ssh = tmp_path / "ssh"
-    ssh.write_text(f'#!{sys.executable}\nimport os, sys\nprint("to", sys.argv[-2])\nsys.stdout.flush()\n'
-                   'os.execvp("sh", ["sh", "-c", sys.argv[-1]])\n')  # fmt: skip
+    ssh.write_text(SSH)
     ssh.chmod(0o755)
+    return {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+
+
+def test_a_host_is_reached_by_ssh(program: str, surroundings: dict[str, str]) -> None:
     done = poprun(
-        "--host", "far[0-1]", "--num-instances", "2", "--num-replicas", "2", "--print-topology", "-vv",
-        "--mpi-local-args", "-x GIVEN=a --bind-to none", sys.executable, program, "variable", "GIVEN",
-        PATH=f"{tmp_path}:{os.environ['PATH']}",
+        "--host", "alias,far1", "--num-instances", "2", "--num-replicas", "2", "--print-topology", "-vv",
+        "--mpi-local-args", "-x GIVEN=a --bind-to none", sys.executable, program, "variable", "GIVEN", **surroundings,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert [line for line in lines(done.stdout) if line.startswith("[")] == [
-        "[1,0]<stdout>:GIVEN a", "[1,0]<stdout>:place 0 of 2", "[1,0]<stdout>:to far0",
+        "[1,0]<stdout>:GIVEN a", "[1,0]<stdout>:place 0 of 2", "[1,0]<stdout>:to alias",
         "[1,1]<stdout>:GIVEN a", "[1,1]<stdout>:place 1 of 2", "[1,1]<stdout>:to far1",
     ]  # fmt: skip
     assert "arguments for mpirun without effect, as no mpirun is used: --bind-to none" in done.stderr
     assert "JAX_COORDINATOR_ADDRESS=far0:" in done.stderr
+
+
+@pytest.mark.parametrize("host", ["localhost", "far0", "localhost,far1"])
+def test_the_first_sigterm_comes_to_every_instance_once(host: str, program: str, surroundings: dict[str, str]) -> None:
+    """One takes longer to save its state than the other."""
+    arguments = [
+        *POPRUN,
+        "--host",
+        host,
+        "--num-instances",
+        "2",
+        "--num-replicas",
+        "2",
+        sys.executable,
+        program,
+        "save",
+    ]
+    environment = {**os.environ, **surroundings}
+    with subprocess.Popen(arguments, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        told = ""
+        while told.count("ready") < 2:
+            told += running.stdout.readline() or pytest.fail(f"an instance ended early: {told}")
+        running.send_signal(signal.SIGTERM)
+        rest = running.communicate(timeout=30)[0]
+    saved = sorted(line for line in rest.splitlines() if "saved" in line)
+    assert (running.returncode, saved) == (75, ["[1,0]<stdout>:saved", "[1,1]<stdout>:saved"])
+
+
+def test_a_host_that_is_not_reached_is_named(surroundings: dict[str, str]) -> None:
+    done = poprun("--host", "none", "true", **surroundings)
+    assert done.returncode == 255
+    assert "poprun: instance 0 could not be started on none: ssh ended with exit code 255" in done.stderr
 
 
 def test_hosts() -> None:

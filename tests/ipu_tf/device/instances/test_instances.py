@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from ipu_tf.device.instances import joined
 from ipu_tf.device.instances.group import InstanceError
 from ipu_tf.device.instances.joined import join
 from ipu_tf.device.instances.place import Place, place
@@ -203,3 +204,17 @@ def test_no_address_to_listen_at() -> None:
     (only,) = run_instances(program, 1, 0, 120, JAX_COORDINATOR_ADDRESS="", **own)
     assert only.returncode == 1
     assert "set JAX_COORDINATOR_ADDRESS=host:port in all of them" in only.stderr
+
+
+def test_a_host_without_an_address_is_named_at_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def joining(*arguments: object) -> None:
+        assert "names the host 'far.invalid', which has no address on this machine" in caplog.text
+        raise RuntimeError("DEADLINE_EXCEEDED")
+
+    monkeypatch.setattr(joined, "Coordination", joining)
+    monkeypatch.setenv("POPDIST_NUM_INSTANCES", "2")
+    monkeypatch.setenv("JAX_COORDINATOR_ADDRESS", "far.invalid:4000")
+    with pytest.raises(InstanceError, match="DEADLINE_EXCEEDED JAX_COORDINATOR_ADDRESS names the host 'far.invalid'"):
+        join()
