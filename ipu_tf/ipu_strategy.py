@@ -19,11 +19,13 @@ import tensorflow as tf
 
 from ipu_tf._config.state import require_device
 from ipu_tf._strategy import host_functions
+from ipu_tf._strategy.auto_shard import keras_distributes, sharded
 from ipu_tf._strategy.hooks import enter_scope_hooks
 from ipu_tf._strategy.run import run_on_device
 from ipu_tf._tracing.unconverted import do_not_convert
-from ipu_tf._training.replication import instance_count
+from ipu_tf._training.replication import instance_count, instance_index
 from ipu_tf._training.weight_update import gradients_are_reduced
+from ipu_tf.device.instances.place import place
 from ipu_tf.ipu_iterator import ipu_iterators
 from ipu_tf.keras_extensions import KerasExtensions
 from ipu_tf.lowering.tensorflow import tf_graphs, tf_patches
@@ -254,10 +256,10 @@ class _IPUExtended(tf.compat.v1.distribute.StrategyExtended):
         return result if group else tf.nest.map_structure(self._local_results, result)
 
     def _experimental_distribute_dataset(self, dataset: Any, options: Any) -> Any:
-        return dataset
+        return dataset if keras_distributes.get() else sharded(dataset, place().local_replicas)
 
     def _distribute_datasets_from_function(self, dataset_fn: Callable[..., Any], options: Any) -> Any:
-        return dataset_fn(tf.distribute.InputContext())
+        return dataset_fn(tf.distribute.InputContext(instance_count(), instance_index(), self._num_replicas_in_sync))
 
     def variable_created_in_scope(self, v: Any) -> bool:
         """Returns whether a variable may be used under this strategy: any may."""

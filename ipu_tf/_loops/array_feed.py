@@ -58,6 +58,11 @@ class ArrayFeed(TensorFeed):
 
     reads_batches = False
 
+    @property
+    def samples(self) -> list[np.ndarray]:
+        """Returns the arrays, of all samples, that are not None."""
+        return [array for array in tf.nest.flatten(self._arrays) if array is not None]
+
     def skip(self, batches: int) -> int:
         """As for other feeds; the order of all samples is read, but none of them."""
         blocks = list(self._blocks()) if batches else []
@@ -93,8 +98,7 @@ class ArrayFeed(TensorFeed):
         return tf.nest.map_structure(lambda array: None if array is None else batch_of(array, samples), self._arrays)
 
     def _new_infeed(self, name: str) -> Infeed:
-        arrays = [array for array in tf.nest.flatten(self._arrays) if array is not None]
-        return ArrayInfeed(name, self._types_of(self._spec), arrays, self._order, lambda: self.check())
+        return ArrayInfeed(name, self._types_of(self._spec), self.samples, self._order, lambda: self.check())
 
     def _batch_spec(self, array: Any, batch: int) -> Any:
         return None if array is None else self._leaf_spec(np.broadcast_to(array[:1], (batch, *array.shape[1:])))

@@ -102,14 +102,14 @@ class ChildProcess:
         self._there = process_of(line)
         return self._there is None
 
-    def signal(self, number: signal.Signals) -> None:
+    def send(self, number: signal.Signals) -> None:
         """Sends a signal to the program and its children."""
         if self._host is not None and self._there is not None:
             self._sending.append(send_signal(self._host, self._there, number))
             return
-        self.signal_here(number)
+        self.send_here(number)
 
-    def signal_here(self, number: signal.Signals) -> None:
+    def send_here(self, number: signal.Signals) -> None:
         """Sends a signal to the processes of this machine."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, number)

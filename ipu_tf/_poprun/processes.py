@@ -133,15 +133,15 @@ class Processes:
     def _pass_on(self, number: int) -> None:
         self._told_to_end = self._told_to_end or number == signal.SIGTERM
         for child in self._running.values():
-            child.signal(signal.Signals(number))
+            child.send(signal.Signals(number))
 
     def _kill_all(self) -> None:
         """Kills the instances, and processes that those which ended left behind."""
         for child in self._started:
-            child.signal(signal.SIGKILL)
+            child.send(signal.SIGKILL)
         for child in self._started:
             child.wait_for_signals(_KILLED_THERE)
-            child.signal_here(signal.SIGKILL)
+            child.send_here(signal.SIGKILL)
 
 
 def _ended(status: int, child: ChildProcess) -> str:

@@ -25,13 +25,18 @@ from ipu_tf.popdist.tensorflow import set_ipu_config
 BATCHES, BATCH = 32, 2
 
 
-def own_batches() -> tf.data.Dataset:
-    """This instance's batches: together the instances take them in the order of one process."""
+def own_batches(by_policy: bool) -> tf.data.Dataset:
+    """This instance's batches, or all of which it takes them: the instances take them in the order of one process."""
     numbers = np.random.default_rng(3)
     x = numbers.normal(size=(BATCHES * BATCH, 6)).astype(np.float32)
     y = np.stack([x.sum(1), x[:, 0] * x[:, 1]], 1)
     replicas = popdist.getNumLocalReplicas()
-    data = tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH, drop_remainder=True).batch(replicas)
+    batches = tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH, drop_remainder=True)
+    if by_policy:
+        options = tf.data.Options()
+        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+        return batches.with_options(options)
+    data = batches.batch(replicas)
     own = data.shard(popdist.getNumInstances(), popdist.getInstanceIndex()).unbatch()
     return own.apply(tf.data.experimental.assert_cardinality(BATCHES // popdist.getNumInstances()))
 
@@ -63,8 +68,8 @@ def fit(accumulation: int, stages: int) -> dict[str, Any]:
     keras.utils.set_random_seed(popdist.getInstanceIndex())  # other initial values, which those of instance 0 replace
     with PopDistStrategy().scope():
         model = made(accumulation, stages)
-        history = model.fit(own_batches(), epochs=2, shuffle=False, verbose=0).history
-        metrics = model.evaluate(own_batches(), verbose=0)
+        history = model.fit(own_batches(accumulation > 1), epochs=2, shuffle=False, verbose=0).history
+        metrics = model.evaluate(own_batches(accumulation == 1), verbose=0)
     weights = {str(place): np.asarray(weight) for place, weight in enumerate(model.get_weights())}
     return {**weights, "losses": history["loss"], "mae": history["mae"], "evaluated": metrics}
 

@@ -70,6 +70,7 @@ PRIVATE_ENTRY_POINTS = frozenset(
         "ipu_tf._state.registry",
         "ipu_tf._strategy.hooks",
         "ipu_tf._strategy.run",
+        "ipu_tf._strategy.auto_shard",
         "ipu_tf._tracing.caller_location",
         "ipu_tf._tracing.queue_arguments",
         "ipu_tf._training.replication",

@@ -30,6 +30,7 @@ from keras_ipu.training.common.data_checks import (
     checked_steps_per_execution,
     warn_cast,
 )
+from keras_ipu.training.common.instance_data import take_first_batch
 from keras_ipu.training.common.padding import padded_size
 from keras_ipu.training.common.partial_batches import sizes_vary
 from keras_ipu.training.common.sparse_data import dense_elements
@@ -91,6 +92,7 @@ class ElementIterator:
     Attributes:
         left: executions that the epoch has left, with the one at hand; None if unknown, or if batches are not to
             be read before Keras asks for them.
+        first_batch: what instances compare after the first execution; None if nothing.
         waiting: logs or predictions of executions that ran already, ahead of Keras's loop.
         most: the most steps that the next execution takes.
     """
@@ -113,6 +115,7 @@ class ElementIterator:
         self._placeholders = placeholders
         self.steps = self.most = steps
         self.left: int | None = None
+        self.first_batch: Any = None
         self.waiting: collections.deque[Any] = collections.deque()
         self._feed = feed
         weakref.finalize(self, feed.end).atexit = False
@@ -223,6 +226,7 @@ class IPUEpochIterator(keras_patches.StockEpochIterator):
             self.steps_per_execution = checked_steps_per_execution(steps, self._wanted, replicas)
         tracker = current_tracker.get()
         self._tracker = None if tracker is None else tracker.claim(self)
+        self._first_batch = take_first_batch()
 
     opens_when_read = False
     """Whether an iterator over a dataset is opened when its first batch is read."""
@@ -347,13 +351,17 @@ class IPUEpochIterator(keras_patches.StockEpochIterator):
         if self._prepared is not None:
             dataset = self._prepared(dataset)
         epoch = _Epoch(dataset, self._arrays, *counts, self.begin_pass(), placeholders)
-        return epoch if self._tracker is None else self._tracked(epoch)
+        return epoch if self._tracker is None and self._first_batch is None else self._tracked(epoch)
 
     def _tracked(self, epoch: Iterable[ElementIterator]) -> ElementIterator:
-        """Returns an epoch's iterator, moved to where a resumed run goes on."""
+        """Returns an epoch's iterator, moved to where a resumed run goes on; instances compare its first batch."""
         elements = iter(epoch)
-        assert self._tracker is not None and isinstance(elements, ElementIterator)
-        self._tracker.opened(elements)
+        assert isinstance(elements, ElementIterator)
+        if self._tracker is not None:
+            self._tracker.opened(elements)
+        first, self._first_batch = self._first_batch, None
+        if first is not None:
+            first.watch(elements)
         return elements
 
     def begin_pass(self) -> bool:

@@ -281,6 +281,9 @@ class StepFunction(TracedLoops, abc.ABC):
         if done.ran.steps == 0:
             raise StopIteration
         first, *others = done.outputs
+        if batches.epoch is not None and batches.epoch.first_batch is not None:
+            told, batches.epoch.first_batch = batches.epoch.first_batch, None
+            told.compare()
         if batches.epoch is not None:
             batches.epoch.waiting.extend(others)
         return first

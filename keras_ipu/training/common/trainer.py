@@ -22,6 +22,7 @@ from ipu_tf._config.state import graphcore_rules
 from ipu_tf._config.synthetic_data import SyntheticDataCategory, use_synthetic_data_for
 from ipu_tf._loops.interruption import InterruptibleCall
 from ipu_tf._state.context import context_value
+from ipu_tf._strategy.auto_shard import keras_distributes
 from ipu_tf._training.replication import instance_count
 from ipu_tf.ipu_iterator import stock_iterators
 from ipu_tf.libpvti import TraceChannel, Tracepoint
@@ -32,6 +33,7 @@ from keras_ipu.stock.ownership import is_ipu_model
 from keras_ipu.training.common import eager_runs
 from keras_ipu.training.common.async_callbacks import asynchronous
 from keras_ipu.training.common.epoch_iterator import may_be_empty
+from keras_ipu.training.common.instance_data import current_first_batch, share_data
 from keras_ipu.training.common.instances import share_initial_values, show_progress_once
 from keras_ipu.training.common.model_checks import (
     check_runnable,
@@ -163,6 +165,7 @@ class IPUTrainer(abc.ABC):
     def _run_interruptible(self, stock: Stock, model: Any, *args: Any, **kwargs: Any) -> Any:
         bound = checked_arguments(stock, model, args, kwargs)
         if eager_runs.runs_eagerly(model):
+            share_data(stock.__name__, model, bound.arguments, 1)
             args, kwargs = dense_arguments(bound.args[1:], bound.kwargs)
             return self._run_eagerly(stock, model, *args, **kwargs)
         given = bound.arguments
@@ -170,7 +173,10 @@ class IPUTrainer(abc.ABC):
         check_before(model, stock.__name__)
         discover_stages(model, given)
         accepted = self.may_be_empty(stock.__name__, bool(bound.kwargs.get("_use_cached_eval_dataset")))
+        first = share_data(stock.__name__, model, given, replica_count(model))
         with (
+            context_value(current_first_batch, first),
+            context_value(keras_distributes, True),
             context_value(may_be_empty, accepted and not graphcore_rules()),
             self._running(model, stock.__name__),
             resumable(stock.__name__, model, given, self),
@@ -192,7 +198,13 @@ class IPUTrainer(abc.ABC):
         """Runs Keras's own loop, whose steps run op by op on the device."""
         check_runnable(model)
         eager_runs.check_eager_model(model)
-        with self.running_eagerly(model), stock_iterators(), context_value(_run, None), eager_runs.eager_run(True):
+        with (
+            self.running_eagerly(model),
+            stock_iterators(),
+            context_value(keras_distributes, True),
+            context_value(_run, None),
+            eager_runs.eager_run(True),
+        ):
             return stock(model, *args, **kwargs)
 
     @contextlib.contextmanager

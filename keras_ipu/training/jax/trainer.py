@@ -52,7 +52,7 @@ class JaxEpochIterator(IPUEpochIterator):
         batches = DenseBatches(iter(self.data_adapter.get_jax_iterator()))
         size = self.padded_size(self.data_adapter)
         elements = JaxElementIterator(batches, self.steps_per_execution, self.begin_pass(), size)
-        return elements if self._tracker is None else self._tracked(elements)
+        return self._tracked(elements)
 
 
 class _SyncJaxVariables(SyncVariablesEachBatch):
