@@ -7,6 +7,7 @@
     generate_function.py   GenerateFunction: what both back ends share; each back end's part is in
                            tensorflow_generate.py and jax_generate.py
     session.py             GeneratorSession: turns of one text, the cache kept on the device between them
+    token_stream.py        tokens to a function as they are made; token_iterator.py: TokenIterator, for `stream=True`
     prompt_checks.py       which prompts, stop tokens and samplers are refused
     kerashub.py            which method of KerasHub is replaced
 

@@ -22,9 +22,9 @@ from keras_ipu.generation.prompt_checks import (
     StopTokens,
     check_prompts,
     check_sampler,
-    check_stepwise_sampler,
     checked_stop_tokens,
 )
+from keras_ipu.generation.token_iterator import TokenIterator
 from keras_ipu.generation.token_stream import NewTokens, OnTokens, each_token
 from keras_ipu.stock import models as keras_models
 from keras_ipu.training.common.outputs_for_keras import ArrayFunctions
@@ -57,6 +57,7 @@ class GenerateFunction(TracedLoops, abc.ABC):
         self._compute = compute or model.generate_step
         self._own_variables = tuple(variables)
         self._on_tokens: OnTokens | None = None
+        self._streaming: TokenIterator | None = None
         self._stream = LiveOutfeed(f"tokens {id(self)}")
 
     def __call__(self, inputs: Any, stop_token_ids: Sequence[int] | None = None) -> Any:
@@ -81,17 +82,22 @@ class GenerateFunction(TracedLoops, abc.ABC):
 
     @contextlib.contextmanager
     def streamed(self, on_tokens: OnTokens) -> Iterator[None]:
-        """Context in which a function gets the tokens of each place, `[batch]`, as they are made; see `NewTokens`.
-
-        Raises:
-            ValueError: for a sampler that follows several texts at a time.
-        """
-        check_stepwise_sampler(self._model, "`on_tokens`")
+        """Context in which a function gets the tokens of each place, `[batch]`, as they are made; see `NewTokens`."""
         self._on_tokens = on_tokens
         try:
             yield
         finally:
             self._on_tokens = None
+
+    def stream(self, generate: Callable[[OnTokens], Any]) -> TokenIterator:
+        """Returns an iterator over the tokens of a call, which runs in a thread of its own."""
+        self._streaming = TokenIterator(generate)
+        return self._streaming
+
+    def wait_for_stream(self) -> None:
+        """Waits until the iterator's call has ended: its tokens would be mixed with those of another call."""
+        if self._streaming is not None:
+            self._streaming.wait()
 
     def run(self, inputs: Any, stops: StopTokens) -> Any:
         """Runs what is traced for inputs that are checked, in one execution."""

@@ -12,6 +12,7 @@ from ipu_tf._patches.import_hooks import after_import
 from keras_ipu.generation.generate_function import GenerateFunction
 from keras_ipu.generation.jax_generate import JaxGenerateFunction
 from keras_ipu.generation.packed_layers import patch_quantized_layers
+from keras_ipu.generation.prompt_checks import check_stepwise_sampler
 from keras_ipu.generation.tensorflow_generate import TensorFlowGenerateFunction
 from keras_ipu.generation.token_stream import OnTokens
 from keras_ipu.stock import patches as keras_patches
@@ -51,13 +52,38 @@ def _make_generate_function(stock: Callable[[Any], Any], model: Any) -> Any:
 
 
 def _generate(
-    stock: Callable[..., Any], model: Any, *args: Any, on_tokens: OnTokens | None = None, **kwargs: Any
+    stock: Callable[..., Any],
+    model: Any,
+    *args: Any,
+    on_tokens: OnTokens | None = None,
+    stream: bool = False,
+    **kwargs: Any,
 ) -> Any:
-    """Replaces `generate`, which takes one argument more: a function that gets tokens as they are made."""
-    if on_tokens is None:
-        return stock(model, *args, **kwargs)
+    """Replaces `generate`, which takes two arguments more: both give tokens as they are made.
+
+    Args:
+        stock: KerasHub's own.
+        model: the model.
+        *args: of KerasHub's.
+        on_tokens: a function that gets the tokens of each place.
+        stream: whether to return an iterator of them, a `TokenIterator`.
+        **kwargs: of KerasHub's.
+    """
     function = model.make_generate_function()
-    if not isinstance(function, GenerateFunction):
-        raise ValueError(f"`on_tokens` takes tokens from the device, and {model.name} has `run_eagerly=True`.")
-    with function.streamed(on_tokens):
+    on_device = isinstance(function, GenerateFunction)
+    if on_device:
+        function.wait_for_stream()
+    if on_tokens is None and not stream:
         return stock(model, *args, **kwargs)
+    asked = "`stream`" if stream else "`on_tokens`"
+    if on_tokens is not None and stream:
+        raise ValueError("`stream=True` returns an iterator of what `on_tokens` gets: give one of them.")
+    if not on_device:
+        raise ValueError(f"{asked} takes tokens from the device, and {model.name} has `run_eagerly=True`.")
+    check_stepwise_sampler(model, asked)
+
+    def generate(take: OnTokens) -> Any:
+        with function.streamed(take):
+            return stock(model, *args, **kwargs)
+
+    return function.stream(generate) if on_tokens is None else generate(on_tokens)

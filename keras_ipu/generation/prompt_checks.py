@@ -99,13 +99,8 @@ def _check_tokens(model: Any, inputs: Mapping[str, Any], prefix: str) -> None:
             f"{prefix}{_TOKENS} and {prefix}{_MASK} are of one shape, [batch, length]. Received: shapes {tokens.shape} "
             f"and {mask.shape}."
         )
-    most, words = _positions(model.backbone, prefix), getattr(model.backbone, "vocabulary_size", None)
-    if most is not None and tokens.shape[1] > most:
-        raise ValueError(
-            f"{model.name} has positions for {most} tokens, prompt and generated ones together. Received: "
-            f"{tokens.shape[1]} places in {prefix}{_TOKENS}. Shorten them, or lower `max_length` or the preprocessor's "
-            "`sequence_length`."
-        )
+    check_places(model, prefix, tokens.shape[1])
+    words = getattr(model.backbone, "vocabulary_size", None)
     unknown = [] if words is None else tokens[(tokens < -words) | (tokens >= words)].tolist()
     if unknown:
         raise ValueError(
@@ -116,6 +111,26 @@ def _check_tokens(model: Any, inputs: Mapping[str, Any], prefix: str) -> None:
     if empty:
         raise ValueError(
             f"A prompt has at least one token, as {prefix}{_MASK} has it. Received: none in prompts {empty}."
+        )
+
+
+def check_places(model: Any, prefix: str, count: int) -> None:
+    """Checks that a model has positions for so many tokens.
+
+    Args:
+        model: the model.
+        prefix: of its inputs' names: "encoder_", "decoder_", or "" for a decoder alone.
+        count: tokens.
+
+    Raises:
+        ValueError: if it has not.
+    """
+    most = _positions(model.backbone, prefix)
+    if most is not None and count > most:
+        raise ValueError(
+            f"{model.name} has positions for {most} tokens, prompt and generated ones together. Received: "
+            f"{count} places in {prefix}{_TOKENS}. Shorten them, or lower `max_length` or the preprocessor's "
+            "`sequence_length`."
         )
 
 

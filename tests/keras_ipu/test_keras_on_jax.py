@@ -25,6 +25,7 @@ ON_BOTH = (
     "tests/keras_ipu/parity/test_keras_debug.py",
     "tests/keras_ipu/generation/test_keras_generate.py",
     "tests/keras_ipu/generation/test_keras_generate_refusals.py",
+    "tests/keras_ipu/generation/test_served_generation.py",
     "tests/keras_ipu/training/test_keras_hub.py",
     "tests/keras_ipu/training/test_keras_open_shapes.py",
     "tests/keras_ipu/training/test_keras_reports.py",

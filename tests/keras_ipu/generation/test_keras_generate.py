@@ -305,6 +305,33 @@ def test_tokens_come_while_the_loop_runs(monkeypatch: pytest.MonkeyPatch) -> Non
     assert np.stack(places, axis=1).tolist() == wanted.tolist() and (wanted == -1).any()
 
 
+def test_tokens_are_iterated_over_while_the_loop_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As stock KerasHub has them. The loop waits until the first was asked for; another call waits for the loop."""
+    inputs, asked, ends, put = prompts(3, 5), threading.Event(), list[bool](), Outfeed.put
+
+    def put_and_wait(outfeed: Outfeed, *block: Any) -> None:
+        put(outfeed, *block)
+        ends.append(asked.wait(timeout=60))
+
+    with ipus(1):
+        stock, model = _pair(gpt2, ipu.ipu_strategy.IPUStrategy())
+        for each in (stock, model):
+            each.compile(sampler="greedy")
+        whole = stock.generate(inputs, stop_token_ids=None)["token_ids"]
+        expected = np.where(inputs["padding_mask"] == 0, whole, -1)[:, 3:].T.tolist()
+        with device_work() as did, monkeypatch.context() as patched:
+            patched.setattr(Outfeed, "put", put_and_wait)
+            tokens = model.generate(inputs, stop_token_ids=None, stream=True)
+            assert next(tokens).tolist() == expected[0]
+            asked.set()
+            assert [each.tolist() for each in tokens] == expected[1:]
+            assert tokens.result()["token_ids"].tolist() == whole.tolist() and all(ends)
+        assert (did.counts.executions, did.counts.programs) == (1, 1)
+        dropped = model.generate(inputs, stop_token_ids=None, stream=True)
+        assert model.generate(inputs, stop_token_ids=None)["token_ids"].tolist() == whole.tolist()
+        assert [each.tolist() for each in dropped] == expected
+
+
 def test_what_streamed_tokens_refuse() -> None:
     def fail(tokens: np.ndarray) -> None:
         raise OSError("the listener is gone")
@@ -316,12 +343,18 @@ def test_what_streamed_tokens_refuse() -> None:
         with pytest.raises(OSError, match="the listener is gone"):
             model.generate(**given, on_tokens=fail)
         assert model.generate(**given)["token_ids"].shape == (1, LENGTH)
+        with pytest.raises(ValueError, match="give one of them"):
+            model.generate(**given, on_tokens=fail, stream=True)
+        with pytest.raises(ValueError, match="Received: 99"):
+            next(model.generate({**prompts(3), "token_ids": np.full((1, LENGTH), 99)}, None, None, stream=True))
         model.compile(sampler="beam")
-        with pytest.raises(ValueError, match="`on_tokens` needs a sampler that chooses one token after the other"):
-            model.generate(**given, on_tokens=fail)
-        model.run_eagerly = True
-        with pytest.raises(ValueError, match="has `run_eagerly=True`"):
-            model.generate(**given, on_tokens=fail)
+        for asked in ({"on_tokens": fail}, {"stream": True}):
+            model.run_eagerly = False
+            with pytest.raises(ValueError, match=f"`{[*asked][0]}` needs a sampler that chooses one token after the"):
+                model.generate(**given, **asked)
+            model.run_eagerly = True
+            with pytest.raises(ValueError, match=f"`{[*asked][0]}` takes .* has `run_eagerly=True`"):
+                model.generate(**given, **asked)
 
 
 @pytest.mark.slow
