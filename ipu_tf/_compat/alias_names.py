@@ -12,6 +12,7 @@ MOVED: dict[str, str] = {
     "tensorflow.python.keras.applications": "keras.applications",
     "tensorflow.python.keras.datasets": "keras.datasets",
     "tensorflow.python.keras.preprocessing": "keras.preprocessing",
+    "tensorflow.python.training.tracking": "tensorflow.python.trackable",
     "tensorflow.python.training.training_ops": "tensorflow.python.ops.gen_training_ops",
     "tensorflow.pywrap_tensorflow": "tensorflow.python.pywrap_tensorflow",
 }

@@ -22,6 +22,7 @@ from tensorflow.python.framework import graph_util
 from tensorflow.python.keras.preprocessing import sequence
 from tensorflow.python.ops import array_ops, control_flow_ops
 from tensorflow.python.training import training_ops
+from tensorflow.python.training.tracking.data_structures import NoDependency
 from tensorflow.python.util import nest
 from tensorflow.python.keras import optimizers as former_optimizers, utils as former_utils
 from keras.engine.keras_tensor import KerasTensor
@@ -50,7 +51,7 @@ former_optimizers.SGD is keras.optimizers.SGD
 former_utils.get_file is keras.utils.get_file
 array_ops.unstack(array_ops.stack([1, 2]))[1] == 2
 control_flow_ops.cond is v1.cond and control_flow_ops.Assert is tf.debugging.Assert
-callable(training_ops.resource_apply_momentum)
+callable(training_ops.resource_apply_momentum) and NoDependency(1).value == 1
 nest.is_sequence([1]) and not nest.is_sequence(1)
 KerasTensor is keras.KerasTensor and InputSpec is keras.InputSpec and Layer is keras.layers.Layer
 Lambda is keras.layers.Lambda and issubclass(SlicingOpLambda, TFOpLambda) and not isinstance(dense, TFOpLambda)
