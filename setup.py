@@ -8,7 +8,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 FOLDER = Path("ipu_tf/device/convolution/native")
-FLAGS = ["-std=gnu11", "-O3", "-fvisibility=hidden"]
+FLAGS = ["-std=gnu11", "-O3", "-fno-math-errno", "-fno-trapping-math", "-fvisibility=hidden"]
 
 setup(
     ext_modules=[

@@ -24,6 +24,7 @@ from ipu_tf.device.cache import cache_folder
 from ipu_tf.device.cache.cached_compilation import compile_cached
 from ipu_tf.device.cache.compiler_options import compiler_options, numeric_options
 from ipu_tf.device.device_log import log_operations
+from ipu_tf.device.paused_collection import paused_collection
 
 _folder: ProcessValue[Path | None] = register_state("executable cache: its folder", ProcessValue(None))
 RunCompilation = Callable[[Any, Callable[[], Any], dict[Any, Any]], Any]
@@ -111,7 +112,7 @@ class CachedFunction:
         key = (tree, tuple(map(_argument_key, leaves)))
         ready = self._ready.get(key)
         if ready is None:
-            with self._lock, self._within():
+            with self._lock, self._within(), paused_collection():
                 if key not in self._ready:
                     self._ready[key] = self._made_ready(arguments, tree, key)
                 ready = self._ready[key]

@@ -10,6 +10,7 @@ import jax
 from ipu_tf.device.cache import executable_cache
 from ipu_tf.device.cache.compiler_options import compiler_options
 from ipu_tf.device.cache.user_cache import KeptCompilation, user_folder
+from ipu_tf.device.elementwise.evaluate import with_native_elementwise
 from ipu_tf.device.instances.across import FunctionOfInstances
 from ipu_tf.device.memory import hidden_state
 from ipu_tf.device.program.program import Hidden, Program, StraightLinePart
@@ -47,6 +48,7 @@ class CompiledParts:
         return self.kept(key, lambda: self._function(make(), donate))
 
     def _function(self, function: Callable[..., Any], donate: tuple[int, ...]) -> Any:
+        function = with_native_elementwise(function)
         if self.replicas.instances > 1:  # XLA writes down which devices run it: no other process has the same
             jitted = jax.jit(function, donate_argnums=donate, compiler_options=compiler_options())
             interruptible = InterruptibleFunction(jitted, self.compilation)

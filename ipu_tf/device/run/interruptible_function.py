@@ -13,6 +13,7 @@ import jax
 
 from ipu_tf.device.cache import jax_compilation
 from ipu_tf.device.device_log import log_operations
+from ipu_tf.device.paused_collection import paused_collection
 from ipu_tf.device.run.interrupts import Interrupts, interrupt_at_once
 from ipu_tf.device.run.run_record import compiling, note_memory
 
@@ -80,7 +81,7 @@ class InterruptibleFunction:
     def __call__(self, *arguments: Any) -> Any:
         """Calls the function."""
         if not self._compiled:
-            with compiling():
+            with compiling(), paused_collection():
                 log_operations(self._function, arguments)
                 self._compile(arguments)
         return self._function(*arguments)

@@ -9,7 +9,9 @@ import jax
 
 from ipu_tf.device.cache.compiler_options import compiler_options
 from ipu_tf.device.device_log import log_operations
+from ipu_tf.device.elementwise.evaluate import with_native_elementwise
 from ipu_tf.device.memory.hidden_state import ITERATION, replica_axes
+from ipu_tf.device.paused_collection import paused_collection
 from ipu_tf.device.program.program import Arrays, Elements, Hidden
 from ipu_tf.device.program.replicas import Replicas
 from ipu_tf.device.program.stage_program import StageProgram, StageSegment, UpdateStep
@@ -44,13 +46,13 @@ class StageFunctions:
 
 
 def _compiled(function: Callable[..., Any], donate: tuple[int, ...]) -> Any:
-    jitted = jax.jit(function, donate_argnums=donate, compiler_options=compiler_options())
+    jitted = jax.jit(with_native_elementwise(function), donate_argnums=donate, compiler_options=compiler_options())
     ready = False
 
     def run(*arguments: Any) -> Any:
         nonlocal ready
         if not ready:
-            with compiling():
+            with compiling(), paused_collection():
                 log_operations(jitted, arguments)
                 jitted.lower(*arguments).compile()  # kept by JAX for the call
             ready = True

@@ -16,6 +16,7 @@ import numpy as np
 from ipu_tf.device.feeds.jax_effects import any_calls_host
 from ipu_tf.device.memory.hidden_state import ACCUMULATOR, ITERATION, ITERATION_TYPE, numbered_key
 from ipu_tf.device.op_locations import OpLocation
+from ipu_tf.device.paused_collection import paused_collection
 from ipu_tf.device.program.parameter_notes import ParameterNotes
 from ipu_tf.device.program.program import Arrays, Elements, Hidden, LoopPart, Program, Types
 from ipu_tf.device.program.replicas import replica_axes_of
@@ -49,6 +50,7 @@ class TracedStep:
     dtypes: Mapping[Any, OpLocation]
 
 
+@paused_collection()
 def traced_step(
     step: Step,
     state: Any,

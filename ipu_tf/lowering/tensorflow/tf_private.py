@@ -24,11 +24,13 @@ from tensorflow.python.ops import control_flow_ops as _control_flow_ops
 from tensorflow.python.ops import resource_variable_ops as _resource_variable_ops
 from tensorflow.python.platform import tf_logging as _tf_logging
 
+from ipu_tf.device.paused_collection import paused_collection
 from ipu_tf.lowering.tensorflow.graph_pruning import part_of
 from ipu_tf.lowering.tensorflow.tf_graphs import ancestors, set_origin, tracing_for_device
 from ipu_tf.lowering.tensorflow.tf_values import current_device
 
 
+@paused_collection()
 def concrete_function(function: Any, *specs: tf.TensorSpec) -> Any:
     """Traces a function for the device by `function.get_concrete_function(*specs)`.
 

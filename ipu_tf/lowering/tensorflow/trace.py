@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_tf.device.paused_collection import paused_collection
 from ipu_tf.lowering.jax.jax_private import MLIRError
 from ipu_tf.lowering.stablehlo.errors import LoweringError
 from ipu_tf.lowering.stablehlo.module import Module, parse
@@ -39,6 +40,7 @@ class Lowered:
     outputs: int
 
 
+@paused_collection()
 def lower(function: Any, variables: Sequence[tf.Variable] = ()) -> Lowered:
     """Lowers a `tf.types.experimental.ConcreteFunction`.
 

@@ -14,7 +14,12 @@ import jax
 from ipu_tf.device import portable
 from ipu_tf.device.environment import allows_native_code
 
-SYMBOLS = SYMBOL, PRODUCT_SYMBOL, SUM_SYMBOL = "ipu_tf_filter_gradient", "ipu_tf_packed_product", "ipu_tf_sum"
+SYMBOLS = SYMBOL, PRODUCT_SYMBOL, SUM_SYMBOL, ELEMENTWISE_SYMBOL = (
+    "ipu_tf_filter_gradient",
+    "ipu_tf_packed_product",
+    "ipu_tf_sum",
+    "ipu_tf_elementwise",
+)
 LEVELS = ("plain vectors", "AVX2", "AVX-512")
 """Instruction sets that there are kernels for, the least capable first."""
 
@@ -28,12 +33,14 @@ class Library:
             calls another build is another program for every compilation cache.
         product: the same of the product with packed weights.
         sum: the same of sums.
+        elementwise: the same of elementwise functions.
         level: the most capable instruction set of this processor, an index of `LEVELS`.
     """
 
     target: str
     product: str
     sum: str
+    elementwise: str
     level: int
 
 
@@ -62,10 +69,10 @@ def loaded() -> Library | None:
         return None
     functions = ctypes.CDLL(str(path))
     made = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-    gradient, product, total = names = [f"{symbol}_{made}" for symbol in SYMBOLS]
+    gradient, product, total, elementwise = names = [f"{symbol}_{made}" for symbol in SYMBOLS]
     for symbol, name in zip(SYMBOLS, names, strict=True):
         jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(getattr(functions, symbol)), platform="cpu")
-    return Library(gradient, product, total, functions.ipu_tf_level())
+    return Library(gradient, product, total, elementwise, functions.ipu_tf_level())
 
 
 def built() -> Path | None:

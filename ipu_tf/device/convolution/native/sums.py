@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -75,3 +76,9 @@ def middle_sum(x: jax.Array, level: int | None = None) -> jax.Array:
     results = tuple(jax.ShapeDtypeStruct(size, np.float32) for size in sizes)
     total: jax.Array = jax.ffi.ffi_call(native.sum, results)(x, shapes=words)[0]
     return total
+
+
+def is_middle_sum(eqn: Any) -> bool:
+    """Returns whether an equation of a jaxpr is a call of `middle_sum`'s kernel."""
+    native = library.loaded()
+    return native is not None and eqn.params.get("target_name") == native.sum

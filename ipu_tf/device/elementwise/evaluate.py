@@ -1,0 +1,170 @@
+"""Evaluates a program with groups of its elementwise operations as calls of the native kernel.
+
+XLA makes code for each group of elementwise operations that it finds, 20 to 40 ms each, of which a network's step has
+hundreds. The kernel is there already.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+from jax.extend import core
+
+from ipu_tf.device.convolution.native import library
+from ipu_tf.device.elementwise import encoding
+from ipu_tf.device.elementwise.flat_equations import Atom, Equation, FlatFunction, flattened
+from ipu_tf.device.elementwise.function import function_of
+from ipu_tf.device.elementwise.group import Group
+from ipu_tf.device.elementwise.grouping import Step, steps
+from ipu_tf.device.op_scopes import scope_named
+
+DISTINCT = 100
+"""The fewest groups that differ in more than their place, from which on a program's groups are calls.
+
+With fewer, XLA has compiled them before anybody waits, and joins them with what is around them.
+"""
+
+
+def with_native_elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wraps a function that JAX will trace: its elementwise operations are calls of the native kernel.
+
+    Without the native library, on other backends than the CPU, in code for files, and with few groups, it computes what
+    it computed.
+
+    Args:
+        function: traceable by JAX, of trees of arrays.
+    """
+
+    @functools.wraps(function)
+    def run(*arguments: Any) -> Any:
+        if not library.usable() or jax.default_backend() != "cpu":
+            return function(*arguments)
+        leaves, tree = jax.tree.flatten(arguments)
+        structure: list[Any] = []
+
+        def flat(*values: Any) -> list[Any]:
+            results, results_tree = jax.tree.flatten(function(*jax.tree.unflatten(tree, values)))
+            structure.append(results_tree)
+            return results
+
+        traced = jax.make_jaxpr(flat)(*leaves)
+        plan = planned(traced)
+        results = core.jaxpr_as_fun(traced)(*leaves) if plan is None else plan.evaluated(leaves)
+        return jax.tree.unflatten(structure[-1], results)
+
+    return run
+
+
+def planned(function: core.ClosedJaxpr, carried: Sequence[tuple[int, int]] = ()) -> Plan | None:
+    """Groups a traced function's operations, and those of its loops and branches; returns None if nothing changes.
+
+    Args:
+        function: the function.
+        carried: of a loop's body, the places of results and of the arguments that they become.
+    """
+    flat = flattened(function)
+    inner = {place: changed for place, each in enumerate(flat.equations) if (changed := _changed_parameters(each.eqn))}
+    grouped = steps(flat, grouped=True)
+    many = len({each.kind() for each in grouped if isinstance(each, Group)}) >= DISTINCT
+    if not many and not inner:
+        return None
+    rewritten = {flat.equations[place]: changed for place, changed in inner.items()}
+    outputs = [(flat.outputs[result], flat.inputs[argument]) for result, argument in carried]
+    replaced = {made: argument for made, argument in outputs if isinstance(made, int)}
+    return Plan(flat, grouped if many else steps(flat, grouped=False), rewritten, replaced)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Plan:
+    """What evaluates a function with calls of the native kernel.
+
+    Attributes:
+        function: the function.
+        steps: what is evaluated, in order.
+        rewritten: for equations whose loops or branches change, their new parameters.
+        replaced: for values, the loop's values whose memory they take.
+    """
+
+    function: FlatFunction
+    steps: Sequence[Step]
+    rewritten: Mapping[Equation, dict[str, Any]]
+    replaced: dict[int, int]
+
+    def evaluated(self, arguments: Sequence[Any]) -> list[Any]:
+        """Evaluates the function."""
+        return _Evaluation(self, arguments).run()
+
+
+class _Evaluation:
+    def __init__(self, plan: Plan, arguments: Sequence[Any]) -> None:
+        self._plan, self._function = plan, plan.function
+        self._made_by = {number: each for each in self._function.equations for number in each.outputs}
+        self._values = {**self._function.constants, **dict(zip(self._function.inputs, arguments, strict=True))}
+
+    def run(self) -> list[Any]:
+        """Returns the results."""
+        for step in self._plan.steps:
+            if isinstance(step, Group):
+                self._call(step)
+            else:
+                self._bind(step)
+        return [self._read(atom) for atom in self._function.outputs]
+
+    def _read(self, atom: Atom) -> Any:
+        """Returns a value; what only shows another one is made when it is read."""
+        if isinstance(atom, core.Literal):
+            return atom.val
+        if atom not in self._values:
+            self._bind(self._made_by[atom])
+        return self._values[atom]
+
+    def _bind(self, equation: Equation) -> None:
+        eqn = equation.eqn
+        operands = [self._read(atom) for atom in equation.inputs]
+        parameters = self._plan.rewritten.get(equation, eqn.params)
+        with eqn.ctx.manager, scope_named(equation.scope):
+            results = eqn.primitive.bind(*operands, **eqn.primitive.get_bind_params(parameters))
+        results = results if eqn.primitive.multiple_results else [results]
+        self._values.update(zip(equation.outputs, results, strict=True))
+
+    def _call(self, group: Group) -> None:
+        types = self._function.types
+        function = function_of(group, types, self._plan.replaced)
+        operands = [self._read(operand.value) for operand in function.inputs]
+        made = (*group.outputs, *group.sums)
+        with scope_named(group.scope()):
+            results = encoding.call(function, operands, [types[value] for value in made])
+        self._values.update(zip(made, results, strict=True))
+
+
+def _changed_parameters(eqn: core.JaxprEqn) -> dict[str, Any] | None:
+    """Returns an equation's parameters with what its loops and branches compute rewritten; None if none changes."""
+    parameters = eqn.params
+    match eqn.primitive.name:
+        case "while":
+            first, count = parameters["body_nconsts"], len(parameters["body_jaxpr"].out_avals)
+            changed = {"body_jaxpr": _retraced(parameters["body_jaxpr"], [(n, first + n) for n in range(count)])}
+        case "scan":
+            first, count = parameters["num_consts"], parameters["num_carry"]
+            changed = {"jaxpr": _retraced(parameters["jaxpr"], [(n, first + n) for n in range(count)])}
+        case "cond":
+            branches = tuple(_retraced(branch) for branch in parameters["branches"])
+            same = all(new is old for new, old in zip(branches, parameters["branches"], strict=True))
+            return None if same else {**parameters, "branches": branches}
+        case _:
+            return None
+    same = all(parameters[name] is new for name, new in changed.items())
+    return None if same else {**parameters, **changed}
+
+
+def _retraced(function: core.ClosedJaxpr, carried: Sequence[tuple[int, int]] = ()) -> core.ClosedJaxpr:
+    """Returns what a loop or a branch computes with its groups as calls; the same jaxpr if nothing changes."""
+    plan = planned(function, carried)
+    if plan is None:
+        return function
+    types = [jax.ShapeDtypeStruct(each.shape, each.dtype, weak_type=each.weak_type) for each in function.in_avals]
+    return jax.make_jaxpr(lambda *values: plan.evaluated(values))(*types)
