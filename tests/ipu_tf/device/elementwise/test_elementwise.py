@@ -119,6 +119,24 @@ def test_truth_values() -> None:
     same_bits(jax.jit(with_native_elementwise(function))(x, y, mask[:1]), function(x, y, mask[:1]))
 
 
+def applied(kind: Any, shape: tuple[int, ...], x: Any, y: Any, z: Any, w: Any) -> Any:
+    """One operation of a random program."""
+    match kind:
+        case "where":
+            return jnp.where(x < y, z, w)
+        case "clamp":
+            return jnp.clip(x, -0.5, 2.0)
+        case "largest":
+            return y - jnp.max(x, axis=(0, 1))  # exact, in any order
+        case "reverse":
+            return jnp.flip(x, 0) + y
+        case "reshape":
+            return (x.reshape(-1, shape[-1]) * y.reshape(-1, shape[-1])).reshape(shape)
+        case "transposed":
+            return lax.reshape(x, shape, dimensions=(2, 0, 1)) + y
+    return kind(x) if kind in UNARY else kind(x, y)
+
+
 @st.composite
 def random_programs(draw: st.DrawFn) -> tuple[Case, list[jax.Array]]:
     """Random functions of arrays `[a, b, c]`, of rows, of columns and of numbers, with reductions among them."""
@@ -134,22 +152,7 @@ def random_programs(draw: st.DrawFn) -> tuple[Case, list[jax.Array]]:
         values = [jnp.broadcast_to(each, shape) if each.ndim != 1 else each + jnp.zeros(shape) for each in arguments]
         for kind, *places in plan:
             x, y, z, w = (values[place % len(values)] for place in places)
-            match kind:
-                case "where":
-                    made = jnp.where(x < y, z, w)
-                case "clamp":
-                    made = jnp.clip(x, -0.5, 2.0)
-                case "sum":
-                    made = y - jnp.max(x, axis=(0, 1))  # exact, in any order
-                case "reverse":
-                    made = jnp.flip(x, 0) + y
-                case "reshape":
-                    made = (x.reshape(-1, shape[-1]) * y.reshape(-1, shape[-1])).reshape(shape)
-                case "transposed":
-                    made = lax.reshape(x, shape, dimensions=(2, 0, 1)) + y
-                case _:
-                    made = kind(x) if kind in UNARY else kind(x, y)
-            values.append(made)
+            values.append(applied(kind, shape, x, y, z, w))
         return [each for place, each in enumerate(values[len(arguments) :]) if place in kept or place == len(plan) - 1]
 
     return function, [special(each, seed) for seed, each in enumerate(shapes)]
