@@ -1,4 +1,7 @@
-"""Layers in TensorFlow 1's graphs compute in the dtype of their first input, as Keras 2's did there."""
+"""Layers in TensorFlow 1's graphs compute in the dtype of their first input, as Keras 2's did there.
+
+A program that sets another dtype policy than float32, Keras's default, gets that one.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from keras_ipu.stock import patches as keras_patches
 
 #: An attribute of layers that were given no dtype and have not been called.
 _OPEN = "_ipu_takes_dtype_of_input"
+_DEFAULT = "float32"
 
 
 def install_graph_dtypes() -> None:
@@ -29,7 +33,7 @@ def _init(stock: Callable[..., None]) -> Callable[..., None]:
     # Keras reads the names of the arguments, to know what to write into a saved model.
     def init(self: Any, *, dtype: Any = None, **kwargs: Any) -> None:
         stock(self, dtype=dtype, **kwargs)
-        if dtype is None and _in_graph(self):
+        if dtype is None and keras.config.dtype_policy().name == _DEFAULT and _in_graph(self):
             vars(self)[_OPEN] = True
 
     return init

@@ -362,6 +362,14 @@ def graph_dtypes() -> None:
         assert layer(keras.layers.Activation("relu")(half)).dtype == tf.float16
         assert layer.kernel.dtype == "float16" and fixed(half).dtype == tf.float32
     assert keras.layers.Activation("relu")(tf.zeros([1], tf.float16)).dtype == tf.float32
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        with tf.Graph().as_default():
+            layer = keras.layers.Dense(2)
+            assert layer(tf.compat.v1.placeholder(tf.float32, [2, 3])).dtype == tf.float16
+            assert layer.dtype_policy.name == "mixed_float16"
+    finally:
+        keras.config.set_dtype_policy("float32")
 
 
 class OwnMinimize(gradient_descent.SGD):
