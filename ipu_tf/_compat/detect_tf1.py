@@ -144,7 +144,7 @@ def _has_former_keyword(node: ast.AST, bound: dict[str, str]) -> bool:
     name = _spelled(node.func, bound)
     keywords = {keyword.arg for keyword in node.keywords}
     former = FORMER_KEYWORDS & keywords or (name.startswith("tensorflow.initializers.") and "dtype" in keywords)
-    return bool(former) and name.startswith(TODAY) and not any(name.startswith(root + ".") for root in V1_MODULES)
+    return bool(former) and name.startswith(f"{TODAY}.") and not any(name.startswith(root + ".") for root in V1_MODULES)
 
 
 def _bindings(tree: ast.Module) -> dict[str, str]:

@@ -280,6 +280,7 @@ STYLES = {
     "import tensorflow.compat.v1 as tf\ntf.nn.dropout(1, keep_prob=1)": ProgramStyle(True, False, False),
     # Written for TensorFlow 2.
     "import tensorflow as tf\ntf.zeros([1], dtype=tf.int32)\nf(keep_dims=1)": ProgramStyle(False, False, False),
+    "import tensorflow_addons as tfa, tensorflow as tf\ntfa.f(keep_dims=1)": ProgramStyle(False, False, False),
     "import tensorflow as tf\ntf.compat.v1.logging.set_verbosity(1)": ProgramStyle(
         tf1=False, former=False, settles=False
     ),
