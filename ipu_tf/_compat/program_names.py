@@ -9,6 +9,7 @@ from pathlib import Path
 from ipu_tf._compat.aliases import install_aliases, provide_checkout
 from ipu_tf._compat.detect_tf1 import V1_MODULES, program_style
 from ipu_tf._compat.keras_in_graphs import patch_keras_in_graphs
+from ipu_tf._compat.program_files import ProgramFiles
 from ipu_tf._compat.removed_names import add_removed_names
 from ipu_tf._compat.tf1_module import give_tensorflow_1
 from ipu_tf._compat.tf1_names import (
@@ -63,7 +64,7 @@ def prepare(script: Path, root: Path | None = None) -> None:
     if asked is not None:
         style = dataclasses.replace(style, tf1=asked == 1, former=asked == 1)
     if style.former:
-        give_tensorflow_1()
+        give_tensorflow_1(ProgramFiles(script, root, environment.python_path_folders()))
     if style.tf1:
         after_import("tensorflow", add_tf1_names)
         after_import("keras", add_tf1_names_to_keras)

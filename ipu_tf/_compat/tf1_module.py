@@ -8,19 +8,17 @@ from __future__ import annotations
 import builtins
 import functools
 import importlib
-import sysconfig
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from ipu_tf._compat.program_files import ProgramFiles
 from ipu_tf._patches.installation import replace_in
 
 #: The TensorFlow 1 that Graphcore's SDK had.
 VERSION = "1.15.5"
 #: Names that lead to packages which have one side alone.
 _TODAYS = frozenset({"keras", "lite", "python"})
-_THIS_PROJECT = Path(__file__).resolve().parents[1]
 
 
 class TensorFlow1(ModuleType):
@@ -50,16 +48,16 @@ class TensorFlow1(ModuleType):
         return sorted({*dir(self._v1), *dir(self._today)})
 
 
-def give_tensorflow_1() -> None:
+def give_tensorflow_1(program: ProgramFiles) -> None:
     """Patches Python's `import` statement: files of the program that import `tensorflow` get `TensorFlow1`."""
-    replace_in(builtins, "__import__", _import_of_program)
+    replace_in(builtins, "__import__", functools.partial(_import_of_program, program))
 
 
-def _import_of_program(stock: Callable[..., ModuleType]) -> Callable[..., ModuleType]:
+def _import_of_program(program: ProgramFiles, stock: Callable[..., ModuleType]) -> Callable[..., ModuleType]:
     @functools.wraps(stock)
     def import_module(name: str, globals: Mapping[str, Any] | None = None, *args: Any, **kwargs: Any) -> ModuleType:
         module = stock(name, globals, *args, **kwargs)
-        if module.__name__ in _GIVEN and globals is not None and _is_of_program(globals):
+        if module.__name__ in _GIVEN and globals is not None and _is_of_program(globals, program):
             return _GIVEN[module.__name__]()
         return module
 
@@ -85,15 +83,6 @@ _GIVEN: Mapping[str, Callable[[], ModuleType]] = {
 }
 
 
-def _is_of_program(module: Mapping[str, Any]) -> bool:
+def _is_of_program(module: Mapping[str, Any], program: ProgramFiles) -> bool:
     file = module.get("__file__")
-    return module.get("__name__") == "__main__" if file is None else not _is_of_library(file)
-
-
-@functools.cache
-def _is_of_library(file: str) -> bool:
-    """Returns whether a file is one of Python, of this project, or of a package that `pip` has installed."""
-    paths = sysconfig.get_paths()
-    folders = {Path(paths[key]).resolve() for key in ("stdlib", "platstdlib", "purelib", "platlib")} | {_THIS_PROJECT}
-    parents = Path(file).resolve().parents
-    return any(folder in folders or any(folder.glob("*.dist-info")) for folder in parents)
+    return module.get("__name__") == "__main__" if file is None else program.holds(file)

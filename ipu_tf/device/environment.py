@@ -257,8 +257,12 @@ def enable_aliases_in_children(folder: str) -> None:
 
 def python_path(folder: str) -> str:
     """Returns `PYTHONPATH` with a folder before what it has, once."""
-    before = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry and entry != folder]
-    return os.pathsep.join([folder, *before])
+    return os.pathsep.join([folder, *(entry for entry in python_path_folders() if entry != folder)])
+
+
+def python_path_folders() -> tuple[str, ...]:
+    """Returns the folders of `PYTHONPATH`."""
+    return tuple(entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry)
 
 
 def of_child(own: Mapping[str, str], folder: str) -> dict[str, str]:
