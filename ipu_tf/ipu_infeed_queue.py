@@ -46,7 +46,8 @@ class IPUInfeedQueue:
         prefetch_depth: elements the hardware would prefetch, 1 to 255; default 3. Changes no result here: the
             emulator stages elements in chunks of its own.
         optimise_latency: without effect in emulation.
-        **kwargs: accepted for compatibility with other releases, ignored. Names that none of them has are warned of.
+        **kwargs: of other releases: `replication_factor` must be that of the programs that use the queue, `feed_name`
+            and `data_to_prefetch` are recorded as without effect. Names that no release has are warned of.
 
     Raises:
         TypeError: for anything but a dataset, or an argument of another type.
@@ -60,7 +61,7 @@ class IPUInfeedQueue:
         1
     """
 
-    @takes_former_arguments(1)
+    @takes_former_arguments("IPUInfeedQueue", 1)
     def __init__(
         self,
         dataset: tf.data.Dataset,

@@ -52,7 +52,7 @@ class IPUOutfeedQueue:
         False
     """
 
-    @takes_former_arguments(0, ("feed_name", "io_batch_size", "replication_factor"), IPUOutfeedMode)
+    @takes_former_arguments("IPUOutfeedQueue", 0, IPUOutfeedMode)
     def __init__(
         self,
         outfeed_mode: IPUOutfeedMode | None = None,

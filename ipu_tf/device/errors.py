@@ -109,6 +109,23 @@ class OutfeedReplicaMismatch(DeviceError):
         )
 
 
+class QueueReplicationError(DeviceError):
+    """Raised if a program runs as another number of replicas than a queue was made for.
+
+    Args:
+        name: the queue's name.
+        wanted: the queue's `replication_factor`.
+        replicas: replicas of the program.
+    """
+
+    def __init__(self, name: str, wanted: int, replicas: int) -> None:
+        super().__init__(
+            f"The queue '{name}' was made with replication_factor={wanted}. Received: a program of {replicas} "
+            "replicas, as many as the IPUs of its device allow. Leave `replication_factor` out, or configure another "
+            "number of IPUs."
+        )
+
+
 class InfeedInUse(DeviceError):
     """Raised if an infeed is deleted while a program that uses it runs.
 

@@ -9,7 +9,13 @@ import weakref
 from collections.abc import Iterator, Sequence
 
 from ipu_tf._state.registry import ProcessValue, register_state
-from ipu_tf.device.errors import InfeedInUse, InfeedReplicaMismatch, OutfeedReplicaMismatch, UnknownQueue
+from ipu_tf.device.errors import (
+    InfeedInUse,
+    InfeedReplicaMismatch,
+    OutfeedReplicaMismatch,
+    QueueReplicationError,
+    UnknownQueue,
+)
 from ipu_tf.device.feeds.infeed import Infeed
 from ipu_tf.device.feeds.outfeed import Outfeed
 
@@ -17,6 +23,8 @@ _lock = threading.Lock()
 _infeeds: weakref.WeakValueDictionary[str, Infeed] = register_state("infeeds by name", weakref.WeakValueDictionary())
 _kept: dict[str, Infeed] = register_state("infeeds that are kept until they are removed", {})
 _outfeeds: dict[str, Outfeed] = register_state("outfeeds by name", {})
+#: By the name of the queue, which may be deleted and started again.
+_declared: dict[str, int] = register_state("numbers of replicas that queues are made for", {})
 _users: collections.Counter[str] = register_state(
     "running programs by queue", collections.Counter(), kept="each ends its use itself"
 )
@@ -78,6 +86,12 @@ def remove(name: str) -> bool:
         return any(queue is not None for queue in removed)
 
 
+def declare_replicas(name: str, count: int) -> None:
+    """Allows only programs of so many replicas to use a queue, under every configuration."""
+    with _lock:
+        _declared[name] = count
+
+
 def reset_replica_counts() -> None:
     """Resets the number of replicas that each queue is used with, so that any number is allowed next."""
     with _lock:
@@ -92,6 +106,7 @@ def used(names: Sequence[str], replicas: int) -> Iterator[None]:
 
     Raises:
         InfeedReplicaMismatch, OutfeedReplicaMismatch: another number of replicas used one of them before.
+        QueueReplicationError: one of them was made for another number of replicas.
     """
     with _lock:
         _check_replicas(names, replicas)
@@ -105,6 +120,9 @@ def used(names: Sequence[str], replicas: int) -> Iterator[None]:
 
 def _check_replicas(names: Sequence[str], replicas: int) -> None:
     """Checks that queues were used with the same number of replicas before, and records `replicas`."""
+    for name in names:
+        if _declared.get(name, replicas) != replicas:
+            raise QueueReplicationError(name, _declared[name], replicas)
     infeeds = [_infeeds[name] for name in names if name in _infeeds]
     outfeeds = [_outfeeds[name] for name in names if name in _outfeeds]
     for source in infeeds:

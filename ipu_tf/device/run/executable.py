@@ -108,6 +108,7 @@ class Executable(CompiledParts):
         Raises:
             UnknownQueue: a queue that the program uses was deleted.
             InfeedReplicaMismatch, OutfeedReplicaMismatch: another number of replicas uses such a queue too.
+            QueueReplicationError: such a queue was made for another number of replicas.
             DeviceNotAttachedError: the device only compiles.
             ForkedProcess: the process was forked from one where JAX had started.
         """

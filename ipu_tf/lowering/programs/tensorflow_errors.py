@@ -12,6 +12,7 @@ from ipu_tf.device.errors import (
     InfeedReplicaMismatch,
     InfeedTimeout,
     OutfeedReplicaMismatch,
+    QueueReplicationError,
     ReplicaGroupError,
     UnknownQueue,
 )
@@ -30,7 +31,8 @@ _TENSORFLOW_ERRORS: tuple[tuple[tuple[type[BaseException], ...], type[tf.errors.
     ((UnknownQueue,), tf.errors.NotFoundError),
     ((AccumulationCountError, AccumulationOutsideLoopError), tf.errors.FailedPreconditionError),
     ((HostTableExists, UnknownHostTable), tf.errors.FailedPreconditionError),
-    ((InfeedInUse, InfeedReplicaMismatch, OutfeedReplicaMismatch), tf.errors.FailedPreconditionError),
+    ((InfeedReplicaMismatch, OutfeedReplicaMismatch, QueueReplicationError), tf.errors.FailedPreconditionError),
+    ((InfeedInUse,), tf.errors.FailedPreconditionError),
 )
 
 

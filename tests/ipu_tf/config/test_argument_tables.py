@@ -17,9 +17,9 @@ from ipu_tf._config.library_options import UnknownOptionWarning
 from ipu_tf._pipelining.pipeline_table import PIPELINE
 from ipu_tf._tracing.queue_arguments import INFEED, OUTFEED
 from ipu_tf.config import IPUConfig
-from ipu_tf.emulation import clear_session
+from ipu_tf.emulation import clear_session, ignored_arguments
 from ipu_tf.ipu_infeed_queue import IPUInfeedQueue
-from ipu_tf.ipu_outfeed_queue import IPUOutfeedQueue
+from ipu_tf.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
 from ipu_tf.ops.pipelining_ops import pipeline
 from tests.helpers.argument_values import REFUSALS, says, taken, values
 
@@ -153,7 +153,7 @@ def test_queues_take_the_arguments_of_former_sdks() -> None:
     modes = ipu.ipu_outfeed_queue.IPUOutfeedMode
     former: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
         (("outfeed",), {"outfeed_mode": modes.LAST}),
-        (("outfeed", modes.LAST), {"replication_factor": 2}),
+        (("outfeed", modes.LAST), {"replication_factor": 2, "outfeed_all": False}),
         ((), {"feed_name": "outfeed", "outfeed_all": False, "io_batch_size": 1}),
     ]
     for positional, named in former:
@@ -162,3 +162,47 @@ def test_queues_take_the_arguments_of_former_sdks() -> None:
     assert ipu.ipu_outfeed_queue.IPUOutfeedQueue(outfeed_all=True)._mode is modes.ALL  # noqa: SLF001
     with pytest.raises(TypeError, match="unexpected keyword argument 'feed_nam'"):
         ipu.ipu_outfeed_queue.IPUOutfeedQueue(feed_nam="a")
+    recorded = {item.name: item.value for item in ignored_arguments()}
+    assert recorded["IPUInfeedQueue.feed_name"] == "'infeed'"
+    assert recorded["IPUOutfeedQueue.feed_name"] == "'outfeed'"
+
+
+@pytest.mark.parametrize(
+    ("positional", "named", "error", "text"),
+    [
+        ((), {"io_batch_size": 2}, ValueError, "`io_batch_size` must be 1.* Received: 2"),
+        ((), {"replication_factor": 0}, ValueError, "`replication_factor`.* Received: 0"),
+        ((), {"replication_factor": "2"}, TypeError, "`replication_factor` must be a positive integer. Received: '2'"),
+        ((), {"feed_name": 1}, TypeError, "`feed_name` must be of type str. Received: 1"),
+        (("a",), {"feed_name": "b"}, TypeError, "takes one name. Received: 'a' and feed_name='b'"),
+        (("a", None, True), {}, TypeError, "differs among releases.* Received: .True,."),
+        ((), {"outfeed_all": "no"}, TypeError, "`outfeed_all` must be of type bool. Received: 'no'"),
+        (
+            ("a", IPUOutfeedMode.LAST),
+            {"outfeed_all": True},
+            ValueError,
+            "contradict each other.* Received: outfeed_all=True and",
+        ),
+        ((), {"outfeed_all": True, "outfeed_mode": IPUOutfeedMode.LAST}, ValueError, "contradict each other"),
+    ],
+)
+def test_arguments_of_former_outfeeds_that_would_change_results(
+    positional: tuple[Any, ...], named: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        ipu.ipu_outfeed_queue.IPUOutfeedQueue(*positional, **named)
+
+
+@pytest.mark.parametrize(
+    ("positional", "named", "error", "text"),
+    [
+        (("a", 0, 2), {}, TypeError, "differs among releases.* Received: .2,."),
+        ((), {"replication_factor": 0}, ValueError, "`replication_factor`.* Received: 0"),
+        ((), {"data_to_prefetch": 0}, ValueError, "`data_to_prefetch`.* Received: 0"),
+    ],
+)
+def test_arguments_of_former_infeeds_that_would_change_results(
+    positional: tuple[Any, ...], named: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        IPUInfeedQueue(tf.data.Dataset.from_tensors(1.0), *positional, **named)

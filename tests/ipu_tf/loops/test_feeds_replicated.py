@@ -87,6 +87,25 @@ def test_an_outfeed_of_two_numbers_of_replicas(session: Any) -> None:
                 other.run(fourfold)
 
 
+def test_queues_that_are_made_for_a_number_of_replicas() -> None:
+    """The number holds under each configuration."""
+    outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue("results", replication_factor=2)
+    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(numbers(), "numbers", replication_factor=2)
+
+    def run(strategy: Any, body: Any) -> None:
+        strategy.run(tf.function(lambda: ipu.loops.repeat(1, body, [0.0], infeed)))
+
+    with ipus(2) as strategy:  # noqa: F811
+        run(strategy, lambda total, x: (total, outfeed.enqueue(x)))
+        assert outfeed.dequeue().shape == (1, 2)
+    with ipus(1) as strategy:  # noqa: F811
+        text = "replication_factor=2. Received: a program of 1"
+        with pytest.raises(tf.errors.FailedPreconditionError, match=text):
+            run(strategy, lambda total, x: total + x)
+        with pytest.raises(tf.errors.FailedPreconditionError, match=text):
+            strategy.run(tf.function(lambda: outfeed.enqueue(1.0) and None))
+
+
 def test_a_new_configuration_frees_an_outfeed() -> None:
     outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
     for count in (2, 1):
