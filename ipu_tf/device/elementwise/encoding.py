@@ -60,7 +60,7 @@ def words(function: ElementwiseFunction, sizes: Sequence[int], level: int) -> np
     head = [level, function.elements, block, parts_of(function.elements, block), *counts]
     head += [len(_constants(function)), len(function.instructions)]
     inputs = [word for operand, size in zip(function.inputs, sizes, strict=True) for word in _input(operand, size)]
-    kinds = [int(OperandKind.WHOLE_BOOL if is_bool else OperandKind.WHOLE) for _, is_bool in function.outputs]
+    kinds = [(OperandKind.WHOLE_BOOL if is_bool else OperandKind.WHOLE).value for _, is_bool in function.outputs]
     constants = [int(value.view(np.uint32)) for value in _constants(function)]
     instructions = [word for each in function.instructions for word in _instruction(function, each)]
     return np.array([*head, *inputs, *kinds, *function.sums, *constants, *instructions], np.int64)
@@ -92,7 +92,7 @@ def _constants(function: ElementwiseFunction) -> tuple[np.float32, ...]:
 
 def _input(operand: Operand, size: int) -> tuple[int, ...]:
     sizes, strides = operand.sizes or (1,) * AXES, operand.strides or (0,) * AXES
-    return int(operand.kind), size, *sizes, *strides
+    return operand.kind.value, size, *sizes, *strides
 
 
 def _instruction(function: ElementwiseFunction, each: Instruction) -> tuple[int, ...]:

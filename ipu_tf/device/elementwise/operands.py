@@ -10,7 +10,7 @@ AXES = 4
 """Axes of a broadcast operand that the kernel takes, after those that belong together are joined."""
 
 
-class OperandKind(enum.IntEnum):
+class OperandKind(enum.Enum):
     """How the kernel reads an operand, and writes a result; numbers are those of `native/elementwise.h`."""
 
     WHOLE = 0

@@ -60,7 +60,7 @@ BAD_QUEUES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "prefetch_depth must be less than 256, but it is 256",
     ),
     "infeed ordinal": (
-        lambda: Infeed(SCALARS, device_ordinal="0"),  # type: ignore[arg-type]
+        lambda: Infeed(SCALARS, device_ordinal="0"),
         ValueError,
         "Device ordinal must be an integer",
     ),
@@ -77,13 +77,13 @@ BAD_QUEUES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "Detected an input tensor to an infeed queue with a dimension of size 0. Please remove it from the inputs.",
     ),
     "mode": (
-        lambda: Outfeed(outfeed_mode="all"),  # type: ignore[arg-type]
+        lambda: Outfeed(outfeed_mode="all"),
         ValueError,
         "Expected `outfeed_mode` value to be of `ipu_outfeed_queue.IPUOutfeedMode` type, but is all.",
     ),
     "buffer": (lambda: Outfeed(buffer_depth=0), ValueError, "Outfeed buffer depth cannot be less than 1"),
     "outfeed ordinal": (
-        lambda: Outfeed(device_ordinal=1.0),  # type: ignore[arg-type]
+        lambda: Outfeed(device_ordinal=1.0),
         ValueError,
         "Device ordinal must be an integer",
     ),

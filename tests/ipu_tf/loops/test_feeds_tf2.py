@@ -284,7 +284,7 @@ def test_arguments_of_an_infeed(arguments: dict[str, Any], message: str) -> None
 
 def test_arguments_of_an_outfeed() -> None:
     with pytest.raises(ValueError, match="Expected `outfeed_mode` value to be of"):
-        Outfeed(outfeed_mode="all")  # type: ignore[arg-type]
+        Outfeed(outfeed_mode="all")
     with pytest.raises(ValueError, match="buffer depth cannot be less than 1"):
         Outfeed(buffer_depth=0)
 
