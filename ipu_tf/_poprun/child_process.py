@@ -1,4 +1,4 @@
-"""Starts the process of an instance; tags the lines of its output."""
+"""Starts the process of an instance, here or on another machine, and sends it signals."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import ctypes
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
-from typing import IO, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from ipu_tf._poprun.ssh import process_of, send_signal
+from ipu_tf._poprun.ssh import There, process_of, send_signal
 
 _SET_PARENT_DEATH_SIGNAL = 1
 _LIBRARY = ctypes.CDLL(None)
@@ -32,44 +32,6 @@ class Command(NamedTuple):
     host: str | None = None
 
 
-class OutputStream:
-    """Output of one process, of which whole lines are written with a prefix.
-
-    Args:
-        source: the process's end of it.
-        prefix: what each line gets.
-        target: where lines go; None to drop them.
-        on_line: called with each line; returns whether it is the program's.
-    """
-
-    def __init__(
-        self,
-        source: IO[bytes],
-        prefix: str,
-        target: IO[bytes] | None,
-        on_line: Callable[[bytes], bool] = lambda line: True,
-    ) -> None:
-        self.source, self._prefix, self._target, self._on_line = source, prefix.encode(), target, on_line
-        self._rest = b""
-
-    def read(self) -> bool:
-        """Writes the lines that are there; returns whether more may come."""
-        found = os.read(self.source.fileno(), 65536)
-        *lines, self._rest = (self._rest + found).split(b"\n")
-        self._write(lines)
-        if not found and self._rest:
-            self._write([self._rest])
-            self._rest = b""
-        return bool(found)
-
-    def _write(self, lines: Sequence[bytes]) -> None:
-        lines = list(filter(self._on_line, lines))
-        if self._target is None or not lines:
-            return
-        self._target.write(b"".join(self._prefix + line + b"\n" for line in lines))
-        self._target.flush()
-
-
 class ChildProcess:
     """Process of an instance, here or by `ssh` on another machine, in a process group of its own.
 
@@ -87,7 +49,8 @@ class ChildProcess:
     def __init__(self, command: Command, reads_input: bool) -> None:
         self.process = _start(command, reads_input)
         self._host = command.host
-        self._there: int | None = None
+        self._there: There | None = None
+        self._waiting: list[signal.Signals] = []
         self._sending: list[subprocess.Popen[bytes]] = []
 
     @property
@@ -100,14 +63,27 @@ class ChildProcess:
         if self._host is None or self._there is not None:
             return True
         self._there = process_of(line)
+        if self._there is not None:
+            waiting, self._waiting = self._waiting, []
+            for number in waiting:
+                self.send(number)
         return self._there is None
 
     def send(self, number: signal.Signals) -> None:
-        """Sends a signal to the program and its children."""
-        if self._host is not None and self._there is not None:
+        """Sends a signal to the program and its children; on another machine as soon as it runs there."""
+        if self._host is None:
+            self.send_here(number)
+        elif self._there is None:
+            self._waiting.append(number)
+        else:
             self._sending.append(send_signal(self._host, self._there, number))
-            return
-        self.send_here(number)
+
+    def end(self, number: signal.Signals) -> None:
+        """Sends a signal that ends the program; one that is not reached yet is not waited for."""
+        if self.unreached is None:
+            self.send(number)
+        else:
+            self.send_here(number)
 
     def send_here(self, number: signal.Signals) -> None:
         """Sends a signal to the processes of this machine."""

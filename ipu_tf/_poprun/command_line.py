@@ -13,6 +13,7 @@ from ipu_tf._poprun.arguments import Settings, UsageError, export, parse, usage
 from ipu_tf._poprun.hosts import coordinator_address, hosts_in_file, hosts_of, is_this_machine
 from ipu_tf._poprun.instances import Instance, instances, topology, variables
 from ipu_tf._poprun.options import OPTIONS
+from ipu_tf._poprun.output import say
 from ipu_tf._poprun.processes import Command, Processes
 from ipu_tf._poprun.ssh import over_ssh
 from ipu_tf.device import environment
@@ -36,10 +37,10 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     try:
         sys.exit(_run(parse(given)))
     except UsageError as error:
-        _say(str(error))
+        say(str(error))
         sys.exit(2)
     except OSError as error:
-        _say(f"cannot start the program: {error}.")
+        say(f"cannot start the program: {error}.")
         sys.exit(127)
 
 
@@ -60,7 +61,7 @@ def _run(settings: Settings) -> int:
     for each in started:
         own = {**exported, **variables(each, started, settings["ipus_per_replica"], coordinator)}
         commands.append(_command(settings, each, {**own, **_cache(settings)}))
-    return Processes(commands, _say).run()
+    return Processes(commands).run()
 
 
 def _command(settings: Settings, instance: Instance, own: Mapping[str, str]) -> Command:
@@ -72,10 +73,10 @@ def _command(settings: Settings, instance: Instance, own: Mapping[str, str]) -> 
     if not here:
         arguments = over_ssh(instance.host, {**paths, **own}, arguments, reads_input=instance.index == 0)
     if settings["verbose"] or settings["vv"]:
-        _say(f"instance {instance.index} on {instance.host}: {shlex.join(arguments)}")
+        say(f"instance {instance.index} on {instance.host}: {shlex.join(arguments)}")
     if settings["vv"]:
         for name, value in sorted(own.items()):
-            _say(f"instance {instance.index}: {name}={value}")
+            say(f"instance {instance.index}: {name}={value}")
     return Command(arguments, environment.of_child(own, str(_ALIASES)), shown, None if here else instance.host)
 
 
@@ -101,7 +102,7 @@ def _exported(settings: Settings) -> dict[str, str]:
         elif word != "--tag-output":  # output is tagged anyway
             others.append(word)
     if others:
-        _say(f"arguments for mpirun without effect, as no mpirun is used: {shlex.join(others)}")
+        say(f"arguments for mpirun without effect, as no mpirun is used: {shlex.join(others)}")
     return {name: value for name, value in found.items() if name}
 
 
@@ -116,8 +117,4 @@ def _cache(settings: Settings) -> dict[str, str]:
 def _say_no_effect(settings: Settings) -> None:
     for option in OPTIONS:
         if option.no_effect and option.key in settings.given:
-            _say(f"{option.name} has no effect: {option.no_effect}.")
-
-
-def _say(text: str) -> None:
-    print(f"poprun: {text}", file=sys.stderr, flush=True)
+            say(f"{option.name} has no effect: {option.no_effect}.")

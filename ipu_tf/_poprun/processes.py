@@ -3,7 +3,8 @@
     instance 0 ─ stdout ─┐                       [1,0]<stdout>:a line
     instance 1 ─ stderr ─┴─► selector ─► lines ─► [1,1]<stderr>:another
 
-The first instance that fails ends the others: SIGTERM, and SIGKILL to those that are there after some seconds.
+The first instance that fails ends the others: SIGTERM, and SIGKILL to those that are there after some seconds. So does
+output that cannot be written any more.
 """
 
 from __future__ import annotations
@@ -15,14 +16,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from types import FrameType
-from typing import Any
+from collections.abc import Sequence
 
-from ipu_tf._poprun.child_process import ChildProcess, Command, OutputStream
+from ipu_tf._poprun.child_process import ChildProcess, Command
+from ipu_tf._poprun.output import OutputStream, say
+from ipu_tf._poprun.signals import Signals
 
-PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-"""Signals that `poprun` passes on to all instances."""
 GRACE = 10.0
 """Seconds that an instance has to end after SIGTERM, before SIGKILL."""
 _KILLED_THERE = 5.0
@@ -37,17 +36,16 @@ class Processes:
 
     Args:
         commands: one for each instance.
-        say: prints a line of `poprun`'s own.
     """
 
-    def __init__(self, commands: Sequence[Command], say: Callable[[str], None]) -> None:
-        self._say = say
+    def __init__(self, commands: Sequence[Command]) -> None:
         self._selector = selectors.DefaultSelector()
         self._running: dict[int, ChildProcess] = {}
         self._started: list[ChildProcess] = []
         self._failed: int | None = None
         self._kill_at: float | None = None
         self._told_to_end = False
+        self._signals = Signals()
         self._commands = commands
 
     def run(self) -> int:
@@ -56,11 +54,12 @@ class Processes:
         Raises:
             OSError: if the program cannot be started.
         """
-        with _signals_to(self._pass_on):
+        with self._signals.noted():
             try:
                 for index, command in enumerate(self._commands):
                     self._start(index, command)
                 while self._running:
+                    self._pass_signals_on()
                     self._read(_POLL)
                     self._note_ended()
                     self._kill_late()
@@ -77,7 +76,8 @@ class Processes:
         self._started.append(child)
         for name in ("stdout", "stderr"):
             target = getattr(sys, name).buffer if command.shown else None
-            stream = OutputStream(getattr(child.process, name), f"[1,{index}]<{name}>:", target, child.is_its_own)
+            source, prefix = getattr(child.process, name), f"[1,{index}]<{name}>:"
+            stream = OutputStream(source, prefix, target, child.is_its_own, self._note_lost)
             self._selector.register(stream.source, selectors.EVENT_READ, stream)
         self._watch_end(child.process)
 
@@ -112,8 +112,16 @@ class Processes:
             del self._running[index]
             if status and self._failed is None:
                 self._failed = status if status > 0 else 128 - status
-                self._say(f"instance {index} {_ended(status, child)}{self._others()}.")
+                say(f"instance {index} {_ended(status, child)}{self._others()}.")
                 self._end_all()
+
+    def _note_lost(self, error: OSError) -> None:
+        """Ends the instances if their output cannot be written; those that were told to end may take their time."""
+        self._pass_signals_on()  # a terminal that is closed sends SIGHUP
+        if self._failed is None and not self._told_to_end:
+            self._failed = 1
+            say(f"output cannot be written: {error}{self._others()}.")
+            self._end_all()
 
     def _others(self) -> str:
         left = sorted(self._running)
@@ -121,24 +129,36 @@ class Processes:
 
     def _end_all(self) -> None:
         if not self._told_to_end:  # a second SIGTERM would end those that save their state because of the first
-            self._pass_on(signal.SIGTERM)
+            self._told_to_end = True
+            for child in self._running.values():
+                child.end(signal.SIGTERM)
         self._kill_at = time.monotonic() + GRACE
 
     def _kill_late(self) -> None:
         if self._kill_at is not None and time.monotonic() > self._kill_at and self._running:
-            self._say(f"instances {', '.join(map(str, sorted(self._running)))} did not end in {GRACE:.0f} s: killed.")
+            say(f"instances {', '.join(map(str, sorted(self._running)))} did not end in {GRACE:.0f} s: killed.")
             self._kill_all()
             self._kill_at = None
 
-    def _pass_on(self, number: int) -> None:
-        self._told_to_end = self._told_to_end or number == signal.SIGTERM
+    def _pass_signals_on(self) -> None:
+        """Passes on the signals that came, since the start too; a second request to end kills the instances."""
+        for number, second in self._signals.take():
+            if second:
+                names = ", ".join(map(str, sorted(self._running)))
+                say(f"a second {number.name}: instances {names} are killed.")
+                self._kill_all()
+            else:
+                self._pass_on(number)
+
+    def _pass_on(self, number: signal.Signals) -> None:
+        self._told_to_end = self._told_to_end or number in (signal.SIGTERM, signal.SIGHUP)
         for child in self._running.values():
-            child.send(signal.Signals(number))
+            child.send(number)
 
     def _kill_all(self) -> None:
         """Kills the instances, and processes that those which ended left behind."""
         for child in self._started:
-            child.send(signal.SIGKILL)
+            child.end(signal.SIGKILL)
         for child in self._started:
             child.wait_for_signals(_KILLED_THERE)
             child.send_here(signal.SIGKILL)
@@ -150,18 +170,3 @@ def _ended(status: int, child: ChildProcess) -> str:
     if status > 0:
         return f"failed with exit code {status}"
     return f"was ended by signal {-status} ({signal.Signals(-status).name})"
-
-
-@contextlib.contextmanager
-def _signals_to(handle: Callable[[int], None]) -> Iterator[None]:
-    """Context manager: passes signals to a function."""
-
-    def handler(number: int, frame: FrameType | None) -> None:
-        handle(number)
-
-    before: dict[signal.Signals, Any] = {number: signal.signal(number, handler) for number in PASSED_ON}
-    try:
-        yield
-    finally:
-        for number, previous in before.items():
-            signal.signal(number, previous)
