@@ -116,6 +116,15 @@ KERAS = (
     *patches_of(
         "keras.src.models.model:Model.", ("save", "from_config"), When.SCOPE, "options of IPU models are saved", _SAVING
     ),
+    *(
+        Patch(
+            f"keras.src.{name}",
+            When.SCOPE,
+            "weights do not change while tokens of the model are streamed",
+            "keras_ipu.training.common.running_streams",
+        )
+        for name in ("models.model:Model.quantize", "models.model:Model.load_weights", "layers.layer:Layer.set_weights")
+    ),
     Patch(
         "keras.src.models.functional:Functional.__init__",
         When.SCOPE,

@@ -28,6 +28,7 @@ from keras_ipu.generation.token_iterator import TokenIterator
 from keras_ipu.generation.token_stream import NewTokens, OnTokens, each_token
 from keras_ipu.stock import models as keras_models
 from keras_ipu.training.common.outputs_for_keras import ArrayFunctions
+from keras_ipu.training.common.running_streams import begins, wait_for_streams
 from keras_ipu.training.common.step_split import StepSplit, step_split
 from keras_ipu.training.common.traced_loops import TracedLoops
 
@@ -57,7 +58,6 @@ class GenerateFunction(TracedLoops, abc.ABC):
         self._compute = compute or model.generate_step
         self._own_variables = tuple(variables)
         self._on_tokens: OnTokens | None = None
-        self._streaming: TokenIterator | None = None
         self._stream = LiveOutfeed(f"tokens {id(self)}")
 
     def __call__(self, inputs: Any, stop_token_ids: Sequence[int] | None = None) -> Any:
@@ -91,16 +91,13 @@ class GenerateFunction(TracedLoops, abc.ABC):
 
     def stream(self, generate: Callable[[OnTokens], Any]) -> TokenIterator:
         """Returns an iterator over the tokens of a call, which runs in a thread of its own."""
-        self._streaming = TokenIterator(generate)
-        return self._streaming
-
-    def wait_for_stream(self) -> None:
-        """Waits until the iterator's call has ended: its tokens would be mixed with those of another call."""
-        if self._streaming is not None:
-            self._streaming.wait()
+        tokens = TokenIterator(generate)
+        begins(self._model, tokens.thread)
+        return tokens
 
     def run(self, inputs: Any, stops: StopTokens) -> Any:
-        """Runs what is traced for inputs that are checked, in one execution."""
+        """Runs what is traced for inputs that are checked, in one execution, after a stream that runs has ended."""
+        wait_for_streams(self._model)
         with InterruptibleCall(), self._running():
             check_interrupts()
             return self._generate(inputs, stops)

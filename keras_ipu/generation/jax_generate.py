@@ -34,6 +34,7 @@ class JaxGenerateFunction(GenerateFunction):
     def __init__(self, model: Any, *traced: Any) -> None:
         super().__init__(model, ARRAYS, *traced)
         self._replicas: ReplicaState = replica_state_of(model)
+        self._given: list[tuple[Any, Any]] = []
 
     @contextlib.contextmanager
     def _running(self) -> Iterator[None]:
@@ -48,11 +49,14 @@ class JaxGenerateFunction(GenerateFunction):
         return [*self._model.variables, *self._model.sampler.variables, *self._own_variables]
 
     def _state(self, replicas: int) -> State:
-        return self._replicas.all_replicas_state([variable.value for variable in self._variables()], replicas)
+        self._given = [(variable, variable.value) for variable in self._variables()]
+        return self._replicas.all_replicas_state([value for _, value in self._given], replicas)
 
     def _keep(self, state: State, replicas: int) -> None:
-        for variable, value in zip(self._variables(), self._replicas.shown(state, replicas), strict=True):
-            variable.assign(value)
+        for (variable, given), value in zip(self._given, self._replicas.shown(state, replicas), strict=True):
+            if variable.value is given:  # what was assigned while the loop ran stays
+                variable.assign(value)
+        self._given = []
 
     def _step(self, spec: Any, stops: StopTokens, split: StepSplit) -> JaxStep:
         variables = self._variables()

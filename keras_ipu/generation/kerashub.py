@@ -18,6 +18,8 @@ from keras_ipu.generation.token_stream import OnTokens
 from keras_ipu.stock import patches as keras_patches
 from keras_ipu.stock.ownership import is_ipu_model
 from keras_ipu.training.common.eager_runs import runs_eagerly
+from keras_ipu.training.common.running_streams import wait_for_streams
+from keras_ipu.training.common.trainer import is_running
 
 _MODULE = "keras_hub.src.models.causal_lm"
 """Where KerasHub defines `CausalLM`, whose method its language models inherit: decoders, and encoders with decoders."""
@@ -69,10 +71,9 @@ def _generate(
         stream: whether to return an iterator of them, a `TokenIterator`.
         **kwargs: of KerasHub's.
     """
+    wait_for_streams(model)
     function = model.make_generate_function()
     on_device = isinstance(function, GenerateFunction)
-    if on_device:
-        function.wait_for_stream()
     if on_tokens is None and not stream:
         return stock(model, *args, **kwargs)
     asked = "`stream`" if stream else "`on_tokens`"
@@ -80,6 +81,8 @@ def _generate(
         raise ValueError("`stream=True` returns an iterator of what `on_tokens` gets: give one of them.")
     if not on_device:
         raise ValueError(f"{asked} takes tokens from the device, and {model.name} has `run_eagerly=True`.")
+    if stream and is_running():
+        raise ValueError("`stream=True` runs beside the program: not in callbacks of a `fit`, which has the weights.")
     check_stepwise_sampler(model, asked)
 
     def generate(take: OnTokens) -> Any:

@@ -24,6 +24,9 @@ class TokenIterator(Iterator[np.ndarray]):
     Args:
         generate: generates, and calls a function with the tokens of each place.
 
+    Attributes:
+        thread: in which it does.
+
     Raises:
         Exception: where the next token is asked for, what `generate` raised.
     """
@@ -34,8 +37,8 @@ class TokenIterator(Iterator[np.ndarray]):
         self._error: BaseException | None = None
         self._result: Any = None
         context = contextvars.copy_context()
-        self._thread = threading.Thread(target=context.run, args=(self._run,), name="ipu-generate")
-        self._thread.start()
+        self.thread = threading.Thread(target=context.run, args=(self._run,), name="ipu-generate")
+        self.thread.start()
 
     def _run(self) -> None:
         try:
@@ -57,7 +60,7 @@ class TokenIterator(Iterator[np.ndarray]):
 
     def wait(self) -> None:
         """Waits until the loop has ended. Does not raise what it raised."""
-        self._thread.join()
+        self.thread.join()
 
     def result(self) -> Any:
         """Waits for the end, and returns what `generate` returns without `stream`; tokens that were not asked for stay.

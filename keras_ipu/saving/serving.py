@@ -17,6 +17,7 @@ from ipu_tf.serving import step_loop
 from keras_ipu.pipeline.graph import ModelKind, graph_of, kind_of
 from keras_ipu.saving.served_generation import served_generation
 from keras_ipu.stock import graphs as keras_graphs
+from keras_ipu.training.common.running_streams import wait_for_streams
 
 
 class ServingMethods:
@@ -66,6 +67,7 @@ class ServingMethods:
             ValueError: if the batch size is not known, the directory is not empty, or steps or names do not fit.
             TypeError: for signatures or names that are none, and `max_length` for another model.
         """
+        wait_for_streams(self)
         directory = checked_directory(export_dir, purge_export_dir)
         if max_length is None:
             _check_no_stops(stop_token_ids)

@@ -22,6 +22,7 @@ from keras_ipu.scope.input_shapes import install_input_shapes
 from keras_ipu.stock import graphs as keras_graphs
 from keras_ipu.stock import patches as keras_patches
 from keras_ipu.stock.ownership import is_ipu_model
+from keras_ipu.training.common.running_streams import after_streams
 from keras_ipu.training.jax import host_functions
 from keras_ipu.training.tensorflow.eager_updates import install_eager_updates
 from keras_ipu.training.tensorflow.image_layers import patch_crops, patch_image_layers
@@ -49,6 +50,8 @@ def install_extensions() -> None:
     patch_method(sequential, "build", is_ipu_model, _build_sequential)
     patch_method(keras.Model, "build", _is_subclassed, _build)
     patch_method(keras.Model, "save", is_ipu_model, saving.save)
+    for owner, name in ((keras.Model, "quantize"), (keras.Model, "load_weights"), (keras.Layer, "set_weights")):
+        patch_method(owner, name, is_ipu_model, after_streams)
     for owner in (sequential, keras_graphs.Functional):
         patch_method(owner, "get_config", is_ipu_model, saving.get_config)
     for owner in (sequential, keras.Model):

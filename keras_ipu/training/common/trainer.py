@@ -45,6 +45,7 @@ from keras_ipu.training.common.outputs_for_keras import ArrayFunctions
 from keras_ipu.training.common.padding import may_pad
 from keras_ipu.training.common.partial_batches import sizes_vary
 from keras_ipu.training.common.run_ahead import without_batch_callbacks
+from keras_ipu.training.common.running_streams import wait_for_streams
 from keras_ipu.training.common.step_function import PREDICT, TEST, TRAIN, StepFunction, StepKind
 from keras_ipu.training.common.step_split import replica_count
 from keras_ipu.training.common.variable_sync import SyncVariablesEachBatch, add_variable_sync
@@ -159,6 +160,7 @@ class IPUTrainer(abc.ABC):
         """Replaces `fit`, `evaluate` and `predict`: checks, then Keras's own loop with variables synced."""
         if not is_ipu_model(model):
             return _run_stock(stock, model, *args, **kwargs)
+        wait_for_streams(model)
         with InterruptibleCall(), Tracepoint(_CHANNEL, f"{model.name}.{stock.__name__}()"):
             return self._run_interruptible(stock, model, *args, **kwargs)
 
@@ -188,6 +190,7 @@ class IPUTrainer(abc.ABC):
         """Replaces `train_on_batch`, `test_on_batch` and `predict_on_batch`."""
         if not is_ipu_model(model):
             return _run_stock(stock, model, *args, **kwargs)
+        wait_for_streams(model)
         args, kwargs = dense_arguments(args, kwargs)
         if eager_runs.runs_eagerly(model):
             return self._run_eagerly(stock, model, *args, **kwargs)
@@ -225,7 +228,10 @@ class IPUTrainer(abc.ABC):
             yield
 
     def _compile(self, stock: Stock, model: Any, *args: Any, **kwargs: Any) -> None:
-        stock(model, *args, **(compile_arguments(kwargs) if is_ipu_model(model) else kwargs))
+        if is_ipu_model(model):
+            wait_for_streams(model)
+            kwargs = compile_arguments(kwargs)
+        stock(model, *args, **kwargs)
 
     def _making(self, attribute: str, kind: StepKind) -> Callable[..., Any]:
         """Returns the method that makes one of a model's functions and stores it in an attribute."""
@@ -258,6 +264,11 @@ class IPUTrainer(abc.ABC):
             return logs
         # With synthetic outfeeds nothing comes from the device: what the step returned are zeros.
         return logs if use_synthetic_data_for(SyntheticDataCategory.Outfeed) else stock(model, logs)
+
+
+def is_running() -> bool:
+    """Returns whether an IPU model trains, evaluates or predicts, in whose callbacks this is called."""
+    return _run.get() is not None
 
 
 def _run_stock(stock: Stock, model: Any, *args: Any, **kwargs: Any) -> Any:

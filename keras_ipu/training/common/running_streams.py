@@ -1,0 +1,44 @@
+"""Threads in which models run beside the program: what runs or changes such a model waits for their end.
+
+    generate(stream=True) --> begins(model, thread)
+    fit, compile, quantize, load_weights, generate, ... --> wait_for_streams(model)
+
+A loop on the device has the weights of its begin, and gives its state back at its end.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from ipu_tf._state.registry import register_state
+
+_running: weakref.WeakKeyDictionary[Any, threading.Thread] = register_state(
+    "threads in which models run", weakref.WeakKeyDictionary(), kept="they run still"
+)
+
+
+def begins(model: Any, thread: threading.Thread) -> None:
+    """Notes that a model runs in a thread, which was started."""
+    _running[model] = thread
+
+
+def wait_for_streams(model: Any) -> None:
+    """Waits until no other thread runs a model that is this one, or that shares variables with it."""
+    for other, thread in [*_running.items()]:
+        if not thread.is_alive():
+            _running.pop(other, None)
+        elif thread is not threading.current_thread() and (other is model or _variables(other) & _variables(model)):
+            thread.join()
+
+
+def _variables(model: Any) -> set[int]:
+    return {id(variable) for variable in model.variables}
+
+
+def after_streams(stock: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
+    """Replaces a method that changes a model."""
+    wait_for_streams(model)
+    return stock(model, *args, **kwargs)
