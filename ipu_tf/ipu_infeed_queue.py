@@ -120,7 +120,9 @@ class IPUInfeedQueue:
             tf.errors.InvalidArgumentError: for a dimension of size 0; in a graph, when the op runs.
         """
         if tf_values.executing_eagerly():
-            self._start(eager_elements(self._dataset))
+            # The iterator that the queue was made with, if nothing was read: a second would shuffle otherwise.
+            if not queues.is_unread(self._id):
+                self._start(eager_elements(self._dataset))
             return None
         if self._initializer_taken:
             raise ValueError("The IPUInfeedQueue `initializer` function can only be accessed once.")

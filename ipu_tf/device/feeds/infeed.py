@@ -57,6 +57,7 @@ class Infeed:
         self._returned: collections.deque[Element] = collections.deque()
         self._source: Iterator[Element] | None = None
         self._taken = 0
+        self._read = False
 
     def restart(self) -> None:
         """Restarts at the start of the data."""
@@ -64,6 +65,12 @@ class Infeed:
             self._returned.clear()
             self._source = self._open_source()
             self._taken = 0
+            self._read = False
+
+    @property
+    def unread(self) -> bool:
+        """Whether the data is open, and nothing of it was read."""
+        return self._source is not None and not self._read
 
     @property
     def taken(self) -> int:
@@ -83,6 +90,7 @@ class Infeed:
             if self._returned:
                 element = self._returned.popleft()
             else:
+                self._read = True
                 try:
                     element = next(self._source)
                 except StopIteration:

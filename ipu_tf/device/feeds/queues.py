@@ -59,6 +59,12 @@ def infeed(name: str) -> Infeed:
         return _infeeds[name]
 
 
+def is_unread(name: str) -> bool:
+    """Returns whether there is an infeed of this name, of whose data nothing was read yet."""
+    with _lock:
+        return name in _infeeds and _infeeds[name].unread
+
+
 def outfeed(name: str) -> Outfeed:
     """Returns the outfeed of this name.
 

@@ -292,3 +292,21 @@ def test_arguments_of_an_outfeed() -> None:
 def test_iterating_a_last_queue_is_refused() -> None:
     with pytest.raises(RuntimeError, match="'IPUOutfeedMode.ALL'"):
         iter(Outfeed(outfeed_mode=Mode.LAST))
+
+
+def test_initializer_of_an_unread_queue_keeps_its_iterator(strategy: Strategy) -> None:  # noqa: F811
+    """As in stock TensorFlow, whose first iterator over a shuffled dataset has another order than the second."""
+
+    def shuffled() -> tf.data.Dataset:
+        tf.random.set_seed(5)
+        return counting(100).shuffle(100)
+
+    first, second = (list(iterator.take(3).as_numpy_iterator()) for iterator in [shuffled()] * 2)
+    assert first != second
+    infeed, outfeed = Infeed(shuffled()), Outfeed()
+    assert infeed.initializer is None
+    strategy.run(sum_loop(3, infeed, outfeed))
+    np.testing.assert_array_equal(outfeed.dequeue(), np.cumsum(first, dtype=np.float32))
+    assert infeed.initializer is None
+    strategy.run(sum_loop(3, infeed, outfeed))
+    np.testing.assert_array_equal(outfeed.dequeue(), np.cumsum(second, dtype=np.float32))

@@ -1,0 +1,144 @@
+"""Applications whose losses are compared with those of the same program in stock TensorFlow without IPU calls."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from tests.helpers.graphcore_applications.application import NOTEBOOK, Application
+from tests.helpers.graphcore_applications.runs import Done, run
+from tests.helpers.graphcore_applications.table import APPLICATIONS, MESSAGE_PASSING
+
+#: Largest relative difference of two losses.
+TOLERANCE = 1e-4
+#: Losses after which rounding may have grown.
+FIRST = 10
+#: Losses that at least are compared.
+FEWEST = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """An application, and what its command has otherwise in stock TensorFlow.
+
+    Attributes:
+        application: the command, in float32 and without dropout.
+        stock: arguments that the command has besides in stock TensorFlow.
+        stock_changes: changes of its files there, beside the application's.
+    """
+
+    application: Application
+    stock: str = ""
+    stock_changes: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Compared:
+    """The runs of both sides."""
+
+    device: Done
+    stock: Done
+
+    @property
+    def pairs(self) -> list[tuple[float, float]]:
+        """The first losses of device and stock."""
+        return list(zip(self.device.losses, self.stock.losses, strict=False))[:FIRST]
+
+    @property
+    def difference(self) -> float:
+        """The greatest relative difference of two losses of a pair."""
+        return max(abs(a - b) / abs(b) for a, b in self.pairs)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether both ran to their ends, their first losses differ by less than `TOLERANCE`, and the losses fall."""
+        whole = self.device.whole and self.stock.whole and len(self.pairs) >= FEWEST
+        return whole and self.difference < TOLERANCE and self.device.losses[-1] < self.device.losses[0]
+
+    def __str__(self) -> str:
+        if not (self.device.whole and self.stock.whole and self.pairs):
+            side = "the device" if not self.device.whole else "stock"
+            return f"no result: {side} {(self.stock if self.device.whole else self.device).result()}"
+        of_device, of_stock = (f"{done.losses[0]:.6f} to {done.losses[-1]:.6f}" for done in (self.device, self.stock))
+        counts = f"the first {len(self.pairs)} of {len(self.device.losses)}"
+        return f"{of_device} | {of_stock} | {counts} | {self.difference:.1e}"
+
+
+def compare(checkout: Path, comparison: Comparison) -> Compared:
+    """Runs an application on the device and in stock TensorFlow."""
+    application = comparison.application
+    changes = dict(application.changes)
+    for file, pairs in comparison.stock_changes.items():
+        changes[file] = {**changes.get(file, {}), **pairs}
+    of_stock = dataclasses.replace(application, sizes=f"{application.sizes} {comparison.stock}", changes=changes)
+    return Compared(run(checkout, application, stock=False), run(checkout, of_stock, stock=True))
+
+
+_NIF = dataclasses.replace(
+    APPLICATIONS["neural-image-fields"],
+    changes={"nif.py": {r"    if step_ratio > 1:": "    if False:"}},  # an execution of one weight update
+)
+_UNET = dataclasses.replace(
+    APPLICATIONS["unet"],
+    # An execution of one weight update.
+    sizes=f"{APPLICATIONS['unet'].sizes} --drop-rate 0 --steps-per-execution 8 --num-epochs 10",
+)
+_DEEPLOB = {
+    r"epochs = 20": "epochs = 5",
+    r"steps_per_execution = 100": "steps_per_execution = 4",
+    r"(saved_model_path = .*deeplob.*)\"\)": r'\g<1>.weights.h5")',  # the only names that Keras 3 takes
+}
+_RESNET_8 = (
+    "--synthetic-data host --seed 1 --precision 32.32 --weight-updates-per-epoch 1 --num-epochs 10 --logs-per-epoch 1 "
+    "--gradient-accumulation"
+)
+_ADGMOM = APPLICATIONS["adgmom"]
+_SMALL_ADGMOM = {
+    **_ADGMOM.changes["AdGMoM_conf_default.yaml"],
+    r"n_steps: \d+": "n_steps: 20",
+    r"iterations_per_loop: \d+": "iterations_per_loop: 1",
+    r"replication_factor: \d": "replication_factor: 1",
+    # Of which the program's copy of its step for CPUs knows nothing.
+    r"l1_regularization: [\d.]+": "l1_regularization: 0.0",
+    r"l2_regularization: [\d.]+": "l2_regularization: 0.0",
+}
+
+
+def _deeplob(name: str) -> Comparison:
+    changes = {NOTEBOOK: _DEEPLOB}
+    environment = {"NUM_AVAILABLE_IPU": "1", "CHECKPOINT_DIR": "."}
+    return Comparison(dataclasses.replace(APPLICATIONS[name], changes=changes, environment=environment))
+
+
+def _resnet(accumulation: int) -> Comparison:
+    sizes = f"{_RESNET_8} {accumulation}"
+    return Comparison(dataclasses.replace(APPLICATIONS["resnet-8"], sizes=sizes, says="Epoch 10/10"))
+
+
+COMPARED: dict[str, Comparison] = {
+    "neural-image-fields": Comparison(_NIF),
+    "neural-image-fields-accumulation": Comparison(
+        dataclasses.replace(_NIF, sizes=f"{_NIF.sizes} --gradient-accumulation-count 4")
+    ),
+    "unet-pipeline": Comparison(
+        _UNET,  # where it runs on one IPU, the program crops by TensorFlow
+        stock_changes={"model_utils.py": {r"    if nb_ipus_per_replica > 1:": "    if False:"}},
+    ),
+    "deeplob-seq2seq": _deeplob("deeplob-seq2seq"),
+    "deeplob-attention": _deeplob("deeplob-attention"),
+    "resnet-8": _resnet(1),
+    "resnet-8-accumulation": _resnet(4),
+    "adgmom": Comparison(
+        dataclasses.replace(
+            _ADGMOM,
+            changes={"AdGMoM_conf_default.yaml": _SMALL_ADGMOM},
+            compared_loss=r"(?m)^\d+ \t\t [\d.e+-]+ \t ([\d.e+-]+)$",
+            runs_without_ipu=True,
+        ),
+        stock_changes={"AdGMoM_conf_default.yaml": {r"use_ipu: true": "use_ipu: false"}},
+    ),
+    # Stock TensorFlow divides no gradients of rows, which the program does with those of its other embeddings.
+    "message-passing": Comparison(
+        dataclasses.replace(APPLICATIONS["message-passing"], sizes=f"{MESSAGE_PASSING} --one_hot_embedding")
+    ),
+}

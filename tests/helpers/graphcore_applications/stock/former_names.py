@@ -1,0 +1,66 @@
+"""Names of TensorFlow 2.6, its Keras 2 and NumPy 1 that applications use, leading to where stock packages have them."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import os
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+import numpy as np
+
+KERAS_2 = os.environ.get("TF_USE_LEGACY_KERAS") == "1"
+
+#: Module of former releases -> where `tf_keras` has it.
+MODULES = {
+    "keras.engine": "tf_keras.src.engine",
+    "keras.optimizer_v2.gradient_descent": "tf_keras.src.optimizers.legacy.gradient_descent",
+    "keras.optimizer_v2": "tf_keras.src.optimizers.legacy",
+    "tensorflow.python.keras.applications": "tf_keras.applications",
+    "tensorflow.python.training.training_ops": "tensorflow.python.ops.gen_training_ops",
+    "keras": "tf_keras",
+}
+
+
+class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds a former module where it is now."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Returns a specification for a name below an entry of `MODULES`; see `importlib.abc`."""
+        return importlib.machinery.ModuleSpec(fullname, self) if _now(fullname) else None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        """Returns the module of today."""
+        now = _now(spec.name)
+        assert now is not None
+        return importlib.import_module(now)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """It was executed when it was imported."""
+
+
+def _now(name: str) -> str | None:
+    for former, now in MODULES.items():
+        if name == former or name.startswith(f"{former}."):
+            return now + name[len(former) :]
+    return None
+
+
+def install() -> None:
+    """Has the names be found."""
+    for name in ("int", "float", "object"):
+        setattr(np, name, getattr(importlib.import_module("builtins"), name))
+    if not KERAS_2:
+        return
+    tensorflow = importlib.import_module("tensorflow")
+    sys.meta_path.insert(0, Finder())
+    optimizers = tensorflow.keras.optimizers
+    for name in ("Adam", "RMSprop", "SGD", "Optimizer"):
+        setattr(optimizers, name, getattr(optimizers.legacy, name))
+    # Imported by these names, the files would be run again.
+    sys.modules.update({"tensorflow.keras.optimizers": optimizers, "tensorflow.keras": tensorflow.keras})
