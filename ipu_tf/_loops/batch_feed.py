@@ -91,7 +91,7 @@ class BatchFeed(abc.ABC):
         """The elements as an infeed of this name."""
         if self._infeed is None:
             self._infeed = self._new_infeed(name)
-        self._infeed.name = name
+        self._infeed.name, self._infeed.aligned = name, True
         return self._infeed
 
     @property

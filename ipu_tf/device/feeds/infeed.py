@@ -33,9 +33,11 @@ class Infeed:
     Attributes:
         replicas: number of replicas of the programs that dequeue elements; None before the first.
         may_block: whether reading an element may block, even for ever.
+        aligned: whether all instances have to be at the same element of it.
     """
 
     may_block = True
+    aligned = False
 
     def __init__(
         self,

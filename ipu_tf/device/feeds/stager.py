@@ -26,11 +26,13 @@ class StagedChunk:
         staged: the elements of each infeed.
         count: iterations that every infeed has an element for.
         error: what ended an infeed early, if one did.
+        position: elements that were taken before, of infeeds of which all instances have to be at the same one.
     """
 
     staged: dict[str, Staged]
     count: int
     error: BaseException | None
+    position: int = 0
 
 
 class Stager:
@@ -51,6 +53,7 @@ class Stager:
         self._capacity = capacity
         self._buffers = buffers
         self._turn = 0
+        self._began_at = 0
         self._reading: TimedRead[StagedChunk] | None = None
 
     @staticmethod
@@ -76,7 +79,7 @@ class Stager:
         except InfeedTimeout as error:
             # A late element is then written to a buffer that is not read: further executions use the list.
             self._buffers[:] = [{n: tuple(map(np.empty_like, a)) for n, a in each.items()} for each in self._buffers]
-            return StagedChunk({name: Staged(a, 0) for name, a in self._buffers[0].items()}, 0, error)
+            return StagedChunk({n: Staged(a, 0) for n, a in self._buffers[0].items()}, 0, error, self._began_at)
 
     def stage_ahead(self, count: int) -> None:
         """Starts to stage the next chunk while the device runs the present one."""
@@ -88,11 +91,16 @@ class Stager:
         if used < chunk.count:
             self._return(chunk, used)
 
+    def _position(self) -> int:
+        return sum(infeed.taken for infeed in self._infeeds.values() if infeed.aligned)
+
     def _started(self, count: int) -> TimedRead[StagedChunk]:
+        self._began_at = self._position()
         return TimedRead(list(self._infeeds.values()), self._stage, count)
 
     def _stage(self, count: int) -> StagedChunk:
         count = min(count, self._capacity)
+        position = self._position()
         buffers = self._buffers[self._turn]
         self._turn = 1 - self._turn
         with span("Feeds", "stage"):
@@ -102,7 +110,9 @@ class Stager:
             if s.count > common:
                 self._infeeds[name].return_elements(s, common)
         error = next((s.error for s in staged.values() if s.error is not None), None)
-        return StagedChunk({n: dataclasses.replace(s, count=common) for n, s in staged.items()}, common, error)
+        return StagedChunk(
+            {n: dataclasses.replace(s, count=common) for n, s in staged.items()}, common, error, position
+        )
 
     def _return(self, chunk: StagedChunk, first: int) -> None:
         for name, staged in chunk.staged.items():

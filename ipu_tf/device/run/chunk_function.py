@@ -21,6 +21,7 @@ from ipu_tf.device.memory.hidden_state import ITERATION, replica_axes
 from ipu_tf.device.numerics.assertions import ASSERTIONS, failed, stamped
 from ipu_tf.device.program.program import Arrays, Elements, Hidden, LoopPart, Program, Types
 from ipu_tf.device.program.replicas import Replicas, any_replica
+from ipu_tf.device.run.feed_agreement import agreed
 
 
 class OutfeedBuffer(NamedTuple):
@@ -55,11 +56,27 @@ def replicated_chunk_function(
     program: Program, part: LoopPart, last_only: frozenset[str], capacity: int, counted: bool, replicas: Replicas
 ) -> Any:
     """As `chunk_function`, for all replicas: arrays have a leading replica axis, staged and enqueued elements
-    after that of iterations."""
+    after that of iterations.
+
+    Where instances agree (`feed_agreement`) the count is what one says of its chunk, the last result what all said.
+    """
     run = chunk_function(part, last_only, capacity, counted, replicas.count * replicas.instances > 1)
     axes = replica_axes(program.hidden)
     outfeed_axes = {name: 0 if name in last_only else 1 for name in part.outfeeds}
-    return replicas.over(run, (0, 0, axes, 1, None), (0, axes, outfeed_axes, None, None, None))
+    results: tuple[Any, ...] = (0, axes, outfeed_axes, None, None, None)
+    if not agrees(part, replicas):
+        return replicas.over(run, (0, 0, axes, 1, None), results)
+
+    def run_agreed(carry: Arrays, constants: Arrays, hidden: Hidden, staged: Any, own: jax.Array) -> tuple[Any, ...]:
+        count, rows = agreed(own)
+        return *run(carry, constants, hidden, staged, count), rows
+
+    return replicas.over(run_agreed, (0, 0, axes, 1, None), (*results, None))
+
+
+def agrees(part: LoopPart, replicas: Replicas) -> bool:
+    """Returns whether the instances agree before each chunk on its number of iterations: where each feeds the loop."""
+    return replicas.instances > 1 and bool(part.infeeds)
 
 
 def chunk_function(

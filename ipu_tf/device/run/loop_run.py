@@ -15,9 +15,10 @@ from ipu_tf.device.memory.hidden_state import ITERATION
 from ipu_tf.device.numerics.assertions import ASSERTIONS, check_assertions
 from ipu_tf.device.numerics.exceptions import EXCEPTIONS, check_exceptions
 from ipu_tf.device.program.program import Arrays, Hidden, LoopPart
-from ipu_tf.device.run.chunk_function import replicated_chunk_function
+from ipu_tf.device.run.chunk_function import agrees, replicated_chunk_function
 from ipu_tf.device.run.compilation_log import log_chunk
 from ipu_tf.device.run.execution_context import ExecutionContext
+from ipu_tf.device.run.feed_agreement import FeedAgreement
 from ipu_tf.device.run.pipeline_placement import together
 from ipu_tf.device.timeline import span
 
@@ -51,6 +52,8 @@ class LoopRun:
         # Instances run chunks of the same lengths: what the device asks after each is asked in all of them.
         self._pace: Pace = self._executable.kept(("pace", index), lambda: Pace(self._replicas.instances == 1))
         self._outfeeds = self._queues.outfeeds(part.outfeeds)
+        name, asked = self._executable.program.readable_name, agrees(part, self._replicas)
+        self._agreement = FeedAgreement(asked, name, self._replicas.count)
         self._chunk = self._chunk_function(index)
         self._buffers = self._executable.kept(
             ("staging", index, self.capacity), lambda: Stager.make_buffers(part, self.capacity, self._replicas)
@@ -110,10 +113,9 @@ class LoopRun:
                 ran, goes_on = self._timed_chunk(chunk)
                 stager.return_unused(chunk, ran)
                 done += ran
-                if stopped or not (goes_on if self._wanted is None else done < self._wanted):
-                    break
-                if chunk.error is not None and ran == chunk.count:
-                    error = chunk.error
+                complete = stopped or not (goes_on if self._wanted is None else done < self._wanted)
+                error = self._agreement.ended_by(chunk, ran, complete)
+                if complete or error is not None:
                     break
                 if self._executable.compilation.interrupts.requested:
                     error = KeyboardInterrupt()
@@ -124,7 +126,8 @@ class LoopRun:
     def prepare(self) -> Arrays:
         """Compiles the chunk function without running it; returns shapes and dtypes of the final carry."""
         arrays = {name: tuple(self._replicas.place(a, 1) for a in arrays) for name, arrays in self._buffers[0].items()}
-        carry: Arrays = self._chunk.prepare(self._carry, self._constants, self._hidden, arrays, np.int32(0))[0]
+        given = (self._carry, self._constants, self._hidden, arrays, self._agreement.said(None))
+        carry: Arrays = self._chunk.prepare(*given)[0]
         return carry
 
     def _left(self, done: int) -> int:
@@ -150,9 +153,8 @@ class LoopRun:
             place = self._replicas.place
             with span("Device", "upload batches"):
                 arrays = {name: tuple(place(a, 1) for a in each) for name, each in arrays.items()}
-        self._carry, self._hidden, elements, lengths, index, goes_on = self._chunk(
-            self._carry, self._constants, self._hidden, arrays, np.int32(chunk.count)
-        )
+        results = self._chunk(self._carry, self._constants, self._hidden, arrays, self._agreement.said(chunk))
+        self._carry, self._hidden, elements, lengths, index, goes_on = self._agreement.heard(results)
         self._executable.compilation.nothing_donated = False
         # The staging buffers may be filled again only once the device has read them: the first of these waits for it.
         # `np.asarray` takes a fifth of the time that `int` or `jax.device_get` take.

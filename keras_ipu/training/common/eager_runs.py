@@ -16,6 +16,7 @@ from ipu_tf._state.once import first_time
 from keras_ipu.options.model_state import options_of
 from keras_ipu.pipeline.run_checks import is_pipelined
 from keras_ipu.stock.patches import StockEpochIterator
+from keras_ipu.training.common.instance_data import current_first_batch, take_first_batch
 from keras_ipu.training.common.sparse_data import dense_elements
 from keras_ipu.training.common.step_split import replica_count
 
@@ -39,6 +40,10 @@ def stock_epoch_iterator(*args: Any, **kwargs: Any) -> Any:
 
 
 class _DenseEpochIterator(StockEpochIterator):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        take_first_batch(self, eagerly=True)
+
     def _get_iterator(self) -> Any:
         batches = super()._get_iterator()
         return dense_elements(batches) if isinstance(batches, tf.data.Dataset) else batches
@@ -50,15 +55,22 @@ class EagerFunction:
     Args:
         function: Keras's.
         called: called after each execution.
+        trains: whether it is a train function, of which the instances have to have as many batches.
     """
 
-    def __init__(self, function: Callable[..., Any], called: Callable[[], None]) -> None:
+    def __init__(self, function: Callable[..., Any], called: Callable[[], None], trains: bool = False) -> None:
         self._function = function
         self._called = called
+        self._trains = trains
 
     def __call__(self, *args: Any) -> Any:
         """Runs one execution."""
-        outputs = self._function(*args)
+        first = current_first_batch.get() if self._trains else None
+        if first is None:
+            outputs = self._function(*args)
+        else:
+            outputs = self._function(*args[:-1], first.agreed(args[-1]))
+            first.compare()
         self._called()
         return outputs
 

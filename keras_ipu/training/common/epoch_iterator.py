@@ -226,7 +226,7 @@ class IPUEpochIterator(keras_patches.StockEpochIterator):
             self.steps_per_execution = checked_steps_per_execution(steps, self._wanted, replicas)
         tracker = current_tracker.get()
         self._tracker = None if tracker is None else tracker.claim(self)
-        self._first_batch = take_first_batch()
+        self._first_batch = take_first_batch(self, eagerly=False)
 
     opens_when_read = False
     """Whether an iterator over a dataset is opened when its first batch is read."""

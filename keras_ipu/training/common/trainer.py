@@ -167,9 +167,10 @@ class IPUTrainer(abc.ABC):
     def _run_interruptible(self, stock: Stock, model: Any, *args: Any, **kwargs: Any) -> Any:
         bound = checked_arguments(stock, model, args, kwargs)
         if eager_runs.runs_eagerly(model):
-            share_data(stock.__name__, model, bound.arguments, 1)
+            first = share_data(stock.__name__, model, bound.arguments, 1)
             args, kwargs = dense_arguments(bound.args[1:], bound.kwargs)
-            return self._run_eagerly(stock, model, *args, **kwargs)
+            with context_value(current_first_batch, first):
+                return self._run_eagerly(stock, model, *args, **kwargs)
         given = bound.arguments
         show_progress_once(given)
         check_before(model, stock.__name__)
@@ -244,7 +245,8 @@ class IPUTrainer(abc.ABC):
             if eager_runs.runs_eagerly(model):
                 if force or isinstance(now, StepFunction | None):
                     stock(model, True)
-                    setattr(model, attribute, eager_runs.EagerFunction(getattr(model, attribute), self.eager_step_ran))
+                    function = getattr(model, attribute)
+                    setattr(model, attribute, eager_runs.EagerFunction(function, self.eager_step_ran, kind.training))
             elif force or isinstance(now, eager_runs.EagerFunction | None):
                 setattr(model, attribute, self.new_function(model, kind))
             return getattr(model, attribute)

@@ -13,7 +13,7 @@ import tensorflow as tf
 from ipu_tf import distributed, ipu_strategy
 from ipu_tf._strategy import auto_shard
 from ipu_tf.emulation import EmulationError
-from keras_ipu.training.common import instance_data
+from keras_ipu.training.common import first_batch, instance_data
 
 POLICY = tf.data.experimental.AutoShardPolicy
 
@@ -31,6 +31,7 @@ def instance(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     def become(index: int) -> None:
         for module in (auto_shard, instance_data):
             monkeypatch.setattr(module, "instance_count", lambda: 2)
+        for module in (auto_shard, first_batch):
             monkeypatch.setattr(module, "instance_index", lambda: index)
 
     become(0)
@@ -119,7 +120,7 @@ def test_first_batches_are_compared(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(distributed, "allgather", lambda own, tensor_name: checksums)
-    first = instance_data.FirstBatch(Model(), by_data, quiet=False)
+    first = first_batch.FirstBatch(Model(), by_data, quiet=False)
     try:
         first.compare()
     except EmulationError as error:
