@@ -10,7 +10,6 @@ from tests.helpers.graphcore_applications.compared import COMPARED, compare
 from tests.helpers.graphcore_applications.runs import run
 from tests.helpers.graphcore_applications.table import APPLICATIONS
 
-
 HEAD = "| application | command of its README | result |\n|---|---|---|"
 COMPARED_HEAD = (
     "| application | sizes | losses on the device | in stock TensorFlow | compared | greatest relative difference |\n"
