@@ -346,6 +346,28 @@ def test_a_program_of_few_groups_and_code_for_files_stay_as_they_are(monkeypatch
     assert library.ELEMENTWISE_SYMBOL not in jax.jit(portable.portable(native)).lower(x).as_text()
     monkeypatch.setattr(evaluate, "DISTINCT", 2)
     assert library.ELEMENTWISE_SYMBOL not in jax.jit(with_native_elementwise(function)).lower(x).as_text()
+    monkeypatch.setattr(evaluate, "GROUPS", 1)
+    assert library.ELEMENTWISE_SYMBOL in jax.jit(with_native_elementwise(function)).lower(x).as_text()
+
+
+@pytest.mark.parametrize(
+    ("layers", "convolutions", "expected"),
+    [(99, 0, False), (100, 0, True), (100, 5, True), (100, 6, False), (120, 6, True)],
+)
+def test_groups_that_are_alike_are_calls_where_there_are_few_convolutions(
+    layers: int, convolutions: int, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def deep(x: Any, filters: Any, layers: int, convolutions: int) -> Any:
+        for layer in range(layers):
+            x = lax.rem(x * 2.0 + 1.0, 3.0)
+            if layer < convolutions:
+                x = lax.conv(x, filters, (1, 1), "SAME")
+        return x
+
+    monkeypatch.setattr(evaluate, "DISTINCT", 100)
+    x, filters = special((1, 2, 5, 5), 1), special((2, 2, 3, 3), 2)
+    program = with_native_elementwise(functools.partial(deep, layers=layers, convolutions=convolutions))
+    assert (library.ELEMENTWISE_SYMBOL in jax.jit(program).lower(x, filters).as_text()) == expected
 
 
 def test_the_kernel_has_the_instructions_in_this_order() -> None:
