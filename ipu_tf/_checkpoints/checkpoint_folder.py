@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,10 @@ from ipu_tf.device.cache.whole_file import TEMPORARY
 _log = logging.getLogger("ipu_tf")
 _NAME = re.compile(r"checkpoint-(\d{8})\.weights\.h5")
 _LOCK = "lock"
+ENDING = 5.0
+"""Seconds that a folder's last run may take to end."""
+
+_TAKEN = "'{}' must belong to one run. Received: one that another run writes to now. Wait for its end, or use another."
 
 
 class CheckpointError(ValueError):
@@ -62,16 +67,18 @@ class CheckpointFolder:
         probe.unlink()
 
     def _take_lock(self) -> None:
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in (errno.EACCES, errno.EAGAIN):
-                return  # a file system without locks
-            self._lock.close()
-            raise CheckpointError(
-                f"'{self.path}' must belong to one run. Received: a folder that another run writes its checkpoints to "
-                "now. Wait for it to end, or use another folder."
-            ) from None
+        """Takes the folder, which a process that was killed may hold until its last thread has ended."""
+        until = time.monotonic() + ENDING
+        while True:
+            try:
+                return fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno not in (errno.EACCES, errno.EAGAIN):
+                    return None  # a file system without locks
+                if time.monotonic() > until:
+                    self._lock.close()
+                    raise CheckpointError(_TAKEN.format(self.path)) from None
+            time.sleep(0.05)
 
     def close(self) -> None:
         """Leaves the folder to other runs."""

@@ -1,8 +1,10 @@
 """Kills, stops or ends one of two instances of a training run at random moments, under `poprun`.
 
 `python -m tests.helpers.instance_kills --kills 50` says how long the others took to end. It fails where one of them
-does not end in time or a process is left, and where a run that was killed and resumed, as often as it takes, does not
-end with the bits of one that was not.
+does not end in time or a process is left, where an instance's newest checkpoint cannot be read, and where a run that
+was killed and resumed, as often as it takes, does not end with the bits of one that was not.
+
+One kill in four is of all at once, by that of `poprun`; three in four are at a moment after the first step of the run.
 
 `--stops` stops an instance by SIGSTOP in place of SIGKILL; `--exits` has one end in the middle without an error.
 """
@@ -28,7 +30,7 @@ POPRUN = (sys.executable, "-c", "from ipu_tf._poprun.command_line import main; m
 INSTANCES, EPOCHS = 2, 6
 TIMEOUT = 20
 """Seconds of IPU_TF_INSTANCE_TIMEOUT."""
-IN_TIME = {"kill": 15.0, "exit": 60.0, "stop": 60.0}
+IN_TIME = {"kill": 15.0, "kill all": 15.0, "exit": 60.0, "stop": 60.0}
 """Seconds in which all have to end: 10 of poprun's grace after 20 without a sign of life, or 30 left alone."""
 
 
@@ -79,28 +81,32 @@ class Ended:
         seconds: from the start.
         after: seconds from what was done to an instance; None where it ended before.
         said: what was printed.
+        seconds_of_steps: from the end of the first step.
     """
 
     code: int
     seconds: float
     after: float | None
     said: str
+    seconds_of_steps: float
 
 
-def run(folder: Path, result: Path, what: str = "", at: float = 0.0, instance: int = 0) -> Ended:
+def run(folder: Path, result: Path, what: str = "", at: float = 0.0, instance: int = 0, early: bool = False) -> Ended:
     """Runs the training under `poprun`; does something to an instance after so many seconds.
 
     Args:
         folder: of the checkpoints.
         result: where each instance writes what came of it.
-        what: "kill", "stop", "exit", or nothing.
-        at: the seconds: from the start, to stop it from the first step on.
+        what: "kill", "kill all", "stop", "exit", or nothing.
+        at: the seconds, from the first step on.
         instance: which one.
+        early: whether the seconds are from the start.
     """
     call = f"from tests.helpers.instance_kills import train; train({str(folder)!r}, {str(result)!r}, {what == 'exit'})"
     command = [*POPRUN, "--num-instances", str(INSTANCES), "--num-replicas", str(2 * INSTANCES)]
     surroundings = {**os.environ, "IPU_TF_INSTANCE_TIMEOUT": "60" if what != "stop" else str(TIMEOUT)}
     began, done, started = time.monotonic(), None, Path(f"{result}.started")
+    started.unlink(missing_ok=True)
     with tempfile.TemporaryFile("w+") as output:
         running = subprocess.Popen(
             [*command, sys.executable, "-c", call], cwd=ROOT, env=surroundings, stdout=output, stderr=output
@@ -109,9 +115,10 @@ def run(folder: Path, result: Path, what: str = "", at: float = 0.0, instance: i
         while running.poll() is None:
             groups = groups if len(groups) == INSTANCES else children(running.pid)
             since = started.stat().st_mtime - time.time() + time.monotonic() if started.exists() else float("inf")
-            due = time.monotonic() > (began if what == "kill" else since) + at
-            if what in ("kill", "stop") and done is None and len(groups) == INSTANCES and due:
-                os.kill(groups[instance], signal.SIGKILL if what == "kill" else signal.SIGSTOP)
+            due = time.monotonic() > (began if early else since) + at
+            if what in ("kill", "kill all", "stop") and done is None and len(groups) == INSTANCES and due:
+                killed = running.pid if what == "kill all" else groups[instance]  # Linux kills what `poprun` started
+                os.kill(killed, signal.SIGSTOP if what == "stop" else signal.SIGKILL)
                 done = time.monotonic()
             if what == "exit" and done is None and Path(f"{result}.exits").exists():
                 done = time.monotonic()
@@ -119,12 +126,14 @@ def run(folder: Path, result: Path, what: str = "", at: float = 0.0, instance: i
                 running.kill()  # Linux ends the instances with it
                 raise AssertionError(f"{what} at {at}: an instance goes on")
             time.sleep(0.01)
-        ended = time.monotonic()
-        left = [group for group in groups if alive(group)]
+        ended, until = time.monotonic(), time.monotonic() + (IN_TIME[what] if what == "kill all" else 0.0)
+        while (left := [group for group in groups if alive(group)]) and time.monotonic() < until:
+            ended = time.monotonic()
         output.seek(0)
         said = output.read()
     assert not left, f"{what} at {at}: processes of the groups {left} are left\n{said}"
-    return Ended(running.returncode, ended - began, None if done is None else ended - done, said)
+    stepped = time.time() - started.stat().st_mtime if started.exists() else 0.0
+    return Ended(running.returncode, ended - began, None if done is None else ended - done, said, stepped)
 
 
 def children(process: int) -> list[int]:
@@ -153,22 +162,34 @@ def results(result: Path) -> list[str]:
     return [path.read_text() for path in paths] if all(path.exists() for path in paths) else []
 
 
+def checkpoints(folder: Path) -> list[int]:
+    """Returns how many checkpoints each instance has; fails where its newest one cannot be read."""
+    from tests.helpers.resume_kills import readable
+
+    return [readable(each) for each in sorted(folder.glob("instance-*"))]
+
+
 def killed(count: int, rng: random.Random, root: Path) -> list[float]:
     """Kills so many times; returns the seconds that the others took to end."""
     whole = run(root / "whole", root / "wanted")
     assert whole.code == 0, whole.said
     wanted, seconds, runs = results(root / "wanted"), list[float](), 0
+    trained = whole.seconds_of_steps
     while len(seconds) < count:
         runs += 1
         folder, result = root / f"run {runs}", root / f"result {runs}"
         while not results(result):
-            at, instance = rng.uniform(0.0, whole.seconds), rng.randrange(INSTANCES)
-            ended = run(folder, result, "kill" if len(seconds) < count else "", at, instance)
-            assert ended.code in (0, 137), ended.said
+            early, instance = rng.random() < 0.25, rng.randrange(INSTANCES)
+            what = "" if len(seconds) == count else "kill all" if rng.random() < 0.25 else "kill"
+            at = rng.uniform(0.0, whole.seconds if early else trained)
+            ended = run(folder, result, what, at, instance, early)
+            assert ended.code in (0, 137, -signal.SIGKILL), ended.said
             if ended.code:
-                assert f"instance {instance} was ended by signal 9" in ended.said, ended.said
+                assert what == "kill all" or f"instance {instance} was ended by signal 9" in ended.said, ended.said
                 seconds.append(ended.after or 0.0)
-                print(f"{len(seconds)}: instance {instance} at {at:.1f} s, ended {seconds[-1]:.2f} s later", flush=True)
+                victim, since = "all" if what == "kill all" else f"instance {instance}", "start" if early else "step"
+                told = f"{len(seconds)}: {victim} {at:.2f} s after the first {since}, ended {seconds[-1]:.2f} s later"
+                print(f"{told}, checkpoints {checkpoints(folder)}", flush=True)
         assert results(result) == wanted, f"run {runs} ended with other bits"
     print(f"{count} kills in {runs} runs, each resumed to the same bits; ended within {max(seconds):.1f} s")
     return seconds

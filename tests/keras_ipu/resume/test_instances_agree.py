@@ -81,14 +81,23 @@ def test_another_number_of_instances_is_refused(other: Two, tmp_path: Path, monk
         own_folder(tmp_path)
 
 
-@pytest.mark.slow
-def test_instances_that_are_killed_go_on_with_the_same_bits_and_all_end() -> None:
+def killed(*arguments: str) -> str:
+    """What `tests.helpers.instance_kills` prints; it fails where something is not as it should be."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.helpers.instance_kills", "--kills", "6"],
+        [sys.executable, "-m", "tests.helpers.instance_kills", *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "each resumed to the same bits" in done.stdout
+    return done.stdout
+
+
+def test_a_run_of_two_instances_that_is_killed_goes_on_with_the_same_bits() -> None:
+    assert "1 kills in 1 runs, each resumed to the same bits" in killed("--kills", "1", "--seed", "5")
+
+
+@pytest.mark.slow
+def test_instances_that_are_killed_at_many_moments_go_on_with_the_same_bits_and_all_end() -> None:
+    assert "each resumed to the same bits" in killed("--kills", "24", "--seed", "20")
