@@ -4,6 +4,10 @@ GPT-2 of random weights, greedy, one prompt: KerasHub on this project's device, 
 KerasHub, a decode loop written by hand in JAX, and reading as many bytes as the weights have.
 A process each; they take turns, round by round. Ratios are medians over the rounds. The processor's time is shown
 beside: on a machine that others use it varies less.
+
+compile   seconds that the first run takes more than later ones: tracing and compiling
+peak      megabytes that a process has at most in later runs, more than before its model was made; and their ratio to
+          the model's weights and cache in float32
 """
 
 from __future__ import annotations
@@ -19,8 +23,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-from benchmarks.generation_runs import SIZES, Run, Sizes, by_hand, kerashub, stream
+from benchmarks.generation_runs import PROMPT, SIZES, TINY, Run, Sizes, by_hand, kerashub, stream
 from benchmarks.measuring import machine
+from benchmarks.memory import forget_peak, peak_bytes, resident_bytes
 
 CONTENDERS: dict[str, tuple[str, Callable[[Sizes, int], Run]]] = {
     "ours-tf": ("tensorflow", functools.partial(kerashub, ours=True)),
@@ -35,8 +40,8 @@ CONTENDERS: dict[str, tuple[str, Callable[[Sizes, int], Run]]] = {
 """By name: Keras's backend, and what makes the run."""
 WHOM = [name for name in CONTENDERS if not name.startswith("int")]
 """Who generates by default: not those that take minutes to quantise."""
-Times = tuple[float, float]
-"""Seconds of a round: on the clock, and of the processors."""
+Times = tuple[float, float, float]
+"""Seconds of a round, on the clock and of the processors; megabytes at its peak."""
 
 
 def options() -> argparse.Namespace:
@@ -60,7 +65,7 @@ class Process:
         tokens: of a round.
 
     Attributes:
-        ready: seconds of the first run, compilation included.
+        first: the first round, compilation included.
     """
 
     def __init__(self, name: str, model: str, tokens: int) -> None:
@@ -68,7 +73,7 @@ class Process:
         variables = {**os.environ, "KERAS_BACKEND": CONTENDERS[name][0], "TF_CPP_MIN_LOG_LEVEL": "3"}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         self._process = subprocess.Popen(command, env=variables, text=True, **pipes)  # type: ignore[call-overload]
-        self.ready = self.round()[0]
+        self.first = self.round()
 
     def round(self) -> Times:
         """Generates once."""
@@ -77,8 +82,8 @@ class Process:
         line = self._process.stdout.readline()
         if not line:
             raise RuntimeError(f"{' '.join(self._process.args[2:])} failed: run it by hand, and press Enter")
-        clock, processors = json.loads(line)
-        return clock, processors
+        clock, processors, peak = json.loads(line)
+        return clock, processors, peak
 
     def close(self) -> None:
         """Terminates the process."""
@@ -89,11 +94,17 @@ class Process:
 def serve(name: str, model: str, tokens: int) -> None:
     """Runs a round for each line of standard input, and prints its times."""
     answers, sys.stdout = sys.stdout, sys.stderr
-    run = CONTENDERS[name][1](SIZES[model], tokens)
+    make = CONTENDERS[name][1]
+    make(TINY, 2)()  # imports and threads are not of the model
+    before = resident_bytes()
+    run = make(SIZES[model], tokens)
     for _ in sys.stdin:
+        resident_bytes()
+        forget_peak()
         start, used = time.perf_counter(), time.process_time()
         run()
-        print(json.dumps([time.perf_counter() - start, time.process_time() - used]), file=answers, flush=True)
+        times = time.perf_counter() - start, time.process_time() - used
+        print(json.dumps([*times, (peak_bytes() - before) / 1e6]), file=answers, flush=True)
 
 
 @contextlib.contextmanager
@@ -117,13 +128,15 @@ def measured(started: dict[str, Process], rounds: int) -> dict[str, list[Times]]
     return times
 
 
-def rows(times: dict[str, list[Times]], started: dict[str, Process], tokens: int) -> Iterator[str]:
-    """Lines of a table: milliseconds a token, and the medians of the ratios to each contender."""
-    yield f"| ms a token | clock | processors | first run, s | clock / {' | / '.join(times)} |"
-    yield f"|---|---|---|---|{'---|' * len(times)}"
+def rows(times: dict[str, list[Times]], started: dict[str, Process], tokens: int, needed: float) -> Iterator[str]:
+    """Lines of a table: milliseconds a token, compilation, memory, and the medians of the ratios to each contender."""
+    yield f"| | ms a token | of processors | compile, s | of processors | peak, MB | clock / {' | / '.join(times)} |"
+    yield f"|---|---|---|---|---|---|{'---|' * len(times)}"
     for name, mine in times.items():
-        cells = [f"{statistics.median(each[kind] for each in mine) / tokens * 1e3:.3g}" for kind in (0, 1)]
-        cells.append(f"{started[name].ready:.1f}")
+        clock, used, peak = (statistics.median(each[kind] for each in mine) for kind in range(3))
+        first = started[name].first
+        cells = [f"{1e3 * clock / tokens:.3g}", f"{1e3 * used / tokens:.3g}"]
+        cells += [f"{first[0] - clock:.1f}", f"{first[1] - used:.1f}", f"{peak:.0f} ({peak / needed:.2f})"]
         for its in times.values():
             ratios = [statistics.median(a[kind] / b[kind] for a, b in zip(mine, its, strict=True)) for kind in (0, 1)]
             cells.append(f"{ratios[0]:.2f} ({ratios[1]:.2f})")
@@ -140,9 +153,18 @@ def main() -> None:
     about = machine()
     print(f"{about['processors']} processors, load {about['load_before']}, {asked.rounds} rounds; {about['versions']}")
     for model in asked.models:
-        print(f"\n{model}: {asked.tokens} tokens, {SIZES[model].weight_bytes / 1e6:.0f} MB of weights\n", flush=True)
-        with processes(asked.whom, model, asked.tokens) as started:
-            print("\n".join(rows(measured(started, asked.rounds), started, asked.tokens)), flush=True)
+        table(model, asked)
+
+
+def table(name: str, asked: argparse.Namespace) -> None:
+    """Prints a model's table."""
+    model = SIZES[name]
+    weights, cache = model.weight_bytes / 1e6, model.cache_bytes(PROMPT + asked.tokens) / 1e6
+    print(f"\n{name}: {asked.tokens} tokens, {weights:.0f} MB of weights, {cache:.0f} MB of cache", flush=True)
+    with processes(asked.whom, name, asked.tokens) as started:
+        print("all are ready\n", flush=True)
+        measured_times = measured(started, asked.rounds)
+        print("\n".join(rows(measured_times, started, asked.tokens, weights + cache)), flush=True)
 
 
 if __name__ == "__main__":

@@ -39,8 +39,18 @@ class Sizes:
         """Bytes that each token has to read: all matrices in float32; of the table of tokens as the last product."""
         return 4 * (self.vocabulary * self.width + self.layers * (4 * self.width**2 + 2 * self.width * self.inner))
 
+    def cache_bytes(self, length: int) -> int:
+        """Bytes of the keys and values of a text of some length, in float32."""
+        return 4 * 2 * self.layers * length * self.width
 
-SIZES = {"small": Sizes(5000, 4, 4, 256, 1024), "gpt2": Sizes(50257, 12, 12, 768, 3072)}
+
+TINY = Sizes(100, 1, 2, 16, 16)
+SIZES = {
+    "small": Sizes(5000, 4, 4, 256, 1024),
+    "gpt2": Sizes(50257, 12, 12, 768, 3072),
+    # As wide as models of 1 billion weights.
+    "wide": Sizes(32000, 3, 16, 2048, 8192),
+}
 
 
 def kerashub(sizes: Sizes, tokens: int, ours: bool, mode: str | None = None) -> Run:

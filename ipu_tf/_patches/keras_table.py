@@ -270,6 +270,12 @@ KERAS = (
         for owner in ("dense:Dense", "einsum_dense:EinsumDense", "reversible_embedding:ReversibleEmbedding")
         for bits in (8, 4)
     ),
+    Patch(
+        "keras.src.layers.core.embedding:Embedding._int4_call",
+        When.SCOPE,
+        "of a packed table the rows that are looked up are unpacked alone",
+        "keras_ipu.generation.packed_layers",
+    ),
     *patches_of(
         "keras.src.callbacks.callback_list:CallbackList.",
         (f"on_{kind}_batch_{edge}" for kind in ("train", "test", "predict") for edge in ("begin", "end")),

@@ -36,6 +36,7 @@ def patch_quantized_layers() -> None:
         (keras.layers.Dense, 4, _dense),
         (keras.layers.EinsumDense, 8, _einsum_dense),
         (keras.layers.EinsumDense, 4, _einsum_dense),
+        (keras.layers.Embedding, 4, _looked_up),
         (keras.layers.ReversibleEmbedding, 8, _reversed),
         (keras.layers.ReversibleEmbedding, 4, _reversed),
     ):
@@ -136,6 +137,20 @@ def _reversed(stock: Callable[..., Any], layer: Any, inputs: Any, reverse: bool 
     logits = ops.reshape(outputs, (*shape[:-1], layer.input_dim))
     cap = layer.logit_soft_cap
     return logits if cap is None else ops.multiply(ops.tanh(ops.divide(logits, cap)), cap)
+
+
+def _looked_up(stock: Callable[..., Any], layer: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    """Unpacks the rows of the table that are looked up; Keras unpacks the whole table for them."""
+    places = ops.cast(inputs, "int32")
+    packed = ops.take(layer._embeddings, places, axis=0)
+    rows = keras.quantizers.unpack_int4(packed, layer._orig_output_dim, axis=-1)
+    rows = ops.cast(rows, layer.compute_dtype)
+    scale = ops.take(layer.embeddings_scale, places, axis=0)
+    if max(getattr(layer, "_int4_block_size", None) or 0, 0) == 0:
+        return ops.divide(rows, ops.expand_dims(scale, axis=-1))
+    groups = ops.cast(layer.g_idx, "int32")
+    zero = ops.take(ops.take(layer.embeddings_zero, places, axis=0), groups, axis=-1)
+    return ops.multiply(ops.subtract(rows, ops.cast(zero, rows.dtype)), ops.take(scale, groups, axis=-1))
 
 
 def _known(inputs: Any) -> tuple[int, ...] | None:

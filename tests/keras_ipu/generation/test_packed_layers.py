@@ -87,6 +87,34 @@ def test_layers_are_those_of_keras(config: str, name: str, monkeypatch: pytest.M
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("make", [keras.layers.Embedding, keras.layers.ReversibleEmbedding])
+@pytest.mark.parametrize("config", [each for each in CONFIGS if each.startswith("int4")])
+@pytest.mark.parametrize("width", [70, 13])
+def test_rows_of_a_packed_table_are_unpacked_alone(
+    make: Any, config: str, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unpacked = []
+    stock_unpack = keras.quantizers.unpack_int4
+
+    def unpack(packed: Any, *args: Any, **kwargs: Any) -> Any:
+        unpacked.append(tuple(packed.shape))
+        return stock_unpack(packed, *args, **kwargs)
+
+    keras.utils.set_random_seed(3)
+    inputs = np.array([[0, 40, 7], [7, 1, 39]], np.int32)
+    with ipus(1):
+        strategy = ipu.ipu_strategy.IPUStrategy()
+        with strategy.scope():
+            layer = make(41, width)
+            layer.build()
+        layer.quantize("int4", config=CONFIGS[config]())
+        expected = keras.ops.convert_to_numpy(layer(inputs))
+        monkeypatch.setattr(keras.quantizers, "unpack_int4", unpack)
+        found = on_device(layer, inputs, strategy)
+    assert unpacked == [(2, 3, -(-width // 2))]
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=0)
+
+
 def test_operands_that_do_not_fit_the_form_are_refused() -> None:
     form = PackedForm(4, 6, 8)
     x, weights = np.zeros((2, 4), np.float32), np.zeros((4, 6), np.int8)
