@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import site
 import sysconfig
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 #: Packages of this project: in a checkout no folder of installed packages holds them.
 _PACKAGES = ("ipu_tf", "keras_ipu", "pytest_ipu")
@@ -35,6 +36,11 @@ class ProgramFiles:
         self._installed = _installed_folders()
         self.holds = functools.cache(self._holds)
         """Returns whether a file, by its path, is one of the program."""
+
+    def holds_module(self, names: Mapping[str, Any]) -> bool:
+        """Returns whether a module, by its global names, is one of the program."""
+        file = names.get("__file__")
+        return names.get("__name__") == "__main__" if file is None else self.holds(file)
 
     def _holds(self, file: str) -> bool:
         path = Path(file).resolve()

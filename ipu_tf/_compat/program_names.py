@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ipu_tf._compat.aliases import install_aliases, provide_checkout
 from ipu_tf._compat.detect_tf1 import V1_MODULES, program_style
+from ipu_tf._compat.keras_2_module import give_keras_2
 from ipu_tf._compat.keras_in_graphs import patch_keras_in_graphs
 from ipu_tf._compat.program_files import ProgramFiles
 from ipu_tf._compat.removed_names import add_removed_names
@@ -63,8 +64,11 @@ def prepare(script: Path, root: Path | None = None) -> None:
     asked = environment.tensorflow_version()
     if asked is not None:
         style = dataclasses.replace(style, tf1=asked == 1, former=asked == 1)
+    files = ProgramFiles(script, root, environment.python_path_folders())
     if style.former:
-        give_tensorflow_1(ProgramFiles(script, root, environment.python_path_folders()))
+        give_tensorflow_1(files)
+    if environment.legacy_keras() or environment.LEGACY_KERAS in script.read_text("utf-8", "replace"):
+        give_keras_2(files)
     if style.tf1:
         after_import("tensorflow", add_tf1_names)
         after_import("keras", add_tf1_names_to_keras)

@@ -75,6 +75,27 @@ def _rename_older_optimizers(optimizers: ModuleType) -> None:
             replace_in(optimizers, name, functools.partial(_older, optimizers, name), by=__name__)
 
 
+def add_older_loss_scaling() -> None:
+    """Lets programs for Keras 2 subclass its `LossScaleOptimizer`, a class without methods since TensorFlow 2.9.
+
+    Imports nothing.
+    """
+    after_import("tf_keras.src.mixed_precision.loss_scale_optimizer", _subclass_older_loss_scaling)
+
+
+def _subclass_older_loss_scaling(scaling: ModuleType) -> None:
+    def patched(own: Callable[..., type]) -> Callable[..., type]:
+        def new(meta: type, name: str, bases: tuple[type, ...], body: dict[str, object], **options: object) -> type:
+            former = {scaling.BaseLossScaleOptimizer: scaling.LossScaleOptimizer}
+            bases = tuple(former.get(base, base) for base in bases)  # that of the optimizers with slots
+            return own(meta, name, bases, body, **options)
+
+        return new
+
+    if environment.legacy_keras():
+        replace_in(scaling.LossScaleOptimizerMetaclass, "__new__", patched, by=__name__)
+
+
 def _older(optimizers: ModuleType, name: str, newer: object) -> object:
     return getattr(optimizers.legacy, name)
 

@@ -57,7 +57,7 @@ def _import_of_program(program: ProgramFiles, stock: Callable[..., ModuleType]) 
     @functools.wraps(stock)
     def import_module(name: str, globals: Mapping[str, Any] | None = None, *args: Any, **kwargs: Any) -> ModuleType:
         module = stock(name, globals, *args, **kwargs)
-        if module.__name__ in _GIVEN and globals is not None and _is_of_program(globals, program):
+        if module.__name__ in _GIVEN and globals is not None and program.holds_module(globals):
             return _GIVEN[module.__name__]()
         return module
 
@@ -81,8 +81,3 @@ _GIVEN: Mapping[str, Callable[[], ModuleType]] = {
     "tensorflow.compat.v1": _tensorflow_1,
     "tensorflow._api.v2.compat.v1": _tensorflow_1,
 }
-
-
-def _is_of_program(module: Mapping[str, Any], program: ProgramFiles) -> bool:
-    file = module.get("__file__")
-    return module.get("__name__") == "__main__" if file is None else program.holds(file)

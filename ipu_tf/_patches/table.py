@@ -271,6 +271,12 @@ BASIC = (
         "ipu_tf._compat.tf1_module",
     ),
     Patch(
+        "builtins:__import__",
+        When.LAUNCHER,
+        "where `TF_USE_LEGACY_KERAS` is set: `import keras` in the files of the program gives `tf_keras`",
+        "ipu_tf._compat.keras_2_module",
+    ),
+    Patch(
         "jax.monitoring:register_event_duration_secs_listener",
         When.USE,
         "times of compilation are reported, and memory that the compiler freed is returned to the system",

@@ -171,9 +171,13 @@ def under_address_sanitizer() -> bool:
     return "ASAN_OPTIONS" in os.environ
 
 
+#: The variable by which TensorFlow takes `tf.keras` from the package `tf_keras`.
+LEGACY_KERAS = "TF_USE_LEGACY_KERAS"
+
+
 def legacy_keras() -> bool:
     """Returns whether TensorFlow takes `tf.keras` from the package `tf_keras`: `TF_USE_LEGACY_KERAS`."""
-    return os.environ.get("TF_USE_LEGACY_KERAS") in ("true", "True", "1")
+    return os.environ.get(LEGACY_KERAS) in ("true", "True", "1")
 
 
 def poplar_flags() -> str:

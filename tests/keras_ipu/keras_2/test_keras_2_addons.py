@@ -125,7 +125,10 @@ def test_rows_of_an_embedding_and_what_does_not_decay() -> None:
 
 
 _PROGRAM = """
-import keras, tensorflow as tf, tensorflow_addons as tfa, tf_keras
+import keras, keras.utils, tensorflow as tf, tensorflow_addons as tfa, tf_keras
+import keras.layers as layers
+from keras import backend, ipu
+from keras.losses import LossFunctionWrapper
 from keras.engine import keras_tensor
 from keras.engine.input_spec import InputSpec
 from keras.layers.core import TFOpLambda
@@ -134,7 +137,14 @@ from tensorflow.keras.optimizers import RMSprop
 from tensorflow.python.keras.applications import resnet
 from ipu_tensorflow_addons.keras.layers import GroupNormalization
 
-assert keras.Layer is not tf.keras.layers.Layer
+assert keras.Model is tf_keras.Model and layers.Dense is tf.keras.layers.Dense and backend is tf.keras.backend
+assert issubclass(tf.keras.losses.MeanSquaredError, LossFunctionWrapper) and ipu is tf.keras.ipu
+try:
+    from keras.losses import Absent
+except ImportError as error:
+    assert "Absent" in str(error)
+import library
+assert library.keras.version().startswith("3.") and library.keras is not tf_keras
 assert InputSpec is tf.keras.layers.InputSpec and isinstance(tf.keras.Input(2), keras_tensor.KerasTensor)
 assert isinstance((tf.keras.Input(2) + 1.0)._keras_history.layer, TFOpLambda)
 older = tf.keras.optimizers.legacy
@@ -142,15 +152,34 @@ assert gradient_descent.SGD is tf.keras.optimizers.SGD is tf_keras.optimizers.SG
 assert RMSprop is older.RMSprop
 assert issubclass(tfa.optimizers.SGDW, older.SGD) and issubclass(GroupNormalization, tf.keras.layers.Layer)
 assert resnet.ResNet.__module__.startswith("tf_keras")
+
+class Fixed(tf.keras.mixed_precision.LossScaleOptimizer):
+    def __init__(self, inner, scale):
+        super().__init__(inner, dynamic=False, initial_scale=scale)
+
+    def get_unscaled_gradients(self, grads):
+        return [3.0 * grad for grad in super().get_unscaled_gradients(grads)]
+
+fixed, weight = Fixed(older.SGD(1.0), 4.0), tf.Variable(10.0)
+assert isinstance(fixed, tf.keras.mixed_precision.LossScaleOptimizer) and isinstance(fixed, older.Optimizer)
+assert float(fixed.get_scaled_loss(tf.constant(2.0))) == 8.0
+fixed.apply_gradients([(fixed.get_unscaled_gradients([tf.constant(8.0)])[0], weight)])
+assert weight.numpy() == 4.0
+newer = tf.keras.mixed_precision.LossScaleOptimizer(tf_keras.src.optimizers.sgd.SGD(1.0))
+assert isinstance(newer, tf.keras.mixed_precision.LossScaleOptimizer)
 print("Keras 2 itself")
 """
 
 
 def test_names_lead_to_keras_2_itself_where_it_is_asked_for(tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text(_PROGRAM)
-    environment = {**os.environ, "TF_USE_LEGACY_KERAS": "1", "PYTHONPATH": str(ROOT)}
+    for name, text in (("program/program.py", _PROGRAM), ("libraries/library.py", "import keras\n")):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(text)
+    environment = {**os.environ, "TF_USE_LEGACY_KERAS": "1", "PYTHONPATH": f"{ROOT}:{tmp_path / 'libraries'}"}
     command = [sys.executable, "-m", "ipu_tf", "program.py"]
-    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        command, cwd=tmp_path / "program", env=environment, capture_output=True, text=True, check=False
+    )
     assert ran.stdout.strip() == "Keras 2 itself", ran.stderr[-3000:]
 
 
