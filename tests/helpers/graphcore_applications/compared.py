@@ -116,6 +116,7 @@ def _resnet(accumulation: int) -> Comparison:
 
 
 COMPARED: dict[str, Comparison] = {
+    "bert-pretraining": Comparison(APPLICATIONS["bert-pretraining"]),
     "neural-image-fields": Comparison(_NIF),
     "neural-image-fields-accumulation": Comparison(
         dataclasses.replace(_NIF, sizes=f"{_NIF.sizes} --gradient-accumulation-count 4")

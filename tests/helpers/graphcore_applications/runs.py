@@ -95,7 +95,8 @@ def _environment(scratch: Path, application: Application, stock: bool | None) ->
     stand_ins.mkdir()
     for file, text in STAND_INS.items():
         (stand_ins / file).write_text(text)
-    paths = [str(stand_ins)] if stock else [str(ROOT), str(stand_ins)]
+    given = [each for each in os.environ.get("PYTHONPATH", "").split(":") if each and Path(each) != ROOT]
+    paths = [*([] if stock else [str(ROOT)]), str(stand_ins), *given]
     environment = {**os.environ, "PYTHONPATH": ":".join(paths), "TF_CPP_MIN_LOG_LEVEL": "3"}
     environment |= dict(application.environment)
     environment["STOCK_STAND_INS"] = "0" if application.runs_without_ipu else "1"

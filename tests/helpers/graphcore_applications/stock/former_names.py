@@ -21,6 +21,10 @@ MODULES = {
     "keras.optimizer_v2": "tf_keras.src.optimizers.legacy",
     "tensorflow.python.keras.applications": "tf_keras.applications",
     "tensorflow.python.training.training_ops": "tensorflow.python.ops.gen_training_ops",
+    "keras.layers.core": "tf_keras.src.layers.core",
+    "keras.losses": "tf_keras.src.losses",
+    "keras.utils": "tf_keras.src.utils",
+    "tensorflow.python.distribute.distribution_strategy_context": "tensorflow.python.distribute.distribute_lib",
     "keras": "tf_keras",
 }
 

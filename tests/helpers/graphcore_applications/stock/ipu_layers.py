@@ -10,11 +10,18 @@ layers: Any = tf.keras.layers
 optimizers: Any = tf.keras.optimizers
 
 
+#: Arguments that say in which precision, and how, an IPU computes.
+IPU_OPTIONS = (
+    *("m_dtype", "v_dtype", "vhat_dtype", "optimizer_compute_precisions", "debiasing"),
+    *("outline_apply_gradients", "outline_apply_gradients_kwargs"),
+)
+
+
 class AdamIpuOptimizer(optimizers.Adam):
     """Adam whose epsilon is added to the bias-corrected root, as in the addons. Keras adds it before the correction."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        for name in ("m_dtype", "v_dtype", "vhat_dtype", "optimizer_compute_precisions", "debiasing"):
+        for name in IPU_OPTIONS:
             options.pop(name, None)
         super().__init__(*args, **options)
 
@@ -26,29 +33,48 @@ class AdamIpuOptimizer(optimizers.Adam):
             moment = self.get_slot(var, slot)
             moment.assign(moment + (1 - decay) * (sample - moment))
             corrected.append(moment / (1 - decay**step))
-        rate = self._decayed_lr(tf.float32)
+        # Asked for once an update: a schedule may count its calls.
+        rate = apply_state[var.device, var.dtype.base_dtype]["lr_t"]
         return var.assign_sub(rate * corrected[0] / (tf.sqrt(corrected[1]) + self.epsilon))
 
 
-class SGDW(optimizers.SGD):
-    """Gradient descent before which a weight loses a part of itself (arXiv 1711.05101)."""
+def extend_with_decoupled_weight_decay(base: Any) -> Any:
+    """Returns a subclass of an optimizer, before whose update a weight loses a part of itself (arXiv 1711.05101)."""
 
-    def __init__(self, weight_decay: Any, **options: Any) -> None:
-        super().__init__(**options)
-        self.weight_decay = weight_decay
+    class Decaying(base):
+        def __init__(self, weight_decay: Any, **options: Any) -> None:
+            super().__init__(**options)
+            self.weight_decay = weight_decay
 
-    def _resource_apply_dense(self, grad: Any, var: Any, apply_state: Any = None) -> Any:
-        decay = self.weight_decay(self.iterations) if callable(self.weight_decay) else self.weight_decay
-        with tf.control_dependencies([var.assign_sub(tf.cast(decay, var.dtype) * var)]):
-            return super()._resource_apply_dense(grad, var, apply_state)
+        def _resource_apply_dense(self, grad: Any, var: Any, apply_state: Any = None) -> Any:
+            decay = self.weight_decay(self.iterations) if callable(self.weight_decay) else self.weight_decay
+            with tf.control_dependencies([var.assign_sub(tf.cast(decay, var.dtype) * var)]):
+                return super()._resource_apply_dense(grad, var, apply_state)
+
+    return Decaying
+
+
+def outlined_function(function: Any = None, **options: Any) -> Any:
+    """Returns the function, or a decorator that does."""
+    return (lambda given: given) if function is None else function
+
+
+def serialized_matmul(a: Any, b: Any, *places: Any, **options: Any) -> Any:
+    """A product, whatever it is cut into."""
+    return tf.matmul(a, b, **{name: options[name] for name in options if name.startswith("transpose_")})
 
 
 NAMES: dict[str, Any] = {
-    "SGDW": SGDW,
+    "SGDW": extend_with_decoupled_weight_decay(optimizers.SGD),
+    "extend_with_decoupled_weight_decay": extend_with_decoupled_weight_decay,
+    "embedding_lookup": lambda params, ids, **options: tf.gather(params, ids),
+    "serialized_matmul": serialized_matmul,
+    "outlined_function": outlined_function,
+    "recomputation_checkpoint": lambda x, name=None: x,
     "AdamIpuOptimizer": AdamIpuOptimizer,
     "Dropout": layers.Dropout,
     "LSTM": layers.LSTM,
     "LayerNormalization": layers.LayerNormalization,
-    "gelu": tf.nn.gelu,
+    "gelu": lambda x: tf.nn.gelu(x, approximate=True),
     "swish": tf.nn.swish,
 }
