@@ -1,4 +1,4 @@
-"""Snapshot of the attributes of TensorFlow's, Keras's and JAX's modules, to find what a program changed in them."""
+"""Snapshot of the attributes of TensorFlow, Keras, JAX and NumPy, to find what a program changed in them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 import types
 from collections.abc import Iterator
 
-LIBRARIES = ("tensorflow", "keras", "keras_hub", "jax")
+LIBRARIES = ("tensorflow", "keras", "keras_hub", "jax", "numpy")
 
 
 def attributes() -> dict[str, int]:
