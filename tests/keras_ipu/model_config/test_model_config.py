@@ -220,23 +220,30 @@ def test_what_does_not_fit_a_model() -> None:
         assert stage_numbers(model) == [] and shard_count(model) == 1
 
 
+def _narrow(hub: Any, name: str) -> keras.Model:
+    """Returns the model of a preset, narrow."""
+    family = name.split("_")[0]
+    width, blocks = (128, 24) if "large" in name or "medium" in name else (96, 12)
+    words = {"bert": 30522, "roberta": 50265, "deberta": 128100, "gpt2": 50257, "bart": 50265}[family] // 8
+    sizes = {"num_layers": blocks, "num_heads": 4, "hidden_dim": width, "intermediate_dim": 4 * width}
+    if family == "gpt2":
+        return hub.GPT2CausalLM(hub.GPT2Backbone(words, **sizes), preprocessor=None)
+    if family == "bart":
+        return hub.BartSeq2SeqLM(hub.BartBackbone(words, **sizes | {"num_layers": blocks // 2}), preprocessor=None)
+    prefix = {"bert": "Bert", "roberta": "Roberta", "deberta": "DebertaV3"}[family]
+    backbone = getattr(hub, f"{prefix}Backbone")(words, **sizes)
+    return getattr(hub, f"{prefix}TextClassifier")(backbone, num_classes=2, preprocessor=None)
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("name", SHIPPED)
 def test_shipped_configurations_are_balanced(name: str) -> None:
     """At an eighth of the preset's width and vocabulary, which leaves the shares of the operations as they are."""
     hub = pytest.importorskip("keras_hub", reason="KerasHub is not installed: pip install keras-hub").models
-    width, blocks = (128, 24) if "large" in name or "medium" in name else (96, 12)
-    words = {"bert": 30522, "roberta": 50265, "deberta": 128100, "gpt2": 50257}[name.split("_")[0]] // 8
-    sizes = {"num_layers": blocks, "num_heads": 4, "hidden_dim": width, "intermediate_dim": 4 * width}
     config = IPUModelConfig.from_pretrained(name)
     with ipus(config.num_ipus), ipu_scope():
-        if name.startswith("gpt2"):
-            model = hub.GPT2CausalLM(hub.GPT2Backbone(words, **sizes), preprocessor=None)
-        else:
-            family = {"bert": "Bert", "roberta": "Roberta", "deberta": "DebertaV3"}[name.split("_")[0]]
-            backbone = getattr(hub, f"{family}Backbone")(words, **sizes)
-            model = getattr(hub, f"{family}TextClassifier")(backbone, num_classes=2, preprocessor=None)
+        model = _narrow(hub, name)
         config.apply(model)
         costs, _ = call_costs(one_stage_plan(model), 1)
         mapping = options_of(model).pipelining_device_mapping
