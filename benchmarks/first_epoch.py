@@ -143,6 +143,7 @@ def data(network: Network) -> tuple[np.ndarray, np.ndarray]:
 def probe(name: str, ours: bool) -> dict[str, float]:
     """Trains a network for one step in this process; returns the seconds by column."""
     network, parts = NETWORKS[name], Parts()
+    keras.utils.set_random_seed(0)  # positions that a model takes from an untrained layer are constants of its program
     jax.monitoring.register_event_duration_secs_listener(parts.note)
     tf_private.concrete_function = parts.timed("trace", tf_private.concrete_function)
     tf_private.stablehlo_bytecode = parts.timed("bridge", tf_private.stablehlo_bytecode)
