@@ -1,4 +1,4 @@
-"""Evaluates a program with groups of its elementwise operations as calls of the native kernel.
+"""Evaluates a program with groups of its elementwise operations, and its random bits, as calls of native kernels.
 
 XLA makes code for each group of elementwise operations that it finds, 20 to 40 ms each, of which a network's step has
 hundreds. The kernel is there already.
@@ -16,6 +16,7 @@ from jax.extend import core
 
 from ipu_tf.device.convolution.native import library
 from ipu_tf.device.elementwise import encoding
+from ipu_tf.device.elementwise.drawn_bits import drawn, is_draw
 from ipu_tf.device.elementwise.flat_equations import Atom, Equation, FlatFunction, flattened
 from ipu_tf.device.elementwise.function import function_of
 from ipu_tf.device.elementwise.group import Group
@@ -35,10 +36,10 @@ _GROUPS_PER_CONVOLUTION = 20
 
 
 def with_native_elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps a function that JAX will trace: its elementwise operations are calls of the native kernel.
+    """Wraps a function that JAX will trace: its elementwise operations and random bits are calls of native kernels.
 
-    Without the native library, on other backends than the CPU, in code for files, and with few groups, it computes what
-    it computed.
+    Without the native library, on other backends than the CPU, and in code for files, it computes what it computed; so
+    do elementwise operations with few groups.
 
     Args:
         function: traceable by JAX, of trees of arrays.
@@ -75,7 +76,7 @@ def planned(function: core.ClosedJaxpr, carried: Sequence[tuple[int, int]] = ())
     inner = {place: changed for place, each in enumerate(flat.equations) if (changed := _changed_parameters(each.eqn))}
     grouped = steps(flat, grouped=True)
     many = _many(grouped)
-    if not many and not inner:
+    if not many and not inner and not any(is_draw(each.eqn) for each in flat.equations):
         return None
     rewritten = {flat.equations[place]: changed for place, changed in inner.items()}
     outputs = [(flat.outputs[result], flat.inputs[argument]) for result, argument in carried]
@@ -139,6 +140,10 @@ class _Evaluation:
     def _bind(self, equation: Equation) -> None:
         eqn = equation.eqn
         operands = [self._read(atom) for atom in equation.inputs]
+        if is_draw(eqn):
+            with scope_named(equation.scope):
+                self._values[equation.outputs[0]] = drawn(eqn, *operands)
+            return
         parameters = self._plan.rewritten.get(equation, eqn.params)
         with eqn.ctx.manager, scope_named(equation.scope):
             results = eqn.primitive.bind(*operands, **eqn.primitive.get_bind_params(parameters))

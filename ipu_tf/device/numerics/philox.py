@@ -17,6 +17,8 @@ import jax
 import numpy as np
 from jax import lax
 
+from ipu_tf.device.convolution.native import library, random_bits
+
 _U32, _U64 = np.uint32, np.uint64
 _MULTIPLIERS = (_U64(0xD2511F53), _U64(0xCD9E8D57))
 _KEY_STEPS = (_U32(0x9E3779B9), _U32(0xBB67AE85))
@@ -25,13 +27,10 @@ _CHUNK = 1 << 15
 """Most elements that are computed at a time."""
 
 
-@functools.partial(jax.jit, static_argnames=("shape", "dtype"))
 def philox_bits(state: jax.Array, shape: tuple[int, ...], dtype: np.dtype) -> tuple[jax.Array, jax.Array]:
     """Draws random bits; returns the new state and the bits.
 
-    Every element computes the whole block it lies in and keeps its own part. That is up to four times the
-    arithmetic of computing each block once, but there is nothing to shuffle: XLA vectorises it, which on a CPU
-    takes a tenth of the time.
+    On a CPU the native kernel draws words of 32 bits, where it is; what XLA computes has the same bits.
 
     Args:
         state: 3 `uint64` (key, low and high word of the counter), or 2 (key and low word; the high one is 0).
@@ -44,9 +43,28 @@ def philox_bits(state: jax.Array, shape: tuple[int, ...], dtype: np.dtype) -> tu
     Example:
         With `jax.enable_x64(True)`: `philox_bits(np.zeros(3, np.uint64), (2, 3), np.dtype(np.uint32))`.
     """
+    words = dtype.itemsize == 4 and math.prod(shape) > 0 and state.shape == (3,)
+    native = words and library.usable() and jax.default_backend() == "cpu"
+    return (_native_bits if native else _xla_bits)(state, shape, dtype)
+
+
+@functools.partial(jax.jit, static_argnames=("shape", "dtype"))
+def _native_bits(state: jax.Array, shape: tuple[int, ...], dtype: np.dtype) -> tuple[jax.Array, jax.Array]:
+    count = math.prod(shape)
+    return _after(state, -(-count // 4)), lax.reshape(random_bits.philox_words(state, count).astype(dtype), shape)
+
+
+@functools.partial(jax.jit, static_argnames=("shape", "dtype"))
+def _xla_bits(state: jax.Array, shape: tuple[int, ...], dtype: np.dtype) -> tuple[jax.Array, jax.Array]:
+    """Draws random bits in XLA's own code.
+
+    Every element computes the whole block it lies in and keeps its own part. That is up to four times the
+    arithmetic of computing each block once, but there is nothing to shuffle: XLA vectorises it, which on a CPU
+    takes a tenth of the time.
+    """
     count = math.prod(shape)
     per_block = 2 if dtype.itemsize == 8 else 4
-    counter = (state[1], state[2] if state.shape == (3,) else _U64(0) * state[1])
+    counter = _counter(state)
 
     def at(position: jax.Array) -> jax.Array:
         low, high = _advanced(counter, position // _U64(per_block))
@@ -55,9 +73,17 @@ def philox_bits(state: jax.Array, shape: tuple[int, ...], dtype: np.dtype) -> tu
         picked = _pick_64_bits(words, lane) if per_block == 2 else _pick_32_bits(words, lane)
         return picked.astype(dtype)
 
-    after = (state[0], *_advanced(counter, _U64(-(-count // per_block))))
-    new_state = lax.concatenate([lax.expand_dims(word, (0,)) for word in after[: state.shape[0]]], 0)
-    return new_state, lax.reshape(_in_chunks(at, count), shape)
+    return _after(state, -(-count // per_block)), lax.reshape(_in_chunks(at, count), shape)
+
+
+def _counter(state: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return state[1], state[2] if state.shape == (3,) else _U64(0) * state[1]
+
+
+def _after(state: jax.Array, blocks: int) -> jax.Array:
+    """Returns the state after so many blocks."""
+    after = (state[0], *_advanced(_counter(state), _U64(blocks)))
+    return lax.concatenate([lax.expand_dims(word, (0,)) for word in after[: state.shape[0]]], 0)
 
 
 def _in_chunks(at: Callable[[jax.Array], jax.Array], count: int) -> jax.Array:
