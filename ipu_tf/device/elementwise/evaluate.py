@@ -15,8 +15,8 @@ import jax
 from jax.extend import core
 
 from ipu_tf.device.convolution.native import library
+from ipu_tf.device.convolution.native.random_bits import drawn, is_draw
 from ipu_tf.device.elementwise import encoding
-from ipu_tf.device.elementwise.drawn_bits import drawn, is_draw
 from ipu_tf.device.elementwise.flat_equations import Atom, Equation, FlatFunction, flattened
 from ipu_tf.device.elementwise.function import function_of
 from ipu_tf.device.elementwise.group import Group

@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
@@ -27,7 +28,7 @@ _CHUNK = 1 << 15
 """Most elements that are computed at a time."""
 
 
-def philox_bits(state: jax.Array, shape: tuple[int, ...], dtype: np.dtype) -> tuple[jax.Array, jax.Array]:
+def philox_bits(state: jax.Array | np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> tuple[jax.Array, jax.Array]:
     """Draws random bits; returns the new state and the bits.
 
     On a CPU the native kernel draws words of 32 bits, where it is; what XLA computes has the same bits.
@@ -43,6 +44,7 @@ def philox_bits(state: jax.Array, shape: tuple[int, ...], dtype: np.dtype) -> tu
     Example:
         With `jax.enable_x64(True)`: `philox_bits(np.zeros(3, np.uint64), (2, 3), np.dtype(np.uint32))`.
     """
+    state = jnp.asarray(state)
     words = dtype.itemsize == 4 and math.prod(shape) > 0 and state.shape == (3,)
     native = words and library.usable() and jax.default_backend() == "cpu"
     return (_native_bits if native else _xla_bits)(state, shape, dtype)

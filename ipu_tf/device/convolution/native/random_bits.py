@@ -9,10 +9,12 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np
 from jax import lax
+from jax.extend import core
 
 from ipu_tf.device.convolution.native import library
 
@@ -72,3 +74,22 @@ def _bits(algorithm: Algorithm, states: jax.Array, shape: Sequence[int], level: 
     call = jax.ffi.ffi_call(native.random_bits, result, vmap_method="expand_dims")
     bits: jax.Array = call(states, shapes=words)
     return bits
+
+
+def is_draw(eqn: core.JaxprEqn) -> bool:
+    """Returns whether an equation draws what the native kernel draws too: 32 bits an element, by counters."""
+    settings: Any = jax.config  # its options are attributes that it declares while it runs
+    if eqn.primitive.name != "random_bits" or not settings.jax_threefry_partitionable:
+        return False
+    keys: Any = eqn.invars[0].aval
+    parameters = eqn.params
+    return (
+        str(keys.dtype) == "key<fry>"
+        and parameters["bit_width"] == 32
+        and math.prod((*keys.shape, *parameters["shape"])) > 0
+    )
+
+
+def drawn(eqn: core.JaxprEqn, keys: jax.Array) -> jax.Array:
+    """Returns the bits that an equation draws."""
+    return threefry_bits(jax.random.key_data(keys), eqn.params["shape"])

@@ -107,7 +107,7 @@ def test_philox_bits(state: list[int], shape: tuple[int, ...], name: str) -> Non
     with jax.enable_x64(True):
         after, bits = philox_bits(np.array(state, np.uint64), shape, dtype)
     expected_after, expected = _reference(state, math.prod(shape), dtype.itemsize * 8)
-    assert (bits.shape, bits.dtype, after.dtype) == (shape, dtype, np.uint64)
+    assert (bits.shape, bits.dtype, after.dtype) == (shape, dtype, np.dtype(np.uint64))
     assert np.asarray(after).tolist() == expected_after
     assert np.asarray(bits).ravel().tolist() == expected
 
