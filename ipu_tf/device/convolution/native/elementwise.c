@@ -11,12 +11,7 @@
 #include "elementwise.h"
 #include "handler.h"
 #include "parts.h"
-
-#ifndef __GNUC__
-#error "GCC or Clang is needed, for their attributes"
-#endif
-#define JOIN_(a, b) a##_##b
-#define JOIN(a, b) JOIN_(a, b)
+#include "processor.h"
 
 typedef struct ElementwiseCall {
   const ElementwiseHead *head;
@@ -42,53 +37,22 @@ typedef void Kernel(float *to, const float *a, const float *b, const float *c, i
 #define INDEPENDENT _Pragma("GCC ivdep")
 #endif
 
-#if defined(__x86_64__)
-#ifdef __clang__
-#pragma clang attribute push(__attribute__((target("avx512f,avx512vl,avx512bw,avx512dq,avx2,fma"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512vl,avx512bw,avx512dq,avx2,fma,prefer-vector-width=512")
-#endif
-#define NAME(x) JOIN(x, avx512)
-#include "elementwise_kernels.h"
-#undef NAME
-#ifdef __clang__
-#pragma clang attribute pop
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
-#else
-#pragma GCC pop_options
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-#endif
-#define NAME(x) JOIN(x, avx2)
-#include "elementwise_kernels.h"
-#undef NAME
-#ifdef __clang__
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#endif
-
-#define NAME(x) JOIN(x, plain)
-#include "elementwise_kernels.h"
-#undef NAME
+#define KERNELS "elementwise_kernels.h"
+#define ALL_OF_AVX512
+#include "instruction_sets.h"
 #ifndef __clang__
 #pragma GCC pop_options
 #endif
-enum { KERNELS = sizeof kernels_plain / sizeof *kernels_plain, SUM = KERNELS - 2 };  // the last two add to sums
+enum { KERNEL_COUNT = sizeof kernels_plain / sizeof *kernels_plain, SUM = KERNEL_COUNT - 2 };  // the last two add to sums
 
-static Kernel *const *kernels_of(int64_t level) {
-#if defined(__x86_64__)
-  const int fma = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  const int wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-                   __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
-  if (level >= 2 && fma && wide) return kernels_avx512;
-  if (level >= 1 && fma) return kernels_avx2;
-#else
-  (void)level;
+static Kernel *const *kernels_of(int64_t most) {
+  Kernel *const *const each[] = OF_EACH_SET(kernels);
+  int level = level_within(most);
+#ifdef HAS_X86
+  const int all = __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
+  if (level == 2 && !all) level = 1;
 #endif
-  return kernels_plain;
+  return each[level];
 }
 
 // Writes elements `first` to `first + n` of a broadcast operand, of `size` bytes each.
@@ -298,13 +262,13 @@ static const char *fault(const ElementwiseCall *call) {
     const int64_t read[] = {each->a, each->b, each->c};
     for (int operand = 0; operand < 3; operand++)
       if (read[operand] < 0 || read[operand] >= slots) return "an instruction reads what is not there";
-    if (each->code >= SUM && each->code < KERNELS) {
+    if (each->code >= SUM && each->code < KERNEL_COUNT) {
       if (each->to < 0 || each->to >= head->sums) return "an instruction adds to what is not there";
       continue;
     }
     const int to_register = each->to >= 0 && each->to < head->registers;
     if (!to_register && (each->to < first_output || each->to >= first_constant)) return "an instruction writes what is not there";
-    if (each->code < 0 || each->code >= KERNELS) return "an instruction is unknown";
+    if (each->code < 0 || each->code >= KERNEL_COUNT) return "an instruction is unknown";
   }
   return NULL;
 }

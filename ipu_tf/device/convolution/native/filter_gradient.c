@@ -7,15 +7,9 @@
 #include "geometry.h"
 #include "handler.h"
 #include "parts.h"
+#include "processor.h"
 
-#ifndef __GNUC__
-#error "GCC or Clang is needed, for their vectors"
-#endif
-#define JOIN_(a, b) a##_##b
-#define JOIN(a, b) JOIN_(a, b)
-
-#if defined(__x86_64__)
-#define HAS_X86 1
+#ifdef HAS_X86
 #include <immintrin.h>
 
 #ifdef __clang__
@@ -70,22 +64,7 @@ static inline __attribute__((always_inline)) Four load_up_to_four(const float *p
 #include "kernels.h"
 
 // Returns the most capable instruction set of this processor: 0 plain, 1 AVX2, 2 AVX-512.
-EXPORT int ipu_tf_level(void) {
-#ifdef HAS_X86
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return __builtin_cpu_supports("avx512f") ? 2 : 1;
-#endif
-  return 0;
-}
-
-static Part *part_of(int64_t level) {
-#ifdef HAS_X86
-  Part *const each[] = {part_plain, part_avx2, part_avx512};
-  return each[least(most(level, 0), ipu_tf_level())];
-#else
-  (void)level;
-  return part_plain;
-#endif
-}
+EXPORT int ipu_tf_level(void) { return processor_level(); }
 
 // Adds up the slices' sums of some lines, without the padding.
 static void add_up(const void *data, long part) {
@@ -129,7 +108,8 @@ EXPORT FfiError *ipu_tf_filter_gradient(FfiCall *call) {
   if (message) return handler_refuses(call, message);
   FfiBuffer **in = (FfiBuffer **)call->arguments.each, **out = (FfiBuffer **)call->results.each;
   Work work = {s, in[0]->data, in[1]->data, out[1]->data, out[0]->data, call->results.size == 3 ? out[2]->data : NULL};
-  parts_run(call, &work, s->slices * s->bands, part_of(s->level));
+  Part *const part_of[] = OF_EACH_SET(part);
+  parts_run(call, &work, s->slices * s->bands, part_of[level_within(s->level)]);
   parts_run(call, &work, s->slices * s->bands, add_up);
   return NULL;
 }

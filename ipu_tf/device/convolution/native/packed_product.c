@@ -7,15 +7,9 @@
 #include "handler.h"
 #include "packed_shapes.h"
 #include "parts.h"
+#include "processor.h"
 
-#ifndef __GNUC__
-#error "GCC or Clang is needed, for their vectors"
-#endif
-#define JOIN_(a, b) a##_##b
-#define JOIN(a, b) JOIN_(a, b)
-
-#if defined(__x86_64__)
-#define HAS_X86 1
+#ifdef HAS_X86
 #include <immintrin.h>
 
 #ifdef __clang__
@@ -58,17 +52,6 @@
 #define BLEND_HIGH(a, b) __builtin_shufflevector(a, b, 2, 6, 3, 7)
 #include "packed_kernels.h"
 
-static Part *part_of(int64_t level) {
-#ifdef HAS_X86
-  const int fma = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  if (level >= 2 && fma && __builtin_cpu_supports("avx512f")) return packed_part_avx512;
-  if (level >= 1 && fma) return packed_part_avx2;
-#else
-  (void)level;
-#endif
-  return packed_part_plain;
-}
-
 // Returns what is wrong with a call's buffers; NULL if nothing is.
 static const char *fault(const FfiCall *call, const Shapes *s) {
   FfiBuffer **in = (FfiBuffer **)call->arguments.each, **out = (FfiBuffer **)call->results.each;
@@ -97,6 +80,7 @@ EXPORT FfiError *ipu_tf_packed_product(FfiCall *call) {
   FfiBuffer **in = (FfiBuffer **)call->arguments.each, **out = (FfiBuffer **)call->results.each;
   Packed work = {.shapes = s, .x = in[0]->data, .weights = in[1]->data, .result = out[0]->data};
   if (s->block) work.scale = in[2]->data, work.zero = in[3]->data, work.sums = in[4]->data;
-  parts_run(call, &work, s->parts, part_of(s->level));
+  Part *const part_of[] = OF_EACH_SET(packed_part);
+  parts_run(call, &work, s->parts, part_of[level_within(s->level)]);
   return NULL;
 }

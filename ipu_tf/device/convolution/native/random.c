@@ -8,12 +8,7 @@
 
 #include "handler.h"
 #include "parts.h"
-
-#ifndef __GNUC__
-#error "GCC or Clang is needed, for their vectors"
-#endif
-#define JOIN_(a, b) a##_##b
-#define JOIN(a, b) JOIN_(a, b)
+#include "processor.h"
 
 typedef struct RandomShapes {
   int64_t level;      // the most capable instruction set to use: 0 plain, 1 AVX2, 2 AVX-512
@@ -32,48 +27,8 @@ enum { THREEFRY = 0, PHILOX = 1, LANES = 16 };
 #define STATE_WORDS(shapes) ((shapes)->algorithm == THREEFRY ? 2 : 6)
 typedef uint32_t RandomV __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 
-#if defined(__x86_64__)
-#ifdef __clang__
-#pragma clang attribute push(__attribute__((target("avx512f,avx2,fma"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx2,fma")
-#endif
-#define NAME(x) JOIN(x, avx512)
-#include "random_kernels.h"
-#undef NAME
-#ifdef __clang__
-#pragma clang attribute pop
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
-#else
-#pragma GCC pop_options
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-#endif
-#define NAME(x) JOIN(x, avx2)
-#include "random_kernels.h"
-#undef NAME
-#ifdef __clang__
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#endif
-
-#define NAME(x) JOIN(x, plain)
-#include "random_kernels.h"
-#undef NAME
-
-static Part *part_of(int64_t level) {
-#if defined(__x86_64__)
-  const int fma = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  if (level >= 2 && fma && __builtin_cpu_supports("avx512f")) return random_part_avx512;
-  if (level >= 1 && fma) return random_part_avx2;
-#else
-  (void)level;
-#endif
-  return random_part_plain;
-}
+#define KERNELS "random_kernels.h"
+#include "instruction_sets.h"
 
 // Returns what is wrong with a call's buffers; NULL if nothing is.
 static const char *fault(const FfiCall *call, const RandomShapes *s) {
@@ -97,6 +52,7 @@ EXPORT FfiError *ipu_tf_random_bits(FfiCall *call) {
   FfiBuffer **in = (FfiBuffer **)call->arguments.each, **out = (FfiBuffer **)call->results.each;
   const int64_t keys = handler_elements(in[0], FFI_UINT32) / STATE_WORDS(s);
   const RandomWork work = {s, in[0]->data, out[0]->data};
-  parts_run(call, &work, keys * s->slices, part_of(s->level));
+  Part *const part_of[] = OF_EACH_SET(random_part);
+  parts_run(call, &work, keys * s->slices, part_of[level_within(s->level)]);
   return NULL;
 }

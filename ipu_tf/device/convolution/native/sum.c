@@ -6,12 +6,7 @@
 // and `cuts` of what is before them, by the shapes alone, so results do not depend on the number of cores.
 #include "handler.h"
 #include "parts.h"
-
-#ifndef __GNUC__
-#error "GCC or Clang is needed, for their vectors"
-#endif
-#define JOIN_(a, b) a##_##b
-#define JOIN(a, b) JOIN_(a, b)
+#include "processor.h"
 
 typedef struct SumShapes {
   int64_t level;  // the most capable instruction set to use: 0 plain, 1 AVX2, 2 AVX-512
@@ -30,48 +25,8 @@ enum { SUM_WORDS = sizeof(SumShapes) / sizeof(int64_t) };
 enum { BLOCK = 64, PANEL = 512 };  // terms and columns: their sums stay in the first cache
 typedef float SumV __attribute__((vector_size(64), aligned(4), may_alias));
 
-#if defined(__x86_64__)
-#ifdef __clang__
-#pragma clang attribute push(__attribute__((target("avx512f,avx2,fma"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx2,fma")
-#endif
-#define NAME(x) JOIN(x, avx512)
-#include "sum_kernels.h"
-#undef NAME
-#ifdef __clang__
-#pragma clang attribute pop
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
-#else
-#pragma GCC pop_options
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-#endif
-#define NAME(x) JOIN(x, avx2)
-#include "sum_kernels.h"
-#undef NAME
-#ifdef __clang__
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#endif
-
-#define NAME(x) JOIN(x, plain)
-#include "sum_kernels.h"
-#undef NAME
-
-static Part *part_of(int64_t level) {
-#if defined(__x86_64__)
-  const int fma = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  if (level >= 2 && fma && __builtin_cpu_supports("avx512f")) return sum_part_avx512;
-  if (level >= 1 && fma) return sum_part_avx2;
-#else
-  (void)level;
-#endif
-  return sum_part_plain;
-}
+#define KERNELS "sum_kernels.h"
+#include "instruction_sets.h"
 
 // Adds up the slices' sums, in order.
 static void add_up(const SumWork *w) {
@@ -105,7 +60,8 @@ EXPORT FfiError *ipu_tf_sum(FfiCall *call) {
   FfiBuffer **in = (FfiBuffer **)call->arguments.each, **out = (FfiBuffer **)call->results.each;
   float *result = out[0]->data;
   SumWork work = {s, in[0]->data, s->slices > 1 ? out[1]->data : result, result};
-  parts_run(call, &work, s->slices * s->cuts, part_of(s->level));
+  Part *const part_of[] = OF_EACH_SET(sum_part);
+  parts_run(call, &work, s->slices * s->cuts, part_of[level_within(s->level)]);
   if (s->slices > 1) add_up(&work);
   return NULL;
 }
