@@ -5,7 +5,8 @@ A name that several modules of ours replace has an entry for each. `*` stands fo
 
 from __future__ import annotations
 
-from ipu_tf._patches.keras_table import KERAS, KERAS_2
+from ipu_tf._patches.keras_2_table import KERAS_2
+from ipu_tf._patches.keras_table import KERAS
 from ipu_tf._patches.patch import Patch, When, patches_of
 
 _SESSION = "tensorflow.python.client.session:BaseSession"
