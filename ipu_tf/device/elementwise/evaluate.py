@@ -47,7 +47,7 @@ def with_native_elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def run(*arguments: Any) -> Any:
-        if not library.usable() or jax.default_backend() != "cpu":
+        if not library.runs_here():
             return function(*arguments)
         leaves, tree = jax.tree.flatten(arguments)
         structure: list[Any] = []

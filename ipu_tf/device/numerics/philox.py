@@ -46,8 +46,7 @@ def philox_bits(state: jax.Array | np.ndarray, shape: tuple[int, ...], dtype: np
     """
     state = jnp.asarray(state)
     words = dtype.itemsize == 4 and math.prod(shape) > 0 and state.shape == (3,)
-    native = words and library.usable() and jax.default_backend() == "cpu"
-    return (_native_bits if native else _xla_bits)(state, shape, dtype)
+    return (_native_bits if words and library.runs_here() else _xla_bits)(state, shape, dtype)
 
 
 @functools.partial(jax.jit, static_argnames=("shape", "dtype"))

@@ -52,6 +52,11 @@ def usable() -> bool:
     return portable.native_code_allowed() and allows_native_code() and loaded() is not None
 
 
+def runs_here() -> bool:
+    """Returns whether code that is traced now may call them, and runs on the CPU if nothing else is said."""
+    return usable() and jax.default_backend() == "cpu"
+
+
 def needed() -> Library:
     """Returns the library.
 
