@@ -10,6 +10,7 @@ import tensorflow as tf
 from ipu_tf._config.configured_numerics import configured_numerics
 from ipu_tf._config.state import use_device
 from ipu_tf.device.instances.across import first_replica, program_instances
+from ipu_tf.device.instances.group import EQUAL_DATA as EQUAL_DATA
 from ipu_tf.lowering.programs.program_target import Target
 from ipu_tf.lowering.tensorflow.shards import shard_count_of
 

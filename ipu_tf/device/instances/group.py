@@ -20,6 +20,13 @@ _CLOSING, _CLOSING_WITHOUT = 10.0, 1.0
 are gone, which JAX cannot tell from them."""
 
 
+EQUAL_DATA = (
+    "Give every instance as many batches: by `take`, by `repeat` and `steps_per_epoch`, or one dataset in all with "
+    "`AutoShardPolicy.DATA`."
+)
+"""What to do where instances do not have the same number of batches."""
+
+
 class InstanceError(DeviceError):
     """Raised if instances cannot be joined, or one waits for another that ended, is gone, or does not come."""
 

@@ -20,7 +20,7 @@ from jax import lax
 from ipu_tf.device.errors import InfeedExhausted
 from ipu_tf.device.feeds.stager import StagedChunk
 from ipu_tf.device.instances.across import INSTANCES
-from ipu_tf.device.instances.group import InstanceError
+from ipu_tf.device.instances.group import EQUAL_DATA, InstanceError
 
 _GOES_ON, _ENDS, _FAILS = range(3)
 _TOLD = ("", ", which is their end", ", where they fail")
@@ -99,6 +99,5 @@ def unequal(rows: np.ndarray[Any, Any], program: str, elements: int) -> UnequalF
         return None
     return UnequalFeedsError(
         f"The data of '{program}' must have the same number of elements in all {len(rows)} instances. Received: "
-        f"{', '.join(texts)}. Give every instance as many batches, by `take` or `repeat`, or one dataset in all with "
-        "`AutoShardPolicy.DATA`."
+        f"{', '.join(texts)}. {EQUAL_DATA}"
     )

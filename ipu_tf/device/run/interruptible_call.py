@@ -3,8 +3,8 @@
     SIGINT ──► noted ──► raised by `check_interrupts`, between two stages or ops     where state is whole
                    └──── after 0.8 s raised anywhere, again and again                but not in an execution
 
-Python raises `KeyboardInterrupt` wherever it happens to be. In a callback of the garbage collector, such as JAX's, or
-in Python that C++ calls, it is lost, or comes out as a `SystemError`.
+Python raises `KeyboardInterrupt` wherever it happens to be. In a callback of the garbage collector, such as JAX's, in
+one of a weak reference, or in Python that C++ calls, it is lost, or comes out as a `SystemError`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ import gc
 import signal
 import threading
 import time
+import weakref
 from types import FrameType, TracebackType
+from typing import Any
 
 from ipu_tf.device.run.interrupts import Interrupts
 
@@ -26,7 +28,9 @@ _HOLD_OFF_SECONDS = 0.3
 _MOST_AVOIDED = 30
 """How often a bad place is left alone before `KeyboardInterrupt` is raised in it all the same."""
 _FINALIZER = "__del__"
-"""Python ignores its exceptions, and those of callbacks of the garbage collector."""
+"""Python ignores its exceptions, and those of callbacks of the garbage collector and of weak references."""
+_OF_WEAK_REFERENCES = {each.__code__.co_filename for each in (weakref.finalize.__call__, weakref.WeakSet.__len__)}
+"""Files with callbacks of weak references, which Python calls where an object ends."""
 _HALF_DONE = ("__enter__", "__exit__")
 """Functions that leave libraries in an unknown state if they are interrupted."""
 _NEAREST_FRAMES = 4
@@ -51,6 +55,13 @@ class InterruptibleCall(Interrupts):
         self._avoided = 0
         self._not_before = 0.0
         self._exiting = threading.Lock()
+        self._collecting = False
+
+    def __enter__(self) -> Interrupts:
+        super().__enter__()
+        if self._installed:
+            gc.callbacks.append(self._note_collection)
+        return self
 
     def _join(self, outer: Interrupts) -> None:
         """Leaves an outer context as it is."""
@@ -59,6 +70,7 @@ class InterruptibleCall(Interrupts):
         if not self._installed:
             return
         self._installed = False  # from here on Ctrl-C is noted, and raised below
+        gc.callbacks.remove(self._note_collection)
         with self._exiting:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         if self._requested and not isinstance(error, KeyboardInterrupt):
@@ -80,12 +92,17 @@ class InterruptibleCall(Interrupts):
     def _may_raise(self, frame: FrameType | None) -> bool:
         if time.monotonic() < self._not_before:
             return False
-        if _is_bad_place(frame) and self._avoided < _MOST_AVOIDED:
+        if (self._collecting or _is_bad_place(frame)) and self._avoided < _MOST_AVOIDED:
             self._avoided += 1
             return False
         self._avoided = 0
         self.hold_off()
         return True
+
+    def _note_collection(self, phase: str, info: dict[str, Any]) -> None:
+        """Takes from the collector that it begins or ends, in this thread: exceptions of what it calls are ignored."""
+        if threading.current_thread() is threading.main_thread():
+            self._collecting = phase == "start"
 
     def _press_again(self) -> None:
         """Sends the signal again until the call has ended: what was raised may have been lost."""
@@ -105,7 +122,8 @@ def _is_bad_place(frame: FrameType | None) -> bool:
     depth = 0
     while frame is not None:
         name = frame.f_code.co_name
-        if name == _FINALIZER or frame.f_code in callbacks or (depth < _NEAREST_FRAMES and name in _HALF_DONE):
+        ignored = name == _FINALIZER or frame.f_code in callbacks or frame.f_code.co_filename in _OF_WEAK_REFERENCES
+        if ignored or (depth < _NEAREST_FRAMES and name in _HALF_DONE):
             return True
         frame, depth = frame.f_back, depth + 1
     return False

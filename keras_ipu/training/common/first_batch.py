@@ -20,7 +20,7 @@ import tensorflow as tf
 from ipu_tf import distributed
 from ipu_tf._loops.array_feed import ArrayFeed
 from ipu_tf._state.registry import register_state
-from ipu_tf._training.replication import instance_index
+from ipu_tf._training.replication import EQUAL_DATA, instance_index
 from ipu_tf.emulation import EmulationError
 from keras_ipu.resume.data_position import checksum_of
 
@@ -80,7 +80,7 @@ class FirstBatch:
                 texts = [f"{'unknown' if each == _UNKNOWN else each} in instance {i}" for i, each in enumerate(given)]
                 raise EmulationError(
                     f"`fit` of {self._model.name} needs the same {name} in all {len(given)} instances. "
-                    f"Received: {', '.join(texts)}.{_ADVICE * (name in _NUMBERS)}"
+                    f"Received: {', '.join(texts)}.{f' {EQUAL_DATA}' * (name in _NUMBERS)}"
                 )
 
     def note(self, arrays: Sequence[np.ndarray]) -> None:
@@ -108,7 +108,7 @@ class FirstBatch:
             ]
             raise EmulationError(
                 f"The data of `fit` of {self._model.name} must have the same number of batches in all {len(rows)} "
-                f"instances. Received: {', '.join(texts)}.{_ADVICE}"
+                f"instances. Received: {', '.join(texts)}. {EQUAL_DATA}"
             )
         if not taken:
             raise StopIteration
@@ -181,12 +181,6 @@ def _most_common(checksums: np.ndarray) -> list[int]:
     if max(counts) == 1:
         return []
     return [int(index) for index in np.flatnonzero(checksums == checksums[int(np.argmax(counts))])]
-
-
-_ADVICE = (
-    " Give every instance as many batches: by `take`, by `repeat` and `steps_per_epoch`, or one dataset in all with "
-    "`AutoShardPolicy.DATA`."
-)
 
 
 def _warn(name: str, instances: Sequence[int]) -> None:

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -70,6 +71,40 @@ def in_a_finalizer() -> None:
     Pressing()
 
 
+def pressing_long() -> None:
+    """Longer than it takes until Ctrl-C is raised in the middle of other functions, with many chances to be."""
+    press_ctrl_c()
+    end = time.monotonic() + 1.1
+    while time.monotonic() < end:
+        time.sleep(0.001)
+
+
+def in_a_weak_references_callback_in_garbage_collection() -> None:
+    """Python ignores its exceptions, too; its function is the program's own."""
+    _collect_what_others_left()
+
+    class Ring:
+        pass
+
+    ring = Ring()
+    ring.itself = ring  # type: ignore[attr-defined]
+    reference = weakref.ref(ring, lambda ended: pressing_long())
+    del ring
+    gc.collect()
+    assert reference() is None
+
+
+def in_a_weak_references_finalizer() -> None:
+    """Where the last reference ends, without the collector."""
+
+    class Ending:
+        pass
+
+    ending = Ending()
+    weakref.finalize(ending, pressing_long)
+    del ending
+
+
 def swallowed() -> None:
     try:
         press_ctrl_c()
@@ -78,7 +113,15 @@ def swallowed() -> None:
         pass
 
 
-PRESSING = [press_ctrl_c, in_garbage_collection, in_garbage_collection_that_takes_long, in_a_finalizer, swallowed]
+PRESSING = [
+    press_ctrl_c,
+    in_garbage_collection,
+    in_garbage_collection_that_takes_long,
+    in_a_weak_references_callback_in_garbage_collection,
+    in_a_weak_references_finalizer,
+    in_a_finalizer,
+    swallowed,
+]
 
 
 @pytest.mark.parametrize("pressed", PRESSING)
@@ -91,6 +134,13 @@ def test_it_is_not_lost(pressed: Callable[[], None]) -> None:
 def test_it_is_not_lost_at_the_end() -> None:
     with pytest.raises(KeyboardInterrupt), InterruptibleCall():
         in_garbage_collection()
+
+
+def test_the_garbage_collector_is_left_as_it_was() -> None:
+    before = list(gc.callbacks)
+    with InterruptibleCall(), InterruptibleCall():
+        assert len(gc.callbacks) == len(before) + 1
+    assert gc.callbacks == before
 
 
 def test_what_became_of_it_in_other_libraries_is_its_cause() -> None:
