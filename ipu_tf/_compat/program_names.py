@@ -22,6 +22,7 @@ from ipu_tf._compat.tf1_names import (
     patch_functional_ops,
     patch_variables,
 )
+from ipu_tf._config.default_rules import use_one_ipu_by_default
 from ipu_tf._patches.import_hooks import after_import
 from ipu_tf._state.registry import ProcessValue, register_state
 from ipu_tf.device import environment
@@ -41,7 +42,7 @@ def provide_names() -> None:
     after_import("tensorflow.python.ops.resource_variable_ops", patch_variables)
     for v1 in sorted(V1_MODULES):
         after_import(v1, add_layers_modules)
-    after_import("ipu_tf._config.state", lambda module: module.use_one_ipu_by_default())
+    use_one_ipu_by_default()
 
 
 def prepare(script: Path, root: Path | None = None) -> None:

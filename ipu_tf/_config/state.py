@@ -11,7 +11,7 @@ from contextlib import ExitStack
 import jax
 
 from ipu_tf._config.attachments import attach, detach
-from ipu_tf._config.default_rules import rules_hold_by_default
+from ipu_tf._config.default_rules import has_one_ipu_by_default, rules_hold_by_default
 from ipu_tf._config.devices import IPUDevice, auto_selected_devices, selected_devices
 from ipu_tf._config.engine_options import auto_report, capacity_check, keeps_names, use_auto_report
 from ipu_tf._config.enums import DeviceConnectionType
@@ -93,7 +93,6 @@ class _SystemState:
 
     def __init__(self) -> None:
         self.system: ConfiguredSystem | None = None
-        self.one_ipu_by_default = False
         self._changing = threading.RLock()
         self._registering = threading.Lock()
         self._callbacks: dict[object, Callable[[], None]] = {}
@@ -242,7 +241,7 @@ def require_device(ordinal: int) -> IPUDevice:
     """
     check_not_forked()
     on_model = use_ipu_model()
-    devices = configured_devices() or (_ONE_IPU if on_model or _STATE.one_ipu_by_default else ())
+    devices = configured_devices() or (_ONE_IPU if on_model or has_one_ipu_by_default() else ())
     if not devices:
         raise failed_precondition(_NOT_CONFIGURED)
     if configured_system() is None:
@@ -260,14 +259,6 @@ def use_device(ordinal: int) -> IPUDevice:
     apply_flags()
     start_if_asked()
     return require_device(ordinal)
-
-
-def use_one_ipu_by_default() -> None:
-    """Makes a process that configures nothing use `/device:IPU:0` with one IPU, from now on.
-
-    The launcher asks for this: programs that configure nothing were written for Graphcore's IPU model, which does so.
-    """
-    _STATE.one_ipu_by_default = True
 
 
 def _log_default() -> None:

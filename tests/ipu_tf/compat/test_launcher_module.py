@@ -110,6 +110,21 @@ def test_a_child_process_finds_the_names(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, FOUND), done.stderr
 
 
+@pytest.mark.parametrize("first", ["ipu_tf.popdist", "keras_ipu"])
+def test_a_child_process_finds_the_names_where_it_imports_this_project_first(tmp_path: Path, first: str) -> None:
+    """TensorFlow, at whose import names are prepared, is imported in the middle of this project's modules then."""
+    text = (
+        f"import {first}\nimport popdist\nfrom tensorflow.keras import ipu as keras_ipu\n"
+        "from ipu_tf._config.default_rules import has_one_ipu_by_default, rules_hold_by_default\n"
+        "print(popdist.__name__, keras_ipu.__name__, has_one_ipu_by_default(), rules_hold_by_default())"
+    )
+    program = write(tmp_path, text)
+    aliases = str(Path(sitecustomize.__file__).parent)
+    env = {**os.environ, "IPU_TF_ALIASES": "1", "PYTHONPATH": os.pathsep.join((aliases, str(ROOT)))}
+    done = subprocess.run([sys.executable, program], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "ipu_tf.popdist keras_ipu True True\n"), done.stderr
+
+
 @pytest.mark.parametrize("by", ["the program", "the user"])
 def test_a_child_process_is_left_alone_where_the_environment_says_so(tmp_path: Path, by: str) -> None:
     off = {"IPU_TF_ALIASES": "0"}
