@@ -4,6 +4,9 @@
 
 Before an execution each variable's host memory is checked for changes since the last exchange; if it changed, the
 host's value is uploaded, otherwise the device's buffer is used as it is.
+
+On a CPU a variable that programs only read is not copied: its buffer is the host's memory itself. A program that
+changes it gets a copy, as its buffer is donated.
 """
 
 from __future__ import annotations
@@ -55,6 +58,8 @@ class _ResidentVariable:
     address: int
     anchor: Any
     dirty: bool = False
+    shared: bool = False
+    """Whether the buffer may be the host's memory, which is never donated."""
 
 
 class Residency:
@@ -66,7 +71,11 @@ class Residency:
         self._prepared: dict[int, tuple[int, np.ndarray]] = {}
 
     def acquire_all(
-        self, variables: Sequence[HostVariable], replicas: Replicas = ONE, homes: Sequence[Replicas | None] = ()
+        self,
+        variables: Sequence[HostVariable],
+        replicas: Replicas = ONE,
+        homes: Sequence[Replicas | None] = (),
+        only_read: Sequence[bool] = (),
     ) -> list[jax.Array]:
         """Returns the variables' device buffers, uploaded where the host changed them.
 
@@ -78,14 +87,24 @@ class Residency:
             replicas: of the program that uses them.
             homes: for each variable the replicas on the JAX devices to have it on; None for those that the program
                 runs on otherwise. Empty for None everywhere.
+            only_read: for each variable whether the program leaves it as it is: its buffer may be the host's memory and
+                is not to be donated. Empty for False everywhere.
         """
+        count = len(variables)
         with self._lock:
             where = frozenset(replicas.where())
-            rows = zip(variables, homes or [None] * len(variables), _snapshots(variables), strict=True)
-            return [self._acquire(variable, replicas, home, where, seen) for variable, home, seen in rows]
+            kinds = zip(homes or [None] * count, only_read or [False] * count, strict=True)
+            rows = zip(variables, kinds, _snapshots(variables), strict=True)
+            return [self._acquire(variable, replicas, *kind, where, seen) for variable, kind, seen in rows]
 
     def _acquire(
-        self, variable: HostVariable, replicas: Replicas, home: Replicas | None, where: frozenset[Any], seen: Snapshot
+        self,
+        variable: HostVariable,
+        replicas: Replicas,
+        home: Replicas | None,
+        only_read: bool,
+        where: frozenset[Any],
+        seen: Snapshot,
     ) -> jax.Array:
         """Returns one variable's device buffer.
 
@@ -93,24 +112,28 @@ class Residency:
             variable: the variable.
             replicas: of the program.
             home: as for `acquire_all`.
+            only_read: as for `acquire_all`.
             where: the JAX devices that the program runs on otherwise.
             seen: a snapshot of the variable taken just now.
         """
         resident = self._residents.get(id(variable))
         if resident is not None and resident.address == _address(seen) and not resident.buffer.is_deleted():
-            if resident.replicas is replicas or resident.replicas == replicas:
+            usable = only_read or not resident.shared
+            if usable and (resident.replicas is replicas or resident.replicas == replicas):
                 if resident.buffer.devices() != (frozenset(home.where()) if home else where):
                     resident.buffer = _moved(resident.buffer, home or replicas)
                 return resident.buffer
             self.flush([variable])
             (seen,) = _snapshots([variable])
+        one = replicas.count == 1
         with jax.enable_x64(True):
-            place, one = home or replicas, replicas.count == 1
-            view = self._values_to_upload(variable, replicas, seen)
-            buffer = place.place(_private_copy(view), 0) if one else place.spread(view, seen[0].shape)
+            place, view = home or replicas, self._values_to_upload(variable, replicas, seen)
+            own = _private_copy(view) if one and not only_read else view
+            buffer = place.place(own, 0) if one else place.spread(view, seen[0].shape)
         COUNTERS.count_upload()
-        reference = self._reference(variable)
-        self._residents[id(variable)] = _ResidentVariable(reference, buffer, replicas, _address(seen), seen[1])
+        self._residents[id(variable)] = _ResidentVariable(
+            self._reference(variable), buffer, replicas, _address(seen), seen[1], shared=one and only_read
+        )
         return buffer
 
     def _values_to_upload(self, variable: HostVariable, replicas: Replicas, seen: Snapshot) -> np.ndarray:
@@ -143,7 +166,7 @@ class Residency:
         """Stores the variable's new value, a result of an execution. `flush` writes replica 0's to the host."""
         with self._lock:
             resident = self._residents[id(variable)]
-            resident.buffer, resident.dirty = buffer, True
+            resident.buffer, resident.dirty, resident.shared = buffer, True, False
 
     def flush(self, variables: Iterable[HostVariable] | None = None) -> None:
         """Writes new values back to the host, of these variables or of all.

@@ -35,6 +35,8 @@ class Captures:
         self._places = [place for place, value in enumerate(self._values) if isinstance(value, TensorFlowVariable)]
         first = len(lowered.inputs)
         self._written = {result: parameter - first for result, parameter in lowered.module.aliases.items()}
+        written = set(self._written.values())
+        self._only_read = [place not in written for place in self._places]
 
     def acquire(self, replicas: Replicas, homes: Sequence[Replicas | None] = ()) -> list[Any]:
         """Returns the captures' values on the device, in order; variables by `RESIDENCY.acquire_all`.
@@ -45,7 +47,8 @@ class Captures:
                 last.
         """
         where = list(homes)[len(homes) - len(self._values) :] if homes else [None] * len(self._values)
-        buffers = RESIDENCY.acquire_all(self.variables, replicas, [where[place] for place in self._places])
+        homes = [where[place] for place in self._places]
+        buffers = RESIDENCY.acquire_all(self.variables, replicas, homes, self._only_read)
         values: list[Any] = list(self._values)
         for place, buffer in zip(self._places, buffers, strict=True):
             values[place] = buffer
