@@ -92,7 +92,7 @@ class GenerateFunction(TracedLoops, abc.ABC):
     def stream(self, generate: Callable[[OnTokens], Any]) -> TokenIterator:
         """Returns an iterator over the tokens of a call, which runs in a thread of its own."""
         tokens = TokenIterator(generate)
-        begins(self._model, tokens.thread)
+        begins(self._model, tokens.thread, tokens.done)
         return tokens
 
     def run(self, inputs: Any, stops: StopTokens) -> Any:

@@ -26,6 +26,7 @@ class TokenIterator(Iterator[np.ndarray]):
 
     Attributes:
         thread: in which it does.
+        done: set when it has ended. A `join` of the thread that Ctrl-C ends would have it stopped, for Python 3.11.
 
     Raises:
         Exception: where the next token is asked for, what `generate` raised.
@@ -37,6 +38,7 @@ class TokenIterator(Iterator[np.ndarray]):
         self._error: BaseException | None = None
         self._result: Any = None
         context = contextvars.copy_context()
+        self.done = threading.Event()
         self.thread = threading.Thread(target=context.run, args=(self._run,), name="ipu-generate")
         self.thread.start()
 
@@ -47,6 +49,7 @@ class TokenIterator(Iterator[np.ndarray]):
             self._error = error
         finally:
             self._queue.put(None)
+            self.done.set()
 
     def __next__(self) -> np.ndarray:
         tokens = None if self._ended else self._queue.get()
@@ -60,7 +63,7 @@ class TokenIterator(Iterator[np.ndarray]):
 
     def wait(self) -> None:
         """Waits until the loop has ended. Does not raise what it raised."""
-        self.thread.join()
+        self.done.wait()
 
     def result(self) -> Any:
         """Waits for the end, and returns what `generate` returns without `stream`; tokens that were not asked for stay.

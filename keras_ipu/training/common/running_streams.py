@@ -1,6 +1,6 @@
 """Threads in which models run beside the program: what runs or changes such a model waits for their end.
 
-    generate(stream=True) --> begins(model, thread)
+    generate(stream=True) --> begins(model, thread, done)
     fit, compile, quantize, load_weights, generate, ... --> wait_for_streams(model)
 
 A loop on the device has the weights of its begin, and gives its state back at its end.
@@ -15,23 +15,23 @@ from typing import Any
 
 from ipu_tf._state.registry import register_state
 
-_running: weakref.WeakKeyDictionary[Any, threading.Thread] = register_state(
+_running: weakref.WeakKeyDictionary[Any, tuple[threading.Thread, threading.Event]] = register_state(
     "threads in which models run", weakref.WeakKeyDictionary(), kept="they run still"
 )
 
 
-def begins(model: Any, thread: threading.Thread) -> None:
-    """Notes that a model runs in a thread, which was started."""
-    _running[model] = thread
+def begins(model: Any, thread: threading.Thread, done: threading.Event) -> None:
+    """Notes that a model runs in a thread, which was started, until `done` is set."""
+    _running[model] = (thread, done)
 
 
 def wait_for_streams(model: Any) -> None:
     """Waits until no other thread runs a model that is this one, or that shares variables with it."""
-    for other, thread in [*_running.items()]:
-        if not thread.is_alive():
+    for other, (thread, done) in [*_running.items()]:
+        if done.is_set() or not thread.is_alive():  # in a forked process there are no threads
             _running.pop(other, None)
         elif thread is not threading.current_thread() and (other is model or _variables(other) & _variables(model)):
-            thread.join()
+            done.wait()
 
 
 def _variables(model: Any) -> set[int]:

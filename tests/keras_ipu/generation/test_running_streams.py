@@ -6,8 +6,7 @@ An optional extra: `pip install --editable '.[hub]'`. `KERAS_BACKEND=jax pytest`
 from __future__ import annotations
 
 import contextlib
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,20 @@ import keras
 import numpy as np
 import pytest
 
-import ipu_tf as ipu
-from ipu_tf.device.feeds.outfeed import Outfeed
-from tests.helpers.some_ipus import ipus
+from tests.helpers.held_streams import (
+    GIVEN,
+    LENGTH,
+    PROMPT,
+    Held,
+    compile_for,
+    gpt2,
+    held,
+    strategy,
+)
 
-keras_hub = pytest.importorskip("keras_hub", reason="KerasHub is not installed: pip install keras-hub")
+__all__ = ["held", "strategy"]
+
+pytest.importorskip("keras_hub", reason="KerasHub is not installed: pip install keras-hub")
 
 # Its own imports are older than the packages that it imports.
 pytestmark = [
@@ -27,57 +35,6 @@ pytestmark = [
     # KerasHub makes datasets of arrays, and leaves Keras's default for arrays beside them.
     pytest.mark.filterwarnings("ignore:.*shuffle=True. was passed:UserWarning"),
 ]
-
-WORDS, LENGTH, GIVEN = 40, 12, 4
-MASK = np.tile(np.arange(LENGTH) < GIVEN, (2, 1)).astype(np.int32)
-PROMPT = {"token_ids": np.random.default_rng(1).integers(4, WORDS, (2, LENGTH), dtype=np.int32) * MASK}
-PROMPT["padding_mask"] = MASK
-
-
-class Held:
-    """A loop on the device, held from its first tokens until they are let go."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._put, self.let_go = Outfeed.put, threading.Event()
-        monkeypatch.setattr(Outfeed, "put", lambda outfeed, *block: self.put(outfeed, *block))
-
-    def put(self, outfeed: Outfeed, *block: Any) -> None:
-        self._put(outfeed, *block)
-        if outfeed.name.startswith("tokens"):
-            assert self.let_go.wait(timeout=60)
-
-    def soon(self) -> None:
-        timer = threading.Timer(0.5, self.let_go.set)
-        timer.daemon = True
-        timer.start()
-
-
-@pytest.fixture
-def held(monkeypatch: pytest.MonkeyPatch) -> Held:
-    return Held(monkeypatch)
-
-
-@pytest.fixture(scope="module")
-def strategy() -> Iterator[Any]:
-    with ipus(1):
-        yield ipu.ipu_strategy.IPUStrategy()
-
-
-def gpt2(scope: contextlib.AbstractContextManager[Any]) -> Any:
-    sizes = {"num_layers": 1, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 12}
-    keras.utils.set_random_seed(1)
-    with scope:
-        backbone = keras_hub.models.GPT2Backbone(WORDS, dropout=0.0, max_sequence_length=LENGTH, **sizes)
-        model = keras_hub.models.GPT2CausalLM(backbone=backbone, preprocessor=None)
-    # Larger weights than fresh ones, so that the likeliest words differ from place to place.
-    model.set_weights([np.float32(8) * weight for weight in model.get_weights()])
-    _compile(model)
-    return model
-
-
-def _compile(model: Any, sampler: str = "greedy") -> None:
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile("sgd", loss, weighted_metrics=[], sampler=sampler, jit_compile=False)
 
 
 def _new(model: Any) -> list[np.ndarray]:
@@ -98,7 +55,7 @@ CHANGES: dict[str, Callable[[Any, Path], Any]] = {
     "set_weights": lambda model, folder: model.set_weights(_new(model)),
     "of a part": lambda model, folder: model.backbone.set_weights(_new(model.backbone)),
     "load_weights": _load,
-    "compile": lambda model, folder: _compile(model, "random"),
+    "compile": lambda model, folder: compile_for(model, "random"),
     "quantize": lambda model, folder: model.quantize("int8", filters=lambda layer: False),
     "export": _refused_export,
 }
@@ -196,7 +153,7 @@ def test_another_model_does_not_wait(held: Held, strategy: Any) -> None:
     stream = model.generate(dict(PROMPT), stop_token_ids=None, stream=True)
     next(stream)
     other.set_weights(_new(other))
-    _compile(other)
+    compile_for(other)
     assert not held.let_go.is_set()
     held.let_go.set()
     stream.result()
