@@ -1,4 +1,4 @@
-"""Evaluates a program with groups of its elementwise operations, and its random bits, as calls of native kernels.
+"""Evaluates a program with calls of native kernels: elementwise operations, random bits, products of few rows.
 
 XLA makes code for each group of elementwise operations that it finds, 20 to 40 ms each, of which a network's step has
 hundreds. The kernel is there already.
@@ -15,12 +15,12 @@ import jax
 from jax.extend import core
 
 from ipu_tf.device.convolution.native import library
-from ipu_tf.device.convolution.native.random_bits import drawn, is_draw
 from ipu_tf.device.elementwise import encoding
 from ipu_tf.device.elementwise.flat_equations import Atom, Equation, FlatFunction, flattened
 from ipu_tf.device.elementwise.function import function_of
 from ipu_tf.device.elementwise.group import Group
 from ipu_tf.device.elementwise.grouping import Step, steps
+from ipu_tf.device.elementwise.other_kernels import kernel_of
 from ipu_tf.device.op_scopes import scope_named
 
 DISTINCT = 100
@@ -36,10 +36,10 @@ _GROUPS_PER_CONVOLUTION = 20
 
 
 def with_native_elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps a function that JAX will trace: its elementwise operations and random bits are calls of native kernels.
+    """Wraps a function that JAX will trace: parts of it are calls of native kernels.
 
-    Without the native library, on other backends than the CPU, and in code for files, it computes what it computed; so
-    do elementwise operations with few groups.
+    They are its elementwise operations, unless there are few groups of them, random bits, and products of few rows.
+    Without the native library, on other backends than the CPU, and in code for files, it computes what it computed.
 
     Args:
         function: traceable by JAX, of trees of arrays.
@@ -76,7 +76,7 @@ def planned(function: core.ClosedJaxpr, carried: Sequence[tuple[int, int]] = ())
     inner = {place: changed for place, each in enumerate(flat.equations) if (changed := _changed_parameters(each.eqn))}
     grouped = steps(flat, grouped=True)
     many = _many(grouped)
-    if not many and not inner and not any(is_draw(each.eqn) for each in flat.equations):
+    if not many and not inner and not any(kernel_of(each.eqn) for each in flat.equations):
         return None
     rewritten = {flat.equations[place]: changed for place, changed in inner.items()}
     outputs = [(flat.outputs[result], flat.inputs[argument]) for result, argument in carried]
@@ -140,9 +140,10 @@ class _Evaluation:
     def _bind(self, equation: Equation) -> None:
         eqn = equation.eqn
         operands = [self._read(atom) for atom in equation.inputs]
-        if is_draw(eqn):
+        kernel = kernel_of(eqn)
+        if kernel is not None:
             with scope_named(equation.scope):
-                self._values[equation.outputs[0]] = drawn(eqn, *operands)
+                self._values[equation.outputs[0]] = kernel(eqn, *operands)
             return
         parameters = self._plan.rewritten.get(equation, eqn.params)
         with eqn.ctx.manager, scope_named(equation.scope):

@@ -14,12 +14,13 @@ import jax
 from ipu_tf.device import portable
 from ipu_tf.device.environment import allows_native_code
 
-SYMBOLS = SYMBOL, PRODUCT_SYMBOL, SUM_SYMBOL, ELEMENTWISE_SYMBOL, RANDOM_SYMBOL = (
+SYMBOLS = SYMBOL, PRODUCT_SYMBOL, SUM_SYMBOL, ELEMENTWISE_SYMBOL, RANDOM_SYMBOL, ROW_SYMBOL = (
     "ipu_tf_filter_gradient",
     "ipu_tf_packed_product",
     "ipu_tf_sum",
     "ipu_tf_elementwise",
     "ipu_tf_random_bits",
+    "ipu_tf_row_product",
 )
 LEVELS = ("plain vectors", "AVX2", "AVX-512")
 """Instruction sets that there are kernels for, the least capable first."""
@@ -36,6 +37,7 @@ class Library:
         sum: the same of sums.
         elementwise: the same of elementwise functions.
         random_bits: the same of random bits.
+        row_product: the same of products of a few rows with a matrix.
         level: the most capable instruction set of this processor, an index of `LEVELS`.
     """
 
@@ -44,6 +46,7 @@ class Library:
     sum: str
     elementwise: str
     random_bits: str
+    row_product: str
     level: int
 
 
@@ -77,10 +80,10 @@ def loaded() -> Library | None:
         return None
     functions = ctypes.CDLL(str(path))
     made = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-    gradient, product, total, elementwise, bits = names = [f"{symbol}_{made}" for symbol in SYMBOLS]
+    gradient, product, total, elementwise, bits, rows = names = [f"{symbol}_{made}" for symbol in SYMBOLS]
     for symbol, name in zip(SYMBOLS, names, strict=True):
         jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(getattr(functions, symbol)), platform="cpu")
-    return Library(gradient, product, total, elementwise, bits, functions.ipu_tf_level())
+    return Library(gradient, product, total, elementwise, bits, rows, functions.ipu_tf_level())
 
 
 def built() -> Path | None:
