@@ -14,13 +14,22 @@ import jax
 from ipu_tf.device import portable
 from ipu_tf.device.environment import allows_native_code
 
-SYMBOLS = SYMBOL, PRODUCT_SYMBOL, SUM_SYMBOL, ELEMENTWISE_SYMBOL, RANDOM_SYMBOL, ROW_SYMBOL = (
+(
+    SYMBOL,
+    PRODUCT_SYMBOL,
+    SUM_SYMBOL,
+    ELEMENTWISE_SYMBOL,
+    RANDOM_SYMBOL,
+    ROW_SYMBOL,
+    ROUNDING_SYMBOL,
+) = SYMBOLS = (
     "ipu_tf_filter_gradient",
     "ipu_tf_packed_product",
     "ipu_tf_sum",
     "ipu_tf_elementwise",
     "ipu_tf_random_bits",
     "ipu_tf_row_product",
+    "ipu_tf_stochastic_rounding",
 )
 LEVELS = ("plain vectors", "AVX2", "AVX-512")
 """Instruction sets that there are kernels for, the least capable first."""
@@ -38,6 +47,7 @@ class Library:
         elementwise: the same of elementwise functions.
         random_bits: the same of random bits.
         row_product: the same of products of a few rows with a matrix.
+        rounding: the same of stochastic rounding.
         level: the most capable instruction set of this processor, an index of `LEVELS`.
     """
 
@@ -47,6 +57,7 @@ class Library:
     elementwise: str
     random_bits: str
     row_product: str
+    rounding: str
     level: int
 
 
@@ -80,10 +91,10 @@ def loaded() -> Library | None:
         return None
     functions = ctypes.CDLL(str(path))
     made = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-    gradient, product, total, elementwise, bits, rows = names = [f"{symbol}_{made}" for symbol in SYMBOLS]
+    names = [f"{symbol}_{made}" for symbol in SYMBOLS]
     for symbol, name in zip(SYMBOLS, names, strict=True):
         jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(getattr(functions, symbol)), platform="cpu")
-    return Library(gradient, product, total, elementwise, bits, rows, functions.ipu_tf_level())
+    return Library(*names, level=functions.ipu_tf_level())
 
 
 def built() -> Path | None:
