@@ -91,10 +91,10 @@ def loaded() -> Library | None:
         return None
     functions = ctypes.CDLL(str(path))
     made = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-    names = [f"{symbol}_{made}" for symbol in SYMBOLS]
+    gradient, product, total, elementwise, bits, rows, rounding = names = [f"{symbol}_{made}" for symbol in SYMBOLS]
     for symbol, name in zip(SYMBOLS, names, strict=True):
         jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(getattr(functions, symbol)), platform="cpu")
-    return Library(*names, level=functions.ipu_tf_level())
+    return Library(gradient, product, total, elementwise, bits, rows, rounding, functions.ipu_tf_level())
 
 
 def built() -> Path | None:

@@ -17,10 +17,10 @@ pytestmark = pytest.mark.skipif(library.loaded() is None, reason="the package wa
 
 LEVELS = range(len(library.LEVELS))
 WORD = st.integers(0, 2**32 - 1)
-SPECIAL = np.float32([np.inf, -np.inf, np.nan, 0, -0.0, 65504, -65520, 65519, 3e38, -3e38, 6e-8, -6e-8, 2.9e-8, 1e-30])
+SPECIAL = (np.inf, -np.inf, np.nan, 0.0, -0.0, 65504, -65520, 65519, 3e38, -3e38, 6e-8, -6e-8, 2.9e-8, 1e-30)
 
 
-def by_xla(value: np.ndarray, key: np.ndarray) -> np.ndarray:
+def by_xla(value: jax.Array, key: jax.Array) -> np.ndarray:
     """What code for files computes, which may call no native kernel."""
     return np.asarray(jax.jit(portable.portable(half.stochastic))(value, key))
 
@@ -40,22 +40,20 @@ def bits(numbers: jax.Array | np.ndarray) -> np.ndarray:
 def test_numbers_are_those_of_xla(
     level: int, words: tuple[int, int], seed: int, scale: float, shape: tuple[int, ...]
 ) -> None:
-    value = np.asarray(np.random.default_rng(seed).normal(size=shape) * scale, np.float32)
-    key = np.array(words, np.uint32)
-    np.testing.assert_array_equal(
-        bits(half.stochastic_by_kernel(jnp.asarray(value), key, level)), bits(by_xla(value, key))
-    )
+    value = jnp.asarray(np.random.default_rng(seed).normal(size=shape) * scale, np.float32)
+    key = jnp.array(words, np.uint32)
+    np.testing.assert_array_equal(bits(half.stochastic_by_kernel(value, key, level)), bits(by_xla(value, key)))
 
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_special_numbers_are_those_of_xla(level: int) -> None:
-    value, key = np.tile(SPECIAL, 50), np.array([5, 9], np.uint32)
+    value, key = jnp.array(SPECIAL * 50, np.float32), jnp.array([5, 9], np.uint32)
     np.testing.assert_array_equal(half.stochastic_by_kernel(value, key, level), by_xla(value, key))
 
 
 def test_a_batch_is_rounded_as_its_values_one_by_one() -> None:
-    values = np.random.default_rng(1).normal(size=(3, 40)).astype(np.float32)
-    keys = np.arange(6, dtype=np.uint32).reshape(3, 2)
+    values = jax.random.normal(jax.random.key(1), (3, 40))
+    keys = jnp.arange(6, dtype=np.uint32).reshape(3, 2)
     for axes, given_keys in (((0, 0), keys), ((0, None), keys[0])):
         found = jax.vmap(half.stochastic, axes)(values, given_keys)
         for at, row in enumerate(found):
