@@ -1,4 +1,4 @@
-"""Token classification, question answering, multiple choice and sequence to sequence, on a backbone of KerasHub's.
+"""Classification, question answering, multiple choice and sequence to sequence, on a backbone of KerasHub's.
 
 Each is a functional Keras model of logits: compile it with `SparseCategoricalCrossentropy(from_logits=True)`, in an
 `IPUStrategy`'s scope or outside of one, and split it as any other.
@@ -11,6 +11,20 @@ from typing import Any
 import keras
 
 _INIT = {"kernel_initializer": keras.initializers.TruncatedNormal(stddev=0.02, seed=7)}
+
+
+def sequence_classifier(backbone: Any, num_classes: int) -> keras.Model:
+    """Makes a model that gives each text a class, by its last token: in a decoder the one that has seen all others.
+
+    Args:
+        backbone: a decoder, or an encoder with one, of token_ids and padding_mask, such as `GPT2Backbone`.
+        num_classes: how many classes there are.
+
+    Returns:
+        A model of the backbone's inputs with logits `[batch, num_classes]`. Targets: `[batch]`.
+    """
+    last = _last(_sequence(backbone, backbone.input), backbone.input)
+    return keras.Model(backbone.input, keras.layers.Dense(num_classes, name="classes", **_INIT)(last))
 
 
 def token_classifier(backbone: Any, num_classes: int) -> keras.Model:
@@ -75,6 +89,15 @@ def sequence_to_sequence(backbone: Any) -> keras.Model:
 
 
 def _sequence(backbone: Any, inputs: Any) -> Any:
-    """The backbone's output for each token."""
+    """The backbone's output for each token; the decoder's, if it has one."""
     outputs = backbone(inputs)
-    return outputs["sequence_output"] if isinstance(outputs, dict) else outputs
+    if not isinstance(outputs, dict):
+        return outputs
+    return outputs["decoder_sequence_output" if "decoder_sequence_output" in outputs else "sequence_output"]
+
+
+def _last(hidden: Any, inputs: Any) -> Any:
+    """The output for the last token of each text."""
+    mask = inputs["decoder_padding_mask" if "decoder_padding_mask" in inputs else "padding_mask"]
+    place = keras.ops.sum(keras.ops.cast(mask, "int32"), axis=1) - 1
+    return keras.ops.take_along_axis(hidden, place[:, None, None], axis=1)[:, 0, :]

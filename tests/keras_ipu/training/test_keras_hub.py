@@ -18,7 +18,8 @@ from keras_ipu.options.model_state import options_of
 from keras_ipu.parity.report import difference
 from keras_ipu.pipeline.run_checks import shard_count, stage_numbers
 from tests.helpers.device_counts import device_work
-from tests.helpers.garden import BATCH, BATCHES, CELLS, Cell, Data, page
+from tests.helpers.garden import CELLS, page
+from tests.helpers.garden_cells import BATCH, BATCHES, Cell, Data
 from tests.helpers.keras_parity import ipu_scope
 from tests.helpers.some_ipus import ipus
 
