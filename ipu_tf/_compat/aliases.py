@@ -31,6 +31,7 @@ from ipu_tf._compat.alias_names import (
     real_name,
 )
 from ipu_tf._compat.float16_batch_norm import patch_batch_norm
+from ipu_tf._compat.initial_weights import draw_initial_weights_by_tensorflow
 from ipu_tf._compat.removed_names import add_numpy_names, add_older_loss_scaling, add_older_optimizers
 from ipu_tf._config.default_rules import use_rules_by_default
 from ipu_tf._patches.import_hooks import add_fallback, after_import, find_spec_elsewhere, install_finder
@@ -208,6 +209,7 @@ def install_aliases() -> None:
     after_import("keras_ipu", _add_keras_2)
     add_older_optimizers()
     add_older_loss_scaling()
+    draw_initial_weights_by_tensorflow()
     after_import("tensorflow.python.ops.gen_nn_ops", patch_batch_norm)
     for alias in _FINDER.aliases:
         owner = alias.rpartition(".")[0]

@@ -180,6 +180,15 @@ KERAS_2 = (
         for package in ("tf_keras", "tf_keras.api._v2.keras", "tensorflow.keras")
         for name in ("SGD", "Adadelta", "Adagrad", "Adam", "Adamax", "Ftrl", "Nadam", "Optimizer", "RMSprop")
     ),
+    *(
+        Patch(
+            target,
+            When.ALIASES,
+            "programs for Keras 2 that seed TensorFlow, and not Python, get the initial weights of TensorFlow 2.6",
+            "ipu_tf._compat.initial_weights",
+        )
+        for target in ("tf_keras.src.backend:RandomGenerator._maybe_init", "random:seed")
+    ),
     Patch(
         "tf_keras.src.mixed_precision.loss_scale_optimizer:LossScaleOptimizerMetaclass.__new__",
         When.ALIASES,

@@ -170,6 +170,12 @@ def executing_eagerly() -> bool:
     return _context.executing_eagerly()
 
 
+def global_seed() -> int | None:
+    """Returns the seed that `tf.random.set_seed` has set; None if there is none."""
+    seed: int | None = _context.global_seed()
+    return seed
+
+
 def current_device() -> str:
     """Returns the device string of the current device scope; empty if there is none."""
     return _device_util.current()
