@@ -92,6 +92,7 @@ _RESNET_8 = (
     "--synthetic-data host --seed 1 --precision 32.32 --weight-updates-per-epoch 1 --num-epochs 10 --logs-per-epoch 1 "
     "--gradient-accumulation"
 )
+_GROUP_NORM = """--norm-layer '{"name": "group_norm", "num_groups": 4}'"""
 _ADGMOM = APPLICATIONS["adgmom"]
 _SMALL_ADGMOM = {
     **_ADGMOM.changes["AdGMoM_conf_default.yaml"],
@@ -110,9 +111,14 @@ def _deeplob(name: str) -> Comparison:
     return Comparison(dataclasses.replace(APPLICATIONS[name], changes=changes, environment=environment))
 
 
-def _resnet(accumulation: int) -> Comparison:
-    sizes = f"{_RESNET_8} {accumulation}"
+def _resnet(accumulation: int, options: str = "") -> Comparison:
+    sizes = f"{_RESNET_8} {accumulation} {options}"
     return Comparison(dataclasses.replace(APPLICATIONS["resnet-8"], sizes=sizes, says="Epoch 10/10"))
+
+
+def _resnet_replicas() -> Comparison:
+    """Two replicas, whose gradients and losses are the means of both: as accumulation of 2 on one."""
+    return dataclasses.replace(_resnet(1, "--num-replicas 2"), stock="--num-replicas 1 --gradient-accumulation 2")
 
 
 COMPARED: dict[str, Comparison] = {
@@ -129,6 +135,8 @@ COMPARED: dict[str, Comparison] = {
     "deeplob-attention": _deeplob("deeplob-attention"),
     "resnet-8": _resnet(1),
     "resnet-8-accumulation": _resnet(4),
+    "resnet-8-replicas": _resnet_replicas(),
+    "resnet-8-group-norm": _resnet(1, _GROUP_NORM),
     "adgmom": Comparison(
         dataclasses.replace(
             _ADGMOM,

@@ -38,6 +38,29 @@ class AdamIpuOptimizer(optimizers.Adam):
         return var.assign_sub(rate * corrected[0] / (tf.sqrt(corrected[1]) + self.epsilon))
 
 
+class GroupNormalization(layers.Layer):
+    """Normalises groups of the last axis: group `g` has the channels `g`, `g + groups`, ..., as the IPU's has them."""
+
+    def __init__(self, groups: int = 2, epsilon: float = 1e-3, channels_axis: int = -1, **options: Any) -> None:
+        super().__init__(name=options.get("name"))
+        self.groups, self.epsilon, self.axis = groups, epsilon, channels_axis
+        self.initializers = options.get("gamma_initializer") or "ones", options.get("beta_initializer") or "zeros"
+
+    def build(self, input_shape: Any) -> None:
+        """Creates the weights of the channels."""
+        assert self.axis in (-1, len(input_shape) - 1), "channels are the last axis here"
+        made = zip(("gamma", "beta"), self.initializers, strict=True)
+        self.parameters = [self.add_weight(name, input_shape[-1:], initializer=each) for name, each in made]
+
+    def call(self, inputs: Any) -> Any:
+        """Returns the inputs, normalised."""
+        shape = tf.shape(inputs)
+        grouped = tf.reshape(inputs, [shape[0], -1, inputs.shape[-1] // self.groups, self.groups])
+        mean, variance = tf.nn.moments(grouped, [1, 2], keepdims=True)
+        normalised = tf.reshape((grouped - mean) / tf.sqrt(variance + self.epsilon), shape)
+        return normalised * self.parameters[0] + self.parameters[1]
+
+
 def extend_with_decoupled_weight_decay(base: Any) -> Any:
     """Returns a subclass of an optimizer, before whose update a weight loses a part of itself (arXiv 1711.05101)."""
 
@@ -73,6 +96,7 @@ NAMES: dict[str, Any] = {
     "recomputation_checkpoint": lambda x, name=None: x,
     "AdamIpuOptimizer": AdamIpuOptimizer,
     "Dropout": layers.Dropout,
+    "GroupNormalization": GroupNormalization,
     "LSTM": layers.LSTM,
     "LayerNormalization": layers.LayerNormalization,
     "gelu": lambda x: tf.nn.gelu(x, approximate=True),
