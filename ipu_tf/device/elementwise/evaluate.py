@@ -15,12 +15,13 @@ import jax
 from jax.extend import core
 
 from ipu_tf.device.convolution.native import library
+from ipu_tf.device.convolution.native.random_bits import drawn, is_draw
+from ipu_tf.device.convolution.native.row_product import computed, is_row_product
 from ipu_tf.device.elementwise import encoding
 from ipu_tf.device.elementwise.flat_equations import Atom, Equation, FlatFunction, flattened
 from ipu_tf.device.elementwise.function import function_of
 from ipu_tf.device.elementwise.group import Group
 from ipu_tf.device.elementwise.grouping import Step, steps
-from ipu_tf.device.elementwise.other_kernels import kernel_of
 from ipu_tf.device.op_scopes import scope_named
 
 DISTINCT = 100
@@ -33,6 +34,8 @@ beside convolutions is fast: ResNet-20's step takes 53 ms, 60 with calls. A tran
 """
 _GROUPS_PER_CONVOLUTION = 20
 """The fewest groups per convolution of a program with few of them: ResNet-20 has 7, a vision transformer hundreds."""
+_KERNELS: tuple[tuple[Any, Any], ...] = ((is_draw, drawn), (is_row_product, computed))
+"""Other kernels: which equations are calls of one, and what computes their one result."""
 
 
 def with_native_elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -76,7 +79,7 @@ def planned(function: core.ClosedJaxpr, carried: Sequence[tuple[int, int]] = ())
     inner = {place: changed for place, each in enumerate(flat.equations) if (changed := _changed_parameters(each.eqn))}
     grouped = steps(flat, grouped=True)
     many = _many(grouped)
-    if not many and not inner and not any(kernel_of(each.eqn) for each in flat.equations):
+    if not many and not inner and not any(_kernel(each.eqn) for each in flat.equations):
         return None
     rewritten = {flat.equations[place]: changed for place, changed in inner.items()}
     outputs = [(flat.outputs[result], flat.inputs[argument]) for result, argument in carried]
@@ -91,6 +94,10 @@ def _many(grouped: Sequence[Step]) -> bool:
         return True
     convolutions = sum(isinstance(each, Equation) and each.name == "conv_general_dilated" for each in grouped)
     return len(groups) >= max(GROUPS, _GROUPS_PER_CONVOLUTION * convolutions)
+
+
+def _kernel(eqn: core.JaxprEqn) -> Callable[..., jax.Array] | None:
+    return next((compute for is_one, compute in _KERNELS if is_one(eqn)), None)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -140,7 +147,7 @@ class _Evaluation:
     def _bind(self, equation: Equation) -> None:
         eqn = equation.eqn
         operands = [self._read(atom) for atom in equation.inputs]
-        kernel = kernel_of(eqn)
+        kernel = _kernel(eqn)
         if kernel is not None:
             with scope_named(equation.scope):
                 self._values[equation.outputs[0]] = kernel(eqn, *operands)
