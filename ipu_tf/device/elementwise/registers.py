@@ -49,7 +49,10 @@ def outputs_placed(
 
 
 def with_registers(instructions: Sequence[Instruction]) -> tuple[tuple[Instruction, ...], int]:
-    """Returns the instructions with as few registers as needed, and how many these are."""
+    """Returns the instructions with as few registers as needed, and how many these are.
+
+    They are the same in each process, whatever its hashes: a program that is kept on disk is found by its text.
+    """
     last_read = {slot: at for at, each in enumerate(instructions) for slot in each.operands}
     real: dict[Slot, Slot] = {}
     free: list[int] = []
@@ -57,7 +60,7 @@ def with_registers(instructions: Sequence[Instruction]) -> tuple[tuple[Instructi
     found = []
     for at, each in enumerate(instructions):
         operands = tuple(real.get(slot, slot) for slot in each.operands)
-        free += [real[slot].index for slot in set(each.operands) if slot in real and last_read[slot] == at]
+        free += [real[slot].index for slot in dict.fromkeys(each.operands) if slot in real and last_read[slot] == at]
         to = each.to
         if to.place == "register":
             if not free:

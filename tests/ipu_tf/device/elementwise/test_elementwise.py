@@ -25,6 +25,8 @@ from ipu_tf.device.elementwise.function import ElementwiseFunction, function_of
 from ipu_tf.device.elementwise.group import Group
 from ipu_tf.device.elementwise.grouping import MOST_EQUATIONS, steps
 from ipu_tf.device.elementwise.instructions import INSTRUCTIONS
+from ipu_tf.device.elementwise.registers import with_registers
+from ipu_tf.device.elementwise.slots import Instruction, Slot
 from ipu_tf.device.op_scopes import keep_names
 
 pytestmark = pytest.mark.skipif(
@@ -400,3 +402,17 @@ def test_damaged_programs_are_refused(word: int, value: int, monkeypatch: pytest
     monkeypatch.setattr(encoding, "words", damaged)
     with pytest.raises(Exception, match="INVALID_ARGUMENT"):
         jax.block_until_ready(jax.jit(with_native_elementwise(function))(special((40,), 1)))
+
+
+def test_registers_follow_from_the_order_of_operands() -> None:
+    """Not from hashes, which differ from process to process: kept programs would not be found."""
+    for first in range(0, 40, 4):
+        left, right, total, last = (Slot("register", first + place) for place in range(4))
+        instructions = [
+            Instruction("neg", left, (Slot("input", 0),)),
+            Instruction("neg", right, (Slot("input", 1),)),
+            Instruction("add_vv", total, (left, right)),
+            Instruction("neg", last, (total,)),
+        ]
+        found, count = with_registers(instructions)
+        assert [each.to.index for each in found] == [0, 1, 1, 1] and count == 2
