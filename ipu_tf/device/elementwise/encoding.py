@@ -39,12 +39,11 @@ def call(
         RuntimeError: if there is no native library.
     """
     native = library.needed()
-    level = len(library.LEVELS) - 1 if level is None else level
     sizes = [operand.size for operand in operands]
     made = tuple(jax.ShapeDtypeStruct(each.shape, each.dtype) for each in results)
     aliases = {taken: output for output, taken in function.in_place.items()}
     computed = jax.ffi.ffi_call(native.elementwise, made, input_output_aliases=aliases)
-    return computed(*operands, program=words(function, sizes, level))
+    return computed(*operands, program=words(function, sizes, library.level_or_best(level)))
 
 
 def words(function: ElementwiseFunction, sizes: Sequence[int], level: int) -> np.ndarray:

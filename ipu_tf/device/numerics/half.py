@@ -92,9 +92,8 @@ def stochastic_by_kernel(value: jax.Array, key: Key, level: int | None = None) -
         RuntimeError: if there is no native library.
     """
     native = library.needed()
-    level = len(library.LEVELS) - 1 if level is None else level
     slices = max(1, min(MOST_PARTS, value.size // PART))
-    words = np.array([level, value.size, slices], np.int64)
+    words = np.array([library.level_or_best(level), value.size, slices], np.int64)
     result = jax.ShapeDtypeStruct(value.shape, np.float32)
     call = jax.ffi.ffi_call(native.rounding, result, vmap_method="broadcast_all")
     rounded: jax.Array = call(value, jnp.stack([key[0], key[1]]), shapes=words)

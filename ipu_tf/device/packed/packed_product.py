@@ -81,7 +81,7 @@ def packed_product(
     rows, dtype = x.shape[0], jnp.int32 if form.whole else jnp.float32
     sums = [_group_sums(x, form)] if groups else []
     operands = (_turned(x, form) if form.turned else x, weights, *groups, *sums)
-    words = form.words(len(library.LEVELS) - 1 if level is None else level, rows)
+    words = form.words(library.level_or_best(level), rows)
     result = jax.ShapeDtypeStruct((rows, form.columns), dtype)
     call = jax.ffi.ffi_call(native.product, result, vmap_method="sequential")
     return jnp.asarray(call(*operands, shapes=words))

@@ -61,6 +61,11 @@ class Library:
     level: int
 
 
+def level_or_best(level: int | None) -> int:
+    """Returns the most capable instruction set that a call may use, an index of `LEVELS`: any, where None is given."""
+    return len(LEVELS) - 1 if level is None else level
+
+
 def usable() -> bool:
     """Returns whether code that is traced now may call native kernels."""
     return portable.native_code_allowed() and allows_native_code() and loaded() is not None

@@ -66,10 +66,9 @@ def philox_words(state: jax.Array, count: int, level: int | None = None) -> jax.
 
 def _bits(algorithm: Algorithm, states: jax.Array, shape: Sequence[int], level: int | None) -> jax.Array:
     native = library.needed()
-    level = len(library.LEVELS) - 1 if level is None else level
     elements = math.prod(shape)
     slices = max(1, min(MOST_PARTS, elements // PART))
-    words = np.array([level, algorithm.value, elements, slices], np.int64)
+    words = np.array([library.level_or_best(level), algorithm.value, elements, slices], np.int64)
     result = jax.ShapeDtypeStruct((*states.shape[:-1], *shape), np.uint32)
     call = jax.ffi.ffi_call(native.random_bits, result, vmap_method="expand_dims")
     bits: jax.Array = call(states, shapes=words)

@@ -76,8 +76,9 @@ def row_product(x: jax.Array, matrix: jax.Array, turned: bool = False, level: in
     """
     native = library.needed()
     form = RowProduct(x.shape[0], x.shape[1], matrix.shape[0 if turned else 1], turned)
-    level = len(library.LEVELS) - 1 if level is None else level
-    words = np.array([level, form.rows, form.inner, form.columns, int(turned), form.parts], np.int64)
+    words = np.array(
+        [library.level_or_best(level), form.rows, form.inner, form.columns, int(turned), form.parts], np.int64
+    )
     results = tuple(jax.ShapeDtypeStruct(size, np.float32) for size in ((form.rows, form.columns), (form.room(),)))
     product: jax.Array = jax.ffi.ffi_call(native.row_product, results)(x, matrix, shapes=words)[0]
     return product

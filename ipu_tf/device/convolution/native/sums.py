@@ -70,8 +70,7 @@ def middle_sum(x: jax.Array, level: int | None = None) -> jax.Array:
     """
     native = library.needed()
     wanted = MiddleSum(*x.shape)
-    level = len(library.LEVELS) - 1 if level is None else level
-    words = np.array([level, *wanted.shape, *wanted.partition()], np.int64)
+    words = np.array([library.level_or_best(level), *wanted.shape, *wanted.partition()], np.int64)
     sizes = ((wanted.before, wanted.after), (wanted.room(),))
     results = tuple(jax.ShapeDtypeStruct(size, np.float32) for size in sizes)
     total: jax.Array = jax.ffi.ffi_call(native.sum, results)(x, shapes=words)[0]
