@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -95,7 +96,11 @@ def killed(*arguments: str) -> str:
 
 
 def test_a_run_of_two_instances_that_is_killed_goes_on_with_the_same_bits() -> None:
-    assert "1 kills in 1 runs, each resumed to the same bits" in killed("--kills", "1", "--seed", "5")
+    said = killed(
+        "--kills", "1", "--early", "0", "--seed", "6"
+    )  # a run that ends before its moment is followed by another
+    assert re.search(r"^1: instance 0 .* checkpoints \[[12], [12]\]$", said, re.MULTILINE), said
+    assert re.search(r"^1 kills in \d+ runs, each resumed to the same bits", said, re.MULTILINE), said
 
 
 @pytest.mark.slow
