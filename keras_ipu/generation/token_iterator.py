@@ -5,6 +5,7 @@ thread of its own: generate(...) --> queue --> next(tokens)
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import queue
 import threading
@@ -13,7 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from ipu_tf._loops.interruption import InterruptibleCall, check_interrupts
 from keras_ipu.generation.token_stream import OnTokens
+from keras_ipu.training.common.running_streams import POLL_SECONDS, wait_for_end
 
 
 class TokenIterator(Iterator[np.ndarray]):
@@ -34,6 +37,7 @@ class TokenIterator(Iterator[np.ndarray]):
 
     def __init__(self, generate: Callable[[OnTokens], Any]) -> None:
         self._queue: queue.SimpleQueue[np.ndarray | None] = queue.SimpleQueue()
+        self._taken: list[np.ndarray | None] = []
         self._generate, self._ended = generate, False
         self._error: BaseException | None = None
         self._result: Any = None
@@ -52,7 +56,7 @@ class TokenIterator(Iterator[np.ndarray]):
             self.done.set()
 
     def __next__(self) -> np.ndarray:
-        tokens = None if self._ended else self._queue.get()
+        tokens = None if self._ended else self._next_of_queue()
         if tokens is not None:
             return tokens
         self._ended = True
@@ -61,9 +65,22 @@ class TokenIterator(Iterator[np.ndarray]):
             raise self._error
         raise StopIteration
 
+    def _next_of_queue(self) -> np.ndarray | None:
+        """Waits for what is next. Ctrl-C ends the wait, and loses nothing: what was taken before is next again."""
+        with InterruptibleCall():
+            while not self._taken:
+                check_interrupts()
+                with contextlib.suppress(queue.Empty):
+                    self._taken.append(self._queue.get(timeout=POLL_SECONDS))
+        return self._taken.pop()
+
     def wait(self) -> None:
-        """Waits until the loop has ended. Does not raise what it raised."""
-        self.done.wait()
+        """Waits until the loop has ended. Does not raise what it raised.
+
+        Raises:
+            KeyboardInterrupt: if Ctrl-C is pressed. The loop goes on.
+        """
+        wait_for_end(self.done)
 
     def result(self) -> Any:
         """Waits for the end, and returns what `generate` returns without `stream`; tokens that were not asked for stay.

@@ -6,7 +6,6 @@ An optional extra: `pip install --editable '.[hub]'`. `KERAS_BACKEND=jax pytest`
 from __future__ import annotations
 
 import contextlib
-import threading
 from typing import Any
 
 import keras
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.held_streams import GIVEN, LENGTH, PROMPT, Held, gpt2, held, strategy
-from tests.helpers.sigint import press_ctrl_c, sigint_interrupts
+from tests.helpers.sigint import PressesAtItsEnd, press_ctrl_c, press_when_it_waits, sigint_interrupts
 
 __all__ = ["held", "sigint_interrupts", "strategy"]
 
@@ -39,17 +38,20 @@ def _tokens(model: Any, **options: Any) -> list[list[int]]:
     return np.asarray(model.generate(dict(PROMPT), stop_token_ids=None, **options)["token_ids"]).tolist()
 
 
-def _press_soon() -> None:
-    timer = threading.Timer(0.3, press_ctrl_c)
-    timer.daemon = True
-    timer.start()
+def _wait_for_the_end(stream: Any, model: Any, waiting: str) -> None:
+    if waiting == "generate":
+        _tokens(model)
+    elif waiting == "result":
+        stream.result()
+    else:
+        model.fit(dict(PROMPT), np.full((2, LENGTH), 9, np.int32), batch_size=2, verbose=0)
 
 
 def test_while_the_next_token_is_waited_for(held: Held, strategy: Any) -> None:
     expected, model = _expected(), gpt2(strategy.scope())
     stream = model.generate(dict(PROMPT), stop_token_ids=None, stream=True)
     first = next(stream)
-    _press_soon()
+    press_when_it_waits()
     with pytest.raises(KeyboardInterrupt):
         next(stream)
     assert not held.let_go.is_set() and not stream.done.is_set()
@@ -64,20 +66,35 @@ def test_while_something_waits_for_the_end_of_a_stream(waiting: str, held: Held,
     before = model.get_weights()
     stream = model.generate(dict(PROMPT), stop_token_ids=None, stream=True)
     next(stream)
-    _press_soon()
+    press_when_it_waits()
     with pytest.raises(KeyboardInterrupt):
-        if waiting == "generate":
-            _tokens(model)
-        elif waiting == "result":
-            stream.result()
-        else:
-            model.fit(dict(PROMPT), np.full((2, LENGTH), 9, np.int32), batch_size=2, verbose=0)
+        _wait_for_the_end(stream, model, waiting)
     assert not held.let_go.is_set() and not stream.done.is_set()
     held.let_go.set()
     assert np.asarray(stream.result()["token_ids"]).tolist() == expected
     for weight, wanted in zip(model.get_weights(), before, strict=True):
         np.testing.assert_array_equal(weight, wanted)
     assert _tokens(model) == expected
+
+
+@pytest.mark.parametrize("waiting", ["result", "fit"])
+def test_while_a_finalizer_runs(waiting: str, held: Held, strategy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python ignores what is raised there: the wait ends all the same."""
+    model = gpt2(strategy.scope())
+    stream = model.generate(dict(PROMPT), stop_token_ids=None, stream=True)
+    next(stream)
+    objects, wait = [PressesAtItsEnd()], stream.done.wait
+
+    def wait_without_objects(timeout: float | None = None) -> bool:
+        objects.clear()
+        return wait(timeout)
+
+    monkeypatch.setattr(stream.done, "wait", wait_without_objects)
+    with pytest.raises(KeyboardInterrupt):
+        _wait_for_the_end(stream, model, waiting)
+    assert not objects and not stream.done.is_set()
+    held.let_go.set()
+    stream.result()
 
 
 def test_while_a_function_gets_the_tokens(held: Held, strategy: Any) -> None:
@@ -104,7 +121,7 @@ def test_a_dropped_stream_does_not_keep_a_model_from_training(held: Held, strate
     stock, model = gpt2(contextlib.nullcontext()), gpt2(strategy.scope())
     stream = model.generate(dict(PROMPT), stop_token_ids=None, stream=True)
     next(stream)
-    _press_soon()
+    press_when_it_waits()
     with pytest.raises(KeyboardInterrupt):
         next(stream)
     del stream
