@@ -18,11 +18,8 @@ from ipu_tf.emulation import ignored_arguments
 from ipu_tf.ops.pipelining_ops import RecomputationMode
 from keras_ipu.model_config.consistency import IncompatibleIPUConfigError
 from keras_ipu.model_config.model_config import IPUModelConfig
-from keras_ipu.model_config.shipped import SHIPPED
 from keras_ipu.options.model_state import options_of
-from keras_ipu.pipeline.call_costs import call_costs
 from keras_ipu.pipeline.run_checks import shard_count, stage_numbers
-from keras_ipu.pipeline.split_by_cost import one_stage_plan
 from tests.helpers.device_counts import device_work
 from tests.helpers.keras_parity import integers, ipu_scope
 from tests.helpers.some_ipus import ipus
@@ -218,37 +215,3 @@ def test_what_does_not_fit_a_model() -> None:
         with pytest.raises(ValueError, match="has no layers that repeat"):
             IPUModelConfig(layers_per_ipu=[1, 1]).apply(plain)
         assert stage_numbers(model) == [] and shard_count(model) == 1
-
-
-def _narrow(hub: Any, name: str) -> keras.Model:
-    """Returns the model of a preset, narrow."""
-    family = name.split("_")[0]
-    width, blocks = (128, 24) if "large" in name or "medium" in name else (96, 12)
-    words = {"bert": 30522, "roberta": 50265, "deberta": 128100, "gpt2": 50257, "bart": 50265}[family] // 8
-    sizes = {"num_layers": blocks, "num_heads": 4, "hidden_dim": width, "intermediate_dim": 4 * width}
-    if family == "gpt2":
-        return hub.GPT2CausalLM(hub.GPT2Backbone(words, **sizes), preprocessor=None)
-    if family == "bart":
-        return hub.BartSeq2SeqLM(hub.BartBackbone(words, **sizes | {"num_layers": blocks // 2}), preprocessor=None)
-    prefix = {"bert": "Bert", "roberta": "Roberta", "deberta": "DebertaV3"}[family]
-    backbone = getattr(hub, f"{prefix}Backbone")(words, **sizes)
-    return getattr(hub, f"{prefix}TextClassifier")(backbone, num_classes=2, preprocessor=None)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("name", SHIPPED)
-def test_shipped_configurations_are_balanced(name: str) -> None:
-    """At an eighth of the preset's width and vocabulary, which leaves the shares of the operations as they are."""
-    hub = pytest.importorskip("keras_hub", reason="KerasHub is not installed: pip install keras-hub").models
-    config = IPUModelConfig.from_pretrained(name)
-    with ipus(config.num_ipus), ipu_scope():
-        model = _narrow(hub, name)
-        config.apply(model)
-        costs, _ = call_costs(one_stage_plan(model), 1)
-        mapping = options_of(model).pipelining_device_mapping
-        assert mapping is not None
-        sums = np.bincount(
-            [mapping[stage] for stage in stage_numbers(model)], weights=[each.flops for each in costs], minlength=4
-        )
-    assert sums.max() <= 1.25 * sums.mean()
