@@ -17,6 +17,7 @@ import tensorflow as tf
 from ipu_tf._config.flags import flags
 from ipu_tf._config.library_options import warn_of_unknown
 from ipu_tf._data.dataset_reading import check_dataset
+from ipu_tf._data.narrow_dtypes import narrowed, warn_cast
 from ipu_tf._state.numbers import next_number
 from ipu_tf._tracing.element_arguments import body_arguments
 from ipu_tf._tracing.former_queue_arguments import takes_former_arguments
@@ -70,7 +71,8 @@ class IPUInfeedQueue:
         optimise_latency: bool = False,
         **kwargs: Any,
     ) -> None:
-        if tf_patches.is_stock_iterator(dataset):  # programs may take elements of those too, of any structure
+        stock = tf_patches.is_stock_iterator(dataset)  # programs may take elements of those too, of any structure
+        if stock:
             _check_specs(dataset)
         else:
             check_dataset(dataset)
@@ -80,7 +82,7 @@ class IPUInfeedQueue:
         self._device_ordinal = checked_ordinal(device_ordinal)
         self._dataset = dataset
         self._structure = dataset.element_spec
-        self._specs = flat_specs(dataset)
+        self._specs = [narrowed(spec, warn_cast) if stock else spec for spec in flat_specs(dataset)]
         self._id = f"infeed_{next_number('infeed')}"
         self._dequeued = False
         self._initializer_taken = False
@@ -155,7 +157,9 @@ class IPUInfeedQueue:
     def _dequeue(self) -> Any:
         """Dequeues the next element, inside a program."""
         self._dequeued = True
-        return tf.nest.pack_sequence_as(self._structure, dequeue_marker(self._id, self._specs))
+        fed = dequeue_marker(self._id, self._specs)
+        wanted = tf.nest.flatten(self._structure)  # a program sees the dtypes that the host does
+        return tf.nest.pack_sequence_as(self._structure, list(map(_of_dtype, fed, wanted)))
 
     def _check_element(self) -> None:
         for index, spec in enumerate(self._specs):
@@ -214,6 +218,10 @@ class IPUInfeedQueue:
             host_op(start, dataset.inputs, [], f"{self._id}_initializer").operation,
             host_op(delete, [], [], f"{self._id}_deleter").operation,
         )
+
+
+def _of_dtype(tensor: tf.Tensor, wanted: tf.TensorSpec) -> tf.Tensor:
+    return tensor if tensor.dtype == wanted.dtype else tf.cast(tensor, wanted.dtype)
 
 
 def __getattr__(name: str) -> Any:

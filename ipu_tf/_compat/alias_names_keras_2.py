@@ -47,7 +47,7 @@ KERAS_2_ITSELF: dict[str, str] = {
     "keras.utils.layer_utils": "tf_keras.src.utils.layer_utils",
     "keras.utils.losses_utils": "tf_keras.src.utils.losses_utils",
     "keras.utils.np_utils": "tf_keras.src.utils.np_utils",
-    "tensorflow.python.keras.applications": "tf_keras.src.applications",
+    "tensorflow.python.keras.applications": "keras_ipu.keras_2.applications",
     "tensorflow.python.keras.datasets": "tf_keras.src.datasets",
     "tensorflow.python.keras.preprocessing": "tf_keras.src.preprocessing",
     "ipu_tensorflow_addons.keras": "keras_ipu.keras_2.addons",

@@ -30,6 +30,7 @@ from ipu_tf._compat.alias_names import (
     graphcore_name,
     real_name,
 )
+from ipu_tf._compat.batch_ranks import add_last_dimensions
 from ipu_tf._compat.float16_batch_norm import patch_batch_norm
 from ipu_tf._compat.initial_weights import draw_initial_weights_by_tensorflow
 from ipu_tf._compat.removed_names import add_numpy_names, add_older_loss_scaling, add_older_optimizers
@@ -210,6 +211,7 @@ def install_aliases() -> None:
     add_older_optimizers()
     add_older_loss_scaling()
     draw_initial_weights_by_tensorflow()
+    add_last_dimensions()
     after_import("tensorflow.python.ops.gen_nn_ops", patch_batch_norm)
     for alias in _FINDER.aliases:
         owner = alias.rpartition(".")[0]

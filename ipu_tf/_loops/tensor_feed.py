@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import tensorflow as tf
 
+from ipu_tf._data.narrow_dtypes import narrowed
 from ipu_tf._loops.batch_feed import Arrays, BatchFeed
 from ipu_tf.device.program.program import Types
 from ipu_tf.lowering.tensorflow import tf_values
@@ -52,11 +53,7 @@ class TensorFeed(BatchFeed):
         if leaf is None:
             return None
         spec = tf.TensorSpec.from_tensor(leaf) if isinstance(leaf, tf.Tensor) else _array_spec(leaf)
-        narrow = {tf.float64: tf.float32, tf.int64: tf.int32, tf.uint64: tf.uint32}.get(spec.dtype)
-        if narrow is None:
-            return spec
-        self._on_cast(spec.dtype.name, narrow.name)
-        return tf.TensorSpec(spec.shape, narrow)
+        return narrowed(spec, self._on_cast)
 
 
 def _array_spec(leaf: Any) -> tf.TensorSpec:

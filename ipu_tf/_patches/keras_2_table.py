@@ -11,17 +11,8 @@ _SCALING = "keras.src.optimizers.loss_scale_optimizer:LossScaleOptimizer"
 #: What Keras 3's optimizers have, and is replaced; what Keras 2's have beside that.
 _OPTIMIZER_NAMES = (
     *("__init__", "get_config", "apply_gradients", "variables", "_clip_gradients", "_backend_update_step"),
-    *(
-        "lr",
-        "_name",
-        "weights",
-        "get_weights",
-        "set_weights",
-        "minimize",
-        "get_gradients",
-        "get_updates",
-        "_compute_gradients",
-    ),
+    *("lr", "_name", "weights", "get_weights", "set_weights", "minimize", "get_gradients", "get_updates"),
+    "_compute_gradients",
     *("_transform_unaggregated_gradients", "_transform_gradients", "_aggregate_gradients"),
 )
 _OF_SUBCLASSES = (
@@ -188,6 +179,15 @@ KERAS_2 = (
             "ipu_tf._compat.initial_weights",
         )
         for target in ("tf_keras.src.backend:RandomGenerator._maybe_init", "random:seed")
+    ),
+    *(
+        Patch(
+            f"tf_keras.src.engine.training:Model.{name}",
+            When.ALIASES,
+            "where `TF_USE_LEGACY_KERAS` is set: tensors of the shape [batch] become [batch, 1], as in TensorFlow 2.6",
+            "ipu_tf._compat.batch_ranks",
+        )
+        for name in ("train_step", "test_step", "predict_step")
     ),
     Patch(
         "tf_keras.src.mixed_precision.loss_scale_optimizer:LossScaleOptimizerMetaclass.__new__",

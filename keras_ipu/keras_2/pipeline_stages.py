@@ -92,7 +92,7 @@ def assign_from_scopes(model: Any) -> None:
     state = state_of(model)
     if state.assignment or state.scopes_read:
         return
-    recorded = [recorded_stage(node) for layer in model.layers for node in (layer, *layer.inbound_nodes)]
+    recorded = [recorded_stage(node) for layer in _layers(model) for node in (layer, *layer.inbound_nodes)]
     if all(stage is None for stage in recorded):
         return
     if not _is_sequential(model) and not hasattr(model, "_nodes_by_depth"):
@@ -115,13 +115,20 @@ def _assign(model: Any, assignments: list[Any]) -> None:
     reset_functions(model)
 
 
+def _layers(model: Any) -> list[Any]:
+    """Returns a model's layers, also of models of `applications/resnet.py`, which hide them."""
+    if _is_sequential(model):
+        return list(model.layers)
+    return list(model._flatten_layers(include_self=False, recursive=False))  # noqa: SLF001 - what `layers` is made of
+
+
 def _is_sequential(model: Any) -> bool:
     return hasattr(model, "pop")  # the method that Keras's sequential models have alone
 
 
 def _unassigned(model: Any) -> list[Any]:
     """Returns an assignment without a stage for each call of a model's layers."""
-    inner = next((layer.name for layer in model.layers if hasattr(layer, "set_pipeline_stage_assignment")), None)
+    inner = next((layer.name for layer in _layers(model) if hasattr(layer, "set_pipeline_stage_assignment")), None)
     if inner is not None:
         raise EmulationError(
             f"Pipeline stages of Keras 2's models are those of layers. Received: the model {inner} within "

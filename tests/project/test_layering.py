@@ -48,6 +48,7 @@ PRIVATE_ENTRY_POINTS = frozenset(
         "ipu_tf._config.types",
         "ipu_tf._arguments.counts",
         "ipu_tf._ops.packed_product",
+        "ipu_tf._data.narrow_dtypes",
         "ipu_tf._loops.feature_names",
         "ipu_tf._loops.interruption",
         "ipu_tf._loops.jax_feed",

@@ -23,8 +23,6 @@ LARGEST = 65504.0
 """The largest finite float16."""
 OVERFLOW = 65520.0
 """The least number that is rounded, to nearest, to something beyond `LARGEST`."""
-INT32_OF_NAN = -(2**31)
-"""int32 value that an IPU converts NaN to."""
 
 Key = jax.Array | tuple[jax.Array, jax.Array]
 
@@ -151,11 +149,6 @@ def next_key(seed: jax.Array, last: DrawnKey | None = None) -> DrawnKey:
 def _nth(count: int) -> np.uint32:
     """Returns what so many draws add to a seed's second number."""
     return np.uint32(_STEP * count % 2**32)
-
-
-def to_int32(value: jax.Array, converted: jax.Array) -> jax.Array:
-    """Corrects float16 numbers `converted` to int32: NaN becomes the least int32, as on an IPU."""
-    return jnp.where(jnp.isnan(value), np.int32(INT32_OF_NAN), converted)
 
 
 def _mixed(bits: jax.Array) -> jax.Array:

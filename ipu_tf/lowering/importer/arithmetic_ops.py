@@ -57,13 +57,6 @@ def returns_half(operation: Any) -> bool:
     return is_arithmetic(operation) and any(_is_of(value, "f16") for value in operation.results)
 
 
-def has_half_operand(operation: Any) -> bool:
-    """Returns whether an op converts float16 to int32."""
-    if operation.name != CONVERT:
-        return False
-    return _is_of(operation.operands[0], "f16") and _is_of(operation.results[0], "i32")
-
-
 def is_checked(operation: Any) -> bool:
     """Returns whether an op is checked for floating-point exceptions: arithmetic or ordered comparison."""
     if is_ordering(operation):

@@ -23,7 +23,6 @@ from ipu_tf.device.memory.hidden_state import SEED, SEED_TYPE, SHARED_SEED
 from ipu_tf.device.numerics import exceptions, half
 from ipu_tf.device.numerics.exceptions import EXCEPTIONS, EXCEPTIONS_TYPE
 from ipu_tf.lowering.importer.arithmetic_ops import (
-    has_half_operand,
     is_checked,
     is_elementwise,
     is_ordering,
@@ -119,7 +118,7 @@ class ModuleArithmetic:
             if not returns_half(op.operation):
                 results = rule(importer, op, *operands)
                 self._check(importer, op, operands, results)
-                return _ipu_nan(op, operands, results)
+                return results
             with _accumulator_widened(importer, op) as narrow_accumulator:
                 kept = only_moves_operands(op.name)
                 results = rule(importer, _Float32Op(op.operation), *(operands if kept else map(_widened, operands)))
@@ -176,7 +175,7 @@ def with_numerics(module: Module, numerics: Numerics, replicas: int = 1, fed: in
         module = dataclasses.replace(module, norm_group=numerics.norm_group)
     operations = list(walk(module.main, module.functions))
     checked = [operation for operation in operations if numerics.exceptions and is_checked(operation)]
-    if not checked and not any(returns_half(operation) or has_half_operand(operation) for operation in operations):
+    if not checked and not any(map(returns_half, operations)):
         return module
     places = {origin: place for place, origin in enumerate(dict.fromkeys(Op(o).origin for o in checked))}
     matters = numerics.stable_seeds or numerics.rounding is Rounding.REPLICA_IDENTICAL
@@ -189,10 +188,6 @@ def with_numerics(module: Module, numerics: Numerics, replicas: int = 1, fed: in
 def checked_origins(module: Module) -> tuple[str, ...]:
     """Returns the TensorFlow names of the ops that are checked for exceptions, by number."""
     return () if module.arithmetic is None else tuple(module.arithmetic.places)
-
-
-def _ipu_nan(op: Op, operands: Sequence[Any], results: Any) -> Any:
-    return half.to_int32(jnp.asarray(operands[0]), results) if has_half_operand(op.operation) else results
 
 
 @contextlib.contextmanager

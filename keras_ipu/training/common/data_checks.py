@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ipu_tf._data.narrow_dtypes import warn_cast as warn_cast
 from ipu_tf._loops.feature_names import check_whole_numbers
 from ipu_tf._state.once import first_time
 
@@ -143,12 +144,6 @@ def check_batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """
     given = dict(zip(("x", "y", "sample_weight"), args, strict=False)) | kwargs
     check_whole_numbers((given.get("x"), given.get("y"), given.get("sample_weight")))
-
-
-def warn_cast(was: str, becomes: str) -> None:
-    """Warns once in a process that data of one dtype is fed as another."""
-    if first_time("cast", was, becomes):
-        _log.warning("ipu_tf: the device has no %s: such data is fed as %s.", was, becomes)
 
 
 def _warn_shorter_execution(wanted: int, steps: int) -> None:

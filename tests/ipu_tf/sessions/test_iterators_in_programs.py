@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import ipu_tf as ipu
+from ipu_tf._data import narrow_dtypes
 from tests.helpers.device_counts import device_work
 from tests.helpers.one_ipu import strategy  # noqa: F401 - a fixture
 from tests.helpers.some_ipus import ipus
@@ -102,3 +103,35 @@ def test_an_iterator_made_in_the_function_is_refused(strategy: Strategy) -> None
     dataset = tf.data.Dataset.range(3)
     with strategy.scope(), pytest.raises(NotImplementedError, match="Make it before, in the strategy's scope"):
         strategy.run(tf.function(lambda: next(iter(dataset))))
+
+
+@pytest.mark.parametrize("closed_over", [True, False])
+def test_elements_of_64_bits_keep_their_dtypes_in_programs(
+    strategy: Strategy,  # noqa: F811
+    closed_over: bool,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(narrow_dtypes, "first_time", lambda *what: True)
+    iterator = iter(tf.data.Dataset.range(4).map(lambda i: (i, tf.cast(i, tf.float64) + 0.5)))
+
+    def program(given: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        whole, real = next(given)
+        return tf.constant([1, 2], tf.int64) + whole, tf.cast(tf.constant(2.0, tf.float64) * real, tf.float32)
+
+    function = tf.function((lambda: program(iterator)) if closed_over else program)
+    with device_work() as work:
+        found = [strategy.run(function, [] if closed_over else [iterator]) for _ in range(2)]
+    assert work.counts.executions == 2
+    assert [(whole.numpy().tolist(), float(real)) for whole, real in found] == [([1, 2], 1.0), ([2, 3], 3.0)]
+    assert found[0][0].dtype == tf.int64
+    assert next(iterator)[1].dtype == tf.float64
+    assert [record.getMessage().rpartition(" ")[2] for record in caplog.records] == ["int32.", "float32."]
+
+
+def test_a_number_that_32_bits_do_not_have_is_refused(strategy: Strategy) -> None:  # noqa: F811
+    iterator = iter(tf.data.Dataset.from_tensor_slices(tf.constant([1, 2**31], tf.int64)))
+    program = tf.function(lambda: next(iterator))
+    assert int(strategy.run(program)) == 1
+    with pytest.raises(Exception, match="2147483648"):
+        strategy.run(program)

@@ -151,7 +151,7 @@ older = tf.keras.optimizers.legacy
 assert gradient_descent.SGD is tf.keras.optimizers.SGD is tf_keras.optimizers.SGD is older.SGD
 assert RMSprop is older.RMSprop
 assert issubclass(tfa.optimizers.SGDW, older.SGD) and issubclass(GroupNormalization, tf.keras.layers.Layer)
-assert resnet.ResNet.__module__.startswith("tf_keras")
+assert resnet.ResNet50.__module__.startswith("tf_keras")  # `ResNet` is in test_tensorflow_2_6.py
 
 class Fixed(tf.keras.mixed_precision.LossScaleOptimizer):
     def __init__(self, inner, scale):

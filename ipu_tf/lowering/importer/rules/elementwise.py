@@ -75,6 +75,7 @@ for _name, _function in _EXACT.items():
     _register(_name, _function, None)
 
 _SMALL_UNSIGNED = (np.dtype(np.uint8), np.dtype(np.uint16))
+_WHOLE = (np.dtype(np.int32), np.dtype(np.int64))
 _COMPARISONS = {"EQ": lax.eq, "NE": lax.ne, "LT": lax.lt, "LE": lax.le, "GT": lax.gt, "GE": lax.ge}
 
 
@@ -95,10 +96,26 @@ def _convert(importer: Importer, op: Op, operand: jax.Array) -> jax.Array:
     wanted = op.result.dtype
     if operand.dtype == wanted:
         return operand
-    if wanted in _SMALL_UNSIGNED and jnp.issubdtype(operand.dtype, jnp.floating):
-        # As on an IPU and in TensorFlow on the CPU, -1.0 becomes 255: of the whole number, the lowest bits are kept.
-        operand = lax.convert_element_type(operand, np.int32)
+    if jnp.issubdtype(operand.dtype, jnp.floating):
+        if wanted in _SMALL_UNSIGNED:
+            # As on an IPU and in TensorFlow on the CPU, -1.0 becomes 255: the lowest bits of the whole number.
+            operand = _whole_numbers(operand, np.dtype(np.int32))
+        if wanted in _WHOLE:
+            return _whole_numbers(operand, wanted)
     return lax.convert_element_type(operand, wanted)
+
+
+def _whole_numbers(operand: jax.Array, wanted: np.dtype) -> jax.Array:
+    """Converts floats to int32 or int64 as an IPU and TensorFlow on the CPU do.
+
+    NaN and what is too large become the least integer; XLA has 0 and the largest one. To other integers TensorFlow's
+    own results depend on where in a tensor a number stands.
+    """
+    if operand.dtype.itemsize < 4:
+        operand = lax.convert_element_type(operand, np.float32)
+    fits = operand < lax.full_like(operand, 2.0 ** (8 * wanted.itemsize - 1))
+    whole = lax.convert_element_type(operand, wanted)
+    return lax.select(fits, whole, lax.full_like(whole, np.iinfo(wanted).min))
 
 
 @rule("stablehlo.bitcast_convert")

@@ -21,6 +21,13 @@ J = rng.integers(1, 5, (3, 4)).astype(np.int32)
 U = J.astype(np.uint32)
 B = N > 0
 SPECIAL = np.array([0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3e38, 1e-30, np.inf, -np.inf, np.nan], np.float32)
+#: The greatest numbers that integers have, those beyond, and what is no number.
+BEYOND = np.concatenate(
+    [
+        SPECIAL,
+        [sign * (2.0**bits + more) for bits in (7, 8, 15, 16, 31, 63) for sign in (1, -1) for more in (-1, 0, 1, 3)],
+    ]
+)
 LEFT, RIGHT = (grid.ravel() for grid in np.meshgrid(SPECIAL, SPECIAL))
 
 
@@ -135,6 +142,11 @@ def _casts(x: Any) -> list[Any]:
     return [tf.cast(x, name) for name in (*TYPES, "complex64", "complex128")]
 
 
+def _beyond(name: str) -> Any:
+    with np.errstate(over="ignore"):
+        return BEYOND.astype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+
+
 CASES += [
     Case(f"convert {name}", _casts, (J.astype(ml_dtypes.bfloat16 if name == "bfloat16" else name),), (op,))
     for name in TYPES
@@ -142,8 +154,19 @@ CASES += [
 ]
 CASES += [
     Case(
-        "convert beyond the range",
-        lambda x: [tf.cast(x, name) for name in ("int8", "int32", "uint32", "int64", "bool")],
+        f"convert {name} beyond the range",
+        lambda x: [tf.cast(x, name) for name in ("int32", "int64", "bool")],
+        (_beyond(name),),
+        ("stablehlo.convert",),
+        0,
+    )
+    for name in FLOATS
+]
+CASES += [
+    # TensorFlow's own results depend on where in the tensor a number stands.
+    Case(
+        "convert to other integers beyond the range",
+        lambda x: [tf.cast(x, name) for name in ("int8", "int16", "uint32")],
         (SPECIAL,),
         ("stablehlo.convert",),
         xla=True,
