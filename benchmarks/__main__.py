@@ -12,7 +12,7 @@ from benchmarks.comparisons import COMPARISONS, Comparison
 from benchmarks.contenders import CONTENDERS
 from benchmarks.measuring import Measured, machine, measure
 from benchmarks.report import Verdict, as_json, summary, table, verdicts
-from benchmarks.workload import WORKLOADS
+from benchmarks.workload import BY_HAND, WORKLOADS
 
 
 def options() -> argparse.Namespace:
@@ -48,6 +48,7 @@ def compared(asked: argparse.Namespace, comparison: Comparison, model: str) -> l
     names = [name for name in comparison.others if asked.against is None or name in asked.against]
     print(f"\n{comparison.title}: {workload.title}, {workload.steps} steps a round", flush=True)
     contenders = [CONTENDERS[name] for name in (comparison.ours, *names)]
+    contenders = [one for one in contenders if workload.by_hand or one.family != BY_HAND]
     results = measure(workload, contenders, comparison.task, asked.rounds)
     print(table(comparison, workload, results), flush=True)
     return results

@@ -16,7 +16,8 @@ def model_of(workload: Workload) -> Any:
     keras.utils.set_random_seed(0)
     samples = keras.Input(workload.shape, dtype="int32" if workload.vocabulary else "float32")
     return keras.Model(
-        samples, layers.Dense(CLASSES, activation="softmax")(NETWORKS[workload.model](samples, workload))
+        samples,
+        layers.Dense(CLASSES, activation="softmax")(NETWORKS.get(workload.model, application)(samples, workload)),
     )
 
 
@@ -83,6 +84,12 @@ def transformer(x: Any, workload: Workload, depth: int = 4) -> Any:
         y = layers.LayerNormalization()(x)
         x = x + layers.Dense(256)(layers.Dense(1024, activation="relu")(y))
     return layers.GlobalAveragePooling1D()(layers.LayerNormalization()(x))
+
+
+def application(x: Any, workload: Workload) -> Any:
+    """A network of `keras.applications` without its last layer."""
+    make = getattr(keras.applications, workload.model)
+    return make(include_top=False, weights=None, input_tensor=x, pooling="avg").output
 
 
 def _normalised(x: Any) -> Any:
