@@ -26,10 +26,12 @@ def devices() -> Iterator[None]:
     [
         Case("dense", PipelineSchedule.Grouped, WITH, (0, 1, 1, 0), 1, 4 * STAGES),
         Case("convolution", PipelineSchedule.Interleaved, THEN, OWN, 1, STAGES),
-        Case("transformer", PipelineSchedule.Sequential, WITH, OWN, 1, 1),
+        pytest.param(Case("transformer", PipelineSchedule.Sequential, WITH, OWN, 1, 1), marks=pytest.mark.slow),
         Case("transformer", PipelineSchedule.Grouped, THEN, OWN, 1, 2 * STAGES),
         Case("dense", PipelineSchedule.Sequential, WITH, (0, 1, 1, 0), 2, 1),
-        Case("convolution", PipelineSchedule.Grouped, THEN, (0, 1, 1, 0), 2, 2 * STAGES),
+        pytest.param(
+            Case("convolution", PipelineSchedule.Grouped, THEN, (0, 1, 1, 0), 2, 2 * STAGES), marks=pytest.mark.slow
+        ),
     ],
     ids=str,
 )

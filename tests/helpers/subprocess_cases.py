@@ -18,6 +18,7 @@ The process runs the selected cases alone (`-k`, `::`), all of them at once.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 import subprocess
@@ -56,21 +57,55 @@ class Results:
         assert self.status in (0, 1), self.output[-8000:]
 
 
-def parametrize_cases(metafunc: pytest.Metafunc, files: Iterable[str]) -> None:
-    """Parametrises a test that has an argument `case` with the node ids of all cases in some files."""
+def parametrize_cases(metafunc: pytest.Metafunc, files: Iterable[str], thinned: Iterable[str] = ()) -> None:
+    """Parametrises a test that has an argument `case` with the node ids of all cases in some files.
+
+    Args:
+        metafunc: of the test.
+        files: all of their cases.
+        thinned: files whose tests with parameters have two cases, of their first and their last; the others are `slow`.
+            For tests that run with all of their parameters elsewhere, or whose parameters differ little.
+    """
     if _CASE in metafunc.fixturenames:
-        metafunc.parametrize(_CASE, [case for file in files for case in _cases(metafunc, ROOT / file)])
+        cases = [case for file in files for case in _cases(metafunc, ROOT / file)]
+        cases += [case for file in thinned for case in _thinned(_cases(metafunc, ROOT / file))]
+        metafunc.parametrize(_CASE, [case.parameter() for case in cases])
 
 
-def _cases(metafunc: pytest.Metafunc, path: Path) -> Iterator[object]:
+@dataclasses.dataclass(frozen=True)
+class _Case:
+    """A case: its node id, the name of the test that reports it, and whether it is slow."""
+
+    node: str
+    name: str
+    slow: bool
+
+    @property
+    def test(self) -> str:
+        """The node id without parameters."""
+        return self.node.split("[", maxsplit=1)[0]
+
+    def parameter(self) -> object:
+        """The parameter of the test that reports the case."""
+        return pytest.param(self.node, marks=[pytest.mark.slow] if self.slow else [], id=self.name)
+
+
+def _thinned(cases: Iterable[_Case]) -> Iterator[_Case]:
+    """The cases; of each test all but the first and the last are slow."""
+    for _, group in itertools.groupby(cases, lambda case: case.test):
+        of_test = list(group)
+        for place, case in enumerate(of_test):
+            yield case if place in (0, len(of_test) - 1) else dataclasses.replace(case, slow=True)
+
+
+def _cases(metafunc: pytest.Metafunc, path: Path) -> Iterator[_Case]:
     parent = metafunc.definition.getparent(pytest.Module)
     assert parent is not None
     module = pytest.Module.from_parent(parent.parent, path=path)
     for item in module.collect():
         assert isinstance(item, pytest.Function), f"Only functions are cases. Received: {item}"
-        marks = [mark for mark in item.iter_markers() if mark.name == "slow"]
-        name = f"{path.relative_to(ROOT).as_posix()}::{item.name}"
-        yield pytest.param(name, marks=marks, id=f"{path.stem}-{item.name}")
+        slow = any(mark.name == "slow" for mark in item.iter_markers())
+        yield _Case(f"{path.relative_to(ROOT).as_posix()}::{item.name}", f"{path.stem}-{item.name}", slow)
 
 
 def run_cases(

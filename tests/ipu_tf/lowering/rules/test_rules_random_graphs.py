@@ -117,13 +117,13 @@ def with_gradients(fn: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(steps=st.lists(STEP, min_size=1, max_size=7))
 def test_a_random_program(steps: list[Step]) -> None:
     assert_same(program(steps), *map(tf.constant, INPUTS), rtol=1e-4)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(steps=st.lists(STEP, min_size=1, max_size=5))
 def test_a_random_gradient(steps: list[Step]) -> None:
     assert_same(with_gradients(program(steps)), *map(tf.constant, INPUTS), rtol=1e-4)
