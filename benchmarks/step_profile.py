@@ -79,11 +79,16 @@ def profile(model: str, dumped: Path) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         with jax.profiler.trace(folder):
             run()
-        calls, found = kinds_of_calls(dumped), collections.Counter[str]()
+        calls, found = kinds_of_calls(dumped), collections.defaultdict[str, float](float)
         for name, milliseconds in operations(Path(folder)):
             found[kind(name, calls) or ""] += milliseconds / workload.steps
-    del found[""]
-    return {"step": step, "kinds": dict(found.most_common()), "peak": products(), "stream": stream()}
+    found.pop("", None)
+    return {
+        "step": step,
+        "kinds": dict(sorted(found.items(), key=lambda each: -each[1])),
+        "peak": products(),
+        "stream": stream(),
+    }
 
 
 def products(size: int = 2048) -> float:

@@ -79,7 +79,7 @@ def pytest_collection_finish() -> None:
 
 
 def _freeze_objects() -> None:
-    """Takes what lives now from the garbage collector: `keras.utils.clear_session`, in nearly every test, visits it all.
+    """Takes what lives now from the garbage collector: `keras.utils.clear_session`, in nearly every test, visits all.
 
     What the tests of a file leave in caches of TensorFlow and JAX made each test of a later file 3 seconds longer.
     """
