@@ -63,7 +63,7 @@ def kind(name: str, calls: dict[str, str]) -> str | None:
         return "convolutions, oneDNN"
     if name in calls:
         return f"native {_NATIVE.sub('', calls[name])}"
-    if plain in ("dot", "ynn_fusion"):
+    if plain in ("dot", "ynn_fusion") or "onednn$matmul" in name:
         return "matrix products"
     return "fusions" if "fusion" in plain else plain
 
