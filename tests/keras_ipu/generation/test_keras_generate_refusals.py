@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 
@@ -160,18 +161,51 @@ def test_quantizing_twice_is_refused_as_in_stock_keras(strategy: Any) -> None:
         model.quantize("int8")
 
 
-@pytest.mark.parametrize("damage", ["config.json", "model.weights.h5", "class"])
-def test_damaged_presets_are_refused_as_in_stock_kerashub(damage: str, tmp_path: Path, strategy: Any) -> None:
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ("config.json", "config.json` is an invalid json file|Expecting|Unterminated"),
+        ("model.weights.h5", "truncated|unable to|Unable to"),
+        ("class", "no class registered with Keras for .*NoSuchBackbone"),
+        ("size", r"variable.shape=\(8, 16\), Received: value.shape=\(8, 8\).*feedforward_intermediate_dense/kernel"),
+        ("missing", "has no config.json"),
+    ],
+)
+def test_damaged_presets_are_refused_as_in_stock_kerashub(
+    damage: str, message: str, tmp_path: Path, strategy: Any
+) -> None:
     gpt2().backbone.save_to_preset(str(tmp_path))
-    file = tmp_path / ("config.json" if damage == "class" else damage)
-    if damage == "class":
-        config = json.loads(file.read_text())
-        file.write_text(json.dumps(config | {"class_name": "NoSuchBackbone", "registered_name": "NoSuchBackbone"}))
-    else:
-        file.write_bytes(file.read_bytes()[:100])
+    _damage(tmp_path, damage)
     errors = []
     for scope in (contextlib.nullcontext(), strategy.scope()):
-        with pytest.raises(Exception) as raised, scope:  # noqa: PT011 - whatever stock KerasHub raises
+        keras.utils.set_random_seed(1)  # the error shows some initial weights
+        with pytest.raises(Exception, match=message) as raised, scope:  # noqa: PT011 - whatever stock KerasHub raises
             keras_hub.models.GPT2Backbone.from_preset(str(tmp_path))
         errors.append((type(raised.value), str(raised.value)))
     assert errors[0] == errors[1]
+
+
+def _damage(preset: Path, damage: str) -> None:
+    """Cuts a file of a preset, drops it, or has it tell of another class or size than the weights are of."""
+    file = preset / ("model.weights.h5" if damage == "model.weights.h5" else "config.json")
+    if damage == "missing":
+        file.unlink()
+    elif damage == "class":
+        file.write_text(file.read_text().replace("GPT2Backbone", "NoSuchBackbone"))
+    elif damage == "size":
+        config = json.loads(file.read_text())
+        config["config"]["intermediate_dim"] *= 2
+        file.write_text(json.dumps(config))
+    else:
+        file.write_bytes(file.read_bytes()[:100])
+
+
+def test_a_preset_of_another_model_is_refused_as_in_stock_kerashub(tmp_path: Path, strategy: Any) -> None:
+    gpt2().backbone.save_to_preset(str(tmp_path))
+    for kind in (keras_hub.models.BertBackbone, keras_hub.models.BartSeq2SeqLM):
+        errors = []
+        for scope in (contextlib.nullcontext(), strategy.scope()):
+            with pytest.raises(ValueError, match="GPT2Backbone") as raised, scope:
+                kind.from_preset(str(tmp_path), preprocessor=None)
+            errors.append(str(raised.value))
+        assert errors[0] == errors[1]
