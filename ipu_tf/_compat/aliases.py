@@ -34,6 +34,7 @@ from ipu_tf._compat.batch_ranks import add_last_dimensions
 from ipu_tf._compat.float16_batch_norm import patch_batch_norm
 from ipu_tf._compat.initial_weights import draw_initial_weights_by_tensorflow
 from ipu_tf._compat.removed_names import add_numpy_names, add_older_loss_scaling, add_older_optimizers
+from ipu_tf._compat.shared_metrics import allow_shared_metrics
 from ipu_tf._config.default_rules import use_rules_by_default
 from ipu_tf._patches.import_hooks import add_fallback, after_import, find_spec_elsewhere, install_finder
 from ipu_tf._state.registry import register_state
@@ -212,6 +213,7 @@ def install_aliases() -> None:
     add_older_loss_scaling()
     draw_initial_weights_by_tensorflow()
     add_last_dimensions()
+    allow_shared_metrics()
     after_import("tensorflow.python.ops.gen_nn_ops", patch_batch_norm)
     for alias in _FINDER.aliases:
         owner = alias.rpartition(".")[0]

@@ -5,6 +5,11 @@ from __future__ import annotations
 from ipu_tf._patches.patch import Patch, When
 
 _LEGACY = "keras_ipu.legacy"
+_COMPAT = "ipu_tf._compat"
+_IF_KERAS_2 = "where `TF_USE_LEGACY_KERAS` is set:"
+_INITIAL = "programs for Keras 2 that seed TensorFlow, and not Python, get the initial weights of TensorFlow 2.6"
+_STEPS = ("train_step", "test_step", "predict_step")
+_METRICS = "compile_utils:MetricsContainer._check_duplicated_metrics"
 _OPTIMIZERS = "keras.src.backend"
 _OPTIMIZER = "keras.src.optimizers.base_optimizer:BaseOptimizer"
 _SCALING = "keras.src.optimizers.loss_scale_optimizer:LossScaleOptimizer"
@@ -172,22 +177,18 @@ KERAS_2 = (
         for name in ("SGD", "Adadelta", "Adagrad", "Adam", "Adamax", "Ftrl", "Nadam", "Optimizer", "RMSprop")
     ),
     *(
-        Patch(
-            target,
-            When.ALIASES,
-            "programs for Keras 2 that seed TensorFlow, and not Python, get the initial weights of TensorFlow 2.6",
-            "ipu_tf._compat.initial_weights",
-        )
+        Patch(target, When.ALIASES, _INITIAL, f"{_COMPAT}.initial_weights")
         for target in ("tf_keras.src.backend:RandomGenerator._maybe_init", "random:seed")
     ),
     *(
-        Patch(
-            f"tf_keras.src.engine.training:Model.{name}",
-            When.ALIASES,
-            "where `TF_USE_LEGACY_KERAS` is set: tensors of the shape [batch] become [batch, 1], as in TensorFlow 2.6",
-            "ipu_tf._compat.batch_ranks",
+        Patch(f"tf_keras.src.engine.{target}", When.ALIASES, f"{_IF_KERAS_2} {why}, as in TensorFlow 2.6", by)
+        for target, why, by in (
+            *(
+                (f"training:Model.{step}", "[batch] tensors become [batch, 1]", f"{_COMPAT}.batch_ranks")
+                for step in _STEPS
+            ),
+            (_METRICS, "one object of a metric for several outputs", f"{_COMPAT}.shared_metrics"),
         )
-        for name in ("train_step", "test_step", "predict_step")
     ),
     Patch(
         "tf_keras.src.mixed_precision.loss_scale_optimizer:LossScaleOptimizerMetaclass.__new__",

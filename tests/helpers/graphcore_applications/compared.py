@@ -123,6 +123,7 @@ def _resnet_replicas() -> Comparison:
 
 COMPARED: dict[str, Comparison] = {
     "bert-pretraining": Comparison(APPLICATIONS["bert-pretraining"]),
+    "bert-squad": Comparison(APPLICATIONS["bert-squad"]),
     "neural-image-fields": Comparison(_NIF),
     "neural-image-fields-accumulation": Comparison(
         dataclasses.replace(_NIF, sizes=f"{_NIF.sizes} --gradient-accumulation-count 4")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import json
 import os
 import re
@@ -14,19 +15,13 @@ import tempfile
 from pathlib import Path
 
 from tests.helpers.graphcore_applications.application import NOTEBOOK, Application
+from tests.helpers.graphcore_applications.stand_ins import STAND_INS
 
 ROOT = Path(__file__).resolve().parents[3]
 #: Run before an application that is compared.
 SAME_ON_BOTH = Path(__file__).with_name("same_on_both.py")
 #: Runs an application without this project.
 STOCK = Path(__file__).parent / "stock" / "launch.py"
-
-#: Packages without which an application would only not be imported: reports to a service, another framework's tensors.
-STAND_INS = {
-    "torch.py": "class Tensor: ...\n",
-    "wandb.py": "def init(*args, **kwargs): ...\ndef log(*args, **kwargs): ...\n",
-    "examples_utils.py": "def parse_yaml_config(args, parser):\n    return args\n",
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +61,7 @@ def run(checkout: Path, application: Application, stock: bool | None = None) -> 
         folder = Path(scratch) / "application"
         shutil.copytree(checkout / application.folder, folder)
         arguments = _arguments(folder, application)
-        environment = _environment(Path(scratch), application, stock)
+        environment = environment_of(Path(scratch), application, stock)
         launcher = [str(STOCK)] if stock else _launcher(Path(scratch), application, stock)
         command = [sys.executable, *launcher, *arguments]
         ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
@@ -90,11 +85,13 @@ def _arguments(folder: Path, application: Application) -> list[str]:
     return arguments
 
 
-def _environment(scratch: Path, application: Application, stock: bool | None) -> dict[str, str]:
+def environment_of(scratch: Path, application: Application, stock: bool | None) -> dict[str, str]:
+    """Returns the variables that an application runs with; its stand-ins are written to a folder."""
     stand_ins = scratch / "stand_ins"
     stand_ins.mkdir()
     for file, text in STAND_INS.items():
-        (stand_ins / file).write_text(text)
+        if importlib.util.find_spec(file.removesuffix(".py")) is None:
+            (stand_ins / file).write_text(text)
     given = [each for each in os.environ.get("PYTHONPATH", "").split(":") if each and Path(each) != ROOT]
     paths = [*([] if stock else [str(ROOT)]), str(stand_ins), *given]
     environment = {**os.environ, "PYTHONPATH": ":".join(paths), "TF_CPP_MIN_LOG_LEVEL": "3"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from tests.helpers.graphcore_applications import bert, pcqm4mv2
 from tests.helpers.graphcore_applications.application import NOTEBOOK, Application
 
 _ABC = "ai_for_simulation/abc_covid_19/tensorflow2"
@@ -188,24 +189,18 @@ APPLICATIONS: dict[str, Application] = {
         says="Test AUC",
         runs_without_ipu=True,
     ),
-    "bert-pretraining": Application(
-        "nlp/bert/tensorflow2",
-        "run_pretraining.py --config tests/pretrain_tiny_test.json --dataset-dir data_utils/wikipedia/",
-        packages=("transformers==4.18.0, whose imports of tensorflow.python.keras lead to tf_keras", "pydantic<2"),
+    "pcqm4mv2": Application(
+        "gnn/ogb_lsc_pcqm4mv2/tensorflow2",
+        "run_training.py",
+        pcqm4mv2.SIZES,
+        ("ogb", "torch", "rdkit", "jsonargparse", "joblib", "tf_keras"),
         keras_2=True,
-        changes={
-            "run_pretraining.py": {r'( +policy = .*)"float16"': r'\g<1>"float32"'},
-            "tests/pretrain_tiny_test.json": {
-                r' +"hidden_size": \d+': '"hidden_size": 32',
-                r' +"intermediate_size": \d+': '"intermediate_size": 64',
-                r' +"hidden_dropout_prob": [\d.]+': '"hidden_dropout_prob": 0.0',
-                r' +"replicas": \d+': '"replicas": 1',
-                r' +"total_num_train_samples": \d+': '"total_num_train_samples": 120',
-                r' +"loss_scaling": \d+': '"loss_scaling": null',
-            },
-        },
-        environment={"USE_TORCH": "0"},
-        says="Saving checkpoint",
-        loss=r"'loss: ([\d.]+) '",
+        data=pcqm4mv2.LIBRARIES,
+        user_ops=_GROUPED,
+        says="Throughput",
+        loss=r" - loss: ([\d.]+)",
+        runs_without_ipu=True,
     ),
+    "bert-pretraining": bert.PRETRAINING,
+    "bert-squad": bert.SQUAD,
 }

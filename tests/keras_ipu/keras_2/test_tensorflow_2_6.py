@@ -51,6 +51,32 @@ with ipu.ipu_strategy.IPUStrategy().scope():
     assert model.predict(np.arange(4.0, dtype="float32"), batch_size=2).tolist() == [[0.0], [2.0], [4.0], [6.0]]
 print("as wanted")
 """
+_SHARED = """
+import numpy as np
+import tensorflow as tf
+from tensorflow.python import ipu
+
+X, Y = np.arange(8, dtype="float32")[:, None], [np.ones((8, 1), "float32"), np.full((8, 1), 3, "float32")]
+
+def logs(device):
+    x = tf.keras.Input(1)
+    outputs = [tf.keras.layers.Dense(1, kernel_initializer="ones", name=name)(x) for name in ("first", "second")]
+    model, metric = tf.keras.Model(x, outputs), tf.keras.metrics.MeanAbsoluteError()
+    model.compile(tf.keras.optimizers.SGD(0.0), "mse", metrics={"first": metric, "second": metric})
+    return model.fit(X, Y, batch_size=4, verbose=0).history
+
+config = ipu.config.IPUConfig()
+config.auto_select_ipus = 1
+config.configure_ipu_system()
+with ipu.ipu_strategy.IPUStrategy().scope():
+    found = logs("ipu")
+means = [float(abs(X - each).mean()) for each in Y]
+shown = [values for name, values in found.items() if name.endswith("mean_absolute_error")]
+assert shown and all(np.allclose(each, np.mean(means)) for each in shown), (found, means)
+stock = logs("cpu")
+assert stock.keys() == found.keys() and all(np.allclose(stock[name], found[name]) for name in stock), (stock, found)
+print("as wanted")
+"""
 _RESNET = """
 import numpy as np
 import tensorflow as tf
@@ -85,7 +111,9 @@ def _run(program: str, folder: Path, *launcher: str) -> str:
     return ran.stdout.strip() + ran.stderr[-3000:]
 
 
-@pytest.mark.parametrize("program", [_RANKS, _RESNET], ids=["ranks of batches", "layers of a ResNet"])
+@pytest.mark.parametrize(
+    "program", [_RANKS, _SHARED, _RESNET], ids=["ranks of batches", "shared metric", "layers of a ResNet"]
+)
 def test_the_launcher_gives_it(program: str, tmp_path: Path) -> None:
     assert "as wanted" in _run(program, tmp_path, "-m", "ipu_tf")
 

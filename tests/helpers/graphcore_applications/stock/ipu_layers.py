@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import tensorflow as tf
@@ -35,7 +36,35 @@ class AdamIpuOptimizer(optimizers.Adam):
             corrected.append(moment / (1 - decay**step))
         # Asked for once an update: a schedule may count its calls.
         rate = apply_state[var.device, var.dtype.base_dtype]["lr_t"]
-        return var.assign_sub(rate * corrected[0] / (tf.sqrt(corrected[1]) + self.epsilon))
+        return var.assign_sub(rate * self._change(corrected[0] / (tf.sqrt(corrected[1]) + self.epsilon), var))
+
+    def _change(self, adam: Any, var: Any) -> Any:
+        """Returns what is subtracted at a learning rate of 1, given what Adam subtracts."""
+        return adam
+
+
+class LAMBIpuOptimizer(AdamIpuOptimizer):
+    """Adam with weight decay, whose change of a weight is scaled to the norm of the weight (arXiv 1904.00962)."""
+
+    def __init__(
+        self,
+        *args: Any,
+        weight_decay_rate: float = 0.0,
+        exclude_from_weight_decay: Any = (),
+        exclude_from_layer_adaptation: Any = (),
+        **options: Any,
+    ) -> None:
+        super().__init__(*args, **options)
+        self.weight_decay_rate = weight_decay_rate
+        self.without_decay, self.unscaled = exclude_from_weight_decay, exclude_from_layer_adaptation
+
+    def _change(self, adam: Any, var: Any) -> Any:
+        if not any(re.search(pattern, var.name) for pattern in self.without_decay):
+            adam += self.weight_decay_rate * var
+        if any(re.search(pattern, var.name) for pattern in self.unscaled):
+            return adam
+        of_weight, of_change = tf.norm(var), tf.norm(adam)
+        return adam * tf.where((of_weight > 0) & (of_change > 0), of_weight / of_change, 1.0)
 
 
 class GroupNormalization(layers.Layer):
@@ -95,6 +124,7 @@ NAMES: dict[str, Any] = {
     "outlined_function": outlined_function,
     "recomputation_checkpoint": lambda x, name=None: x,
     "AdamIpuOptimizer": AdamIpuOptimizer,
+    "LAMBIpuOptimizer": LAMBIpuOptimizer,
     "Dropout": layers.Dropout,
     "GroupNormalization": GroupNormalization,
     "LSTM": layers.LSTM,
