@@ -83,22 +83,28 @@ def _cost_phases(problem: CanonicalConvolution, best: Best) -> float:
 
 
 def _emit_phases(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:
-    total = jnp.zeros(problem.output_shape, problem.out_dtype)
+    sizes = tuple(-(-size // dilation) for size, dilation in zip(problem.output, problem.input_dilation, strict=True))
+    nothing = jnp.zeros((problem.batch, *sizes, problem.out_features), problem.out_dtype)
+    parts = dict.fromkeys(itertools.product(*map(range, problem.input_dilation)), nothing)
     for phases in _phases(problem):
         taps = tuple(slice(p.taps.start, None, p.taps.step) for p in phases)
         part = solve(lhs, rhs[taps], _part(problem, phases))
-        total = total + _dilate(part, phases, problem)
-    return total
+        missing = tuple((0, size - phase.count) for size, phase in zip(sizes, phases, strict=True))
+        parts[tuple(phase.first for phase in phases)] = pad_spatial(part, missing)
+    return _interleaved(list(parts.values()), problem)
 
 
-def _dilate(part: jax.Array, phases: tuple[_Phase, ...], problem: CanonicalConvolution) -> jax.Array:
-    """Dilates the results of one combination of phases with zeros, to their positions in the output."""
-    inside = tuple(d - 1 for d in problem.input_dilation)
-    padding = []
-    for phase, gap, size in zip(phases, inside, problem.output, strict=True):
-        last = phase.first + (phase.count - 1) * (gap + 1)
-        padding.append((phase.first, size - 1 - last))
-    return pad_spatial(part, tuple(padding), inside)
+def _interleaved(parts: list[jax.Array], problem: CanonicalConvolution) -> jax.Array:
+    """Puts the results of each phase, (batch, *space, features), to their positions in the output.
+
+    As one array that is transposed: a sum of parts that are dilated with zeros would write each to memory in full.
+    """
+    rank, dilation = problem.rank, problem.input_dilation
+    stacked = jnp.stack(parts).reshape(*dilation, *parts[0].shape)
+    order = [axis for n in range(rank) for axis in (rank + 1 + n, n)]
+    sizes = (n * d for n, d in zip(parts[0].shape[1:-1], dilation, strict=True))
+    space = stacked.transpose(rank, *order, 2 * rank + 1).reshape(problem.batch, *sizes, problem.out_features)
+    return space[(slice(None), *map(slice, problem.output))]
 
 
 def _applies_tiles(problem: CanonicalConvolution) -> bool:
