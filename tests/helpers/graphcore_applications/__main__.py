@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.helpers.graphcore_applications.compared import COMPARED, compare
+from tests.helpers.graphcore_applications.own_tests import run_own_tests
 from tests.helpers.graphcore_applications.runs import run
 from tests.helpers.graphcore_applications.table import APPLICATIONS
 
@@ -38,13 +39,30 @@ def compared_line(checkout: Path, name: str) -> tuple[bool, str]:
     return result.agrees, f"| {application.title}, {name} | {application.sizes or application.command} | {result} |"
 
 
+def own_tests(checkout: Path, names: list[str]) -> bool:
+    """Runs the own tests of vision/cnns, or some files of them; prints a line for each; returns whether all passed."""
+    whole = True
+    for name in names or ["test_*.py"]:
+        for tests in run_own_tests(checkout, APPLICATIONS["resnet-8"], f"test/{name}"):
+            failed = [f"{test.name}: {test.outcome}" for test in tests if test.failed]
+            passed = sum(test.outcome == "passed" for test in tests)
+            skipped = len(tests) - passed - len(failed)
+            print(f"| {tests[0].file} | {passed} | {skipped} | {len(failed)} | {'; '.join(failed)} |", flush=True)
+            whole = whole and not failed
+    return whole
+
+
 def main() -> None:
     """Runs the applications of the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.helpers.graphcore_applications", description=__doc__)
     parser.add_argument("--stock", action="store_true", help="compare losses with those of stock TensorFlow")
+    parser.add_argument("--own-tests", action="store_true", help="run the own tests of vision/cnns; names are files")
     parser.add_argument("checkout", type=Path)
     parser.add_argument("names", nargs="*")
     given = parser.parse_args()
+    if given.own_tests:
+        print("| file | passed | skipped | failed | reason |\n|---|---|---|---|---|", flush=True)
+        sys.exit(not own_tests(given.checkout, given.names))
     print(COMPARED_HEAD if given.stock else HEAD, flush=True)
     whole = True
     for name in given.names or (COMPARED if given.stock else APPLICATIONS):

@@ -84,5 +84,6 @@ def _test(file: str, case: ElementTree.Element) -> OwnTest:
     for kind in ("failure", "error"):
         found = case.find(kind)
         if found is not None:
-            return OwnTest(file, name, found.get("message", "").strip().splitlines()[0][:200] or kind)
+            lines = (found.text or found.get("message") or kind).strip().splitlines()
+            return OwnTest(file, name, lines[-1][:200])
     return OwnTest(file, name, "passed" if case.find("skipped") is None else "skipped")

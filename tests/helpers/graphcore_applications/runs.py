@@ -90,7 +90,9 @@ def environment_of(scratch: Path, application: Application, stock: bool | None) 
     stand_ins = scratch / "stand_ins"
     stand_ins.mkdir()
     for file, text in STAND_INS.items():
-        if importlib.util.find_spec(file.removesuffix(".py")) is None:
+        name = file.removesuffix(".py")
+        # A folder without `__init__.py` yields to a module, wherever that lies.
+        if importlib.util.find_spec(name) is None and not (scratch / "application" / name).is_dir():
             (stand_ins / file).write_text(text)
     given = [each for each in os.environ.get("PYTHONPATH", "").split(":") if each and Path(each) != ROOT]
     paths = [*([] if stock else [str(ROOT)]), str(stand_ins), *given]

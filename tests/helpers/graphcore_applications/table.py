@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from tests.helpers.graphcore_applications import bert, pcqm4mv2
+from tests.helpers.graphcore_applications import bert
 from tests.helpers.graphcore_applications.application import NOTEBOOK, Application
 
 _ABC = "ai_for_simulation/abc_covid_19/tensorflow2"
@@ -187,18 +187,6 @@ APPLICATIONS: dict[str, Application] = {
         data="open('static_ops/custom_grouped_gather_scatter.so', 'w').close()",
         user_ops=_GROUPED,
         says="Test AUC",
-        runs_without_ipu=True,
-    ),
-    "pcqm4mv2": Application(
-        "gnn/ogb_lsc_pcqm4mv2/tensorflow2",
-        "run_training.py",
-        pcqm4mv2.SIZES,
-        ("ogb", "torch", "rdkit", "jsonargparse", "joblib", "tf_keras"),
-        keras_2=True,
-        data=pcqm4mv2.LIBRARIES,
-        user_ops=_GROUPED,
-        says="Throughput",
-        loss=r" - loss: ([\d.]+)",
         runs_without_ipu=True,
     ),
     "bert-pretraining": bert.PRETRAINING,
