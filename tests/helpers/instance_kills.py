@@ -119,8 +119,9 @@ def run(folder: Path, result: Path, what: str = "", at: float = 0.0, instance: i
             due = time.monotonic() > (began if early else since) + at
             if what in ("kill", "kill all", "stop") and done is None and len(groups) == INSTANCES and due:
                 killed = running.pid if what == "kill all" else groups[instance]  # Linux kills what `poprun` started
-                os.kill(killed, signal.SIGSTOP if what == "stop" else signal.SIGKILL)
-                done = time.monotonic()
+                with contextlib.suppress(ProcessLookupError):  # it has ended just now: nothing was killed
+                    os.kill(killed, signal.SIGSTOP if what == "stop" else signal.SIGKILL)
+                    done = time.monotonic()
             if what == "exit" and done is None and Path(f"{result}.exits").exists():
                 done = time.monotonic()
             if done is not None and time.monotonic() > done + IN_TIME[what]:
