@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from benchmarks.contenders import CONTENDERS, Contender
 from benchmarks.workload import WORKLOADS
@@ -46,13 +47,13 @@ def probe(name: str, model: str, steps: int) -> None:
     print(json.dumps({"first": first, "peak": peak}))
 
 
-def answer(command: list[str], **environment: str) -> dict[str, float]:
+def answer(command: list[str], **environment: str) -> dict[str, Any]:
     """Returns the last line of a process's output, parsed as JSON."""
     environ = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", **environment}
     done = subprocess.run([sys.executable, *command], env=environ, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{command} failed:\n{done.stderr[-4000:]}")
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 

@@ -15,8 +15,6 @@ import gzip
 import json
 import os
 import re
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -27,6 +25,7 @@ import jax
 import numpy as np
 
 from benchmarks.contenders import CONTENDERS
+from benchmarks.startup import answer
 from benchmarks.workload import WORKLOADS
 
 CONTAINERS = ("while", "cond", "call", "conditional")
@@ -116,11 +115,8 @@ def profiled(model: str) -> dict[str, Any]:
     """Runs `profile` in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         flags = f"{os.environ.get('XLA_FLAGS', '')} {_DUMP.format(folder)}"
-        command = [sys.executable, "-m", "benchmarks.step_profile", "--models", model, "--probe", folder]
-        env = {**os.environ, "XLA_FLAGS": flags, "IPU_TF_CACHE": "0", "TF_CPP_MIN_LOG_LEVEL": "3"}
-        ran = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True)
-    answer: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
-    return answer
+        command = ["-m", "benchmarks.step_profile", "--models", model, "--probe", folder]
+        return answer(command, XLA_FLAGS=flags, IPU_TF_CACHE="0")
 
 
 def report(model: str, found: dict[str, Any], most: int) -> str:

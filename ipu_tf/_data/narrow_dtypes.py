@@ -10,7 +10,8 @@ import tensorflow as tf
 from ipu_tf._state.once import first_time
 
 _log = logging.getLogger("ipu_tf")
-_NARROW = {tf.float64: tf.float32, tf.int64: tf.int32, tf.uint64: tf.uint32}
+NARROW = {tf.float64: tf.float32, tf.int64: tf.int32, tf.uint64: tf.uint32}
+"""The dtype that data of each 64-bit one is fed as."""
 
 
 def narrowed(spec: tf.TensorSpec, on_cast: Callable[[str, str], None]) -> tf.TensorSpec:
@@ -25,7 +26,7 @@ def narrowed(spec: tf.TensorSpec, on_cast: Callable[[str, str], None]) -> tf.Ten
         int64 int32
         TensorSpec(shape=(2,), dtype=tf.int32, name=None)
     """
-    narrow = _NARROW.get(spec.dtype)
+    narrow = NARROW.get(spec.dtype)
     if narrow is None:
         return spec
     on_cast(spec.dtype.name, narrow.name)

@@ -89,7 +89,9 @@ def export(served: ExportRequest, directory: str) -> Any:
         module = tf.Module()
         module.executable = tf.saved_model.Asset(file)
         module.predict = around(served_step(served.step, served.step_signature))
-        tf.saved_model.save(module, directory, signatures=module.predict.get_concrete_function())
+        # What is served has no gradients; those of packed weights' products capture tensors that cannot be saved.
+        options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+        tf.saved_model.save(module, directory, module.predict.get_concrete_function(), options)
     saved = os.path.join(directory, "assets", name + SUFFIX)
 
     def on_device(*elements: tf.Tensor) -> list[tf.Tensor]:

@@ -8,12 +8,12 @@ from typing import Any
 
 import keras
 
+from ipu_tf._data.narrow_dtypes import warn_cast
 from ipu_tf._loops.jax_feed import JaxFeed
 from ipu_tf._loops.jax_step import AccumulationSettings, GradientUpdates, JaxStep, refusals_at_lines
 from keras_ipu.generation.generate_function import GenerateFunction
 from keras_ipu.generation.packed_layers import packed_products
 from keras_ipu.generation.prompt_checks import StopTokens
-from keras_ipu.training.common.data_checks import warn_cast
 from keras_ipu.training.common.step_split import StepSplit
 from keras_ipu.training.jax.array_functions import ARRAYS
 from keras_ipu.training.jax.state import ReplicaState, replica_state_of, separate

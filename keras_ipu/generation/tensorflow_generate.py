@@ -6,13 +6,13 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from ipu_tf._data.narrow_dtypes import warn_cast
 from ipu_tf._loops.tensor_feed import TensorFeed
 from ipu_tf._loops.tensorflow_step import TensorFlowStep, flush_variables
 from keras_ipu.generation.generate_function import GenerateFunction
 from keras_ipu.generation.packed_layers import packed_products
 from keras_ipu.generation.prompt_checks import StopTokens
 from keras_ipu.stock import models as keras_models
-from keras_ipu.training.common.data_checks import warn_cast
 from keras_ipu.training.common.step_split import StepSplit
 from keras_ipu.training.tensorflow.tensor_functions import TENSORS
 

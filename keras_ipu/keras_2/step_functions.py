@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_tf._data.narrow_dtypes import warn_cast
 from ipu_tf._loops.tensor_feed import TensorFeed
 from ipu_tf._loops.tensorflow_step import TensorFlowStep
 from ipu_tf.emulation import EmulationError
@@ -21,7 +22,6 @@ from keras_ipu.keras_2.split_steps import metrics_in_step, optimizer_state, spli
 from keras_ipu.pipeline.run_checks import is_pipelined
 from keras_ipu.pipeline.stage_scopes import stages_entered
 from keras_ipu.stock import models as keras_models
-from keras_ipu.training.common.data_checks import warn_cast
 from keras_ipu.training.common.partial_batches import gradient_weights, sizes_vary
 from keras_ipu.training.common.step_function import ExecutionBatches, StepFunction, StepKind
 from keras_ipu.training.common.step_split import StepSplit

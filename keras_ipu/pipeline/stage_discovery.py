@@ -9,9 +9,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from ipu_tf._data.narrow_dtypes import NARROW
 from keras_ipu.pipeline.run_checks import is_pipelined
 
-_NARROW = {tf.float64: tf.float32, tf.int64: tf.int32, tf.uint64: tf.uint32}
 _DEFAULT_BATCH = 32
 
 
@@ -40,4 +40,4 @@ def _inputs(x: Any, batch_size: int) -> Any:
 def _spec(leaf: Any, batch_size: int) -> tf.TensorSpec:
     dtype = tf.as_dtype(leaf.dtype)
     shape = tuple(leaf.shape[1:]) or (1,)  # Keras gives samples that are numbers a dimension
-    return tf.TensorSpec((batch_size, *shape), _NARROW.get(dtype, dtype))
+    return tf.TensorSpec((batch_size, *shape), NARROW.get(dtype, dtype))

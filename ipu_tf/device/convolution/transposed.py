@@ -99,12 +99,10 @@ def _interleaved(parts: list[jax.Array], problem: CanonicalConvolution) -> jax.A
 
     As one array that is transposed: a sum of parts that are dilated with zeros would write each to memory in full.
     """
-    rank, dilation = problem.rank, problem.input_dilation
-    stacked = jnp.stack(parts).reshape(*dilation, *parts[0].shape)
-    order = [axis for n in range(rank) for axis in (rank + 1 + n, n)]
-    sizes = (n * d for n, d in zip(parts[0].shape[1:-1], dilation, strict=True))
-    space = stacked.transpose(rank, *order, 2 * rank + 1).reshape(problem.batch, *sizes, problem.out_features)
-    return space[(slice(None), *map(slice, problem.output))]
+    rank = problem.rank
+    stacked = jnp.stack(parts).reshape(*problem.input_dilation, *parts[0].shape)
+    tiles = jnp.moveaxis(stacked, range(rank), range(rank + 1, 2 * rank + 1))
+    return _laid_out(tiles, problem)[(slice(None), *(slice(size) for size in problem.output))]
 
 
 def _applies_tiles(problem: CanonicalConvolution) -> bool:
@@ -142,7 +140,7 @@ def _laid_out(tiles: jax.Array, problem: CanonicalConvolution) -> jax.Array:
     """Interleaves the tiles: (batch, *(space * dilation), features)."""
     rank = problem.rank
     order = [axis for n in range(1, rank + 1) for axis in (n, n + rank)]
-    sizes = (n * d for n, d in zip(problem.input, problem.input_dilation, strict=True))
+    sizes = (n * d for n, d in zip(tiles.shape[1:], problem.input_dilation, strict=False))
     space = tiles.transpose(0, *order, 2 * rank + 1)
     return space.reshape(problem.batch, *sizes, problem.out_features)
 

@@ -92,12 +92,11 @@ def batch_first(lhs: jax.Array, rhs: jax.Array) -> tuple[jax.Array, jax.Array]:
     return jnp.moveaxis(lhs, (0, -1), (-1, 0)), jnp.moveaxis(rhs, -2, 0)
 
 
-def pad_spatial(array: jax.Array, padding: Pairs, interior: tuple[int, ...] | None = None) -> jax.Array:
-    """Pads and dilates the spatial axes of (batch, *space, features) with zeros."""
-    between = interior or (0,) * len(padding)
-    config = [(low, high, inside) for (low, high), inside in zip(padding, between, strict=True)]
-    if not any(any(entry) for entry in config):
+def pad_spatial(array: jax.Array, padding: Pairs) -> jax.Array:
+    """Pads the spatial axes of (batch, *space, features) with zeros."""
+    if not any(any(sides) for sides in padding):
         return array
+    config = [(low, high, 0) for low, high in padding]
     return lax.pad(array, np.zeros((), array.dtype), [(0, 0, 0), *config, (0, 0, 0)])
 
 

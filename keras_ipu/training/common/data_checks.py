@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ipu_tf._data.narrow_dtypes import warn_cast as warn_cast
 from ipu_tf._loops.feature_names import check_whole_numbers
 from ipu_tf._state.once import first_time
 

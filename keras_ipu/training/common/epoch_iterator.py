@@ -18,6 +18,7 @@ from typing import Any
 from ipu_tf._arguments.counts import checked_count
 from ipu_tf._checkpoints.checkpoint_folder import CheckpointError
 from ipu_tf._config.state import graphcore_rules
+from ipu_tf._data.narrow_dtypes import warn_cast
 from ipu_tf._loops.array_feed import ArrayFeed
 from ipu_tf._loops.batch_feed import BatchFeed
 from ipu_tf._loops.tensor_feed import TensorFeed
@@ -28,7 +29,6 @@ from keras_ipu.training.common.data_checks import (
     checked_data,
     checked_steps_per_epoch,
     checked_steps_per_execution,
-    warn_cast,
 )
 from keras_ipu.training.common.instance_data import take_first_batch
 from keras_ipu.training.common.padding import padded_size

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 
+from ipu_tf._data.narrow_dtypes import warn_cast
 from ipu_tf._loops.interruption import Interrupts
 from ipu_tf._loops.jax_feed import JaxFeed
 from ipu_tf._loops.jax_step import AccumulationSettings, JaxStep, gather_from_all
@@ -20,7 +21,6 @@ from keras_ipu.options.model_state import options_of
 from keras_ipu.pipeline.run_checks import is_pipelined
 from keras_ipu.stock import models as keras_models
 from keras_ipu.training.common.async_callbacks import current_run
-from keras_ipu.training.common.data_checks import warn_cast
 from keras_ipu.training.common.epoch_iterator import ElementIterator
 from keras_ipu.training.common.partial_batches import sizes_vary
 from keras_ipu.training.common.replica_metrics import metrics_in_remainder, metrics_in_step

@@ -10,11 +10,12 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_tf._checkpoints.tensorflow_values import Values
+from ipu_tf._data.narrow_dtypes import warn_cast
 from ipu_tf._loops.jax_feed import JaxFeed
 from ipu_tf._loops.jax_step import count_eager_execution, refusals_at_lines
 from keras_ipu.stock import models as keras_models
 from keras_ipu.stock.ownership import is_ipu_model, on_device
-from keras_ipu.training.common.data_checks import check_batch, warn_cast
+from keras_ipu.training.common.data_checks import check_batch
 from keras_ipu.training.common.epoch_iterator import ElementIterator, IPUEpochIterator
 from keras_ipu.training.common.partial_batches import sizes_vary
 from keras_ipu.training.common.sparse_data import DenseBatches

@@ -11,6 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ipu_tf._data.narrow_dtypes import warn_cast
 from ipu_tf._loops.tensor_feed import TensorFeed
 from ipu_tf._loops.tensorflow_step import TensorFlowStep
 from ipu_tf.ops.all_to_all_op import all_gather
@@ -19,7 +20,6 @@ from keras_ipu.pipeline.run_checks import is_pipelined
 from keras_ipu.pipeline.staged_call import staged_call
 from keras_ipu.stock import models as keras_models
 from keras_ipu.stock.compiled_metrics import batches_counted_alike
-from keras_ipu.training.common.data_checks import warn_cast
 from keras_ipu.training.common.epoch_iterator import BatchPlaceholder, ElementIterator, ReplicaBatches
 from keras_ipu.training.common.partial_batches import sizes_vary
 from keras_ipu.training.common.replica_metrics import metrics_in_remainder, metrics_in_step
