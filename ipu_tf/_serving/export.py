@@ -26,6 +26,9 @@ from ipu_tf.lowering.programs.served_step import served_step
 from ipu_tf.ops.application_compile_op import compile_one_replica
 from ipu_tf.ops.embedded_runtime import embedded_runtime_call, embedded_runtime_start
 
+# What is served has no gradients; those of packed weights' products capture tensors that cannot be saved.
+_WITHOUT_GRADIENTS = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+
 
 @dataclasses.dataclass(frozen=True)
 class ExportRequest:
@@ -89,9 +92,7 @@ def export(served: ExportRequest, directory: str) -> Any:
         module = tf.Module()
         module.executable = tf.saved_model.Asset(file)
         module.predict = around(served_step(served.step, served.step_signature))
-        # What is served has no gradients; those of packed weights' products capture tensors that cannot be saved.
-        options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-        tf.saved_model.save(module, directory, module.predict.get_concrete_function(), options)
+        tf.saved_model.save(module, directory, module.predict.get_concrete_function(), _WITHOUT_GRADIENTS)
     saved = os.path.join(directory, "assets", name + SUFFIX)
 
     def on_device(*elements: tf.Tensor) -> list[tf.Tensor]:
