@@ -18,22 +18,13 @@ from ipu_tf.device.convolution.native import library
 from ipu_tf.device.convolution.native.random_bits import drawn, is_draw
 from ipu_tf.device.convolution.native.row_product import computed, is_row_product
 from ipu_tf.device.elementwise import encoding
+from ipu_tf.device.elementwise.call_choice import calls_pay
 from ipu_tf.device.elementwise.flat_equations import Atom, Equation, FlatFunction, flattened
 from ipu_tf.device.elementwise.function import function_of
 from ipu_tf.device.elementwise.group import Group
 from ipu_tf.device.elementwise.grouping import Step, steps
 from ipu_tf.device.op_scopes import scope_named
 
-DISTINCT = 100
-"""The fewest groups that differ in more than their place, from which on the groups of any program are calls."""
-GROUPS = 100
-"""The fewest groups, from which on those of a program with few convolutions are calls.
-
-With fewer, XLA has compiled them before anybody waits, and joins them with what is around them. The code that it makes
-beside convolutions is fast: ResNet-20's step takes 53 ms, 60 with calls. A transformer's takes 240, and 165 with calls.
-"""
-_GROUPS_PER_CONVOLUTION = 20
-"""The fewest groups per convolution of a program with few of them: ResNet-20 has 7, a vision transformer hundreds."""
 _KERNELS: tuple[tuple[Any, Any], ...] = ((is_draw, drawn), (is_row_product, computed))
 """Other kernels: which equations are calls of one, and what computes their one result."""
 
@@ -78,22 +69,13 @@ def planned(function: core.ClosedJaxpr, carried: Sequence[tuple[int, int]] = ())
     flat = flattened(function)
     inner = {place: changed for place, each in enumerate(flat.equations) if (changed := _changed_parameters(each.eqn))}
     grouped = steps(flat, grouped=True)
-    many = _many(grouped)
+    many = calls_pay(grouped)
     if not many and not inner and not any(_kernel(each.eqn) for each in flat.equations):
         return None
     rewritten = {flat.equations[place]: changed for place, changed in inner.items()}
     outputs = [(flat.outputs[result], flat.inputs[argument]) for result, argument in carried]
     replaced = {made: argument for made, argument in outputs if isinstance(made, int)}
     return Plan(flat, grouped if many else steps(flat, grouped=False), rewritten, replaced)
-
-
-def _many(grouped: Sequence[Step]) -> bool:
-    """Returns whether there are so many groups that calls are faster, to compile or to run."""
-    groups = [each for each in grouped if isinstance(each, Group)]
-    if len({each.kind() for each in groups}) >= DISTINCT:
-        return True
-    convolutions = sum(isinstance(each, Equation) and each.name == "conv_general_dilated" for each in grouped)
-    return len(groups) >= max(GROUPS, _GROUPS_PER_CONVOLUTION * convolutions)
 
 
 def _kernel(eqn: core.JaxprEqn) -> Callable[..., jax.Array] | None:

@@ -18,7 +18,7 @@ from jax.experimental import io_callback
 
 from ipu_tf.device import portable
 from ipu_tf.device.convolution.native import library
-from ipu_tf.device.elementwise import encoding, evaluate
+from ipu_tf.device.elementwise import call_choice, encoding
 from ipu_tf.device.elementwise.evaluate import with_native_elementwise
 from ipu_tf.device.elementwise.flat_equations import flattened
 from ipu_tf.device.elementwise.function import ElementwiseFunction, function_of
@@ -45,7 +45,7 @@ Case = Callable[..., Any]
 @pytest.fixture(autouse=True)
 def every_group(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes calls of all groups, however few there are."""
-    monkeypatch.setattr(evaluate, "DISTINCT", 1)
+    monkeypatch.setattr(call_choice, "DISTINCT", 1)
 
 
 def calls(function: Case, *arguments: Any) -> list[ElementwiseFunction]:
@@ -346,9 +346,9 @@ def test_a_program_of_few_groups_and_code_for_files_stay_as_they_are(monkeypatch
     native = with_native_elementwise(function)
     assert library.ELEMENTWISE_SYMBOL in jax.jit(native).lower(x).as_text()
     assert library.ELEMENTWISE_SYMBOL not in jax.jit(portable.portable(native)).lower(x).as_text()
-    monkeypatch.setattr(evaluate, "DISTINCT", 2)
+    monkeypatch.setattr(call_choice, "DISTINCT", 2)
     assert library.ELEMENTWISE_SYMBOL not in jax.jit(with_native_elementwise(function)).lower(x).as_text()
-    monkeypatch.setattr(evaluate, "GROUPS", 1)
+    monkeypatch.setattr(call_choice, "GROUPS", 1)
     assert library.ELEMENTWISE_SYMBOL in jax.jit(with_native_elementwise(function)).lower(x).as_text()
 
 
@@ -366,7 +366,7 @@ def test_groups_that_are_alike_are_calls_where_there_are_few_convolutions(
                 x = lax.conv(x, filters, (1, 1), "SAME")
         return x
 
-    monkeypatch.setattr(evaluate, "DISTINCT", 100)
+    monkeypatch.setattr(call_choice, "DISTINCT", 100)
     x, filters = special((1, 2, 5, 5), 1), special((2, 2, 3, 3), 2)
     program = with_native_elementwise(functools.partial(deep, layers=layers, convolutions=convolutions))
     assert (library.ELEMENTWISE_SYMBOL in jax.jit(program).lower(x, filters).as_text()) == expected

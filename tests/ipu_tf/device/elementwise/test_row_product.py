@@ -19,6 +19,7 @@ from jax import lax
 from ipu_tf.device import portable
 from ipu_tf.device.convolution.native import library, row_product
 from ipu_tf.device.convolution.native.row_product import RowProduct
+from ipu_tf.device.elementwise import call_choice
 from ipu_tf.device.elementwise.evaluate import with_native_elementwise
 
 pytestmark = pytest.mark.skipif(library.loaded() is None, reason="the package was installed without a C compiler")
@@ -103,6 +104,21 @@ def test_loops_call_it() -> None:
     native = with_native_elementwise(loop)
     assert library.needed().row_product in text(native, x, matrix)
     np.testing.assert_allclose(jax.jit(native)(x, matrix), jax.jit(loop)(x, matrix), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("elements", "expected"), [(600, False), (60000, True)])
+def test_elementwise_operations_on_few_elements_beside_it_stay_with_xla(
+    elements: int, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(call_choice, "DISTINCT", 1)
+    x, matrix, others = map(jnp.asarray, arrays((1, 600), MATRIX, (elements,)))
+
+    def program(x: Any, matrix: Any, others: Any) -> Any:
+        return jnp.square(x) @ matrix, others * 2.0 + 1.0
+
+    found = text(with_native_elementwise(program), x, matrix, others)
+    assert (library.ELEMENTWISE_SYMBOL in found) == expected
+    assert library.ELEMENTWISE_SYMBOL in text(with_native_elementwise(lambda others: others * 2.0 + 1.0), others)
 
 
 def test_portable_code_does_not_call_it() -> None:
