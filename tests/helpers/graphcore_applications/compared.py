@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+from tests.helpers.graphcore_applications import message_passing
 from tests.helpers.graphcore_applications.application import NOTEBOOK, Application
 from tests.helpers.graphcore_applications.runs import Done, run
-from tests.helpers.graphcore_applications.table import APPLICATIONS, MESSAGE_PASSING
+from tests.helpers.graphcore_applications.table import APPLICATIONS
 
 #: Largest relative difference of two losses.
 TOLERANCE = 1e-4
@@ -149,6 +150,6 @@ COMPARED: dict[str, Comparison] = {
     ),
     # Stock TensorFlow divides no gradients of rows, which the program does with those of its other embeddings.
     "message-passing": Comparison(
-        dataclasses.replace(APPLICATIONS["message-passing"], sizes=f"{MESSAGE_PASSING} --one_hot_embedding")
+        dataclasses.replace(APPLICATIONS["message-passing"], sizes=f"{message_passing.SIZES} --one_hot_embedding")
     ),
 }

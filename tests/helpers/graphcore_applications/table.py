@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from tests.helpers.graphcore_applications import bert
+from tests.helpers.graphcore_applications import bert, message_passing, pcqm4mv2
 from tests.helpers.graphcore_applications.application import NOTEBOOK, Application
 
 _ABC = "ai_for_simulation/abc_covid_19/tensorflow2"
@@ -91,26 +91,6 @@ with zipfile.ZipFile("data.zip", "w") as archive:
     loss=r"24/24[^\n]*- loss: ([\d.]+)\n",
 )
 
-MESSAGE_PASSING = (
-    "--dtype=float32 --generated_data=True --generated_batches_per_epoch=4 --epochs=3 --micro_batch_size=2 "
-    "--n_latent=16 --n_hidden=32 --n_graph_layers=2 --n_embedding_channels=8 --generated_data_n_nodes=8 "
-    "--generated_data_n_edges=20 --n_graphs_per_pack=1 --n_nodes_per_pack=8 --n_edges_per_pack=20 "
-    "--wandb=False --lr=0.001"
-)
-#: The program's grouped gather and scatter, in Python.
-_GROUPED = """
-import tensorflow as tf
-import ipu_tf
-
-def grouped(values, indices, attributes):
-    _, operation, _, _, rows, _, _ = attributes.split()
-    if operation == "gather":
-        return tf.gather(values, indices, batch_dims=1)
-    return tf.matmul(tf.one_hot(indices, int(rows), dtype=values.dtype), values, transpose_a=True)
-
-ipu_tf.register_user_op("custom_grouped_gather_scatter.so", "Build", grouped)
-"""
-
 APPLICATIONS: dict[str, Application] = {
     "abc": Application(_ABC, "ABC_IPU.py", _SMALL_ABC, _PROBABILITY, says="Time per run"),
     "abc-2-replicas-chunks": Application(
@@ -178,17 +158,8 @@ APPLICATIONS: dict[str, Application] = {
         says="Trained NIF",
         loss=r"Loss: ([\d.e-]+)",
     ),
-    "message-passing": Application(
-        "gnn/message_passing/tensorflow2",
-        "run_training.py --micro_batch_size=24 --cosine_lr=True --epochs=150",
-        MESSAGE_PASSING,
-        ("ogb", "torch", "tf_keras"),
-        keras_2=True,
-        data="open('static_ops/custom_grouped_gather_scatter.so', 'w').close()",
-        user_ops=_GROUPED,
-        says="Test AUC",
-        runs_without_ipu=True,
-    ),
+    "message-passing": message_passing.MESSAGE_PASSING,
+    "pcqm4mv2": pcqm4mv2.PCQM4MV2,
     "bert-pretraining": bert.PRETRAINING,
     "bert-squad": bert.SQUAD,
 }
