@@ -20,6 +20,7 @@ _OWN = (
     "IPU_TF_KEEP_MEMORY",
     "IPU_TF_CACHE",
     "IPU_TF_INSTANCE_TIMEOUT",
+    "IPU_TF_INSTANCE_MEMORY",
     "IPU_TF_TENSORFLOW",
 )
 _LOGS = ("POPLAR_LOG_LEVEL", "POPLAR_LOG_DEST")
@@ -76,6 +77,15 @@ def instance_timeout() -> float:
         ValueError: if the variable is not a positive number.
     """
     return _seconds("IPU_TF_INSTANCE_TIMEOUT")
+
+
+def shares_memory() -> bool:
+    """Returns whether the instances of one host may share memory: `IPU_TF_INSTANCE_MEMORY`, 1 (the default) or 0.
+
+    Raises:
+        ValueError: if the variable is something else.
+    """
+    return _switch("IPU_TF_INSTANCE_MEMORY")
 
 
 def coordinator_host() -> str:

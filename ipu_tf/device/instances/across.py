@@ -1,7 +1,7 @@
 """Runs a compiled function in all instances at once: one program, on one JAX device of each.
 
     instance 0   arrays ─► device 0 ─┐
-                                     ├─ collectives of XLA over the axis `instance` (gloo, NCCL)
+                                     ├─ sums over the axis `instance`: shared memory, or XLA's collectives (gloo, NCCL)
     instance 1   arrays ─► device 0 ─┘
 
 Each instance passes its own arrays and gets its own results. To JAX every argument is one array that all devices hold a
@@ -21,6 +21,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from ipu_tf._state.registry import ProcessValue, register_state
 from ipu_tf.device.instances.group import InstanceError, InstanceGroup
 from ipu_tf.device.instances.joined import group
+from ipu_tf.device.instances.order import in_one_order
 
 INSTANCES = "instance"
 """The name of the axis of instances, as collectives use it."""
@@ -68,7 +69,7 @@ def given_to_all(array: np.ndarray[Any, Any], what: str) -> np.ndarray[Any, Any]
 def over_instances(function: Callable[..., Any]) -> Callable[..., Any]:
     """Maps a function over the axis of instances."""
     whole = PartitionSpec()
-    return jax.shard_map(function, mesh=_mesh(), in_specs=whole, out_specs=whole, check_vma=False)
+    return jax.shard_map(in_one_order(function), mesh=_mesh(), in_specs=whole, out_specs=whole, check_vma=False)
 
 
 class FunctionOfInstances:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 import time
 from collections import Counter
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 
 from ipu_tf.device.errors import DeviceError
 from ipu_tf.device.instances.coordination import Coordination
+from ipu_tf.device.instances.memory import SharedMemory
 from ipu_tf.device.instances.place import Place
 from ipu_tf.device.instances.signs_of_life import LEFT_ALONE, SignsOfLife
 
@@ -18,8 +20,8 @@ _LOOK_AFTER = 0.5
 _CLOSING, _CLOSING_WITHOUT = 10.0, 1.0
 """Seconds for which instance 0 waits for the others to close their connections, after they ended; without those that
 are gone, which JAX cannot tell from them."""
-
-
+_ENDED = re.compile(r"instance (\d+) has ended")
+"""What `instance_sum.c` says of one that it waits for."""
 EQUAL_DATA = (
     "Give every instance as many batches: by `take`, by `repeat` and `steps_per_epoch`, or one dataset in all with "
     "`AutoShardPolicy.DATA`."
@@ -42,11 +44,13 @@ class InstanceGroup:
     Attributes:
         place: which one this is.
         connected: whether XLA's collectives of the instances are connected. `across` sets it.
+        memory: what they share, if all run on one host. `joined` sets it.
     """
 
     def __init__(self, own: Place, coordination: Coordination, timeout: float) -> None:
         self.place = own
         self.connected = False
+        self.memory: SharedMemory | None = None
         self._coordination = coordination
         self._timeout = timeout
         self._uses: Counter[str] = Counter()
@@ -89,12 +93,18 @@ class InstanceGroup:
         """Context manager: a program runs that waits for the other instances; who does not come is named.
 
         Raises:
-            InstanceError: if XLA loses the connection to another instance.
+            InstanceError: if XLA loses the connection to another instance, or it ends while this one waits for it.
         """
         try:
             with self._signs.waiting(f"in the program '{what}'", what):
                 yield
         except Exception as error:
+            ended = _ENDED.search(str(error))
+            if ended is not None:
+                self._signs.give_up(int(ended[1]))
+                raise InstanceError(
+                    f"Instance {self.place.index} lost another instance in the program '{what}': {ended[0]}."
+                ) from None
             if "Gloo" not in str(error) and "NCCL" not in str(error):
                 raise
             raise InstanceError(
@@ -112,6 +122,8 @@ class InstanceGroup:
                 self._signs.say_ended()
                 if self.place.index == 0:
                     self._wait_for_ends()
+            if self.memory is not None:
+                self.memory.close()
             with self._signs.leaving():
                 self._coordination.leave()
 

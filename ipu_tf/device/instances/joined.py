@@ -9,6 +9,7 @@ import socket
 
 from ipu_tf._state.registry import ProcessValue, register_state
 from ipu_tf.device.environment import coordinator_host, instance_timeout
+from ipu_tf.device.instances import memory
 from ipu_tf.device.instances.coordination import Coordination
 from ipu_tf.device.instances.group import InstanceError, InstanceGroup
 from ipu_tf.device.instances.place import place
@@ -69,7 +70,8 @@ def join() -> InstanceGroup | None:
             f"Instance {own.index} of {own.count} could not join the others within {timeout:.0f} seconds "
             f"(IPU_TF_INSTANCE_TIMEOUT sets them): {str(error).splitlines()[0]}{unknown}"
         ) from error
-    _GROUP.value = InstanceGroup(own, coordination, timeout)
+    _GROUP.value = others = InstanceGroup(own, coordination, timeout)
+    others.memory = memory.shared(own.index, own.count, timeout, others.exchange)
     atexit.register(functools.partial(_leave_at_exit, _GROUP.value))
     return _GROUP.value
 

@@ -7,8 +7,8 @@
 With one replica, sums are the value itself, and gathers have one row.
 
 `replicas` is always the number of this instance's. In a program of several instances the replicas of all take part, in
-the order of the instances: those of one instance are combined first, then the instances' results, by XLA's own
-collectives. `total` says how many there are.
+the order of the instances: those of one instance are combined first, then the instances' results, in memory that they
+share or by XLA's own collectives. `total` says how many there are.
 """
 
 from __future__ import annotations
@@ -23,6 +23,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from ipu_tf.device.instances.sums import (
+    gather_over_instances,
+    max_over_instances,
+    min_over_instances,
+    sum_over_instances,
+)
 from ipu_tf.device.program.replicas import AXIS, INSTANCES, has_axis
 
 _OVER_ROWS: dict[str, Callable[[jax.Array], jax.Array]] = {
@@ -39,8 +45,8 @@ _OF_INSTANCES: dict[str, Callable[[jax.Array], jax.Array]] = {
     "ADD": lambda rows: _over_instances(rows, _wide_sum(rows)),
     "SQUARE_ADD": lambda rows: _over_instances(rows, _wide_sum(rows * rows)),
     "MEAN": lambda rows: _over_instances(rows, _wide_sum(rows / jnp.asarray(total(rows.shape[0]), rows.dtype))),
-    "MIN": lambda rows: lax.pmin(jnp.min(rows, 0), INSTANCES),
-    "MAX": lambda rows: lax.pmax(jnp.max(rows, 0), INSTANCES),
+    "MIN": lambda rows: min_over_instances(jnp.min(rows, 0)),
+    "MAX": lambda rows: max_over_instances(jnp.max(rows, 0)),
 }
 """From the rows of this instance's replicas to what those of all instances give."""
 OPERATIONS = (*_OVER_ROWS, "LOCAL")
@@ -64,7 +70,7 @@ def all_gather(value: jax.Array, replicas: int, group: int | None = None) -> jax
     rows = lax.all_gather(value, AXIS) if replicas > 1 else value[None]
     here = group is not None and replicas % group == 0
     if _instances() > 1 and not here:
-        rows = lax.all_gather(rows, INSTANCES, tiled=True)
+        rows = gather_over_instances(rows, tiled=True)
     if group is None or group == rows.shape[0]:
         return rows
     first = replica_index(replicas) // group * group
@@ -104,7 +110,7 @@ def all_reduce_each(
     summed = [_wide_sum(all_gather(value, replicas, replicas)) for value in values]
     for dtype in dict.fromkeys(own.dtype for own in summed):  # in one order in all instances
         places = [place for place, own in enumerate(summed) if own.dtype == dtype]
-        together = lax.psum(jnp.concatenate([summed[place].reshape(-1) for place in places]), INSTANCES)
+        together = sum_over_instances(jnp.concatenate([summed[place].reshape(-1) for place in places]))
         parts = jnp.split(together, np.cumsum([summed[place].size for place in places[:-1]]))
         for place, part in zip(places, parts, strict=True):
             summed[place] = part.reshape(summed[place].shape)
@@ -149,7 +155,7 @@ def _instances() -> int:
 
 def _over_instances(rows: jax.Array, own: jax.Array) -> jax.Array:
     """Sums what the instances have summed of their rows, and returns it in the rows' dtype."""
-    return lax.psum(own, INSTANCES).astype(rows.dtype)
+    return sum_over_instances(own).astype(rows.dtype)
 
 
 def _mean(rows: jax.Array) -> jax.Array:

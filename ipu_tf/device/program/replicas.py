@@ -25,6 +25,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from ipu_tf.device.instances.across import INSTANCES, over_instances, program_instances
+from ipu_tf.device.instances.sums import max_over_instances
 
 AXIS = "replica"
 """The name of the axis of replicas, as collectives use it."""
@@ -119,8 +120,8 @@ def replica_axes_of(count: int) -> list[tuple[str, int]] | None:
 def any_replica(values: jax.Array | bool) -> jax.Array:
     """Logical or over the replicas of all instances, the same value on all of them."""
     found = jnp.asarray(values, jnp.int32)
-    for axis in (AXIS, INSTANCES):
-        found = lax.pmax(found, axis) if has_axis(axis) else found
+    found = lax.pmax(found, AXIS) if has_axis(AXIS) else found
+    found = max_over_instances(found) if has_axis(INSTANCES) else found
     return found > 0
 
 

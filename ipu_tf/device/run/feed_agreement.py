@@ -15,12 +15,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from ipu_tf.device.errors import InfeedExhausted
 from ipu_tf.device.feeds.stager import StagedChunk
-from ipu_tf.device.instances.across import INSTANCES
 from ipu_tf.device.instances.group import EQUAL_DATA, InstanceError
+from ipu_tf.device.instances.sums import gather_over_instances
 
 _GOES_ON, _ENDS, _FAILS = range(3)
 _TOLD = ("", ", which is their end", ", where they fail")
@@ -71,7 +70,7 @@ class FeedAgreement:
 
 def agreed(own: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Returns how many iterations all instances run, and what all said, `int32[instances, 3]`; traced by JAX."""
-    rows = lax.all_gather(own, INSTANCES)
+    rows = gather_over_instances(own)
     aligned = jnp.all(rows[:, 1] == rows[0, 1])
     return jnp.where(aligned, jnp.min(rows[:, 0]), 0), rows
 

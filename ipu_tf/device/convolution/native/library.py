@@ -22,6 +22,7 @@ from ipu_tf.device.environment import allows_native_code
     RANDOM_SYMBOL,
     ROW_SYMBOL,
     ROUNDING_SYMBOL,
+    INSTANCE_SYMBOL,
 ) = SYMBOLS = (
     "ipu_tf_filter_gradient",
     "ipu_tf_packed_product",
@@ -30,6 +31,7 @@ from ipu_tf.device.environment import allows_native_code
     "ipu_tf_random_bits",
     "ipu_tf_row_product",
     "ipu_tf_stochastic_rounding",
+    "ipu_tf_instance_sum",
 )
 LEVELS = ("plain vectors", "AVX2", "AVX-512")
 """Instruction sets that there are kernels for, the least capable first."""
@@ -48,7 +50,9 @@ class Library:
         random_bits: the same of random bits.
         row_product: the same of products of a few rows with a matrix.
         rounding: the same of stochastic rounding.
+        instance_sum: the same of sums over the instances of this host.
         level: the most capable instruction set of this processor, an index of `LEVELS`.
+        functions: the library's other functions.
     """
 
     target: str
@@ -58,7 +62,9 @@ class Library:
     random_bits: str
     row_product: str
     rounding: str
+    instance_sum: str
     level: int
+    functions: ctypes.CDLL
 
 
 def level_or_best(level: int | None) -> int:
@@ -96,10 +102,10 @@ def loaded() -> Library | None:
         return None
     functions = ctypes.CDLL(str(path))
     made = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-    gradient, product, total, elementwise, bits, rows, rounding = names = [f"{symbol}_{made}" for symbol in SYMBOLS]
+    names = [f"{symbol}_{made}" for symbol in SYMBOLS]
     for symbol, name in zip(SYMBOLS, names, strict=True):
         jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(getattr(functions, symbol)), platform="cpu")
-    return Library(gradient, product, total, elementwise, bits, rows, rounding, functions.ipu_tf_level())
+    return Library(*names, functions.ipu_tf_level(), functions)
 
 
 def built() -> Path | None:

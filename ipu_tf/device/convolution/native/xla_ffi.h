@@ -8,7 +8,16 @@
 
 enum { FFI_MAJOR = 0, FFI_MINOR = 3 };
 enum { FFI_STAGE_EXECUTE = 3, FFI_EXTENSION_METADATA = 1, FFI_INVALID_ARGUMENT = 3 };
-enum { FFI_BOOL = 1, FFI_INT8 = 2, FFI_INT32 = 4, FFI_INT64 = 5, FFI_UINT32 = 8, FFI_FLOAT32 = 11 };
+enum {
+  FFI_BOOL = 1,
+  FFI_INT8 = 2,
+  FFI_INT32 = 4,
+  FFI_INT64 = 5,
+  FFI_UINT8 = 6,
+  FFI_UINT32 = 8,
+  FFI_FLOAT32 = 11,
+  FFI_FLOAT64 = 12
+};
 
 typedef struct FfiExtension {
   size_t struct_size;

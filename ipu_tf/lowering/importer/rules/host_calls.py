@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import tensorflow as tf
-from jax import lax
 
 from ipu_tf.device.feeds import callbacks
+from ipu_tf.device.instances.sums import gather_over_instances
 from ipu_tf.device.memory.host_tables import host_table
 from ipu_tf.device.program.replicas import INSTANCES, has_axis
 from ipu_tf.lowering.importer.rules.registry import custom_call_rule
@@ -47,7 +47,7 @@ def _host_update(importer: Any, op: Op, indices: jax.Array, changes: jax.Array, 
         return _call(importer, op, update, [indices, changes])
     # Each instance has a table of its own, to which it adds the changes of all instances.
     active = jnp.bool_(True) if importer.active is None else importer.active
-    given = [lax.all_gather(value, INSTANCES) for value in (active, indices, changes)]
+    given = [gather_over_instances(value) for value in (active, indices, changes)]
     return list(callbacks.call_host(update_of_all, tuple(op.results), *given, replicas=importer.replicas))
 
 
