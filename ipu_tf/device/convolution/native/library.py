@@ -103,9 +103,11 @@ def loaded() -> Library | None:
     functions = ctypes.CDLL(str(path))
     made = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     names = [f"{symbol}_{made}" for symbol in SYMBOLS]
+    gradient, product, total, elementwise, bits, rows, rounding, instances = names
     for symbol, name in zip(SYMBOLS, names, strict=True):
         jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(getattr(functions, symbol)), platform="cpu")
-    return Library(*names, functions.ipu_tf_level(), functions)
+    level: int = functions.ipu_tf_level()
+    return Library(gradient, product, total, elementwise, bits, rows, rounding, instances, level, functions)
 
 
 def built() -> Path | None:

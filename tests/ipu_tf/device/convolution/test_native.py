@@ -225,6 +225,8 @@ SAME_NUMBERS = {
     "FFI_STAGE_EXECUTE": "XLA_FFI_ExecutionStage_EXECUTE",
     "FFI_EXTENSION_METADATA": "XLA_FFI_Extension_Metadata",
     "FFI_FLOAT32": "XLA_FFI_DataType_F32",
+    "FFI_FLOAT64": "XLA_FFI_DataType_F64",
+    "FFI_UINT8": "XLA_FFI_DataType_U8",
     "FFI_INT8": "XLA_FFI_DataType_S8",
     "FFI_INT32": "XLA_FFI_DataType_S32",
     "FFI_INT64": "XLA_FFI_DataType_S64",
