@@ -101,7 +101,7 @@ class InstanceGroup:
         except Exception as error:
             ended = _ENDED.search(str(error))
             if ended is not None:
-                self._signs.give_up(int(ended[1]))
+                self._signs.saw_end(int(ended[1]))
                 raise InstanceError(
                     f"Instance {self.place.index} lost another instance in the program '{what}': {ended[0]}."
                 ) from None

@@ -47,6 +47,7 @@ class SignsOfLife:
         self._timeout = timeout
         self._seen: dict[int, tuple[str | None, float]] = {}
         self._lost: set[int] = set()
+        self._dead: set[int] = set()
         self._waits: list[str] = []
         self._program: tuple[str, float] | None = None
         self._unanswered = 0
@@ -62,6 +63,11 @@ class SignsOfLife:
 
     def give_up(self, other: int) -> None:
         """Notes that an instance did not come in time."""
+        self._lost.add(other)
+
+    def saw_end(self, other: int) -> None:
+        """Notes that the process of an instance has ended: nobody waits for its signs."""
+        self._dead.add(other)
         self._lost.add(other)
 
     def fate(self, other: int) -> str:
@@ -113,7 +119,7 @@ class SignsOfLife:
 
     def _judged(self, other: int, ended: bool, sign: str | None) -> str:
         """Returns an instance's fate, by its last sign of life."""
-        if ended:
+        if ended or other in self._dead:
             return "has ended"
         now = time.monotonic()
         last, since = self._seen.setdefault(other, (sign, now))

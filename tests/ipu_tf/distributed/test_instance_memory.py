@@ -122,3 +122,16 @@ def test_an_instance_that_is_killed_in_a_sum_is_named_at_once() -> None:
         assert done.returncode == 3, done.stderr
         said = f"InstanceError Instance {index} lost another instance in the program 'a program': instance 2 has ended."
         assert done.stdout.endswith(f"\n{said}\n")
+
+
+def test_an_instance_does_not_wait_at_its_end_for_one_that_was_killed() -> None:
+    """Without the memory it waits until 20 seconds passed without a sign of life."""
+    ending = """
+    import atexit, time
+    since = [0.0]
+    atexit.register(lambda: print("left after", time.monotonic() - since[0] < 8, flush=True))
+    """
+    lasting = KILLED.replace("os._exit(3)", "since[0] = time.monotonic()\n        raise SystemExit(3)")
+    first, killed = run_instances(ending + SUMS + lasting, 2, IPU_TF_INSTANCE_TIMEOUT="60")
+    assert (first.returncode, killed.returncode) == (3, -14), first.stderr
+    assert first.stdout.endswith("has ended.\nleft after True\n")
