@@ -9,6 +9,7 @@ when all have a newer one: whenever they are killed, there is one that all can g
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +22,9 @@ from ipu_tf._training.replication import instance_count, instance_index
 
 _MOST_FILES = 8
 """Checkpoints of a folder that instances tell each other of: there are three at most."""
+_FIRST = 1
+"""The number of a run's first checkpoint."""
+_log = logging.getLogger("ipu_tf")
 
 
 class Wanted(NamedTuple):
@@ -72,8 +76,11 @@ def last_number_of_all(folder: CheckpointFolder) -> int:
 def newest_of_all(folder: CheckpointFolder) -> tuple[Path, Checkpoint] | None:
     """Returns this instance's part of the newest checkpoint that is whole in all instances; None if there is none.
 
+    A run that was killed while its first checkpoint was written, which only some instances have, has none: theirs is
+    removed.
+
     Raises:
-        CheckpointError: if an instance has checkpoints, but there is none that all have.
+        CheckpointError: if an instance has other checkpoints, but there is none that all have.
     """
     if instance_count() == 1:
         return folder.newest()
@@ -83,6 +90,10 @@ def newest_of_all(folder: CheckpointFolder) -> tuple[Path, Checkpoint] | None:
     if common:
         return folder.path_of(max(common)), own[max(common)]
     found = {instance: sorted(set(map(int, row)) - {0}) for instance, row in enumerate(numbers)}
+    if set().union(*found.values()) == {_FIRST}:
+        _log.warning("ipu_tf: the run ended while its first checkpoint was written: it begins anew.")
+        folder.path_of(_FIRST).unlink(missing_ok=True)
+        return None
     if any(found.values()):
         raise CheckpointError(
             f"'{folder.path.parent}' must hold a checkpoint that all {instance_count()} instances have whole. "

@@ -35,6 +35,7 @@ class RunFolder:
         """
         found = newest_of_all(self._folder)
         self._complete = None if found is None else number_of(found[0])
+        self._tried = last_number_of_all(self._folder)  # one that only some had is gone
         return found
 
     def wanted(self, due: bool, told_to_end: bool) -> Wanted:

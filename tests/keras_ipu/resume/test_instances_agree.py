@@ -70,6 +70,17 @@ def test_nothing_in_common_is_an_error_and_nothing_at_all_a_beginning(other: Two
         assert newest_of_all(folder) is None
 
 
+@pytest.mark.parametrize(("own", "theirs"), [([1], []), ([], [1])])
+def test_a_first_checkpoint_that_only_one_has_is_a_beginning(
+    other: Two, tmp_path: Path, own: list[int], theirs: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    with numbered(tmp_path, own) as folder:
+        other(theirs)
+        assert newest_of_all(folder) is None
+        assert folder.files() == []
+        assert "ended while its first checkpoint was written" in caplog.text
+
+
 def test_another_number_of_instances_is_refused(other: Two, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert own_folder(tmp_path) == tmp_path / "instance-1"
     (tmp_path / "checkpoint-00000001.weights.h5").touch()
