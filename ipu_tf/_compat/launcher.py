@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ipu_tf._compat.keras_2_hint import hint_at_keras_2
 from ipu_tf._compat.launcher_module import ModuleMissing, ModuleProgram
 from ipu_tf._compat.launcher_stats import StatsReport
+from ipu_tf._compat.program_files import ProgramFiles
 from ipu_tf._compat.program_names import prepare, provide_names
 from ipu_tf._compat.run_script import Script, ScriptMissing, shorten_tracebacks
 from ipu_tf.device import environment
@@ -127,6 +129,9 @@ def _module(command: Sequence[str], parser: argparse.ArgumentParser) -> ModulePr
 def _run(program: Script | ModuleProgram, report: StatsReport | None) -> None:
     try:
         program.run()
+    except Exception as error:
+        hint_at_keras_2(error, ProgramFiles(program.file, python_path=environment.python_path_folders()))
+        raise
     finally:
         if report is not None:
             report.note_devices()

@@ -1,0 +1,36 @@
+"""Stand-in for `tensorflow_addons.metrics` for Keras 2: the F1 score, whose first argument is the number of classes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tf_keras
+
+__all__ = ["F1Score"]
+
+
+class F1Score(tf_keras.metrics.F1Score):
+    """Harmonic mean of precision and recall.
+
+    Args:
+        num_classes: size of the last dimension of labels and predictions, which Keras takes from them.
+        average: None for each class, or "micro", "macro", "weighted".
+        threshold: above which a prediction counts; by default that of the largest one.
+        name: of the metric.
+        dtype: of the result.
+    """
+
+    def __init__(
+        self,
+        num_classes: int | None = None,
+        average: str | None = None,
+        threshold: float | None = None,
+        name: str = "f1_score",
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(average=average, threshold=threshold, name=name, dtype=dtype)
+        self.num_classes = num_classes
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments."""
+        return {**super().get_config(), "num_classes": self.num_classes}

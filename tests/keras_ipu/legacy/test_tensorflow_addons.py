@@ -1,0 +1,114 @@
+"""The metric and the layer of TensorFlow Addons compute their formulas, on the device too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_ipu.legacy import tensorflow_addons as tfa
+from tests.helpers.device_counts import device_work
+from tests.helpers.one_ipu import strategy as strategy
+
+_RNG = np.random.default_rng(0)
+_LABELS = np.eye(3, dtype="float32")[_RNG.integers(0, 3, 40)]
+_PREDICTIONS = _RNG.uniform(0.05, 1.0, (40, 3)).astype("float32")
+_X = (3 * _RNG.normal(size=(16, 5)) + 1).astype("float32")
+
+
+def f1_scores(chosen: Any, average: str | None) -> Any:
+    """The harmonic mean of precision and recall, which is `2 TP / (2 TP + FP + FN)`."""
+    axis = None if average == "micro" else 0
+    true = (chosen * _LABELS).sum(axis)
+    scores = 2 * true / (chosen.sum(axis) + _LABELS.sum(axis))
+    if average == "macro":
+        return scores.mean()
+    return (scores * _LABELS.mean(0)).sum() if average == "weighted" else scores
+
+
+@pytest.mark.parametrize("package", ["keras_ipu.legacy", "keras_ipu.keras_2"])
+@pytest.mark.parametrize("threshold", [None, 0.5])
+@pytest.mark.parametrize("average", [None, "micro", "macro", "weighted"])
+def test_f1_score_is_the_harmonic_mean_of_precision_and_recall(
+    package: str, average: str | None, threshold: float | None
+) -> None:
+    metrics = pytest.importorskip(f"{package}.tensorflow_addons", reason="tf_keras is not installed").metrics
+    metric = metrics.F1Score(3, average, threshold)
+    metric = metrics.F1Score.from_config(metric.get_config())
+    assert (metric.num_classes, metric.name) == (3, "f1_score")
+    for part in (slice(0, 15), slice(15, 40)):
+        metric.update_state(_LABELS[part], _PREDICTIONS[part])
+    largest = np.eye(3)[_PREDICTIONS.argmax(1)]
+    chosen = largest if threshold is None else (threshold < _PREDICTIONS).astype("float32")
+    np.testing.assert_allclose(metric.result(), f1_scores(chosen, average), rtol=1e-5)
+
+
+def test_f1_score_of_a_model_on_the_device(strategy: Any) -> None:
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Activation("linear")])
+        model.compile("sgd", "mse", metrics=[tfa.metrics.F1Score(num_classes=3, average="macro")])
+        with device_work() as measured:
+            found = model.evaluate(_PREDICTIONS, _LABELS, batch_size=8, verbose=0)[1]
+    assert measured.counts.steps == 5
+    np.testing.assert_allclose(found, f1_scores(np.eye(3)[_PREDICTIONS.argmax(1)], "macro"), rtol=1e-5)
+
+
+def normalised(kernel: Any) -> Any:
+    """A kernel, divided by the length of each output's weights."""
+    return kernel / np.sqrt((kernel**2).sum(tuple(range(kernel.ndim - 1))))
+
+
+@pytest.mark.parametrize("activation", ["linear", "relu"])
+def test_weight_normalization_begins_with_what_the_layer_computed(activation: str) -> None:
+    layer = keras.layers.Dense(3, activation=activation)
+    wrapped = tfa.layers.WeightNormalization(layer, data_init=False)
+    found = wrapped(_X)
+    np.testing.assert_allclose(found, layer(_X), rtol=1e-5, atol=1e-6)
+    wrapped.g.assign([1.0, 2.0, -1.0])
+    wanted = _X @ (normalised(layer.kernel.numpy()) * np.array([1.0, 2.0, -1.0]))
+    wanted = np.maximum(wanted, 0) if activation == "relu" else wanted
+    np.testing.assert_allclose(wrapped(_X), wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_weight_normalization_begins_with_outputs_of_mean_0_and_variance_1() -> None:
+    wrapped = tfa.layers.WeightNormalization(keras.layers.Conv2D(4, 3, activation="relu"))
+    images = (2 * _RNG.normal(size=(4, 6, 6, 2)) + 1).astype("float32")
+    first = wrapped(images)
+    projected = tf.nn.conv2d(images, normalised(wrapped.layer.kernel.numpy()), 1, "VALID").numpy()
+    mean, deviation = projected.mean((0, 1, 2)), projected.std((0, 1, 2))
+    np.testing.assert_allclose(first, np.maximum((projected - mean) / deviation, 0), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(wrapped.g, 1 / deviation, rtol=1e-5)
+    np.testing.assert_allclose(wrapped.layer.bias, -mean / deviation, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(wrapped(images[:1]), first[:1], rtol=1e-5, atol=1e-6)  # data sets them once
+
+
+def test_weight_normalization_trains_as_its_formula_on_the_device(strategy: Any) -> None:
+    kernel, scale, wanted = _RNG.normal(size=(5, 3)).astype("float32"), tf.Variable(tf.ones(3)), _LABELS[:16]
+    v = tf.Variable(kernel)
+    scale.assign(tf.norm(v, axis=0))
+    for _ in range(3):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((_X @ (v / tf.norm(v, axis=0) * scale) - wanted) ** 2)
+        for variable, gradient in zip((v, scale), tape.gradient(loss, (v, scale)), strict=True):
+            variable.assign_sub(0.01 * gradient)
+    with strategy.scope():
+        layer = keras.layers.Dense(3, use_bias=False, kernel_initializer=keras.initializers.Constant(kernel))
+        model = keras.Sequential([keras.Input((5,)), tfa.layers.WeightNormalization(layer, data_init=False)])
+        model.compile(keras.optimizers.SGD(0.01), "mse")
+        with device_work() as measured:
+            model.fit(_X, wanted, batch_size=16, epochs=3, verbose=0)
+    assert measured.counts.steps == 3
+    np.testing.assert_allclose(layer.kernel, v, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(model.layers[0].g, scale, rtol=1e-4)
+
+
+def test_weight_normalization_is_kept_in_a_configuration_and_wants_a_kernel() -> None:
+    layer = tfa.layers.WeightNormalization(keras.layers.Dense(3, name="inner"), data_init=False, name="outer")
+    again = tfa.layers.WeightNormalization.from_config(layer.get_config())
+    assert (again.name, again.layer.name, again.layer.units, again.data_init) == ("outer", "inner", 3, False)
+    assert again.compute_output_shape((2, 5)) == (2, 3)
+    with pytest.raises(ValueError, match="must wrap a layer with a kernel. Received: <ReLU"):
+        tfa.layers.WeightNormalization(keras.layers.ReLU())(_X)
