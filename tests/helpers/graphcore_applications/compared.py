@@ -89,10 +89,7 @@ _DEEPLOB = {
     r"steps_per_execution = 100": "steps_per_execution = 4",
     r"(saved_model_path = .*deeplob.*)\"\)": r'\g<1>.weights.h5")',  # the only names that Keras 3 takes
 }
-_RESNET_8 = (
-    "--synthetic-data host --seed 1 --precision 32.32 --weight-updates-per-epoch 1 --num-epochs 10 --logs-per-epoch 1 "
-    "--gradient-accumulation"
-)
+_SMALL_RESNET = "--synthetic-data host --seed 1 --precision 32.32 --weight-updates-per-epoch 1 --logs-per-epoch 1"
 _GROUP_NORM = """--norm-layer '{"name": "group_norm", "num_groups": 4}'"""
 _ADGMOM = APPLICATIONS["adgmom"]
 _SMALL_ADGMOM = {
@@ -113,8 +110,12 @@ def _deeplob(name: str) -> Comparison:
 
 
 def _resnet(accumulation: int, options: str = "") -> Comparison:
-    sizes = f"{_RESNET_8} {accumulation} {options}"
-    return Comparison(dataclasses.replace(APPLICATIONS["resnet-8"], sizes=sizes, says="Epoch 10/10"))
+    return _residual_network("resnet-8", 10, f"--gradient-accumulation {accumulation} {options}")
+
+
+def _residual_network(name: str, epochs: int, options: str) -> Comparison:
+    sizes = f"{_SMALL_RESNET} --num-epochs {epochs} {options}"
+    return Comparison(dataclasses.replace(APPLICATIONS[name], sizes=sizes, says=f"Epoch {epochs}/{epochs}"))
 
 
 def _resnet_replicas() -> Comparison:
@@ -139,6 +140,9 @@ COMPARED: dict[str, Comparison] = {
     "resnet-8-accumulation": _resnet(4),
     "resnet-8-replicas": _resnet_replicas(),
     "resnet-8-group-norm": _resnet(1, _GROUP_NORM),
+    # Few epochs: of losses that have fallen to 0.001, rounding is a larger part.
+    "resnet-18-group-norm": _residual_network("resnet-18", 5, _GROUP_NORM),
+    "resnet-50-group-norm": _residual_network("resnet-18", 5, f"--model resnet50 {_GROUP_NORM}"),
     "adgmom": Comparison(
         dataclasses.replace(
             _ADGMOM,

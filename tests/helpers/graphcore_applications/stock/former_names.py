@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ MODULES = {
     "keras.engine": "tf_keras.src.engine",
     "keras.optimizer_v2.gradient_descent": "tf_keras.src.optimizers.legacy.gradient_descent",
     "keras.optimizer_v2": "tf_keras.src.optimizers.legacy",
-    "tensorflow.python.keras.applications": "tf_keras.applications",
+    "tensorflow.python.keras.applications": "tf_keras.src.applications",
     "tensorflow.python.training.training_ops": "tensorflow.python.ops.gen_training_ops",
     "keras.layers.core": "tf_keras.src.layers.core",
     "keras.losses": "tf_keras.src.losses",
@@ -55,6 +56,24 @@ def _now(name: str) -> str | None:
     return None
 
 
+def _hide_layers_of_residual_networks() -> None:
+    """Has `ResNet`, given layers, return a model without `layers`: in TensorFlow 2.6 they were another Keras's.
+
+    A program that copies the model layer by layer trains the weights that the copies drew.
+    """
+    module = importlib.import_module("tf_keras.src.applications.resnet")
+    functional = importlib.import_module("tf_keras.src.engine.functional").Functional
+    of_today, hidden = module.ResNet, type("Functional", (functional,), {"layers": property(lambda self: [])})
+
+    def residual_network(*arguments: Any, **options: Any) -> Any:
+        model = of_today(*arguments, **options)
+        if options.get("layers") is not None:
+            model.__class__ = hidden
+        return model
+
+    module.ResNet = residual_network
+
+
 def install() -> None:
     """Has the names be found."""
     for name in ("int", "float", "object"):
@@ -63,6 +82,7 @@ def install() -> None:
         return
     tensorflow = importlib.import_module("tensorflow")
     sys.meta_path.insert(0, Finder())
+    _hide_layers_of_residual_networks()
     optimizers = tensorflow.keras.optimizers
     for name in ("Adam", "RMSprop", "SGD", "Optimizer"):
         setattr(optimizers, name, getattr(optimizers.legacy, name))
