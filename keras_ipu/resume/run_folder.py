@@ -23,19 +23,19 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self._folder = CheckpointFolder(own_folder(path))
         self._writer = BackgroundWriter()
-        self._tried = last_number_of_all(self._folder)
+        self._tried = 0
         self._wrote = False
         self._complete: int | None = None
 
     def newest(self) -> tuple[Path, Checkpoint] | None:
-        """Returns the newest checkpoint that is whole in all instances; None if there is none.
+        """Returns the newest checkpoint that is whole in all instances; None if there is none. Called before `write`.
 
         Raises:
             CheckpointError: if there are some, but none that all have whole.
         """
         found = newest_of_all(self._folder)
         self._complete = None if found is None else number_of(found[0])
-        self._tried = last_number_of_all(self._folder)  # one that only some had is gone
+        self._tried = last_number_of_all(self._folder)
         return found
 
     def wanted(self, due: bool, told_to_end: bool) -> Wanted:

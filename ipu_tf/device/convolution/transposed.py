@@ -140,7 +140,7 @@ def _laid_out(tiles: jax.Array, problem: CanonicalConvolution) -> jax.Array:
     """Interleaves the tiles: (batch, *(space * dilation), features)."""
     rank = problem.rank
     order = [axis for n in range(1, rank + 1) for axis in (n, n + rank)]
-    sizes = (n * d for n, d in zip(tiles.shape[1:], problem.input_dilation, strict=False))
+    sizes = (n * d for n, d in zip(tiles.shape[1 : rank + 1], problem.input_dilation, strict=True))
     space = tiles.transpose(0, *order, 2 * rank + 1)
     return space.reshape(problem.batch, *sizes, problem.out_features)
 

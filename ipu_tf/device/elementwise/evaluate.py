@@ -19,7 +19,7 @@ from ipu_tf.device.convolution.native.random_bits import drawn, is_draw
 from ipu_tf.device.convolution.native.row_product import computed, is_row_product
 from ipu_tf.device.elementwise import encoding
 from ipu_tf.device.elementwise.call_choice import calls_pay
-from ipu_tf.device.elementwise.flat_equations import Atom, Equation, FlatFunction, flattened
+from ipu_tf.device.elementwise.flat_equations import Atom, Equation, FlatFunction, flattened, traced_and_evaluated
 from ipu_tf.device.elementwise.function import function_of
 from ipu_tf.device.elementwise.group import Group
 from ipu_tf.device.elementwise.grouping import Step, steps
@@ -43,20 +43,14 @@ def with_native_elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
     def run(*arguments: Any) -> Any:
         if not library.runs_here():
             return function(*arguments)
-        leaves, tree = jax.tree.flatten(arguments)
-        structure: list[Any] = []
-
-        def flat(*values: Any) -> list[Any]:
-            results, results_tree = jax.tree.flatten(function(*jax.tree.unflatten(tree, values)))
-            structure.append(results_tree)
-            return results
-
-        traced = jax.make_jaxpr(flat)(*leaves)
-        plan = planned(traced)
-        results = core.jaxpr_as_fun(traced)(*leaves) if plan is None else plan.evaluated(leaves)
-        return jax.tree.unflatten(structure[-1], results)
+        return traced_and_evaluated(function, arguments, _evaluated)
 
     return run
+
+
+def _evaluated(traced: core.ClosedJaxpr, arguments: Sequence[Any]) -> list[Any]:
+    plan = planned(traced)
+    return core.jaxpr_as_fun(traced)(*arguments) if plan is None else plan.evaluated(arguments)
 
 
 def planned(function: core.ClosedJaxpr, carried: Sequence[tuple[int, int]] = ()) -> Plan | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -67,6 +67,28 @@ class FlatFunction:
     equations: tuple[Equation, ...]
     outputs: tuple[Atom, ...]
     types: dict[int, Any]
+
+
+def traced_and_evaluated(
+    function: Callable[..., Any], arguments: Sequence[Any], evaluate: Callable[[core.ClosedJaxpr, list[Any]], Any]
+) -> Any:
+    """Traces a function of trees of arrays, and returns its results as `evaluate` computes them.
+
+    Args:
+        function: traceable by JAX.
+        arguments: its arguments.
+        evaluate: takes the traced function and the arrays of the arguments; returns those of the results.
+    """
+    leaves, tree = jax.tree.flatten(arguments)
+    structure: list[Any] = []
+
+    def flat(*values: Any) -> list[Any]:
+        results, results_tree = jax.tree.flatten(function(*jax.tree.unflatten(tree, values)))
+        structure.append(results_tree)
+        return results
+
+    traced = jax.make_jaxpr(flat)(*leaves)
+    return jax.tree.unflatten(structure[-1], evaluate(traced, leaves))
 
 
 def flattened(function: core.ClosedJaxpr) -> FlatFunction:

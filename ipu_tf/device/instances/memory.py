@@ -1,4 +1,4 @@
-"""Memory that the instances of one host share: instance 0 makes it, the others map it, all or none use it.
+"""Shared memory of the instances of one host: instance 0 makes it, the others map it, all or none use it.
 
     instance 0   memfd, a random token in it ─► /proc/PID/fd/N ─► instance 1   maps it, finds the token
                             └───────────── mapped by all: sums in `instance_sum.c` ─────────────┘

@@ -1,4 +1,4 @@
-"""One order of a program's exchanges between instances: each takes a token that the one before it gives.
+"""Orders a program's sums and gathers over instances: each takes a token that the one before it gives.
 
     first sum ──token──► loop (its sums, in each iteration) ──token──► last sum
 
@@ -19,7 +19,7 @@ from jax import lax
 from jax.extend import core
 
 from ipu_tf.device.convolution.native import library
-from ipu_tf.device.elementwise.flat_equations import Atom, Equation, flattened
+from ipu_tf.device.elementwise.flat_equations import Atom, Equation, flattened, traced_and_evaluated
 from ipu_tf.device.instances.joined import group
 from ipu_tf.device.op_scopes import scope_named
 
@@ -44,22 +44,16 @@ def in_one_order(function: Callable[..., Any]) -> Callable[..., Any]:
     def run(*arguments: Any) -> Any:
         if not through_memory():
             return function(*arguments)
-        leaves, tree = jax.tree.flatten(arguments)
-        structure: list[Any] = []
-
-        def flat(*values: Any) -> list[Any]:
-            results, results_tree = jax.tree.flatten(function(*jax.tree.unflatten(tree, values)))
-            structure.append(results_tree)
-            return results
-
-        traced = jax.make_jaxpr(flat)(*leaves)
-        if _exchanges(traced.jaxpr):
-            results, _ = _evaluated(traced, leaves, jnp.zeros(1, np.int32))
-        else:
-            results = core.jaxpr_as_fun(traced)(*leaves)
-        return jax.tree.unflatten(structure[-1], results)
+        return traced_and_evaluated(function, arguments, _ordered)
 
     return run
+
+
+def _ordered(traced: core.ClosedJaxpr, arguments: Sequence[Any]) -> Sequence[Any]:
+    if not _exchanges(traced.jaxpr):
+        results: Sequence[Any] = core.jaxpr_as_fun(traced)(*arguments)
+        return results
+    return _evaluated(traced, arguments, jnp.zeros(1, np.int32))[0]
 
 
 def _is_exchange(eqn: core.JaxprEqn) -> bool:
@@ -100,8 +94,7 @@ def _step(equation: Equation, operands: list[Any], token: jax.Array) -> _Evaluat
     if _is_exchange(eqn):
         results = eqn.primitive.bind(operands[0], token, **eqn.primitive.get_bind_params(eqn.params))
         return results, results[1]
-    inner = [each for each in _inner(eqn) if _exchanges(each)]
-    if inner:
+    if any(map(_exchanges, _inner(eqn))):
         return _STEPS.get(equation.name, _called)(eqn, operands, token)
     results = eqn.primitive.bind(*operands, **eqn.primitive.get_bind_params(eqn.params))
     return (results if eqn.primitive.multiple_results else [results]), token
