@@ -61,7 +61,7 @@ def _hide_layers_of_residual_networks() -> None:
 
     A program that copies the model layer by layer trains the weights that the copies drew.
     """
-    module = importlib.import_module("tf_keras.src.applications.resnet")
+    module: Any = importlib.import_module("tf_keras.src.applications.resnet")
     functional = importlib.import_module("tf_keras.src.engine.functional").Functional
     of_today, hidden = module.ResNet, type("Functional", (functional,), {"layers": property(lambda self: [])})
 
