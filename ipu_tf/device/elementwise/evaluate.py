@@ -19,10 +19,19 @@ from ipu_tf.device.convolution.native.random_bits import drawn, is_draw
 from ipu_tf.device.convolution.native.row_product import computed, is_row_product
 from ipu_tf.device.elementwise import encoding
 from ipu_tf.device.elementwise.call_choice import calls_pay
-from ipu_tf.device.elementwise.flat_equations import Atom, Equation, FlatFunction, flattened, traced_and_evaluated
+from ipu_tf.device.elementwise.flat_equations import (
+    Atom,
+    Equation,
+    FlatFunction,
+    bound,
+    flattened,
+    retraced,
+    traced_and_evaluated,
+)
 from ipu_tf.device.elementwise.function import function_of
 from ipu_tf.device.elementwise.group import Group
 from ipu_tf.device.elementwise.grouping import Step, steps
+from ipu_tf.device.memory.split_carries import with_split_carries
 from ipu_tf.device.op_scopes import scope_named
 
 _KERNELS: tuple[tuple[Any, Any], ...] = ((is_draw, drawn), (is_row_product, computed))
@@ -49,6 +58,7 @@ def with_native_elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _evaluated(traced: core.ClosedJaxpr, arguments: Sequence[Any]) -> list[Any]:
+    traced = with_split_carries(traced)
     plan = planned(traced)
     return core.jaxpr_as_fun(traced)(*arguments) if plan is None else plan.evaluated(arguments)
 
@@ -128,10 +138,7 @@ class _Evaluation:
             with scope_named(equation.scope):
                 self._values[equation.outputs[0]] = kernel(eqn, *operands)
             return
-        parameters = self._plan.rewritten.get(equation, eqn.params)
-        with eqn.ctx.manager, scope_named(equation.scope):
-            results = eqn.primitive.bind(*operands, **eqn.primitive.get_bind_params(parameters))
-        results = results if eqn.primitive.multiple_results else [results]
+        results = bound(equation, operands, self._plan.rewritten.get(equation))
         self._values.update(zip(equation.outputs, results, strict=True))
 
     def _call(self, group: Group) -> None:
@@ -167,7 +174,4 @@ def _changed_parameters(eqn: core.JaxprEqn) -> dict[str, Any] | None:
 def _retraced(function: core.ClosedJaxpr, carried: Sequence[tuple[int, int]] = ()) -> core.ClosedJaxpr:
     """Returns what a loop or a branch computes with its groups as calls; the same jaxpr if nothing changes."""
     plan = planned(function, carried)
-    if plan is None:
-        return function
-    types = [jax.ShapeDtypeStruct(each.shape, each.dtype, weak_type=each.weak_type) for each in function.in_avals]
-    return jax.make_jaxpr(lambda *values: plan.evaluated(values))(*types)
+    return function if plan is None else retraced(function, plan.evaluated)

@@ -10,6 +10,8 @@ from typing import Any
 import jax
 from jax.extend import core
 
+from ipu_tf.device.op_scopes import scope_named
+
 Atom = int | core.Literal
 """The number of a value, or a constant."""
 
@@ -89,6 +91,29 @@ def traced_and_evaluated(
 
     traced = jax.make_jaxpr(flat)(*leaves)
     return jax.tree.unflatten(structure[-1], evaluate(traced, leaves))
+
+
+def retraced(function: core.ClosedJaxpr, evaluate: Callable[[Sequence[Any]], Sequence[Any]]) -> core.ClosedJaxpr:
+    """Traces what computes a traced function's results, of arrays like its arguments."""
+    types = [jax.ShapeDtypeStruct(each.shape, each.dtype, weak_type=each.weak_type) for each in function.in_avals]
+    return jax.make_jaxpr(lambda *values: evaluate(values))(*types)
+
+
+def bound(equation: Equation, operands: Sequence[Any], parameters: dict[str, Any] | None = None) -> Sequence[Any]:
+    """Evaluates an equation of arrays or tracers, with its own parameters or others, and returns its results."""
+    eqn = equation.eqn
+    given = eqn.primitive.get_bind_params(eqn.params if parameters is None else parameters)
+    with eqn.ctx.manager, scope_named(equation.scope):
+        results = eqn.primitive.bind(*operands, **given)
+    return results if eqn.primitive.multiple_results else [results]
+
+
+def inner(eqn: core.JaxprEqn) -> Iterator[core.Jaxpr]:
+    """Yields the jaxprs of an equation: of calls, loops, branches."""
+    for parameter in eqn.params.values():
+        for each in parameter if isinstance(parameter, tuple | list) else (parameter,):
+            if isinstance(each, core.ClosedJaxpr | core.Jaxpr):
+                yield each.jaxpr if isinstance(each, core.ClosedJaxpr) else each
 
 
 def flattened(function: core.ClosedJaxpr) -> FlatFunction:

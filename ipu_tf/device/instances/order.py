@@ -9,7 +9,7 @@ in one order here and another there would wait for each other for ever. XLA know
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -19,7 +19,7 @@ from jax import lax
 from jax.extend import core
 
 from ipu_tf.device.convolution.native import library
-from ipu_tf.device.elementwise.flat_equations import Atom, Equation, flattened, traced_and_evaluated
+from ipu_tf.device.elementwise.flat_equations import Atom, Equation, bound, flattened, inner, traced_and_evaluated
 from ipu_tf.device.instances.joined import group
 from ipu_tf.device.op_scopes import scope_named
 
@@ -63,15 +63,7 @@ def _is_exchange(eqn: core.JaxprEqn) -> bool:
 
 def _exchanges(graph: core.Jaxpr) -> bool:
     """Returns whether a jaxpr, or one inside of it, exchanges values."""
-    return any(_is_exchange(eqn) or any(map(_exchanges, _inner(eqn))) for eqn in graph.eqns)
-
-
-def _inner(eqn: core.JaxprEqn) -> Iterator[core.Jaxpr]:
-    """Yields the jaxprs of an equation: of calls, loops, branches."""
-    for parameter in eqn.params.values():
-        for each in parameter if isinstance(parameter, tuple | list) else (parameter,):
-            if isinstance(each, core.ClosedJaxpr | core.Jaxpr):
-                yield each.jaxpr if isinstance(each, core.ClosedJaxpr) else each
+    return any(_is_exchange(eqn) or any(map(_exchanges, inner(eqn))) for eqn in graph.eqns)
 
 
 def _evaluated(function: core.ClosedJaxpr, arguments: Sequence[Any], token: jax.Array) -> _Evaluated:
@@ -83,8 +75,7 @@ def _evaluated(function: core.ClosedJaxpr, arguments: Sequence[Any], token: jax.
         return atom.val if isinstance(atom, core.Literal) else values[atom]
 
     for equation in flat.equations:
-        with equation.eqn.ctx.manager, scope_named(equation.scope):
-            results, token = _step(equation, [read(atom) for atom in equation.inputs], token)
+        results, token = _step(equation, [read(atom) for atom in equation.inputs], token)
         values.update(zip(equation.outputs, results, strict=True))
     return [read(atom) for atom in flat.outputs], token
 
@@ -92,17 +83,17 @@ def _evaluated(function: core.ClosedJaxpr, arguments: Sequence[Any], token: jax.
 def _step(equation: Equation, operands: list[Any], token: jax.Array) -> _Evaluated:
     eqn = equation.eqn
     if _is_exchange(eqn):
-        results = eqn.primitive.bind(operands[0], token, **eqn.primitive.get_bind_params(eqn.params))
+        results = bound(equation, [operands[0], token])
         return results, results[1]
-    if any(map(_exchanges, _inner(eqn))):
+    if not any(map(_exchanges, inner(eqn))):
+        return bound(equation, operands), token
+    with eqn.ctx.manager, scope_named(equation.scope):
         return _STEPS.get(equation.name, _called)(eqn, operands, token)
-    results = eqn.primitive.bind(*operands, **eqn.primitive.get_bind_params(eqn.params))
-    return (results if eqn.primitive.multiple_results else [results]), token
 
 
 def _called(eqn: core.JaxprEqn, operands: list[Any], token: jax.Array) -> _Evaluated:
     """Evaluates what an equation calls; what else it does, such as computing anew for the gradient, is done by then."""
-    [called] = _inner(eqn)
+    [called] = inner(eqn)
     return _evaluated(core.ClosedJaxpr(called, ()), operands, token)
 
 
