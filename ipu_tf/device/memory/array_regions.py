@@ -10,7 +10,8 @@ from jax.extend import core
 
 from ipu_tf.device.elementwise.flat_equations import Atom, Equation, FlatFunction
 
-_RESHAPES = ("reshape", "squeeze", "expand_dims", "broadcast_in_dim")
+JOINS = ("concatenate", "stack")
+RESHAPES = ("reshape", "squeeze", "expand_dims", "broadcast_in_dim")
 """Primitives that may leave the elements and their order, and only add or remove axes of one element."""
 
 
@@ -72,7 +73,7 @@ class ArrayRegions:
 
     def _parts(self, value: Atom, region: Region) -> Iterator[tuple[Region, Atom]]:
         made = self._made_by.get(value) if isinstance(value, int) else None
-        if made is not None and made.name in ("concatenate", "stack"):
+        if made is not None and made.name in JOINS:
             yield from self._joined(made, region)
         elif made is not None and self._keeps_elements(made):
             yield from self._parts(made.inputs[0], region)
@@ -111,7 +112,7 @@ class ArrayRegions:
 
     def _keeps_elements(self, made: Equation) -> bool:
         """Returns whether an equation only adds or removes axes of one element."""
-        if made.name not in _RESHAPES or len(made.inputs) != 1:
+        if made.name not in RESHAPES or len(made.inputs) != 1:
             return False
         if made.name == "reshape" and made.eqn.params["dimensions"] is not None:
             return False  # of the transposed operand

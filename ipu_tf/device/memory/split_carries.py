@@ -17,10 +17,9 @@ from jax import lax
 from jax.extend import core
 
 from ipu_tf.device.elementwise.flat_equations import Atom, Equation, FlatFunction, bound, flattened, inner, retraced
-from ipu_tf.device.memory.array_regions import ArrayRegions, Region
+from ipu_tf.device.memory.array_regions import JOINS, RESHAPES, ArrayRegions, Region
 from ipu_tf.device.op_scopes import scope_named
 
-_JOINS = ("concatenate", "stack")
 _Compute = Callable[[Sequence[Any]], Sequence[Any]]
 _State = list[tuple[Any, ...]]
 """What a loop carries: for each of its values the value, or the parts of one that is split."""
@@ -29,7 +28,7 @@ _State = list[tuple[Any, ...]]
 def with_split_carries(function: core.ClosedJaxpr) -> core.ClosedJaxpr:
     """Returns a traced function whose loops carry the parts of stacked arrays; the same one if nothing changes.
 
-    An array is split if a `while` loop's body stacks the next one, and reads nothing of it but these parts.
+    An array is split if a `while` loop's body stacks the next one, and the loop reads nothing of it but these parts.
     """
     if not _may_split(function.jaxpr):
         return function
@@ -59,7 +58,7 @@ def _may_split(graph: core.Jaxpr) -> bool:
 
 def _stacked_types(graph: core.Jaxpr) -> Iterator[Any]:
     for eqn in graph.eqns:
-        if eqn.primitive.name in (*_JOINS, "reshape"):
+        if eqn.primitive.name in (*JOINS, *RESHAPES):
             yield eqn.outvars[0].aval
         for each in inner(eqn):
             yield from _stacked_types(each)
@@ -109,9 +108,10 @@ class _SplitLoop:
     """
 
     def __init__(self, parameters: Mapping[str, Any], scope: str) -> None:
-        self._given, self._scope = parameters, scope
-        self._flat = flattened(parameters["body_jaxpr"])
-        self._first = parameters["body_nconsts"]
+        self._scope = scope
+        self._flat, self._condition = flattened(parameters["body_jaxpr"]), flattened(parameters["cond_jaxpr"])
+        self._first, self._first_of_condition = parameters["body_nconsts"], parameters["cond_nconsts"]
+        _, self._tested = _needed(self._condition, self._condition.outputs, ())
         self.splits = {place: split for place in range(len(self._flat.outputs)) if (split := self._split(place))}
         outputs = enumerate(self._flat.outputs)
         self._results = [[*self.splits[n].parts] if n in self.splits else [each] for n, each in outputs]
@@ -120,11 +120,12 @@ class _SplitLoop:
 
     def evaluated(self, operands: Sequence[Any]) -> list[Any]:
         """Returns what the loop's values are at its end."""
-        of_condition, of_body = self._given["cond_nconsts"], self._given["cond_nconsts"] + self._first
+        of_condition, of_body = self._first_of_condition, self._first_of_condition + self._first
 
         def condition(state: _State) -> Any:
-            [goes_on] = core.jaxpr_as_fun(self._given["cond_jaxpr"])(*operands[:of_condition], *self._whole(state))
-            return goes_on
+            given = [*operands[:of_condition], *(each[0] for each in state)]  # a part of what it does not read
+            values = {**self._condition.constants, **dict(zip(self._condition.inputs, given, strict=True))}
+            return _evaluated(self._condition.equations, self._condition.outputs, values)[0]
 
         def body(state: _State) -> _State:
             return self._next(operands[of_condition:of_body], state)
@@ -136,6 +137,8 @@ class _SplitLoop:
     def _split(self, place: int) -> _Split | None:
         """Returns how a carried value is split; None if it is carried as it is."""
         argument, result, types = self._flat.inputs[self._first + place], self._flat.outputs[place], self._flat.types
+        if self._condition.inputs[self._first_of_condition + place] in self._tested:
+            return None
         if not isinstance(result, int) or types[argument] != types[result] or types[result].size < 2:
             return None
         regions = ArrayRegions(self._flat, argument)
@@ -158,7 +161,7 @@ class _SplitLoop:
         return [self._stacked(self.splits[n], each) if n in self.splits else each[0] for n, each in enumerate(state)]
 
     def _stacked(self, split: _Split, parts: tuple[Any, ...]) -> Any:
-        equations, _ = _needed(self._flat, [split.result], split.parts)
+        equations, _ = _needed(self._flat, [split.result], split.parts, effects=False)
         values = dict(zip(split.parts, parts, strict=True))
         return _evaluated(equations, [split.result], values)[0]
 
@@ -175,13 +178,15 @@ class _SplitLoop:
         return [tuple(next(results) for _ in each) for each in self._results]
 
 
-def _needed(flat: FlatFunction, wanted: Iterable[Atom], given: Iterable[int]) -> tuple[list[Equation], set[int]]:
-    """Returns the equations, in order, and values that some values depend on, if some others are given."""
+def _needed(
+    flat: FlatFunction, wanted: Iterable[Atom], given: Iterable[int], effects: bool = True
+) -> tuple[list[Equation], set[int]]:
+    """Returns the equations, in order, and values that some values and effects depend on, if some others are given."""
     known = {*given}
     read = {atom for atom in wanted if isinstance(atom, int)} - known
     needed = []
     for equation in reversed(flat.equations):
-        if equation.eqn.effects or not read.isdisjoint(equation.outputs):
+        if (effects and equation.eqn.effects) or not read.isdisjoint(equation.outputs):
             needed.append(equation)
             read |= {*equation.values} - known
     return needed[::-1], read
