@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ipu_tf.device.convolution.native.row_product import is_row_product
-from ipu_tf.device.elementwise.flat_equations import Equation
 from ipu_tf.device.elementwise.group import Group
 from ipu_tf.device.elementwise.grouping import Step
+from ipu_tf.device.jaxprs.flat_equations import Equation
 
 DISTINCT = 100
 """The fewest groups that differ in more than their place, from which on the groups of any program are calls."""

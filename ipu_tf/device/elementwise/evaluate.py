@@ -19,19 +19,12 @@ from ipu_tf.device.convolution.native.random_bits import drawn, is_draw
 from ipu_tf.device.convolution.native.row_product import computed, is_row_product
 from ipu_tf.device.elementwise import encoding
 from ipu_tf.device.elementwise.call_choice import calls_pay
-from ipu_tf.device.elementwise.flat_equations import (
-    Atom,
-    Equation,
-    FlatFunction,
-    bound,
-    flattened,
-    retraced,
-    traced_and_evaluated,
-)
 from ipu_tf.device.elementwise.function import function_of
 from ipu_tf.device.elementwise.group import Group
 from ipu_tf.device.elementwise.grouping import Step, steps
-from ipu_tf.device.memory.split_carries import with_split_carries
+from ipu_tf.device.jaxprs.evaluation import bound, retraced, traced_and_evaluated
+from ipu_tf.device.jaxprs.flat_equations import Atom, Equation, FlatFunction, flattened
+from ipu_tf.device.jaxprs.split_carries import with_split_carries
 from ipu_tf.device.op_scopes import scope_named
 
 _KERNELS: tuple[tuple[Any, Any], ...] = ((is_draw, drawn), (is_row_product, computed))

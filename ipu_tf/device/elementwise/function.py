@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from jax.extend import core
 
-from ipu_tf.device.elementwise.flat_equations import Equation
 from ipu_tf.device.elementwise.group import Group, Operands
 from ipu_tf.device.elementwise.instructions import ARITHMETIC, COMPARISONS, LOAD, PRIMITIVES, STORE, SUM, SWAPPED
 from ipu_tf.device.elementwise.joined_instructions import joined
 from ipu_tf.device.elementwise.operands import Operand, OperandKind
 from ipu_tf.device.elementwise.registers import needed, outputs_placed, with_registers
 from ipu_tf.device.elementwise.slots import Instruction, Slot
+from ipu_tf.device.jaxprs.flat_equations import Equation
 
 _WHOLE = (OperandKind.WHOLE, OperandKind.WHOLE_BOOL)
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from jax.extend import core
 
-from ipu_tf.device.elementwise.flat_equations import Equation
 from ipu_tf.device.elementwise.operands import Operand
+from ipu_tf.device.jaxprs.flat_equations import Equation
 
 Operands = tuple[Operand | core.Literal, ...]
 

@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from ipu_tf.device.elementwise.flat_equations import Equation, FlatFunction
 from ipu_tf.device.elementwise.group import Group, Operands
 from ipu_tf.device.elementwise.operands import Operand, OperandKind
 from ipu_tf.device.elementwise.views import Views
+from ipu_tf.device.jaxprs.flat_equations import Equation, FlatFunction
 
 MOST_EQUATIONS = 500
 """The most equations of a group; the kernel takes some thousand instructions, operands and results."""

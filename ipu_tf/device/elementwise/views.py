@@ -10,9 +10,9 @@ import numpy as np
 from jax.extend import core
 
 from ipu_tf.device.convolution.native.sums import is_middle_sum
-from ipu_tf.device.elementwise.flat_equations import Atom, Equation, FlatFunction
 from ipu_tf.device.elementwise.instructions import PRIMITIVES
 from ipu_tf.device.elementwise.operands import AXES, Operand, OperandKind, joined_axes, strides_of
+from ipu_tf.device.jaxprs.flat_equations import Atom, Equation, FlatFunction
 
 LEAST_COLUMNS, MOST_COLUMNS, LEAST_TERMS = 16, 2**14, 8
 """Columns, and terms, of a sum that is added up with the elements: each part of a call has sums of its own."""

@@ -19,8 +19,9 @@ from jax import lax
 from jax.extend import core
 
 from ipu_tf.device.convolution.native import library
-from ipu_tf.device.elementwise.flat_equations import Atom, Equation, bound, flattened, inner, traced_and_evaluated
 from ipu_tf.device.instances.joined import group
+from ipu_tf.device.jaxprs.evaluation import bound, traced_and_evaluated
+from ipu_tf.device.jaxprs.flat_equations import Atom, Equation, flattened, inner
 from ipu_tf.device.op_scopes import scope_named
 
 _Evaluated = tuple[Sequence[Any], jax.Array]

@@ -10,9 +10,9 @@ from jax.extend import core
 
 import ipu_tf as ipu
 from ipu_tf.device.elementwise import evaluate
-from ipu_tf.device.elementwise.flat_equations import inner
-from ipu_tf.device.memory.array_regions import JOINS
-from ipu_tf.device.memory.split_carries import with_split_carries
+from ipu_tf.device.jaxprs.array_regions import JOINS
+from ipu_tf.device.jaxprs.flat_equations import inner
+from ipu_tf.device.jaxprs.split_carries import with_split_carries
 from tests.helpers.generated_tokens import SIZES, gpt2, llama, pair, prompts
 from tests.helpers.some_ipus import ipus
 
@@ -26,7 +26,8 @@ CACHE_AXES = 6
 def caches_in_loops(graph: core.Jaxpr, loops: int = 0) -> Iterator[Any]:
     """Yields what is stacked to a cache in the loop over tokens, which is in the loop over steps."""
     for eqn in graph.eqns:
-        if loops > 1 and eqn.primitive.name in JOINS and eqn.outvars[0].aval.ndim == CACHE_AXES:
+        made: Any = eqn.outvars[0].aval if eqn.outvars else None
+        if loops > 1 and eqn.primitive.name in JOINS and made.ndim == CACHE_AXES:
             yield eqn
         for each in inner(eqn):
             yield from caches_in_loops(each, loops + (eqn.primitive.name == "while"))

@@ -20,13 +20,13 @@ from ipu_tf.device import portable
 from ipu_tf.device.convolution.native import library
 from ipu_tf.device.elementwise import call_choice, encoding
 from ipu_tf.device.elementwise.evaluate import with_native_elementwise
-from ipu_tf.device.elementwise.flat_equations import flattened
 from ipu_tf.device.elementwise.function import ElementwiseFunction, function_of
 from ipu_tf.device.elementwise.group import Group
 from ipu_tf.device.elementwise.grouping import MOST_EQUATIONS, steps
 from ipu_tf.device.elementwise.instructions import INSTRUCTIONS
 from ipu_tf.device.elementwise.registers import with_registers
 from ipu_tf.device.elementwise.slots import Instruction, Slot
+from ipu_tf.device.jaxprs.flat_equations import flattened
 from ipu_tf.device.op_scopes import keep_names
 
 pytestmark = pytest.mark.skipif(

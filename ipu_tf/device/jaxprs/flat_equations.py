@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
 from jax.extend import core
-
-from ipu_tf.device.op_scopes import scope_named
 
 Atom = int | core.Literal
 """The number of a value, or a constant."""
@@ -69,43 +67,6 @@ class FlatFunction:
     equations: tuple[Equation, ...]
     outputs: tuple[Atom, ...]
     types: dict[int, Any]
-
-
-def traced_and_evaluated(
-    function: Callable[..., Any], arguments: Sequence[Any], evaluate: Callable[[core.ClosedJaxpr, list[Any]], Any]
-) -> Any:
-    """Traces a function of trees of arrays, and returns its results as `evaluate` computes them.
-
-    Args:
-        function: traceable by JAX.
-        arguments: its arguments.
-        evaluate: takes the traced function and the arrays of the arguments; returns those of the results.
-    """
-    leaves, tree = jax.tree.flatten(arguments)
-    structure: list[Any] = []
-
-    def flat(*values: Any) -> list[Any]:
-        results, results_tree = jax.tree.flatten(function(*jax.tree.unflatten(tree, values)))
-        structure.append(results_tree)
-        return results
-
-    traced = jax.make_jaxpr(flat)(*leaves)
-    return jax.tree.unflatten(structure[-1], evaluate(traced, leaves))
-
-
-def retraced(function: core.ClosedJaxpr, evaluate: Callable[[Sequence[Any]], Sequence[Any]]) -> core.ClosedJaxpr:
-    """Traces what computes a traced function's results, of arrays like its arguments."""
-    types = [jax.ShapeDtypeStruct(each.shape, each.dtype, weak_type=each.weak_type) for each in function.in_avals]
-    return jax.make_jaxpr(lambda *values: evaluate(values))(*types)
-
-
-def bound(equation: Equation, operands: Sequence[Any], parameters: dict[str, Any] | None = None) -> Sequence[Any]:
-    """Evaluates an equation of arrays or tracers, with its own parameters or others, and returns its results."""
-    eqn = equation.eqn
-    given = eqn.primitive.get_bind_params(eqn.params if parameters is None else parameters)
-    with eqn.ctx.manager, scope_named(equation.scope):
-        results = eqn.primitive.bind(*operands, **given)
-    return results if eqn.primitive.multiple_results else [results]
 
 
 def inner(eqn: core.JaxprEqn) -> Iterator[core.Jaxpr]:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from jax import lax
 from jax.extend import core
 
-from ipu_tf.device.elementwise.flat_equations import inner
-from ipu_tf.device.memory.split_carries import with_split_carries
+from ipu_tf.device.jaxprs.flat_equations import inner
+from ipu_tf.device.jaxprs.split_carries import with_split_carries
 
 Cache = jax.Array
 LAYERS, BATCH, LENGTH, WIDTH = 3, 2, 5, 4

@@ -1,26 +1,26 @@
 """Splits arrays that a loop slices and stacks again, as caches of keys are: each part is carried by itself.
 
-    cache ─┬─slice─► layer 0 ─update─┬─stack─► cache          layer 0 ─update─► layer 0
-           └─slice─► layer 1 ─update─┘                   as
-                                                              layer 1 ─update─► layer 1
-    (a copy of each layer, and one of all)                   (a row of each is written in place)
+cache ─┬─slice─► layer 0 ─update─┬─stack─► cache          layer 0 ─update─► layer 0
+       └─slice─► layer 1 ─update─┘                   as
+                                                          layer 1 ─update─► layer 1
+(a copy of each layer, and one of all)                   (a row of each is written in place)
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 from jax import lax
 from jax.extend import core
 
-from ipu_tf.device.elementwise.flat_equations import Atom, Equation, FlatFunction, bound, flattened, inner, retraced
-from ipu_tf.device.memory.array_regions import JOINS, RESHAPES, ArrayRegions, Region
+from ipu_tf.device.jaxprs.array_regions import JOINS, RESHAPES, ArrayRegions, Region
+from ipu_tf.device.jaxprs.evaluation import Compute, bound, evaluate, needed, retraced
+from ipu_tf.device.jaxprs.flat_equations import Equation, flattened, inner
 from ipu_tf.device.op_scopes import scope_named
 
-_Compute = Callable[[Sequence[Any]], Sequence[Any]]
 _State = list[tuple[Any, ...]]
 """What a loop carries: for each of its values the value, or the parts of one that is split."""
 
@@ -33,15 +33,15 @@ def with_split_carries(function: core.ClosedJaxpr) -> core.ClosedJaxpr:
     if not _may_split(function.jaxpr):
         return function
     flat = flattened(function)
-    computed = {each: compute for each in flat.equations if (compute := _rewritten(each)) is not None}
-    if not computed:
+    otherwise = {each: compute for each in flat.equations if (compute := _rewritten(each)) is not None}
+    if not otherwise:
         return function
 
-    def evaluated(arguments: Sequence[Any]) -> list[Any]:
+    def run(arguments: Sequence[Any]) -> list[Any]:
         values = {**flat.constants, **dict(zip(flat.inputs, arguments, strict=True))}
-        return _evaluated(flat.equations, flat.outputs, values, computed)
+        return evaluate(flat.equations, flat.outputs, values, otherwise)
 
-    return retraced(function, evaluated)
+    return retraced(function, run)
 
 
 def _may_split(graph: core.Jaxpr) -> bool:
@@ -64,7 +64,7 @@ def _stacked_types(graph: core.Jaxpr) -> Iterator[Any]:
             yield from _stacked_types(each)
 
 
-def _rewritten(equation: Equation) -> _Compute | None:
+def _rewritten(equation: Equation) -> Compute | None:
     """Returns what evaluates a loop or a branch whose carries, or those of loops inside, are split."""
     given = equation.eqn.params
     match equation.name:
@@ -111,12 +111,12 @@ class _SplitLoop:
         self._scope = scope
         self._flat, self._condition = flattened(parameters["body_jaxpr"]), flattened(parameters["cond_jaxpr"])
         self._first, self._first_of_condition = parameters["body_nconsts"], parameters["cond_nconsts"]
-        _, self._tested = _needed(self._condition, self._condition.outputs, ())
+        _, self._tested = needed(self._condition, self._condition.outputs, ())
         self.splits = {place: split for place in range(len(self._flat.outputs)) if (split := self._split(place))}
         outputs = enumerate(self._flat.outputs)
         self._results = [[*self.splits[n].parts] if n in self.splits else [each] for n, each in outputs]
         read = {value for split in self.splits.values() for value in split.shown}
-        self._body, _ = _needed(self._flat, [atom for each in self._results for atom in each], read)
+        self._body, _ = needed(self._flat, [atom for each in self._results for atom in each], read)
 
     def evaluated(self, operands: Sequence[Any]) -> list[Any]:
         """Returns what the loop's values are at its end."""
@@ -125,7 +125,7 @@ class _SplitLoop:
         def condition(state: _State) -> Any:
             given = [*operands[:of_condition], *(each[0] for each in state)]  # a part of what it does not read
             values = {**self._condition.constants, **dict(zip(self._condition.inputs, given, strict=True))}
-            return _evaluated(self._condition.equations, self._condition.outputs, values)[0]
+            return evaluate(self._condition.equations, self._condition.outputs, values)[0]
 
         def body(state: _State) -> _State:
             return self._next(operands[of_condition:of_body], state)
@@ -148,7 +148,7 @@ class _SplitLoop:
             return None
         shown = {value: n for n, region in enumerate(parts.values()) for value in regions.showing(region)}
         others = [each for n, each in enumerate(self._flat.outputs) if n != place]
-        _, read = _needed(self._flat, [*others, *parts], shown)
+        _, read = needed(self._flat, [*others, *parts], shown)
         return None if argument in read else _Split(result, parts, shown)
 
     def _divided(self, place: int, value: Any) -> tuple[Any, ...]:
@@ -161,9 +161,9 @@ class _SplitLoop:
         return [self._stacked(self.splits[n], each) if n in self.splits else each[0] for n, each in enumerate(state)]
 
     def _stacked(self, split: _Split, parts: tuple[Any, ...]) -> Any:
-        equations, _ = _needed(self._flat, [split.result], split.parts, effects=False)
+        equations, _ = needed(self._flat, [split.result], split.parts, effects=False)
         values = dict(zip(split.parts, parts, strict=True))
-        return _evaluated(equations, [split.result], values)[0]
+        return evaluate(equations, [split.result], values)[0]
 
     def _next(self, constants: Sequence[Any], state: _State) -> _State:
         """Evaluates the body."""
@@ -174,38 +174,5 @@ class _SplitLoop:
                 values |= {value: carried[part].reshape(self._flat.types[value].shape) for value, part in shown}
             else:
                 values[self._flat.inputs[self._first + place]] = carried[0]
-        results = iter(_evaluated(self._body, [atom for each in self._results for atom in each], values))
+        results = iter(evaluate(self._body, [atom for each in self._results for atom in each], values))
         return [tuple(next(results) for _ in each) for each in self._results]
-
-
-def _needed(
-    flat: FlatFunction, wanted: Iterable[Atom], given: Iterable[int], effects: bool = True
-) -> tuple[list[Equation], set[int]]:
-    """Returns the equations, in order, and values that some values and effects depend on, if some others are given."""
-    known = {*given}
-    read = {atom for atom in wanted if isinstance(atom, int)} - known
-    needed = []
-    for equation in reversed(flat.equations):
-        if (effects and equation.eqn.effects) or not read.isdisjoint(equation.outputs):
-            needed.append(equation)
-            read |= {*equation.values} - known
-    return needed[::-1], read
-
-
-def _evaluated(
-    equations: Iterable[Equation],
-    wanted: Iterable[Atom],
-    values: dict[int, Any],
-    computed: Mapping[Equation, _Compute] | None = None,
-) -> list[Any]:
-    """Evaluates equations, some of them otherwise."""
-
-    def read(atom: Atom) -> Any:
-        return atom.val if isinstance(atom, core.Literal) else values[atom]
-
-    for each in equations:
-        compute = (computed or {}).get(each)
-        operands = [read(atom) for atom in each.inputs]
-        results = bound(each, operands) if compute is None else compute(operands)
-        values.update(zip(each.outputs, results, strict=True))
-    return [read(atom) for atom in wanted]

@@ -8,7 +8,7 @@ from typing import Any
 
 from jax.extend import core
 
-from ipu_tf.device.elementwise.flat_equations import Atom, Equation, FlatFunction
+from ipu_tf.device.jaxprs.flat_equations import Atom, Equation, FlatFunction
 
 JOINS = ("concatenate", "stack")
 RESHAPES = ("reshape", "squeeze", "expand_dims", "broadcast_in_dim")
