@@ -112,7 +112,10 @@ class _SplitLoop:
         self._flat, self._condition = flattened(parameters["body_jaxpr"]), flattened(parameters["cond_jaxpr"])
         self._first, self._first_of_condition = parameters["body_nconsts"], parameters["cond_nconsts"]
         _, self._tested = needed(self._condition, self._condition.outputs, ())
-        self.splits = {place: split for place in range(len(self._flat.outputs)) if (split := self._split(place))}
+        [goes_on] = parameters["cond_jaxpr"].out_avals
+        # Replicas that stop one after the other have a condition each, which `lax.while_loop` does not take.
+        places = range(0 if goes_on.shape else len(self._flat.outputs))
+        self.splits = {place: split for place in places if (split := self._split(place))}
         outputs = enumerate(self._flat.outputs)
         self._results = [[*self.splits[n].parts] if n in self.splits else [each] for n, each in outputs]
         read = {value for split in self.splits.values() for value in split.shown}

@@ -52,7 +52,7 @@ def as_kerashub(cache: Cache, x: jax.Array, at: Any) -> tuple[Cache, jax.Array]:
     return jnp.stack(layers, axis=1), x
 
 
-def loop(body: Body, steps: int = 4) -> Callable[[Cache, jax.Array], Any]:
+def loop(body: Body, steps: Any = 4) -> Callable[[Cache, jax.Array], Any]:
     def run(cache: Cache, x: jax.Array) -> Any:
         def step(state: Any) -> Any:
             return *body(*state), state[2] + 1
@@ -168,6 +168,14 @@ def test_replicas_have_parts_of_their_own() -> None:
     replicas = tuple(jnp.stack([each, 2 * each, -each]) for each in example())
     split = check_same(jax.vmap(loop(as_kerashub)), replicas)
     assert joins_in_loops(split.jaxpr) == 0
+
+
+def test_replicas_that_stop_one_after_the_other_stay_as_they_are() -> None:
+    def function(cache: Cache, x: jax.Array, steps: Any) -> Any:
+        return loop(as_kerashub, steps)(cache, x)
+
+    replicas = *(jnp.stack([each, 2 * each]) for each in example()), jnp.array([2, 4])
+    check_same(jax.vmap(function), replicas, splits=False)
 
 
 def test_an_array_that_the_condition_reads_stays_as_it_is() -> None:
