@@ -90,6 +90,14 @@ class GroupNormalization(layers.Layer):
         return normalised * self.parameters[0] + self.parameters[1]
 
 
+class LayerNormalization(layers.LayerNormalization):
+    """Keras's, which is told whether it trains, as the addons' is."""
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        """Returns the inputs, normalised."""
+        return super().call(inputs)
+
+
 def extend_with_decoupled_weight_decay(base: Any) -> Any:
     """Returns a subclass of an optimizer, before whose update a weight loses a part of itself (arXiv 1711.05101)."""
 
@@ -128,7 +136,7 @@ NAMES: dict[str, Any] = {
     "Dropout": layers.Dropout,
     "GroupNormalization": GroupNormalization,
     "LSTM": layers.LSTM,
-    "LayerNormalization": layers.LayerNormalization,
+    "LayerNormalization": LayerNormalization,
     "gelu": lambda x: tf.nn.gelu(x, approximate=True),
     "swish": tf.nn.swish,
 }

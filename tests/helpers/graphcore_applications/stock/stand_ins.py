@@ -101,6 +101,17 @@ def repeat(count: int, body: Callable[..., Any], inputs: Any = (), infeed_queue:
     return values
 
 
+def grouped(inputs: Sequence[Any], attributes: str, outs: dict[str, Any], **options: Any) -> list[Any]:
+    """Gathers or adds up rows within each group, as the custom op of the graph networks, the only one, does."""
+    values, indices = inputs
+    operation = attributes.split()[1]
+    if operation == "gather":
+        return [tf.gather(values, indices, batch_dims=1)]
+    assert operation == "scatter_sum", f"no stand-in for {operation}"
+    rows = outs["output_shapes"][0][1]
+    return [tf.matmul(tf.one_hot(indices, rows, dtype=values.dtype), values, transpose_a=True)]
+
+
 #: Methods of models that say where and how an IPU computes.
 IGNORED_METHODS = (
     "set_infeed_queue_options",
@@ -113,6 +124,7 @@ NAMES: dict[str, Any] = {
     "IPUInfeedQueue": InfeedQueue,
     "IPUOutfeedQueue": OutfeedQueue,
     "repeat": repeat,
+    "precompiled_user_op": grouped,
     "cross_replica_sum": lambda x, name=None: x,
     "assume_equal_across_replicas": lambda x, inplace=False: x,
     "isPopdistEnvSet": lambda: False,
