@@ -57,7 +57,7 @@ PCQM4MV2 = Application(
     "gnn/ogb_lsc_pcqm4mv2/tensorflow2",
     "run_training.py",
     _SIZES,
-    ("ogb", "torch", "rdkit", "jsonargparse", "tf_keras"),
+    ("ogb", "torch", "rdkit", "jsonargparse", "plotly", "tf_keras"),
     keras_2=True,
     changes=_CHANGES,
     data=_LIBRARIES,

@@ -153,7 +153,7 @@ APPLICATIONS: dict[str, Application] = {
         "vision/neural_image_fields/tensorflow2",
         "train_nif.py --input Mandrill_portrait_2_Berlin_Zoo.jpg --disable-psnr",
         "--train-samples 2048 --epochs 4",
-        ("opencv-python", "tf_keras"),
+        ("opencv-python", "python-magic", "tf_keras"),
         keras_2=True,
         says="Trained NIF",
         loss=r"Loss: ([\d.e-]+)",
