@@ -135,6 +135,17 @@ def _pcqm4mv2(accumulation: int) -> Comparison:
     return Comparison(changed, stock_changes={"utils.py": {r"( +return \[\()g / ": r"\g<1>tf.convert_to_tensor(g) / "}})
 
 
+def _pcqm4mv2_replicas() -> Comparison:
+    """Two replicas, as accumulation of 2 on one; metrics are otherwise those of the last replica."""
+    shown = r'\g<1>model.set_replication_options(replicated_metric_reduction_method="MEAN")\n\g<0>'
+    replicas, stock = "--ipu_opts.replicas=2", "--ipu_opts.replicas=1 --ipu_opts.gradient_accumulation_factor=2"
+    compared = _pcqm4mv2(1)
+    application = compared.application
+    changes = {**application.changes, "run_training.py": {r"( +)model\.fit\(": shown}}
+    changed = dataclasses.replace(application, sizes=f"{application.sizes} {replicas}", changes=changes)
+    return dataclasses.replace(compared, application=changed, stock=stock)
+
+
 def _message_passing() -> Comparison:
     # Stock TensorFlow divides no gradients of rows, which the program does with those of its other embeddings.
     sizes = f"{message_passing.SIZES} --one_hot_embedding --epochs=10"
@@ -171,5 +182,6 @@ COMPARED: dict[str, Comparison] = {
     ),
     "pcqm4mv2": _pcqm4mv2(1),
     "pcqm4mv2-accumulation": _pcqm4mv2(3),
+    "pcqm4mv2-replicas": _pcqm4mv2_replicas(),
     "message-passing": _message_passing(),
 }

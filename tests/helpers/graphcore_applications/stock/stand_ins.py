@@ -115,6 +115,7 @@ def grouped(inputs: Sequence[Any], attributes: str, outs: dict[str, Any], **opti
 #: Methods of models that say where and how an IPU computes.
 IGNORED_METHODS = (
     "set_infeed_queue_options",
+    "set_replication_options",
     "set_pipeline_stage_assignment",
     "print_pipeline_stage_assignment_summary",
 )
