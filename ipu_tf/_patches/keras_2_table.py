@@ -91,11 +91,12 @@ KERAS_2 = (
             (
                 "removed_layers",
                 "layers that Keras 3 dropped",
-                (
-                    "keras.layers:__getattr__",
-                    "keras._tf_keras.keras.layers:__getattr__",
-                    "tensorflow.keras.layers:__getattr__",
-                ),
+                tuple(f"{of}keras.layers:__getattr__" for of in ("", "keras._tf_keras.", "tensorflow.")),
+            ),
+            (
+                "watched_variables",
+                "tapes watch variables of Keras",
+                ("tensorflow.python.eager.backprop:GradientTape.watch",),
             ),
             (
                 "one_target",

@@ -19,6 +19,7 @@ from keras_ipu.legacy.optimizer_subclasses import install_subclasses
 from keras_ipu.legacy.optimizers import install_optimizers
 from keras_ipu.legacy.removed_layers import install_removed_layers
 from keras_ipu.legacy.resnet import install_resnet
+from keras_ipu.legacy.watched_variables import install_watched_variables
 from keras_ipu.legacy.weight_files import install_weight_files
 from keras_ipu.scope.input_shapes import install_input_shapes
 
@@ -40,3 +41,4 @@ def install() -> None:
         install_graph_dtypes()
         install_weight_files()
         install_layers_of_ops()
+        install_watched_variables()

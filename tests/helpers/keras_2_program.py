@@ -372,6 +372,22 @@ def graph_dtypes() -> None:
         keras.config.set_dtype_policy("float32")
 
 
+def watched() -> None:
+    layer = keras.layers.Dense(1, use_bias=False)
+    layer.build([None, 2])
+    layer.trainable = False  # then a tape does not watch it by itself
+    x = tf.constant([[2.0, 3.0]])
+    with tf.GradientTape() as tape:
+        tape.watch(layer.variables)
+        y = layer(x)
+    [gradient] = tape.gradient(y, layer.variables)
+    np.testing.assert_array_equal(gradient, [[2.0], [3.0]])
+    with tf.GradientTape() as tape:
+        tape.watch([x, {"kernel": layer.kernel}])
+        y = layer(x)
+    np.testing.assert_array_equal(tape.gradient(y, x), tf.transpose(layer.kernel.value))
+
+
 class OwnMinimize(gradient_descent.SGD):
     def minimize(self, loss: Any, var_list: Any) -> None:
         """Keras 3 calls no such method."""
@@ -408,7 +424,7 @@ def main() -> None:
     with ipu.ipu_strategy.IPUStrategy().scope():
         for check in (names, wordings, metrics, optimizers, optimizer_arguments, optimizer_subclasses, arguments):
             report(check)
-        for check in (ops, batch_norm, files, neighbours, slashes, removed_layers, one_target, graph_dtypes):
+        for check in (ops, batch_norm, files, neighbours, slashes, removed_layers, one_target, graph_dtypes, watched):
             report(check)
 
 

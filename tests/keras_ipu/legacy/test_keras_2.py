@@ -43,7 +43,7 @@ def program_of_keras_2() -> subprocess.CompletedProcess[str]:
     [
         *("refusals", "names", "wordings", "metrics", "optimizers", "optimizer_arguments", "optimizer_subclasses"),
         *("arguments", "ops", "batch_norm", "files", "neighbours", "slashes"),
-        *("removed_layers", "one_target", "graph_dtypes"),
+        *("removed_layers", "one_target", "graph_dtypes", "watched"),
     ],
 )
 def test_a_program_of_keras_2(check: str, program_of_keras_2: subprocess.CompletedProcess[str]) -> None:
