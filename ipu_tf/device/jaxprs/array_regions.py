@@ -1,8 +1,9 @@
-"""Finds which regions of an argument a traced function slices, and of which parts it stacks a value like it."""
+"""Finds which regions of an argument a traced function slices, and of which parts it stacks a result."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -47,29 +48,40 @@ class Region:
 
 
 class ArrayRegions:
-    """Regions of an argument that a function's values show.
+    """Regions of arrays that a function's values show.
 
     Args:
         function: the function.
-        argument: number of the argument, an array that is not empty.
     """
 
-    def __init__(self, function: FlatFunction, argument: int) -> None:
+    def __init__(self, function: FlatFunction) -> None:
         self._function, self._types = function, function.types
         self._made_by = {number: each for each in function.equations for number in each.outputs}
-        shape = tuple(self._types[argument].shape)
-        self._whole = Region((0,) * len(shape), shape)
-        self._shown: dict[int, Region] = {argument: self._whole}
-        for equation in function.equations:
-            self._find(equation)
+        self._users: dict[int, list[Equation]] = defaultdict(list)
+        for each in function.equations:
+            if each.inputs and isinstance(each.inputs[0], int):
+                self._users[each.inputs[0]].append(each)
 
-    def showing(self, region: Region) -> Iterator[int]:
-        """Yields the values that are a region of the argument."""
-        return (value for value, shown in self._shown.items() if shown == region)
+    def shown(self, argument: int) -> dict[int, Region]:
+        """Returns the values that are a region of an argument, an array that is not empty, and which."""
+        found = {argument: self._whole(argument)}
+        waiting = [argument]
+        while waiting:
+            value = waiting.pop()
+            for made in self._users[value]:
+                region = self._region(made, found[value])
+                if region is not None:
+                    found[made.outputs[0]] = region
+                    waiting.append(made.outputs[0])
+        return found
 
     def stacked(self, result: int) -> dict[Region, Atom]:
-        """Returns the parts, by region, that a result of the argument's shape is stacked of; itself, if of none."""
-        return dict(self._parts(result, self._whole))
+        """Returns the parts, by region, that a result is stacked of; itself, if of none."""
+        return dict(self._parts(result, self._whole(result)))
+
+    def _whole(self, array: int) -> Region:
+        shape = tuple(self._types[array].shape)
+        return Region((0,) * len(shape), shape)
 
     def _parts(self, value: Atom, region: Region) -> Iterator[tuple[Region, Atom]]:
         made = self._made_by.get(value) if isinstance(value, int) else None
@@ -89,17 +101,11 @@ class ArrayRegions:
             yield from self._parts(part, region.within(axis, start, size))
             start += size
 
-    def _find(self, made: Equation) -> None:
-        """Notes which region an equation's value is."""
-        region = self._shown.get(made.values[0]) if made.values and made.values[0] == made.inputs[0] else None
-        if region is None:
-            return
+    def _region(self, made: Equation, region: Region) -> Region | None:
+        """Returns which region an equation's value is, whose operand is one; None if it is none."""
         if made.name == "slice":
-            region = self._sliced(made, region)
-        elif not self._keeps_elements(made):
-            return
-        if region is not None:
-            self._shown[made.outputs[0]] = region
+            return self._sliced(made, region)
+        return region if self._keeps_elements(made) else None
 
     def _sliced(self, made: Equation, region: Region) -> Region | None:
         given, shape = made.eqn.params, _shape(made.inputs[0], self._function)

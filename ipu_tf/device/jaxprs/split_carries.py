@@ -9,6 +9,7 @@ cache ─┬─slice─► layer 0 ─update─┬─stack─► cache          
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ import jax
 from jax import lax
 from jax.extend import core
 
-from ipu_tf.device.jaxprs.array_regions import JOINS, RESHAPES, ArrayRegions, Region
+from ipu_tf.device.jaxprs.array_regions import JOINS, ArrayRegions, Region
 from ipu_tf.device.jaxprs.evaluation import Compute, bound, evaluate, needed, retraced
 from ipu_tf.device.jaxprs.flat_equations import Equation, flattened, inner
 from ipu_tf.device.op_scopes import scope_named
@@ -45,23 +46,24 @@ def with_split_carries(function: core.ClosedJaxpr) -> core.ClosedJaxpr:
 
 
 def _may_split(graph: core.Jaxpr) -> bool:
-    """Returns whether a `while` loop in a jaxpr stacks a value of the shape of one that it carries."""
+    """Returns whether a `while` loop in a jaxpr stacks as many elements as one of the arrays that it carries has."""
     for eqn in graph.eqns:
         if eqn.primitive.name == "while":
             body = eqn.params["body_jaxpr"].jaxpr
-            if any(each in body.in_avals for each in _stacked_types(body)):
+            carried = {math.prod(each.shape) for each in body.in_avals}
+            if any(size in carried for size in _stacked_sizes(body)):
                 return True
         if any(map(_may_split, inner(eqn))):
             return True
     return False
 
 
-def _stacked_types(graph: core.Jaxpr) -> Iterator[Any]:
+def _stacked_sizes(graph: core.Jaxpr) -> Iterator[int]:
     for eqn in graph.eqns:
-        if eqn.primitive.name in (*JOINS, *RESHAPES):
-            yield eqn.outvars[0].aval
+        if eqn.primitive.name in JOINS:
+            yield math.prod(eqn.outvars[0].aval.shape)
         for each in inner(eqn):
-            yield from _stacked_types(each)
+            yield from _stacked_sizes(each)
 
 
 def _rewritten(equation: Equation) -> Compute | None:
@@ -110,6 +112,7 @@ class _SplitLoop:
     def __init__(self, parameters: Mapping[str, Any], scope: str) -> None:
         self._scope = scope
         self._flat, self._condition = flattened(parameters["body_jaxpr"]), flattened(parameters["cond_jaxpr"])
+        self._regions = ArrayRegions(self._flat)
         self._first, self._first_of_condition = parameters["body_nconsts"], parameters["cond_nconsts"]
         _, self._tested = needed(self._condition, self._condition.outputs, ())
         [goes_on] = parameters["cond_jaxpr"].out_avals
@@ -144,12 +147,13 @@ class _SplitLoop:
             return None
         if not isinstance(result, int) or types[argument] != types[result] or types[result].size < 2:
             return None
-        regions = ArrayRegions(self._flat, argument)
-        stacked = regions.stacked(result)
+        stacked = self._regions.stacked(result)
         parts = {part: region for region, part in stacked.items() if isinstance(part, int)}
         if len(parts) < max(2, len(stacked)):
             return None
-        shown = {value: n for n, region in enumerate(parts.values()) for value in regions.showing(region)}
+        places = {region: n for n, region in enumerate(parts.values())}
+        regions = self._regions.shown(argument).items()
+        shown = {value: places[region] for value, region in regions if region in places}
         others = [each for n, each in enumerate(self._flat.outputs) if n != place]
         _, read = needed(self._flat, [*others, *parts], shown)
         return None if argument in read else _Split(result, parts, shown)
