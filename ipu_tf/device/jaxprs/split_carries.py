@@ -61,7 +61,8 @@ def _may_split(graph: core.Jaxpr) -> bool:
 def _stacked_sizes(graph: core.Jaxpr) -> Iterator[int]:
     for eqn in graph.eqns:
         if eqn.primitive.name in JOINS:
-            yield math.prod(eqn.outvars[0].aval.shape)
+            made: Any = eqn.outvars[0].aval
+            yield math.prod(made.shape)
         for each in inner(eqn):
             yield from _stacked_sizes(each)
 
