@@ -103,7 +103,6 @@ class Plan:
 class _Evaluation:
     def __init__(self, plan: Plan, arguments: Sequence[Any]) -> None:
         self._plan, self._function = plan, plan.function
-        self._made_by = {number: each for each in self._function.equations for number in each.outputs}
         self._values = {**self._function.constants, **dict(zip(self._function.inputs, arguments, strict=True))}
 
     def run(self) -> list[Any]:
@@ -120,7 +119,7 @@ class _Evaluation:
         if isinstance(atom, core.Literal):
             return atom.val
         if atom not in self._values:
-            self._bind(self._made_by[atom])
+            self._bind(self._function.made_by[atom])
         return self._values[atom]
 
     def _bind(self, equation: Equation) -> None:

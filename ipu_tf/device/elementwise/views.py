@@ -31,7 +31,7 @@ class Views:
 
     def __init__(self, function: FlatFunction) -> None:
         self._types = function.types
-        self._made_by = {number: each for each in function.equations for number in each.outputs}
+        self._made_by = function.made_by
 
     def is_view(self, equation: Equation) -> bool:
         """Returns whether an equation only shows its operand in another shape."""
@@ -45,7 +45,7 @@ class Views:
     def shown(self, value: int) -> int:
         """Returns the value that a chain of reshapes and broadcasts begins with."""
         made = self._made_by.get(value)
-        while made is not None and made.values and self.is_view(made):
+        while made is not None and self.is_view(made) and made.values:
             value = made.values[0]
             made = self._made_by.get(value)
         return value

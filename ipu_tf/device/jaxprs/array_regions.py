@@ -56,7 +56,6 @@ class ArrayRegions:
 
     def __init__(self, function: FlatFunction) -> None:
         self._function, self._types = function, function.types
-        self._made_by = {number: each for each in function.equations for number in each.outputs}
         self._users: dict[int, list[Equation]] = defaultdict(list)
         for each in function.equations:
             if each.inputs and isinstance(each.inputs[0], int):
@@ -84,7 +83,7 @@ class ArrayRegions:
         return Region((0,) * len(shape), shape)
 
     def _parts(self, value: Atom, region: Region) -> Iterator[tuple[Region, Atom]]:
-        made = self._made_by.get(value) if isinstance(value, int) else None
+        made = self._function.made_by.get(value) if isinstance(value, int) else None
         if made is not None and made.name in JOINS:
             yield from self._joined(made, region)
         elif made is not None and self._keeps_elements(made):

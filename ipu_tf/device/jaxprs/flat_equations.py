@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -67,6 +68,11 @@ class FlatFunction:
     equations: tuple[Equation, ...]
     outputs: tuple[Atom, ...]
     types: dict[int, Any]
+
+    @functools.cached_property
+    def made_by(self) -> dict[int, Equation]:
+        """The equation that makes each value, but for arguments and constants."""
+        return {number: each for each in self.equations for number in each.outputs}
 
 
 def inner(eqn: core.JaxprEqn) -> Iterator[core.Jaxpr]:
