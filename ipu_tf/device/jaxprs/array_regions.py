@@ -84,12 +84,16 @@ class ArrayRegions:
 
     def _parts(self, value: Atom, region: Region) -> Iterator[tuple[Region, Atom]]:
         made = self._function.made_by.get(value) if isinstance(value, int) else None
-        if made is not None and made.name in JOINS:
+        if made is not None and made.name in JOINS and not self._joins_nothing(made):
             yield from self._joined(made, region)
         elif made is not None and self._keeps_elements(made):
             yield from self._parts(made.inputs[0], region)
         else:
             yield region, value
+
+    def _joins_nothing(self, made: Equation) -> bool:
+        """Returns whether a part is empty: it is no region, since its axis may be one of one element."""
+        return any(0 in _shape(part, self._function) for part in made.inputs)
 
     def _joined(self, made: Equation, region: Region) -> Iterator[tuple[Region, Atom]]:
         stacked = made.name == "stack"

@@ -108,6 +108,45 @@ def test_any_number_of_layers_in_any_order(layers: int, batch: int, steps: int, 
     check_same(loop(body, steps), example(layers, batch))
 
 
+def redrawn(draw: st.DrawFn, array: jax.Array, at: Any, depth: int) -> jax.Array:
+    """Cuts an array into parts, which may be empty or of one element, changes them, and joins them again."""
+    if not depth:
+        return array * 0.5 + at
+    axis = draw(st.integers(0, array.ndim - 1))
+    cuts = sorted(draw(st.lists(st.integers(0, array.shape[axis]), max_size=2)))
+    limits = zip([0, *cuts], [*cuts, array.shape[axis]], strict=True)
+    parts = [lax.slice_in_dim(array, start, limit, axis=axis) for start, limit in limits]
+    return jnp.concatenate([redrawn(draw, part, at, depth - 1) for part in parts], axis=axis)
+
+
+@settings(max_examples=40, deadline=None)
+@given(shape=st.lists(st.integers(1, 4), min_size=1, max_size=3), data=st.data())
+def test_any_cuts(shape: list[int], data: st.DataObject) -> None:
+    """A body is traced once for each example: it draws its cuts while it is."""
+
+    @st.composite
+    def program(draw: st.DrawFn) -> core.ClosedJaxpr:
+        def body(array: jax.Array, x: jax.Array, at: Any) -> tuple[jax.Array, jax.Array]:
+            return redrawn(draw, array, at, 2), x + 1
+
+        return traced(loop(body), jnp.zeros(shape), jnp.zeros(1))
+
+    drawn = data.draw(program())
+    array = jnp.arange(float(np.prod(shape))).reshape(shape)
+    expected = core.jaxpr_as_fun(drawn)(array, jnp.zeros(1))
+    for found, each in zip(core.jaxpr_as_fun(with_split_carries(drawn))(array, jnp.zeros(1)), expected, strict=True):
+        np.testing.assert_array_equal(found, each)
+
+
+def test_an_array_of_one_row_and_none_before_it() -> None:
+    """As the line of a FIFO of depth 1: all but its first row, and the new one."""
+
+    def body(line: Cache, x: jax.Array, at: Any) -> tuple[Cache, jax.Array]:
+        return jnp.concatenate([line[1:], jnp.stack([x[0], x[1] * at])[None]]), x + 1
+
+    check_same(loop(body), (jnp.zeros((1, 2)), jnp.ones(2)), splits=False)
+
+
 def test_a_layer_that_is_not_updated_stays() -> None:
     def body(cache: Cache, x: jax.Array, at: Any) -> tuple[Cache, jax.Array]:
         keys, values, after = layer(cache[:, 1, 0], cache[:, 1, 1], x, at)
