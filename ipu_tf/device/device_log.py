@@ -16,9 +16,14 @@ LOG = logging.getLogger("ipu_tf.device")
 LOG.setLevel(logging.WARNING)
 
 
+def logs_operations() -> bool:
+    """Returns whether the operations of what is compiled are logged."""
+    return LOG.isEnabledFor(TRACE)
+
+
 def log_operations(jitted: Any, arguments: tuple[Any, ...]) -> None:
     """Logs the operations of a function of `jax.jit` that is compiled for these arguments."""
-    if LOG.isEnabledFor(TRACE):
+    if logs_operations():
         for line in _operations(jitted.trace(*arguments).jaxpr.jaxpr, 1):  # which the compilation uses too
             LOG.log(TRACE, "ipu_tf: op%s", line)
 

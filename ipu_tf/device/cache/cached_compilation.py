@@ -38,11 +38,13 @@ class CachedCompilation:
         function: the `jax.stages.Compiled`.
         loaded: whether it was loaded from the cache.
         stored: whether an entry was written.
+        program: hash of the StableHLO module; "" if it cannot be kept.
     """
 
     function: Any
     loaded: bool
     stored: bool
+    program: str = ""
 
 
 def compile_cached(
@@ -69,13 +71,6 @@ def compile_cached(
     del module  # it holds the program's constants
     stored = []
 
-    def load(compilation: Compilation) -> Any:
-        key = cache_key_of(program, lowered, compilation, devices)
-        executable = compilation.load(read_entry(directory / key.file_name, key))
-        if by_default:
-            touch(directory / key.file_name)
-        return executable
-
     def make(compilation: Compilation) -> Any:
         executable = compilation.compile()
         key = cache_key_of(program, lowered, compilation, devices)
@@ -84,13 +79,38 @@ def compile_cached(
         return executable
 
     try:
-        with span("Compile", "load from the executable cache"):
-            return CachedCompilation(compile_through(lowered, load), loaded=True, stored=False)
+        return load_cached(program, lowered, directory, devices, by_default)
     except FileNotFoundError:
         pass
     except Exception as error:  # noqa: BLE001 - whatever is wrong with an entry, compiling is right
         _warn("bad", directory, "a bad entry in the executable cache is not used: its program is compiled again", error)
-    return CachedCompilation(compile_through(lowered, make), loaded=False, stored=any(stored))
+    return CachedCompilation(compile_through(lowered, make), loaded=False, stored=any(stored), program=program)
+
+
+def load_cached(
+    program: str, lowered: Any, directory: Path, devices: tuple[Any, ...], by_default: bool = False
+) -> CachedCompilation:
+    """Loads what a program was compiled to.
+
+    Args:
+        program: hash of its StableHLO module.
+        lowered: a `jax.stages.Lowered` of it, or of another with the same arguments and results.
+        directory: as for `compile_cached`; `devices` and `by_default` too.
+
+    Raises:
+        OSError: if the entry cannot be read; FileNotFoundError if there is none.
+        Exception: whatever else is wrong with it.
+    """
+
+    def load(compilation: Compilation) -> Any:
+        key = cache_key_of(program, lowered, compilation, devices)
+        executable = compilation.load(read_entry(directory / key.file_name, key))
+        if by_default:
+            touch(directory / key.file_name)
+        return executable
+
+    with span("Compile", "load from the executable cache"):
+        return CachedCompilation(compile_through(lowered, load), loaded=True, stored=False, program=program)
 
 
 def _store(

@@ -16,12 +16,18 @@ from collections.abc import Callable
 from typing import Any
 
 from jax._src import config
+from jaxlib.mlir import ir
 from jaxlib.mlir.passmanager import PassManager
 
 
 def trace_context() -> Any:
     """Returns the settings of JAX in this thread by which its caches of traced and compiled functions are looked up."""
     return config.trace_context()
+
+
+def trace_settings() -> list[Any]:
+    """Returns the same settings as values with a text each; axes are left out: programs are traced outside of any."""
+    return [each for each in config.trace_context() if type(each).__name__ != "AxisEnv"]
 
 
 def bytecode_of(lowered: Any, with_names: bool = False) -> bytes:
@@ -33,12 +39,25 @@ def bytecode_of(lowered: Any, with_names: bool = False) -> bytes:
         lowered: the function.
         with_names: whether the names of its operations and the lines of its source are in it.
     """
-    original, written = lowered.compiler_ir(), io.BytesIO()
-    with original.context:
-        module = original.operation.clone()
-        if not with_names:
-            PassManager.parse("builtin.module(strip-debuginfo)").run(module.operation)
-        module.operation.write_bytecode(written)
+    return module_bytecode(lowered.compiler_ir(), with_names)
+
+
+def module_bytecode(module: Any, names: bool, symbol: str = "") -> bytes:
+    """Serializes an MLIR module as bytecode.
+
+    Args:
+        module: the module.
+        names: whether the names of its operations and the lines of its source are in it.
+        symbol: a name for the module instead of its own; "" for that.
+    """
+    written = io.BytesIO()
+    with module.context:
+        copy = module.operation.clone()
+        if not names:
+            PassManager.parse("builtin.module(strip-debuginfo)").run(copy.operation)
+        if symbol:
+            copy.operation.attributes["sym_name"] = ir.StringAttr.get(symbol)
+        copy.operation.write_bytecode(written)
     return written.getvalue()
 
 
@@ -80,8 +99,16 @@ class Compilation:
 
     @property
     def options_bytes(self) -> bytes:
-        """Returns the compile options as serialized protocol buffer: equal for equal options."""
-        return bytes(self.options.SerializeAsString())
+        """Returns the compile options as serialized protocol buffer: equal for options that give the same code.
+
+        JAX asks XLA for more logging of modules that have many operations; a stand-in for one has few.
+        """
+        debugging = self.options.executable_build_options.debug_options
+        before, debugging.xla_detailed_logging = debugging.xla_detailed_logging, False
+        try:
+            return bytes(self.options.SerializeAsString())
+        finally:
+            debugging.xla_detailed_logging = before
 
 
 class _Client:

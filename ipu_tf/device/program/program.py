@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Types = tuple[jax.ShapeDtypeStruct, ...]
 Arrays = tuple[jax.Array, ...]
 Hidden = dict[str, jax.Array]
-_OF_TENSORFLOW = re.compile(r"(?:__inference_)?(.+)_\d+")
+_OF_TENSORFLOW = re.compile(r"\A(?:__inference_)?(.+)_\d+\Z")
 Elements = dict[str, Arrays]
 """One element for each queue, by the queue's name."""
 
@@ -128,14 +128,14 @@ class Program:
         hidden: the pieces of hidden state that its control flow carries; see `ipu_tf.device.memory.hidden_state`.
         replicas: how many replicas it was built for. Shapes here are those of one replica.
         controls: how many parameters, the first ones, control the execution and are no user data.
-        uses_callbacks: whether the running program calls back to the host for feeds; such programs donate nothing,
-            so that state survives an infeed that fails.
+        uses_callbacks: whether the running program calls back to the host for feeds; see `keeps_state`.
         called_back: the queues that it uses by such callbacks.
         checked: the operations that are checked for floating-point exceptions, by TensorFlow's names for them; see
             `ipu_tf.device.numerics.exceptions`. Such programs donate nothing, so that state survives an exception.
         checks: its assertions by their numbers; see `ipu_tf.device.numerics.assertions`. They donate nothing either.
         parameter_notes: names of the parameters and what they are, for reports.
         title: what a user calls it, such as a model and its step; "" where that is not known.
+        source: gives a hash of what its functions are traced from, equal in all processes; "" where that is not known.
     """
 
     name: str
@@ -152,12 +152,12 @@ class Program:
     checks: Mapping[int, Check] = dataclasses.field(default_factory=dict)
     parameter_notes: ParameterNotes = ParameterNotes()
     title: str = ""
+    source: Callable[[], str] = str
 
     @property
     def readable_name(self) -> str:
         """Its title, or its name without what TensorFlow adds to that of a function."""
-        found = _OF_TENSORFLOW.fullmatch(self.name)
-        return self.title or (found[1] if found else self.name)
+        return self.title or _OF_TENSORFLOW.sub(r"\1", self.name)
 
     @property
     def infeeds(self) -> tuple[str, ...]:

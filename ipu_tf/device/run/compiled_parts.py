@@ -13,7 +13,7 @@ from ipu_tf.device.cache.user_cache import KeptCompilation, user_folder
 from ipu_tf.device.elementwise.evaluate import with_native_elementwise
 from ipu_tf.device.instances.across import FunctionOfInstances
 from ipu_tf.device.memory import hidden_state
-from ipu_tf.device.program.program import Hidden, Program, StraightLinePart
+from ipu_tf.device.program.program import Hidden, LoopPart, Part, Program, StraightLinePart
 from ipu_tf.device.program.replicas import Replicas, replicas
 from ipu_tf.device.run.interruptible_function import CompilationState, InterruptibleFunction
 from ipu_tf.device.run.run_record import compiling
@@ -44,10 +44,25 @@ class CompiledParts:
         )
 
     def compiled(self, key: Any, make: Callable[[], Any], donate: tuple[int, ...]) -> Any:
-        """Returns the compiled function cached under `key`, built on first use."""
-        return self.kept(key, lambda: self._function(make(), donate))
+        """Returns the compiled function cached under `key`, built on first use.
 
-    def _function(self, function: Callable[..., Any], donate: tuple[int, ...]) -> Any:
+        Args:
+            key: which function of the program; it has all that the function depends on besides the program.
+            make: builds the function, traceable by JAX.
+            donate: which of its arguments are donated.
+        """
+        return self.kept(key, lambda: self._function(make(), donate, key))
+
+    def _source(self, key: Any) -> str:
+        """Returns what a function is traced from; "" where that is not known."""
+        program, replicas = self.program, self.replicas
+        source = "" if program.uses_callbacks or replicas.devices or replicas.instances > 1 else program.source()
+        if not source:
+            return ""
+        hidden, parts = list(program.hidden.items()), list(map(_data, program.parts))
+        return repr((source, _ordered(key), parts, program.parameters, hidden, replicas.count))
+
+    def _function(self, function: Callable[..., Any], donate: tuple[int, ...], key: Any) -> Any:
         function = with_native_elementwise(function)
         if self.replicas.instances > 1:  # XLA writes down which devices run it: no other process has the same
             jitted = jax.jit(function, donate_argnums=donate, compiler_options=compiler_options())
@@ -56,7 +71,8 @@ class CompiledParts:
         directory, calls_the_host = executable_cache.directory(), self.program.uses_callbacks
         if directory is not None and not calls_the_host:  # callbacks are addresses in this process
             compiled, devices = self.compilation.compiled, self.replicas.devices
-            cached = executable_cache.CachedFunction(function, donate, directory, devices, compiled, compiling)
+            given = function, donate, directory, devices, compiled, compiling, self._source(key)
+            cached = executable_cache.CachedFunction(*given)
             self._cached.append(cached)
             return cached
         jitted = jax.jit(function, donate_argnums=donate, compiler_options=compiler_options())
@@ -77,6 +93,23 @@ class CompiledParts:
         """Returns whether all compilations since the last call were loaded from the executable cache."""
         compiled = [function.take_compiled() for function in self._cached]
         return bool(compiled) and not any(compiled)
+
+
+def _ordered(key: Any) -> Any:
+    """Returns a key with its sets as lists: the order of a set is another in each process."""
+    if isinstance(key, tuple):
+        return tuple(map(_ordered, key))
+    return sorted(key) if isinstance(key, frozenset) else key
+
+
+def _data(part: Part) -> list[Any]:
+    """Returns what there is of a part besides its functions."""
+    slots = part.live_in, part.live_out
+    feeds = list(part.infeeds.items()), list(part.outfeeds.items())
+    if not isinstance(part, LoopPart):
+        return [slots, feeds]
+    carried = part.carry_in, part.constants, part.carry_out
+    return [slots, feeds, carried, sorted(part.sometimes), part.most_steps, part.lengths_vary, part.feedless]
 
 
 def _straight_line_function(part: StraightLinePart) -> Any:

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipu_tf.device.feeds.jax_effects import any_calls_host
+from ipu_tf.device.jaxprs.jaxpr_digest import jaxpr_digest
 from ipu_tf.device.memory.hidden_state import ACCUMULATOR, ITERATION, ITERATION_TYPE, numbered_key
 from ipu_tf.device.op_locations import OpLocation
 from ipu_tf.device.paused_collection import paused_collection
@@ -105,6 +106,7 @@ def traced_step(
         controls=1,
         uses_callbacks=any_calls_host(function.jaxpr.effects),
         parameter_notes=notes,
+        source=lambda: jaxpr_digest(function),
     )
     return TracedStep(program, output, jax.tree.structure(outputs), _dtypes(function.jaxpr))
 

@@ -63,6 +63,7 @@ def build_program(module: Module, replicas: int = 1, numerics: Numerics = Numeri
         called_back=tuple(sorted(feeds - staged)),
         checked=checked_origins(module),
         checks=checks_of(module),
+        source=module.source,
     )
 
 

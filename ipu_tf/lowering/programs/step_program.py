@@ -99,6 +99,7 @@ def step_program(
         checked=checked_origins(module),
         checks=checks_of(module),
         parameter_notes=capture_notes(lowered.captures, optimizer_state, before=("number of steps",)),
+        source=module.source,
     )
 
 

@@ -6,6 +6,7 @@ Reads what markers (custom calls `ipu.*`) carry, too: their configuration, the q
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -13,6 +14,7 @@ from typing import Any, Protocol
 
 import jax
 
+from ipu_tf.device.cache.jax_compilation import module_bytecode
 from ipu_tf.device.op_locations import OpLocation
 from ipu_tf.lowering.jax.jax_private import ir, parse_module
 from ipu_tf.lowering.stablehlo.op import array_type
@@ -62,6 +64,15 @@ class Module:
     norm_group: int = 1
     rounding_overrides: Callable[[], Mapping[str, bool]] = dict
     location_of: Callable[[str], OpLocation] = OpLocation
+
+    def source(self) -> str:
+        """Returns a hash of what its functions are traced from, for `Program.source`; "" where arithmetic is its own.
+
+        TensorFlow's name of the function is no part of it: it has a number that counts all functions of the process.
+        """
+        if self.arithmetic is not None or self.norm_group != 1:
+            return ""
+        return hashlib.sha256(module_bytecode(self.mlir, names=False, symbol="module")).hexdigest()
 
     @property
     def main(self) -> Any:
