@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -22,6 +22,7 @@ from ipu_tf.device.elementwise.call_choice import calls_pay
 from ipu_tf.device.elementwise.function import function_of
 from ipu_tf.device.elementwise.group import Group
 from ipu_tf.device.elementwise.grouping import Step, steps
+from ipu_tf.device.elementwise.in_place import unread_operands
 from ipu_tf.device.jaxprs.evaluation import bound, retraced, traced_and_evaluated
 from ipu_tf.device.jaxprs.flat_equations import Atom, Equation, FlatFunction, flattened
 from ipu_tf.device.jaxprs.split_carries import with_split_carries
@@ -72,7 +73,8 @@ def planned(function: core.ClosedJaxpr, carried: Sequence[tuple[int, int]] = ())
     rewritten = {flat.equations[place]: changed for place, changed in inner.items()}
     outputs = [(flat.outputs[result], flat.inputs[argument]) for result, argument in carried]
     replaced = {made: argument for made, argument in outputs if isinstance(made, int)}
-    return Plan(flat, grouped if many else steps(flat, grouped=False), rewritten, replaced)
+    chosen = grouped if many else steps(flat, grouped=False)
+    return Plan(flat, chosen, rewritten, replaced, unread_operands(flat, chosen))
 
 
 def _kernel(eqn: core.JaxprEqn) -> Callable[..., jax.Array] | None:
@@ -88,12 +90,14 @@ class Plan:
         steps: what is evaluated, in order.
         rewritten: for equations whose loops or branches change, their new parameters.
         replaced: for values, the loop's values whose memory they take.
+        unread: for groups, the operands that nothing reads afterwards.
     """
 
     function: FlatFunction
     steps: Sequence[Step]
     rewritten: Mapping[Equation, dict[str, Any]]
-    replaced: dict[int, int]
+    replaced: Mapping[int, int]
+    unread: Mapping[Group, Collection[int]]
 
     def evaluated(self, arguments: Sequence[Any]) -> list[Any]:
         """Evaluates the function."""
@@ -135,9 +139,11 @@ class _Evaluation:
 
     def _call(self, group: Group) -> None:
         types = self._function.types
-        function = function_of(group, types, self._plan.replaced)
+        function = function_of(group, types, self._plan.replaced, self._plan.unread[group])
         operands = [self._read(operand.value) for operand in function.inputs]
         made = (*group.outputs, *group.sums)
+        for output, taken in function.in_place.items():
+            operands[taken] = operands[taken].reshape(types[made[output]].shape)
         with scope_named(group.scope()):
             results = encoding.call(function, operands, [types[value] for value in made])
         self._values.update(zip(made, results, strict=True))

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from jax.extend import core
 
 from ipu_tf.device.elementwise.group import Group, Operands
+from ipu_tf.device.elementwise.in_place import placed_over
 from ipu_tf.device.elementwise.instructions import ARITHMETIC, COMPARISONS, LOAD, PRIMITIVES, STORE, SUM, SWAPPED
 from ipu_tf.device.elementwise.joined_instructions import joined
 from ipu_tf.device.elementwise.operands import Operand, OperandKind
 from ipu_tf.device.elementwise.registers import needed, outputs_placed, with_registers
 from ipu_tf.device.elementwise.slots import Instruction, Slot
 from ipu_tf.device.jaxprs.flat_equations import Equation
-
-_WHOLE = (OperandKind.WHOLE, OperandKind.WHOLE_BOOL)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,21 +44,26 @@ class ElementwiseFunction:
     in_place: dict[int, int]
 
 
-def function_of(group: Group, types: dict[int, Any], replaced: dict[int, int]) -> ElementwiseFunction:
+def function_of(
+    group: Group, types: dict[int, Any], replaced: Mapping[int, int], unread: Collection[int] = ()
+) -> ElementwiseFunction:
     """Returns the program of a group.
 
     Args:
         group: the group.
         types: shape and dtype of each value.
         replaced: for some of its outputs the operand that it replaces: a loop's value, whose memory it takes.
+        unread: operands that nothing reads afterwards: other outputs may take their memory.
     """
-    return _Builder(group, types, replaced).build()
+    return _Builder(group, types, replaced, unread).build()
 
 
 class _Builder:
-    def __init__(self, group: Group, types: dict[int, Any], replaced: dict[int, int]) -> None:
+    def __init__(
+        self, group: Group, types: dict[int, Any], replaced: Mapping[int, int], unread: Collection[int]
+    ) -> None:
         self._group, self._types = group, types
-        self._replaced = replaced
+        self._replaced, self._unread = replaced, unread
         self._inputs: dict[Operand, int] = {}
         self._constants: dict[bytes, np.float32] = {}
         self._outputs = {value: at for at, value in enumerate(group.outputs)}
@@ -71,7 +75,7 @@ class _Builder:
     def build(self) -> ElementwiseFunction:
         for equation, operands in zip(self._group.equations, self._group.operands, strict=True):
             self._compute(equation, operands)
-        in_place = self._in_place()
+        in_place = placed_over(self._outputs, self._inputs, self._types, self._replaced, self._unread)
         numbers = {at: self._values[value] for value, at in self._outputs.items() if not self._is_bool(value)}
         for value, at in self._outputs.items():
             if self._is_bool(value):
@@ -135,18 +139,6 @@ class _Builder:
             if operand.kind is OperandKind.WHOLE_BOOL:
                 self._values[operand.value] = given
         return given
-
-    def _in_place(self) -> dict[int, int]:
-        """Returns for outputs the inputs whose memory they take: read element by element, and in one way only."""
-        whole = {operand.value: at for operand, at in self._inputs.items() if operand.kind in _WHOLE}
-        others = {operand.value for operand in self._inputs if operand.kind not in _WHOLE}
-        found: dict[int, int] = {}
-        for output, operand in self._replaced.items():
-            if output not in self._outputs or operand not in whole or operand in others:
-                continue
-            if self._types[output].dtype == self._types[operand].dtype and whole[operand] not in found.values():
-                found[self._outputs[output]] = whole[operand]
-        return found
 
 
 def _is_scalar(operand: Operand | core.Literal) -> bool:

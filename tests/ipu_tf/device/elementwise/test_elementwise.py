@@ -231,6 +231,62 @@ def test_loops_write_over_their_values() -> None:
     same_bits(compiled(state), expected)
 
 
+def test_results_take_the_memory_of_operands_that_nothing_reads_afterwards() -> None:
+    def function(x: Any, row: Any) -> Any:
+        first = lax.sort(x)  # made here, and read by the first group alone
+        kept = lax.sort(-x)  # read by both groups
+        scaled = (first - row) * kept
+        total = lax.reduce_sum(scaled, (0,))
+        return scaled * total + kept, lax.cumsum(kept)
+
+    x, row = normal((24, 64)), normal((1, 64))
+    compiled = jax.jit(with_native_elementwise(function)).lower(x, row)
+    calls_with_alias = [line for line in compiled.as_text().splitlines() if "output_operand_alias" in line]
+    assert len(calls_with_alias) == 2  # `scaled` over `first`; the result over `scaled`, but not over `kept`
+    for found, expected in zip(compiled.compile()(x, row), function(x, row), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)  # the order of the sum
+
+
+def test_arguments_and_what_is_returned_are_not_written_over() -> None:
+    def function(x: Any) -> Any:
+        made = lax.sort(x)
+        return made, (x - 1.0) * 2.0, made.reshape(4, 16) + 1.0
+
+    x = normal((64,))
+    lowered = jax.jit(with_native_elementwise(function)).lower(x)
+    assert library.ELEMENTWISE_SYMBOL in lowered.as_text()
+    assert "output_operand_alias" not in lowered.as_text()
+    same_bits(lowered.compile()(x), function(x))
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=40, deadline=None)
+def test_random_programs_with_results_in_place(seed: int) -> None:
+    """Chains of groups that read each other's results, whole, reshaped and broadcast: the bits of JAX's operations."""
+    random = np.random.default_rng(seed)
+    plan = [(int(random.integers(7)), *(int(n) for n in random.integers(0, 2**16, 3))) for _ in range(12)]
+
+    def function(x: Any, y: Any) -> Any:
+        values = [x, y]
+        for kind, a, b, c in plan:
+            one, other = values[a % len(values)], values[b % len(values)]
+            match kind:
+                case 0 | 1 | 2:
+                    values.append((lax.add, lax.sub, lax.max)[kind](one, other))
+                case 3:
+                    values.append(lax.select(one > other, one, values[c % len(values)]))
+                case 4:
+                    values.append(lax.sort(one))
+                case 5:
+                    values.append((one.reshape(48, 4) * 0.5).reshape(12, 16))
+                case _:
+                    values.append(one - lax.slice(other, (0, 0), (1, 16)))
+        return [values[n % len(values)] for n in (plan[0][1], -1, plan[1][2])]
+
+    x, y = (jnp.asarray(random.normal(size=(12, 16)), jnp.float32) for _ in range(2))
+    same_bits(jax.jit(with_native_elementwise(function))(x, y), function(x, y))
+
+
 def test_branches_scans_and_nested_loops() -> None:
     def function(x: Any, flags: Any) -> Any:
         def halved(carry: Any) -> Any:

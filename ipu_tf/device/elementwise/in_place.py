@@ -1,0 +1,88 @@
+"""Chooses which results of a call take the memory of which operands: those that nothing reads afterwards.
+
+A result that is written where an operand was is written to lines of the cache that were just read. Written elsewhere
+the processor fetches those lines from memory first, only to overwrite them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from ipu_tf.device.elementwise.group import Group
+from ipu_tf.device.elementwise.grouping import Step
+from ipu_tf.device.elementwise.operands import Operand, OperandKind
+from ipu_tf.device.jaxprs.flat_equations import FlatFunction
+
+_WHOLE = (OperandKind.WHOLE, OperandKind.WHOLE_BOOL)
+
+
+def placed_over(
+    outputs: Mapping[int, int],
+    inputs: Mapping[Operand, int],
+    types: Mapping[int, Any],
+    replaced: Mapping[int, int],
+    unread: Collection[int],
+) -> dict[int, int]:
+    """Returns for outputs the inputs whose memory they take: read element by element, and in one way only.
+
+    Args:
+        outputs: the places of results.
+        inputs: the places of operands.
+        types: shape and dtype of each value.
+        replaced: for some results the operand that each must take the memory of, or of none: a loop's value.
+        unread: operands that nothing reads afterwards: other results may take their memory.
+    """
+    others = {operand.value for operand in inputs if operand.kind not in _WHOLE}
+    whole = {each.value: at for each, at in inputs.items() if each.kind in _WHOLE and each.value not in others}
+    free = [value for value in whole if value in unread]
+    found: dict[int, int] = {}
+    for output, at in outputs.items():
+        wanted = [replaced[output]] if output in replaced else free
+        fitting = (each for each in wanted if each in whole and types[each].dtype == types[output].dtype)
+        taken = next((each for each in fitting if whole[each] not in found.values()), None)
+        if taken is not None:
+            found[at] = whole[taken]
+    return found
+
+
+def unread_operands(function: FlatFunction, steps: Sequence[Step]) -> dict[Group, Collection[int]]:
+    """Returns for each group the values that it is the last step to read, and that another step has made.
+
+    Arguments and constants are not among them: what is around the function may read them again.
+
+    Args:
+        function: the function.
+        steps: how it is evaluated, in order.
+    """
+    made = {value for step in steps for value in _made(step)}
+    unread: dict[Group, Collection[int]] = {}
+    later = {value for atom in function.outputs if isinstance(atom, int) for value in _behind(function, atom, made)}
+    for step in reversed(steps):
+        read = {value for each in _read(step) for value in _behind(function, each, made)}
+        if isinstance(step, Group):
+            unread[step] = frozenset(read - later)
+        later |= read
+    return unread
+
+
+def _made(step: Step) -> tuple[int, ...]:
+    return (*step.outputs, *step.sums) if isinstance(step, Group) else step.outputs
+
+
+def _read(step: Step) -> Iterator[int]:
+    if not isinstance(step, Group):
+        yield from step.values
+        return
+    own = {value for equation in step.equations for value in equation.outputs}
+    for operands in step.operands:
+        yield from (each.value for each in operands if isinstance(each, Operand) and each.value not in own)
+
+
+def _behind(function: FlatFunction, value: int, made: Collection[int]) -> Iterator[int]:
+    """Yields the values of steps that a value is, or shows in another shape."""
+    if value in made:
+        yield value
+    elif value in function.made_by:
+        for each in function.made_by[value].values:
+            yield from _behind(function, each, made)
