@@ -24,6 +24,8 @@ MOST_POSITIONS = 128
 SHORT_ROW = 64
 #: Flops in a microsecond, gathering included.
 RATE = 130e3
+#: Bytes in a microsecond of the input's rows that are written out as columns, where the result has one position.
+TRANSPOSED_BYTES = 2e3
 
 
 def _applies(problem: CanonicalConvolution) -> bool:
@@ -42,6 +44,9 @@ def _block(problem: CanonicalConvolution) -> int:
 
 def _cost(problem: CanonicalConvolution, best: Best) -> float:
     blocks = problem.in_features / _block(problem)
+    if problem.positions == 1:
+        rows = problem.bytes_of(problem.in_features, problem.taps, problem.batch)
+        return arithmetic(problem.products, RATE) + rows / TRANSPOSED_BYTES
     return arithmetic(problem.products, RATE) + blocks * (8 * CALL + traffic(_example_bytes(problem)))
 
 

@@ -15,6 +15,7 @@ from ipu_tf.device.convolution import (
     native_plan,
     onednn,
     onednn_plan,
+    padded_plans,
     shared_taps,
     simplifications,
     transposed,
@@ -32,6 +33,7 @@ _MODULES = (
     grouped,
     transposed,
     xla_plans,
+    padded_plans,
     onednn_plan,
     native_plan,
 )
