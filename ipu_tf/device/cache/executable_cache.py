@@ -29,6 +29,7 @@ from ipu_tf.device.cache.cached_compilation import CachedCompilation, compile_ca
 from ipu_tf.device.cache.compiler_options import compiler_options, numeric_options
 from ipu_tf.device.cache.traced_program import TracedProgram, read_traced, trace_key, write_traced
 from ipu_tf.device.device_log import log_operations, logs_operations
+from ipu_tf.device.memory.malloc_options import keep_large_blocks
 from ipu_tf.device.op_scopes import names_kept
 from ipu_tf.device.paused_collection import paused_collection
 
@@ -37,7 +38,7 @@ RunCompilation = Callable[[Any, Callable[[], Any], dict[Any, Any]], Any]
 
 
 def use(directory: str) -> None:
-    """Sets the cache folder; an empty name turns the cache off.
+    """Sets the cache folder; an empty name turns the cache off. With one, threads share a heap: see `malloc_options`.
 
     Raises:
         CacheFolderError: if it is no folder, or cannot be made.
@@ -48,6 +49,7 @@ def use(directory: str) -> None:
         return
     if wanted is not None:
         cache_folder.prepare(wanted)
+        keep_large_blocks()
     _folder.value = wanted
 
 
