@@ -36,6 +36,18 @@ KERAS = (
         "models of the scope know its strategy",
         _TRAINERS,
     ),
+    Patch(
+        "keras.src.trainers.trainer:Trainer._symbolic_build",
+        When.SCOPE,
+        "variables of optimizers are created without compiling a program for each shape, on JAX",
+        "keras_ipu.training.jax.trainer",
+    ),
+    Patch(
+        "keras.src.backend.jax.numpy:zeros",
+        When.USE,
+        "variables of optimizers are created without compiling a program for each shape",
+        "keras_ipu.stock.arrays",
+    ),
     *(
         Patch(f"keras.src.backend.{name}", When.SCOPE, "batches of several steps go into one execution", _TRAINERS)
         for name in ("tensorflow.trainer:TFEpochIterator", "jax.trainer:JAXEpochIterator")

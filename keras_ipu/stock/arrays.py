@@ -1,24 +1,32 @@
-"""Private API of Keras's data adapters: arrays and their shuffling order.
+"""Private API of Keras's data adapters, arrays and their shuffling order, and of its backend's arrays of zeros.
 
 If Keras moves one of these, `tests/project/test_private_api.py` names it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import copy
 import dataclasses
 import functools
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.src import backend as _backend
 from keras.src.trainers.data_adapters import array_slicing as _array_slicing
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter as _ArrayDataAdapter
 from keras.src.trainers.data_adapters.generator_data_adapter import GeneratorDataAdapter as _GeneratorDataAdapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter as _TFDatasetAdapter
+
+from ipu_tf._patches.installation import replace_in
+from ipu_tf._state.context import context_value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,3 +172,27 @@ def replay_epochs(adapter: Any, epochs: int) -> None:
 def is_endless_generator(adapter: Any) -> bool:
     """Returns whether a Keras data adapter reads a Python generator, whose length is unknown."""
     return type(adapter) is _GeneratorDataAdapter
+
+
+_from_host: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_zeros_from_host", default=False)
+
+
+@contextlib.contextmanager
+def zeros_from_host() -> Iterator[None]:
+    """Context in which Keras on JAX makes zeros of the host's memory: the same arrays, and no program for each shape.
+
+    JAX compiles one for each shape of an optimizer's variables: a second for MobileNetV2.
+    """
+    replace_in(_backend.numpy, "zeros", _zeros)
+    with context_value(_from_host, True):
+        yield
+
+
+def _zeros(stock: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(stock)
+    def zeros(shape: Any, dtype: Any = None) -> Any:
+        if not _from_host.get() or keras.distribution.distribution() is not None:
+            return stock(shape, dtype=dtype)
+        return jax.device_put(np.zeros(shape, jnp.dtype(dtype or keras.config.floatx())))
+
+    return zeros

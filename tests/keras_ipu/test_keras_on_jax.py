@@ -12,7 +12,8 @@ from tests.helpers.keras_two_backends import RUNS, SAVED, trained
 from tests.helpers.subprocess_cases import Results, parametrize_cases, run_cases
 
 ON_JAX = tuple(
-    f"tests/helpers/{name}_jax_checks.py" for name in ("keras", "captures", "addons", "user_lines", "host_functions")
+    f"tests/helpers/{name}_jax_checks.py"
+    for name in ("keras", "captures", "addons", "user_lines", "host_functions", "host_zeros")
 )
 """Tests of what is particular to JAX."""
 ON_BOTH = (

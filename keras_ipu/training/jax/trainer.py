@@ -14,6 +14,7 @@ from ipu_tf._data.narrow_dtypes import warn_cast
 from ipu_tf._loops.jax_feed import JaxFeed
 from ipu_tf._loops.jax_step import count_eager_execution, refusals_at_lines
 from keras_ipu.stock import models as keras_models
+from keras_ipu.stock.arrays import zeros_from_host
 from keras_ipu.stock.ownership import is_ipu_model, on_device
 from keras_ipu.training.common.data_checks import check_batch
 from keras_ipu.training.common.epoch_iterator import ElementIterator, IPUEpochIterator
@@ -69,6 +70,7 @@ class JaxTrainer(IPUTrainer):
     def __init__(self) -> None:
         super().__init__(ARRAYS, _SyncJaxVariables)
         self.methods["__init__"] = _init
+        self.methods["_symbolic_build"] = _build
 
     def new_function(self, model: Any, kind: StepKind) -> JaxStepFunction:
         """Returns a new train, test or predict function; all of a model share its `ReplicaState`."""
@@ -127,6 +129,12 @@ def _init(stock: Stock, model: Any, *args: Any, **kwargs: Any) -> None:
     strategy = tf.distribute.get_strategy()
     if on_device(strategy):
         vars(model)["_distribute_strategy"] = strategy
+
+
+def _build(stock: Stock, model: Any, *args: Any, **kwargs: Any) -> Any:
+    """Creates what variables a model and its optimizer do not have yet."""
+    with zeros_from_host() if is_ipu_model(model) else contextlib.nullcontext():
+        return stock(model, *args, **kwargs)
 
 
 TRAINER = JaxTrainer()
