@@ -11,9 +11,12 @@ UNPADDED_LIMIT = 10e6
 
 
 def has_fast_kernel(problem: CanonicalConvolution) -> bool:
-    """Tests whether there is one for such a problem at all."""
-    typed = problem.dtype in (*HALVES, "float32")
-    return typed and problem.rank == 2 and problem.groups == 1 and problem.is_plain
+    """Tests whether there is one for such a problem at all, of two spatial axes."""
+    return problem.rank == 2 and _is_simple(problem)
+
+
+def _is_simple(problem: CanonicalConvolution) -> bool:
+    return problem.dtype in (*HALVES, "float32") and problem.groups == 1 and problem.is_plain
 
 
 def _patch_bytes(problem: CanonicalConvolution) -> int:
@@ -38,7 +41,8 @@ def is_swapped(problem: CanonicalConvolution) -> bool:
     """
     sizes = zip(problem.input, problem.window, problem.strides, strict=True)
     axes = [(n, w) for n, w, stride in sizes if n > 1 or stride > 1]
-    return has_fast_kernel(problem) and math.prod(w for _, w in axes) > math.prod(n for n, _ in axes)
+    larger = math.prod(w for _, w in axes) > math.prod(n for n, _ in axes)
+    return problem.rank <= 2 and _is_simple(problem) and larger
 
 
 def written_padding(problem: CanonicalConvolution) -> Pairs:

@@ -320,6 +320,10 @@ def test_inputs_that_are_smaller_than_the_window_stay_with_the_fast_kernels() ->
     canonical = {"b01f_01io->b01f"}
     assert labels_of(small, CANONICAL).isdisjoint(canonical)
     assert labels_of(small, PREPADDED) == canonical
+    sequence = CanonicalConvolution(4, 32, 32, (2,), (3,), (1,), ((1, 1),), (1,), (1,))
+    assert labels_of(sequence, CANONICAL).isdisjoint({"b0f_0io->b0f"})
+    assert labels_of(sequence, PREPADDED) == {"b0f_0io->b0f"}
     for size, features in ((2, 512), (2, 64), (1, 512)):
-        problem = small.but(input=(size, size), in_features=features, out_features=features)
-        assert choose(problem).name in ("patches", "prepadded")
+        for each in (small.but(input=(size, size)), sequence.but(input=(size,))):
+            problem = each.but(in_features=features, out_features=features)
+            assert choose(problem).name in ("patches", "prepadded"), problem
