@@ -46,12 +46,12 @@ def is_swapped(problem: CanonicalConvolution) -> bool:
 
 
 def written_padding(problem: CanonicalConvolution) -> Pairs:
-    """Returns the padding that is written out: all of it, or what makes the result larger than the input.
+    """Returns the padding that is written out: all of it, or what makes the result larger than the input."""
+    return problem.padding if is_swapped(problem) else _excess(problem)
 
-    Of the latter half lies before each axis.
-    """
-    if is_swapped(problem):
-        return problem.padding
+
+def _excess(problem: CanonicalConvolution) -> Pairs:
+    """Returns the padding that makes the result larger than the input, half of it before each axis."""
     excess = []
     for padding, window, dilation in zip(problem.padding, problem.window, problem.window_dilation, strict=True):
         more = max(0, sum(padding) - (window - 1) * dilation)
@@ -62,4 +62,4 @@ def written_padding(problem: CanonicalConvolution) -> Pairs:
 
 def is_overpadded(problem: CanonicalConvolution) -> bool:
     """Tests whether padding makes the result larger than the input, which the kernel does not take."""
-    return has_fast_kernel(problem) and not is_swapped(problem) and any(map(any, written_padding(problem)))
+    return has_fast_kernel(problem) and any(map(any, _excess(problem)))

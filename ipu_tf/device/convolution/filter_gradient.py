@@ -43,10 +43,10 @@ def _block(problem: CanonicalConvolution) -> int:
 
 
 def _cost(problem: CanonicalConvolution, best: Best) -> float:
-    blocks = problem.in_features / _block(problem)
     if problem.positions == 1:
-        rows = problem.bytes_of(problem.in_features, problem.taps, problem.batch)
+        rows = problem.in_features * _example_bytes(problem)
         return arithmetic(problem.products, RATE) + rows / TRANSPOSED_BYTES
+    blocks = problem.in_features / _block(problem)
     return arithmetic(problem.products, RATE) + blocks * (8 * CALL + traffic(_example_bytes(problem)))
 
 

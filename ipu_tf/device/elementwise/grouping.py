@@ -17,13 +17,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from ipu_tf.device.elementwise.group import Group, Operands
-from ipu_tf.device.elementwise.operands import Operand, OperandKind
+from ipu_tf.device.elementwise.operands import Operand
 from ipu_tf.device.elementwise.views import Views
 from ipu_tf.device.jaxprs.flat_equations import Equation, FlatFunction
 
 MOST_EQUATIONS = 500
 """The most equations of a group; the kernel takes some thousand instructions, operands and results."""
-_WHOLE = (OperandKind.WHOLE, OperandKind.WHOLE_BOOL)
 Step = Group | Equation
 
 
@@ -102,7 +101,7 @@ class _Levels:
             return False
         made = self._equations[maker].outputs[0]
         read = [each for each in operands if isinstance(each, Operand) and self._views.shown(each.value) == made]
-        return bool(read) and all(each.kind in _WHOLE and each.value == made for each in read)
+        return bool(read) and all(each.is_whole and each.value == made for each in read)
 
     def _sources(self, at: int) -> tuple[int, ...]:
         """Returns the places of the equations that make what an equation reads."""

@@ -11,10 +11,9 @@ from typing import Any
 
 from ipu_tf.device.elementwise.group import Group
 from ipu_tf.device.elementwise.grouping import Step
-from ipu_tf.device.elementwise.operands import Operand, OperandKind
+from ipu_tf.device.elementwise.operands import Operand
+from ipu_tf.device.elementwise.views import Views
 from ipu_tf.device.jaxprs.flat_equations import FlatFunction
-
-_WHOLE = (OperandKind.WHOLE, OperandKind.WHOLE_BOOL)
 
 
 def placed_over(
@@ -33,8 +32,8 @@ def placed_over(
         replaced: for some results the operand that each must take the memory of, or of none: a loop's value.
         unread: operands that nothing reads afterwards: other results may take their memory.
     """
-    others = {operand.value for operand in inputs if operand.kind not in _WHOLE}
-    whole = {each.value: at for each, at in inputs.items() if each.kind in _WHOLE and each.value not in others}
+    others = {operand.value for operand in inputs if not operand.is_whole}
+    whole = {each.value: at for each, at in inputs.items() if each.is_whole and each.value not in others}
     free = [value for value in whole if value in unread]
     found: dict[int, int] = {}
     for output, at in outputs.items():
@@ -55,13 +54,13 @@ def unread_operands(function: FlatFunction, steps: Sequence[Step]) -> dict[Group
         function: the function.
         steps: how it is evaluated, in order.
     """
-    made = {value for step in steps for value in _made(step)}
+    views, made = Views(function), {value for step in steps for value in _made(step)}
     unread: dict[Group, Collection[int]] = {}
-    later = {value for atom in function.outputs if isinstance(atom, int) for value in _behind(function, atom, made)}
+    later = {views.shown(atom) for atom in function.outputs if isinstance(atom, int)}
     for step in reversed(steps):
-        read = {value for each in _read(step) for value in _behind(function, each, made)}
+        read = {views.shown(value) for value in _read(step)}
         if isinstance(step, Group):
-            unread[step] = frozenset(read - later)
+            unread[step] = frozenset((read - later) & made)
         later |= read
     return unread
 
@@ -77,12 +76,3 @@ def _read(step: Step) -> Iterator[int]:
     own = {value for equation in step.equations for value in equation.outputs}
     for operands in step.operands:
         yield from (each.value for each in operands if isinstance(each, Operand) and each.value not in own)
-
-
-def _behind(function: FlatFunction, value: int, made: Collection[int]) -> Iterator[int]:
-    """Yields the values of steps that a value is, or shows in another shape."""
-    if value in made:
-        yield value
-    elif value in function.made_by:
-        for each in function.made_by[value].values:
-            yield from _behind(function, each, made)

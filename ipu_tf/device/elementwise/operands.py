@@ -35,6 +35,11 @@ class Operand:
     sizes: tuple[int, ...] = ()
     strides: tuple[int, ...] = ()
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is read element by element: it has as many as the result."""
+        return self.kind in (OperandKind.WHOLE, OperandKind.WHOLE_BOOL)
+
 
 def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
     """Returns the strides of an array's axes, 0 for those of size 1.
