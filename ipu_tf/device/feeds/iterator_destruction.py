@@ -11,6 +11,7 @@ process: iterators that are left at its exit are not destroyed at all.
 from __future__ import annotations
 
 import atexit
+import collections
 import contextlib
 import ctypes
 import queue
@@ -63,12 +64,19 @@ def _schedule(iterator: Any) -> None:
 
 
 def _destroy() -> None:
+    waiting: collections.deque[tuple[float, Any]] = collections.deque()
     while True:
-        due, *iterators = _ended.get()
-        while (left := due - time.monotonic()) > 0 and _ended.qsize() < _MOST:
-            time.sleep(min(left, 0.05))
-        with _starting:
-            _start(iterators)
+        with contextlib.suppress(queue.Empty):
+            waiting.append(_ended.get(timeout=_left(waiting[0]) if waiting else None))
+        while waiting and (len(waiting) > _MOST or not _left(waiting[0])):
+            iterators = [waiting.popleft()[1]]
+            with _starting:
+                _start(iterators)
+
+
+def _left(waiting: tuple[float, Any]) -> float:
+    """Returns the seconds until an object is to be destroyed."""
+    return max(0.0, waiting[0] - time.monotonic())
 
 
 def _start(iterators: list[Any]) -> None:
