@@ -23,13 +23,18 @@ from ipu_tf.device.elementwise.function import function_of
 from ipu_tf.device.elementwise.group import Group
 from ipu_tf.device.elementwise.grouping import Step, steps
 from ipu_tf.device.elementwise.in_place import unread_operands
+from ipu_tf.device.elementwise.transposed_product import is_transposed_product, transposed_product
 from ipu_tf.device.jaxprs.evaluation import bound, retraced, traced_and_evaluated
 from ipu_tf.device.jaxprs.flat_equations import Atom, Equation, FlatFunction, flattened
 from ipu_tf.device.jaxprs.split_carries import with_split_carries
 from ipu_tf.device.op_scopes import scope_named
 
-_KERNELS: tuple[tuple[Any, Any], ...] = ((is_draw, drawn), (is_row_product, computed))
-"""Other kernels: which equations are calls of one, and what computes their one result."""
+_KERNELS: tuple[tuple[Any, Any], ...] = (
+    (is_draw, drawn),
+    (is_row_product, computed),
+    (is_transposed_product, transposed_product),
+)
+"""Other equations that are computed otherwise: which they are, and what computes their one result."""
 
 
 def with_native_elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
