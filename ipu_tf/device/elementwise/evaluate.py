@@ -1,4 +1,4 @@
-"""Evaluates a program with calls of native kernels: elementwise operations, random bits, products of few rows.
+"""Evaluates a program with calls of native kernels: elementwise operations, random bits, some products.
 
 XLA makes code for each group of elementwise operations that it finds, 20 to 40 ms each, of which a network's step has
 hundreds. The kernel is there already.
@@ -15,6 +15,7 @@ import jax
 from jax.extend import core
 
 from ipu_tf.device.convolution.native import library
+from ipu_tf.device.convolution.native.batched_product import batched, is_batched_product
 from ipu_tf.device.convolution.native.random_bits import drawn, is_draw
 from ipu_tf.device.convolution.native.row_product import computed, is_row_product
 from ipu_tf.device.elementwise import encoding
@@ -32,6 +33,7 @@ from ipu_tf.device.op_scopes import scope_named
 _KERNELS: tuple[tuple[Any, Any], ...] = (
     (is_draw, drawn),
     (is_row_product, computed),
+    (is_batched_product, batched),
     (is_transposed_product, transposed_product),
 )
 """Other equations that are computed otherwise: which they are, and what computes their one result."""
@@ -40,7 +42,8 @@ _KERNELS: tuple[tuple[Any, Any], ...] = (
 def with_native_elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wraps a function that JAX will trace: parts of it are calls of native kernels.
 
-    They are its elementwise operations, unless there are few groups of them, random bits, and products of few rows.
+    They are its elementwise operations, unless there are few groups of them, random bits, products of few rows and of
+    many small matrices.
     Without the native library, on other backends than the CPU, and in code for files, it computes what it computed.
 
     Args:

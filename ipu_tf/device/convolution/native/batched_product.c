@@ -1,0 +1,89 @@
+// Products of many small matrices in float32, as a handler of XLA's FFI: those of attention.
+//
+//   result[b, m, n] = sum over k of left[b, m, k] * right[b, k, n]
+//
+// Both operands are read where they lie, by strides: heads need no transposition. A unit of work is one batch's TILE
+// columns; units are dealt out to the parts. Each result is summed in one order, so that results depend neither on the
+// number of cores nor on the parts.
+#include <string.h>
+
+#include "handler.h"
+#include "parts.h"
+#include "processor.h"
+
+enum { BATCH_AXES = 3, MOST_INNER = 1024, MOST_TILE = 32 };  // as in batched_product.py
+
+typedef struct BatchedShapes {
+  int64_t level;  // the most capable instruction set to use: 0 plain, 1 AVX2, 2 AVX-512
+  int64_t rows, inner, columns;
+  int64_t batch[BATCH_AXES], left_batch[BATCH_AXES], right_batch[BATCH_AXES];  // sizes, and strides in floats
+  int64_t left_row, left_inner, right_inner, right_column;                     // strides in floats
+  int64_t parts;
+} BatchedShapes;
+
+typedef struct BatchedWork {
+  const BatchedShapes *shapes;
+  const float *left, *right;
+  float *result;
+} BatchedWork;
+
+enum { BATCHED_WORDS = sizeof(BatchedShapes) / sizeof(int64_t) };
+
+static int64_t batches_of(const BatchedShapes *s) { return s->batch[0] * s->batch[1] * s->batch[2]; }
+
+// Returns where a batch begins in an operand with these strides.
+static int64_t batch_offset(const BatchedShapes *s, const int64_t *strides, int64_t batch) {
+  int64_t offset = 0;
+  for (int axis = BATCH_AXES - 1; axis >= 0; axis--) {
+    offset += batch % s->batch[axis] * strides[axis];
+    batch /= s->batch[axis];
+  }
+  return offset;
+}
+
+#define KERNELS "batched_kernels.h"
+#include "instruction_sets.h"
+
+// Returns how many floats an operand has at least, by its strides.
+static int64_t reach(const BatchedShapes *s, const int64_t *strides, int64_t a, int64_t a_stride, int64_t b, int64_t b_stride) {
+  int64_t last = (a - 1) * a_stride + (b - 1) * b_stride;
+  for (int axis = 0; axis < BATCH_AXES; axis++) last += (s->batch[axis] - 1) * strides[axis];
+  return last + 1;
+}
+
+static int sizes_are_wrong(const BatchedShapes *s) {
+  int64_t least = s->rows < s->columns ? s->rows : s->columns;
+  for (int axis = 0; axis < BATCH_AXES; axis++) {
+    if (s->batch[axis] < least) least = s->batch[axis];
+    if (s->left_batch[axis] < 0 || s->right_batch[axis] < 0) return 1;
+  }
+  if (s->left_row < 0 || s->left_inner < 0 || s->right_inner < 0 || s->right_column < 0) return 1;
+  return least < 1 || s->inner < 1 || s->inner > MOST_INNER || s->parts < 1;
+}
+
+// Returns what is wrong with a call's buffers; NULL if nothing is.
+static const char *fault(const FfiCall *call, const BatchedShapes *s) {
+  FfiBuffer **in = (FfiBuffer **)call->arguments.each, **out = (FfiBuffer **)call->results.each;
+  if (call->arguments.size != 2 || call->results.size != 1) return "a batched product has two operands and a result";
+  if (sizes_are_wrong(s)) return "wanted sizes of at least 1, an inner one of at most 1024, and no negative strides";
+  if (handler_elements(in[0], FFI_FLOAT32) < reach(s, s->left_batch, s->rows, s->left_row, s->inner, s->left_inner))
+    return "the left operand is not of the shape";
+  if (handler_elements(in[1], FFI_FLOAT32) < reach(s, s->right_batch, s->inner, s->right_inner, s->columns, s->right_column))
+    return "the right operand is not of the shape";
+  if (handler_elements(out[0], FFI_FLOAT32) != batches_of(s) * s->rows * s->columns) return "the result is not of the shape";
+  return NULL;
+}
+
+// The handler.
+EXPORT FfiError *ipu_tf_batched_product(FfiCall *call) {
+  if (!handler_executes(call)) return NULL;
+  const BatchedShapes *s = handler_words(call, BATCHED_WORDS);
+  if (!s) return handler_refuses(call, "a batched product's shapes are of another version");
+  const char *message = fault(call, s);
+  if (message) return handler_refuses(call, message);
+  FfiBuffer **in = (FfiBuffer **)call->arguments.each, **out = (FfiBuffer **)call->results.each;
+  const BatchedWork work = {s, in[0]->data, in[1]->data, out[0]->data};
+  Part *const part_of[] = OF_EACH_SET(batched_part);
+  parts_run(call, &work, s->parts, part_of[level_within(s->level)]);
+  return NULL;
+}

@@ -1,0 +1,172 @@
+"""Products of many small matrices by the native kernel: against float64, and where programs call it."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax import lax
+
+from ipu_tf.device import portable
+from ipu_tf.device.convolution.native import batched_product, library
+from ipu_tf.device.convolution.native.batched_product import BatchedProduct
+from ipu_tf.device.elementwise.evaluate import with_native_elementwise
+
+pytestmark = pytest.mark.skipif(library.loaded() is None, reason="the package was installed without a C compiler")
+
+ROOT = Path(__file__).resolve().parents[4]
+LEVELS = range(len(library.LEVELS))
+ORDERS = {
+    "as they are multiplied": ((0, 1, 2, 3), (0, 1, 2, 3)),
+    "queries and keys": ((0, 2, 1, 3), (0, 2, 3, 1)),
+    "weights, transposed, and values": ((0, 1, 3, 2), (0, 2, 1, 3)),
+    "any": ((3, 1, 2, 0), (3, 0, 2, 1)),
+}
+"""How both operands lie in memory: where their axes are, in the order of canonical ones, two of the batch's first."""
+
+
+def arrays(*shapes: tuple[int, ...]) -> list[np.ndarray]:
+    random = np.random.default_rng(0)
+    return [random.standard_normal(shape, np.float32) for shape in shapes]
+
+
+def text(function: Callable[..., Any], *arguments: Any) -> str:
+    return jax.jit(function).lower(*arguments).as_text()
+
+
+def calls_it(function: Callable[..., Any], *arguments: Any) -> bool:
+    return library.needed().batched_product in text(function, *arguments)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("order", ORDERS)
+@settings(max_examples=20, deadline=None)
+@given(
+    batch=st.tuples(st.integers(1, 5), st.integers(1, 4)),
+    rows=st.integers(1, 40),
+    inner=st.integers(1, 150),
+    columns=st.integers(1, 100),
+)
+def test_it_is_the_product(level: int, order: str, batch: tuple[int, int], rows: int, inner: int, columns: int) -> None:
+    canonical = arrays((*batch, rows, inner), (*batch, inner, columns))
+    left, right = ORDERS[order]
+    numbers = (((left[3],), (right[2],)), (left[:2], right[:2]))
+    operands = tuple(
+        jnp.asarray(np.ascontiguousarray(np.transpose(each, np.argsort(axes))))
+        for each, axes in zip(canonical, (left, right), strict=True)
+    )
+    traced = jax.make_jaxpr(lambda x, y: lax.dot_general(x, y, numbers))(*operands)
+    form = batched_product.form_of(traced.eqns[0])
+    assert form is not None
+    x_given, y_given = operands
+    found = batched_product.batched_product(x_given, y_given, form, level)
+    x, y = (np.asarray(each, np.float64) for each in canonical)
+    assert np.all(abs(np.asarray(found) - x @ y) <= 1e-6 * (abs(x) @ abs(y)) + 1e-30)
+
+
+HEADS, SCORES = (4, 32, 2, 16), (4, 2, 32, 32)
+"""[examples, tokens, heads, features], and weights for them."""
+PRODUCTS: dict[str, tuple[str, tuple[int, ...], tuple[int, ...]]] = {
+    "queries and keys": ("bqhd,bkhd->bhqk", HEADS, HEADS),
+    "weights and values": ("bhqk,bkhd->bqhd", SCORES, HEADS),
+    "the gradient of values": ("bhqk,bqhd->bkhd", SCORES, HEADS),
+    "the gradient of keys": ("bhqk,bqhd->bhkd", SCORES, HEADS),
+    "matrices": ("bij,bjk->bik", (8, 40, 40), (8, 40, 40)),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_programs_call_it_for_small_matrices(name: str) -> None:
+    subscripts, *shapes = PRODUCTS[name]
+    operands = arrays(*shapes)
+    native = with_native_elementwise(lambda x, y: jnp.einsum(subscripts, x, y))
+    assert calls_it(native, *operands)
+    expected = np.einsum(subscripts, *(each.astype(np.float64) for each in operands))
+    np.testing.assert_allclose(jax.jit(native)(*operands), expected, rtol=1e-5, atol=1e-4)
+
+
+OTHERS: dict[str, tuple[str, str, tuple[int, ...], tuple[int, ...]]] = {
+    "one matrix": ("ij,jk->ik", "float32", (64, 64), (64, 64)),
+    "a batch of one": ("bij,bjk->bik", "float32", (1, 64, 64), (1, 64, 64)),
+    "few numbers": ("bij,bjk->bik", "float32", (4, 8, 8), (4, 8, 8)),
+    "vectors": ("bij,bj->bi", "float32", (8, 100, 100), (8, 100)),
+    "a long sum": ("bij,bjk->bik", "float32", (2, 32, 1100), (2, 1100, 32)),
+    "two sums": ("bijl,bjlk->bik", "float32", (8, 32, 8, 4), (8, 8, 4, 32)),
+    "four axes of a batch": ("abcdij,abcdjk->abcdik", "float32", (2, 2, 2, 2, 32, 32), (2, 2, 2, 2, 32, 32)),
+    "float16": ("bij,bjk->bik", "float16", (8, 40, 40), (8, 40, 40)),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_products_stay_with_xla(name: str) -> None:
+    subscripts, dtype, *shapes = OTHERS[name]
+    operands = [each.astype(dtype) for each in arrays(*shapes)]
+    assert not calls_it(with_native_elementwise(lambda x, y: jnp.einsum(subscripts, x, y)), *operands)
+
+
+def test_loops_and_gradients_call_it() -> None:
+    queries, keys = arrays(HEADS, HEADS)
+
+    def score(queries: Any, keys: Any) -> Any:
+        return jnp.sum(jax.nn.softmax(jnp.einsum("bqhd,bkhd->bhqk", queries, keys)) ** 2)
+
+    def loop(queries: Any, keys: Any) -> Any:
+        def step(_: Any, at: Any) -> Any:
+            return tuple(x - 0.1 * g for x, g in zip(at, jax.grad(score, (0, 1))(*at), strict=True))
+
+        return lax.fori_loop(0, 3, step, (queries, keys))
+
+    native = with_native_elementwise(loop)
+    assert text(native, queries, keys).count(library.needed().batched_product) >= 3
+    for found, expected in zip(jax.jit(native)(queries, keys), jax.jit(loop)(queries, keys), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_portable_code_does_not_call_it() -> None:
+    operands = arrays(SCORES, SCORES)
+    assert not calls_it(portable.portable(with_native_elementwise(lambda x, y: x @ y)), *operands)
+
+
+def test_results_do_not_depend_on_the_number_of_cores() -> None:
+    code = (
+        "import os; {one}\n"
+        "import hashlib, jax, numpy as np\n"
+        "from ipu_tf.device.elementwise.evaluate import with_native_elementwise\n"
+        "random = np.random.default_rng(0)\n"
+        "x, y = (random.standard_normal(s, np.float32) for s in ((5, 70, 300), (5, 300, 90)))\n"
+        "found = jax.jit(with_native_elementwise(lambda x, y: x @ y))(x, y)\n"
+        "print(hashlib.sha256(np.asarray(found).tobytes()).hexdigest())"
+    )
+    found = set()
+    for one in ("os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})", ""):
+        run = [sys.executable, "-c", code.replace("{one}", one)]
+        found.add(subprocess.run(run, check=True, capture_output=True, text=True, cwd=ROOT).stdout.strip())
+    assert len(found) == 1 and len(found.pop()) == 64
+
+
+FORM = BatchedProduct((2,), 8, 8, 8, (64,), (64,), (8, 1), (8, 1))
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"inner": 1025}, "an inner one of at most 1024"),
+        ({"left_batch": (-64,)}, "no negative strides"),
+        ({"left": (16, 1)}, "the left operand is not of the shape"),
+        ({"right_batch": (65,)}, "the right operand is not of the shape"),
+    ],
+)
+def test_the_kernel_refuses_what_lies_outside_of_its_operands(changed: dict[str, Any], message: str) -> None:
+    form = dataclasses.replace(FORM, **changed)
+    with pytest.raises(jax.errors.JaxRuntimeError, match=message):
+        batched_product.batched_product(jnp.zeros((2, 8, 8)), jnp.zeros((2, 8, 8)), form).block_until_ready()
