@@ -11,9 +11,9 @@
     instance_sum.c ───── instance_memory.h ─────────────────────────────────┘
 
 Enters: arrays and shapes. Leaves: the gradient of a convolution's filters, a product with packed weights
-(`ipu_tf/device/packed`), the product of a few rows with a large matrix, products of many small matrices, sums over an axis, random bits, numbers rounded
-by chance, elementwise operations (`ipu_tf/device/elementwise`), or sums over the instances of a host
-(`ipu_tf/device/instances`), by a custom call on XLA's own threads.
+(`ipu_tf/device/packed`), the product of a few rows with a large matrix, products of many small matrices, sums over an
+axis, random bits, numbers rounded by chance, elementwise operations (`ipu_tf/device/elementwise`), or sums over the
+instances of a host (`ipu_tf/device/instances`), by a custom call on XLA's own threads.
 Without the library, or with `IPU_TF_NATIVE=0`, other plans and plain JAX compute the same.
 Start with `library.py`, which loads it.
 """
