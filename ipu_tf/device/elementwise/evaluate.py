@@ -15,7 +15,7 @@ import jax
 from jax.extend import core
 
 from ipu_tf.device.convolution.native import library
-from ipu_tf.device.convolution.native.batched_product import batched, is_batched_product
+from ipu_tf.device.convolution.native.matrix_product import is_matrix_product, multiplied
 from ipu_tf.device.convolution.native.random_bits import drawn, is_draw
 from ipu_tf.device.convolution.native.row_product import computed, is_row_product
 from ipu_tf.device.elementwise import encoding
@@ -33,7 +33,7 @@ from ipu_tf.device.op_scopes import scope_named
 _KERNELS: tuple[tuple[Any, Any], ...] = (
     (is_draw, drawn),
     (is_row_product, computed),
-    (is_batched_product, batched),
+    (is_matrix_product, multiplied),
     (is_transposed_product, transposed_product),
 )
 """Other equations that are computed otherwise: which they are, and what computes their one result."""
@@ -42,8 +42,8 @@ _KERNELS: tuple[tuple[Any, Any], ...] = (
 def with_native_elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wraps a function that JAX will trace: parts of it are calls of native kernels.
 
-    They are its elementwise operations, unless there are few groups of them, random bits, products of few rows and of
-    many small matrices.
+    They are its elementwise operations, unless there are few groups of them, random bits, and most products of
+    matrices.
     Without the native library, on other backends than the CPU, and in code for files, it computes what it computed.
 
     Args:

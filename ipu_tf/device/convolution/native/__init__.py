@@ -5,7 +5,7 @@
     sum.c ────────────── sum_kernels.h, once for each instruction set ──────┤
     random.c ─────────── random_kernels.h, once for each instruction set ───┤
     row_product.c ────── row_kernels.h, once for each instruction set ──────┤
-    batched_product.c ── batched_kernels.h, once for each instruction set ──┤
+    matrix_product.c ── matrix_kernels.h, once for each instruction set ──┤
     rounding.c ───────── rounding_kernels.h, once for each instruction set ─┤
     elementwise.c ────── elementwise_kernels.h, the same ───────────────────┤
     instance_sum.c ───── instance_memory.h ─────────────────────────────────┘

@@ -23,7 +23,7 @@ from ipu_tf.device.environment import allows_native_code
     ROW_SYMBOL,
     ROUNDING_SYMBOL,
     INSTANCE_SYMBOL,
-    BATCHED_SYMBOL,
+    MATRIX_SYMBOL,
 ) = SYMBOLS = (
     "ipu_tf_filter_gradient",
     "ipu_tf_packed_product",
@@ -33,7 +33,7 @@ from ipu_tf.device.environment import allows_native_code
     "ipu_tf_row_product",
     "ipu_tf_stochastic_rounding",
     "ipu_tf_instance_sum",
-    "ipu_tf_batched_product",
+    "ipu_tf_matrix_product",
 )
 LEVELS = ("plain vectors", "AVX2", "AVX-512")
 """Instruction sets that there are kernels for, the least capable first."""
@@ -53,7 +53,7 @@ class Library:
         row_product: the same of products of a few rows with a matrix.
         rounding: the same of stochastic rounding.
         instance_sum: the same of sums over the instances of this host.
-        batched_product: the same of products of many small matrices.
+        matrix_product: the same of products of matrices.
         level: the most capable instruction set of this processor, an index of `LEVELS`.
         functions: the library's other functions.
     """
@@ -66,7 +66,7 @@ class Library:
     row_product: str
     rounding: str
     instance_sum: str
-    batched_product: str
+    matrix_product: str
     level: int
     functions: ctypes.CDLL
 
@@ -107,11 +107,11 @@ def loaded() -> Library | None:
     functions = ctypes.CDLL(str(path))
     made = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     names = [f"{symbol}_{made}" for symbol in SYMBOLS]
-    gradient, product, total, elementwise, bits, rows, rounding, instances, batched = names
+    gradient, product, total, elementwise, bits, rows, rounding, instances, matrices = names
     for symbol, name in zip(SYMBOLS, names, strict=True):
         jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(getattr(functions, symbol)), platform="cpu")
     level: int = functions.ipu_tf_level()
-    return Library(gradient, product, total, elementwise, bits, rows, rounding, instances, batched, level, functions)
+    return Library(gradient, product, total, elementwise, bits, rows, rounding, instances, matrices, level, functions)
 
 
 def built() -> Path | None:

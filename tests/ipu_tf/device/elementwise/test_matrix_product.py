@@ -1,4 +1,4 @@
-"""Products of many small matrices by the native kernel: against float64, and where programs call it."""
+"""Products of matrices by the native kernel: against float64, and where programs call it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from jax import lax
 
 from ipu_tf.device import portable
-from ipu_tf.device.convolution.native import batched_product, library
-from ipu_tf.device.convolution.native.batched_product import BatchedProduct
+from ipu_tf.device.convolution.native import library, matrix_product
+from ipu_tf.device.convolution.native.matrix_product import MatrixProduct
 from ipu_tf.device.elementwise.evaluate import with_native_elementwise
 
 pytestmark = pytest.mark.skipif(library.loaded() is None, reason="the package was installed without a C compiler")
@@ -45,7 +45,7 @@ def text(function: Callable[..., Any], *arguments: Any) -> str:
 
 
 def calls_it(function: Callable[..., Any], *arguments: Any) -> bool:
-    return library.needed().batched_product in text(function, *arguments)
+    return library.needed().matrix_product in text(function, *arguments)
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -66,12 +66,12 @@ def test_it_is_the_product(level: int, order: str, batch: tuple[int, int], rows:
         for each, axes in zip(canonical, (left, right), strict=True)
     )
     traced = jax.make_jaxpr(lambda x, y: lax.dot_general(x, y, numbers))(*operands)
-    form = batched_product.form_of(traced.eqns[0])
+    form = matrix_product.form_of(traced.eqns[0])
     assert form is not None
     x_given, y_given = operands
-    found = batched_product.batched_product(x_given, y_given, form, level)
+    found = matrix_product.matrix_product(x_given, y_given, form, level)
     x, y = (np.asarray(each, np.float64) for each in canonical)
-    assert np.all(abs(np.asarray(found) - x @ y) <= 1e-6 * (abs(x) @ abs(y)) + 1e-30)
+    assert np.all(abs(np.reshape(found, (*batch, rows, columns)) - x @ y) <= 1e-6 * (abs(x) @ abs(y)) + 1e-30)
 
 
 HEADS, SCORES = (4, 32, 2, 16), (4, 2, 32, 32)
@@ -82,11 +82,24 @@ PRODUCTS: dict[str, tuple[str, tuple[int, ...], tuple[int, ...]]] = {
     "the gradient of values": ("bhqk,bqhd->bkhd", SCORES, HEADS),
     "the gradient of keys": ("bhqk,bqhd->bhkd", SCORES, HEADS),
     "matrices": ("bij,bjk->bik", (8, 40, 40), (8, 40, 40)),
+    "four axes of a batch, one of them longer than 1": (
+        "abcdij,abcdjk->abcdik",
+        (1, 8, 1, 1, 40, 40),
+        (1, 8, 1, 1, 40, 40),
+    ),
+    "a small layer": ("bi,io->bo", (32, 64), (64, 64)),
+    "the gradient of its weights": ("bi,bo->io", (32, 64), (32, 64)),
+    "the gradient of its inputs": ("bo,io->bi", (32, 64), (64, 64)),
+    "a layer of tokens": ("bti,io->bto", (4, 16, 64), (64, 64)),
+    "the gradient of its weights over tokens": ("bti,bto->io", (4, 16, 64), (4, 16, 64)),
+    "two sums": ("bijl,bjlk->bik", (8, 32, 8, 4), (8, 8, 4, 32)),
+    "into heads": ("bti,ihd->bthd", (4, 16, 64), (64, 4, 16)),
+    "from heads": ("bthd,hdo->bto", (4, 16, 4, 16), (4, 16, 64)),
 }
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
-def test_programs_call_it_for_small_matrices(name: str) -> None:
+def test_programs_call_it(name: str) -> None:
     subscripts, *shapes = PRODUCTS[name]
     operands = arrays(*shapes)
     native = with_native_elementwise(lambda x, y: jnp.einsum(subscripts, x, y))
@@ -96,12 +109,12 @@ def test_programs_call_it_for_small_matrices(name: str) -> None:
 
 
 OTHERS: dict[str, tuple[str, str, tuple[int, ...], tuple[int, ...]]] = {
-    "one matrix": ("ij,jk->ik", "float32", (64, 64), (64, 64)),
-    "a batch of one": ("bij,bjk->bik", "float32", (1, 64, 64), (1, 64, 64)),
+    "a large matrix": ("ij,jk->ik", "float32", (512, 512), (512, 512)),
     "few numbers": ("bij,bjk->bik", "float32", (4, 8, 8), (4, 8, 8)),
-    "vectors": ("bij,bj->bi", "float32", (8, 100, 100), (8, 100)),
+    "few columns": ("ij,jk->ik", "float32", (600, 600), (600, 4)),
+    "a vector": ("ij,j->i", "float32", (500, 100), (100,)),
     "a long sum": ("bij,bjk->bik", "float32", (2, 32, 1100), (2, 1100, 32)),
-    "two sums": ("bijl,bjlk->bik", "float32", (8, 32, 8, 4), (8, 8, 4, 32)),
+    "a sum over axes that lie apart": ("jil,jlk->ik", "float32", (8, 32, 8), (8, 8, 32)),
     "four axes of a batch": ("abcdij,abcdjk->abcdik", "float32", (2, 2, 2, 2, 32, 32), (2, 2, 2, 2, 32, 32)),
     "float16": ("bij,bjk->bik", "float16", (8, 40, 40), (8, 40, 40)),
 }
@@ -127,7 +140,7 @@ def test_loops_and_gradients_call_it() -> None:
         return lax.fori_loop(0, 3, step, (queries, keys))
 
     native = with_native_elementwise(loop)
-    assert text(native, queries, keys).count(library.needed().batched_product) >= 3
+    assert text(native, queries, keys).count(library.needed().matrix_product) >= 3
     for found, expected in zip(jax.jit(native)(queries, keys), jax.jit(loop)(queries, keys), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
@@ -154,7 +167,7 @@ def test_results_do_not_depend_on_the_number_of_cores() -> None:
     assert len(found) == 1 and len(found.pop()) == 64
 
 
-FORM = BatchedProduct((2,), 8, 8, 8, (64,), (64,), (8, 1), (8, 1))
+FORM = MatrixProduct((2,), 8, 8, 8, (64,), (64,), (8, 1), (8, 1))
 
 
 @pytest.mark.parametrize(
@@ -169,4 +182,4 @@ FORM = BatchedProduct((2,), 8, 8, 8, (64,), (64,), (8, 1), (8, 1))
 def test_the_kernel_refuses_what_lies_outside_of_its_operands(changed: dict[str, Any], message: str) -> None:
     form = dataclasses.replace(FORM, **changed)
     with pytest.raises(jax.errors.JaxRuntimeError, match=message):
-        batched_product.batched_product(jnp.zeros((2, 8, 8)), jnp.zeros((2, 8, 8)), form).block_until_ready()
+        matrix_product.matrix_product(jnp.zeros((2, 8, 8)), jnp.zeros((2, 8, 8)), form).block_until_ready()

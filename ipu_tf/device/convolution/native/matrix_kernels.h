@@ -9,19 +9,23 @@
 #define TILE_ROWS 6
 #endif
 #define TILE (2 * LANES)
-#define V NAME(BatchedV)
+#define V NAME(MatrixV)
 typedef float V __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 
 // Writes `columns` columns of the right operand, at most TILE of them, next to each other: [inner, TILE], the rest 0.
-static void NAME(pack_columns)(const BatchedShapes *s, const float *right, int64_t columns, float *packed) {
+static void NAME(pack_columns)(const MatrixShapes *s, const float *right, int64_t columns, float *packed) {
   if (columns < TILE) memset(packed, 0, s->inner * TILE * sizeof(float));
   if (s->right_column == 1) {
     for (int64_t k = 0; k < s->inner; k++)
       memcpy(packed + k * TILE, right + k * s->right_inner, (columns < TILE ? columns : TILE) * sizeof(float));
     return;
   }
+  const int64_t fours = s->right_inner == 1 ? columns / 4 * 4 : 0, whole = s->inner / 4 * 4;
+  for (int64_t c = 0; c < fours; c += 4)
+    for (int64_t k = 0; k < whole; k += 4) transpose_four(right + c * s->right_column + k, s->right_column, packed + k * TILE + c, TILE);
   for (int64_t c = 0; c < columns; c++)
-    for (int64_t k = 0; k < s->inner; k++) packed[k * TILE + c] = right[c * s->right_column + k * s->right_inner];
+    for (int64_t k = c < fours ? whole : 0; k < s->inner; k++)
+      packed[k * TILE + c] = right[c * s->right_column + k * s->right_inner];
 }
 
 // Computes `rows` rows of a tile. Rows begin three by three, so that an address is one of few and a multiple of the step.
@@ -51,7 +55,7 @@ INLINE void NAME(tile)(const float *left, int64_t row_step, int64_t inner_step, 
 }
 
 #define OF_ROWS(n)                                                                                                  \
-  static __attribute__((noinline)) void JOIN(NAME(tile), n)(const BatchedShapes *s, const float *left,              \
+  static __attribute__((noinline)) void JOIN(NAME(tile), n)(const MatrixShapes *s, const float *left,              \
                                                             const float *packed, float *result, int64_t columns) {  \
     if (s->left_row == 1) NAME(tile)(left, 1, s->left_inner, s->inner, packed, result, s->columns, columns, n);     \
     else NAME(tile)(left, s->left_row, s->left_inner, s->inner, packed, result, s->columns, columns, n);            \
@@ -72,8 +76,8 @@ OF_ROWS(12)
 #endif
 #undef OF_ROWS
 
-static void NAME(batched_unit)(const BatchedWork *w, int64_t batch, int64_t column, float *packed) {
-  static void (*const of_rows[TILE_ROWS])(const BatchedShapes *, const float *, const float *, float *, int64_t) = {
+static void NAME(matrix_unit)(const MatrixWork *w, int64_t batch, int64_t column, float *packed) {
+  static void (*const of_rows[TILE_ROWS])(const MatrixShapes *, const float *, const float *, float *, int64_t) = {
       JOIN(NAME(tile), 1),  JOIN(NAME(tile), 2),  JOIN(NAME(tile), 3),  JOIN(NAME(tile), 4),
       JOIN(NAME(tile), 5),  JOIN(NAME(tile), 6),
 #if TILE_ROWS == 12
@@ -81,7 +85,7 @@ static void NAME(batched_unit)(const BatchedWork *w, int64_t batch, int64_t colu
       JOIN(NAME(tile), 10), JOIN(NAME(tile), 11), JOIN(NAME(tile), 12),
 #endif
   };
-  const BatchedShapes *s = w->shapes;
+  const MatrixShapes *s = w->shapes;
   const int64_t columns = s->columns - column < TILE ? s->columns - column : TILE;
   const float *left = w->left + batch_offset(s, s->left_batch, batch);
   NAME(pack_columns)(s, w->right + batch_offset(s, s->right_batch, batch) + column * s->right_column, columns, packed);
@@ -92,13 +96,13 @@ static void NAME(batched_unit)(const BatchedWork *w, int64_t batch, int64_t colu
   }
 }
 
-static void NAME(batched_part)(const void *data, long part) {
-  const BatchedWork *w = data;
-  const BatchedShapes *s = w->shapes;
+static void NAME(matrix_part)(const void *data, long part) {
+  const MatrixWork *w = data;
+  const MatrixShapes *s = w->shapes;
   const int64_t tiles = (s->columns + TILE - 1) / TILE, units = batches_of(s) * tiles;
   float packed[MOST_INNER * TILE] __attribute__((aligned(64)));
   for (int64_t unit = units * part / s->parts; unit < units * (part + 1) / s->parts; unit++)
-    NAME(batched_unit)(w, unit / tiles, unit % tiles * TILE, packed);
+    NAME(matrix_unit)(w, unit / tiles, unit % tiles * TILE, packed);
 }
 
 #undef INLINE

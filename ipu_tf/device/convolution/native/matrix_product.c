@@ -1,9 +1,9 @@
-// Products of many small matrices in float32, as a handler of XLA's FFI: those of attention.
+// Products of matrices in float32, one or a batch of them, as a handler of XLA's FFI.
 //
 //   result[b, m, n] = sum over k of left[b, m, k] * right[b, k, n]
 //
-// Both operands are read where they lie, by strides: heads need no transposition. A unit of work is one batch's TILE
-// columns; units are dealt out to the parts. Each result is summed in one order, so that results depend neither on the
+// Both operands are read where they lie, by strides: attention's heads need no transposition. A unit of work is
+// TILE columns of a matrix; units are dealt out to the parts. Each result is summed in one order, so that results depend neither on the
 // number of cores nor on the parts.
 #include <string.h>
 
@@ -11,28 +11,28 @@
 #include "parts.h"
 #include "processor.h"
 
-enum { BATCH_AXES = 3, MOST_INNER = 1024, MOST_TILE = 32 };  // as in batched_product.py
+enum { BATCH_AXES = 3, MOST_INNER = 1024, MOST_TILE = 32 };  // as in matrix_product.py
 
-typedef struct BatchedShapes {
+typedef struct MatrixShapes {
   int64_t level;  // the most capable instruction set to use: 0 plain, 1 AVX2, 2 AVX-512
   int64_t rows, inner, columns;
   int64_t batch[BATCH_AXES], left_batch[BATCH_AXES], right_batch[BATCH_AXES];  // sizes, and strides in floats
   int64_t left_row, left_inner, right_inner, right_column;                     // strides in floats
   int64_t parts;
-} BatchedShapes;
+} MatrixShapes;
 
-typedef struct BatchedWork {
-  const BatchedShapes *shapes;
+typedef struct MatrixWork {
+  const MatrixShapes *shapes;
   const float *left, *right;
   float *result;
-} BatchedWork;
+} MatrixWork;
 
-enum { BATCHED_WORDS = sizeof(BatchedShapes) / sizeof(int64_t) };
+enum { MATRIX_WORDS = sizeof(MatrixShapes) / sizeof(int64_t) };
 
-static int64_t batches_of(const BatchedShapes *s) { return s->batch[0] * s->batch[1] * s->batch[2]; }
+static int64_t batches_of(const MatrixShapes *s) { return s->batch[0] * s->batch[1] * s->batch[2]; }
 
 // Returns where a batch begins in an operand with these strides.
-static int64_t batch_offset(const BatchedShapes *s, const int64_t *strides, int64_t batch) {
+static int64_t batch_offset(const MatrixShapes *s, const int64_t *strides, int64_t batch) {
   int64_t offset = 0;
   for (int axis = BATCH_AXES - 1; axis >= 0; axis--) {
     offset += batch % s->batch[axis] * strides[axis];
@@ -41,17 +41,31 @@ static int64_t batch_offset(const BatchedShapes *s, const int64_t *strides, int6
   return offset;
 }
 
-#define KERNELS "batched_kernels.h"
+typedef float Four __attribute__((vector_size(16), aligned(4), may_alias));
+
+// Writes four columns, of four numbers each that lie one after the other, as four rows.
+static inline __attribute__((always_inline)) void transpose_four(const float *from, int64_t column, float *to, int64_t row) {
+  const Four a = *(const Four *)from, b = *(const Four *)(from + column);
+  const Four c = *(const Four *)(from + 2 * column), d = *(const Four *)(from + 3 * column);
+  const Four ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+  const Four cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+  *(Four *)to = __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5);
+  *(Four *)(to + row) = __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7);
+  *(Four *)(to + 2 * row) = __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5);
+  *(Four *)(to + 3 * row) = __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7);
+}
+
+#define KERNELS "matrix_kernels.h"
 #include "instruction_sets.h"
 
 // Returns how many floats an operand has at least, by its strides.
-static int64_t reach(const BatchedShapes *s, const int64_t *strides, int64_t a, int64_t a_stride, int64_t b, int64_t b_stride) {
+static int64_t reach(const MatrixShapes *s, const int64_t *strides, int64_t a, int64_t a_stride, int64_t b, int64_t b_stride) {
   int64_t last = (a - 1) * a_stride + (b - 1) * b_stride;
   for (int axis = 0; axis < BATCH_AXES; axis++) last += (s->batch[axis] - 1) * strides[axis];
   return last + 1;
 }
 
-static int sizes_are_wrong(const BatchedShapes *s) {
+static int sizes_are_wrong(const MatrixShapes *s) {
   int64_t least = s->rows < s->columns ? s->rows : s->columns;
   for (int axis = 0; axis < BATCH_AXES; axis++) {
     if (s->batch[axis] < least) least = s->batch[axis];
@@ -62,9 +76,9 @@ static int sizes_are_wrong(const BatchedShapes *s) {
 }
 
 // Returns what is wrong with a call's buffers; NULL if nothing is.
-static const char *fault(const FfiCall *call, const BatchedShapes *s) {
+static const char *fault(const FfiCall *call, const MatrixShapes *s) {
   FfiBuffer **in = (FfiBuffer **)call->arguments.each, **out = (FfiBuffer **)call->results.each;
-  if (call->arguments.size != 2 || call->results.size != 1) return "a batched product has two operands and a result";
+  if (call->arguments.size != 2 || call->results.size != 1) return "a product has two operands and a result";
   if (sizes_are_wrong(s)) return "wanted sizes of at least 1, an inner one of at most 1024, and no negative strides";
   if (handler_elements(in[0], FFI_FLOAT32) < reach(s, s->left_batch, s->rows, s->left_row, s->inner, s->left_inner))
     return "the left operand is not of the shape";
@@ -75,15 +89,15 @@ static const char *fault(const FfiCall *call, const BatchedShapes *s) {
 }
 
 // The handler.
-EXPORT FfiError *ipu_tf_batched_product(FfiCall *call) {
+EXPORT FfiError *ipu_tf_matrix_product(FfiCall *call) {
   if (!handler_executes(call)) return NULL;
-  const BatchedShapes *s = handler_words(call, BATCHED_WORDS);
-  if (!s) return handler_refuses(call, "a batched product's shapes are of another version");
+  const MatrixShapes *s = handler_words(call, MATRIX_WORDS);
+  if (!s) return handler_refuses(call, "a product's shapes are of another version");
   const char *message = fault(call, s);
   if (message) return handler_refuses(call, message);
   FfiBuffer **in = (FfiBuffer **)call->arguments.each, **out = (FfiBuffer **)call->results.each;
-  const BatchedWork work = {s, in[0]->data, in[1]->data, out[0]->data};
-  Part *const part_of[] = OF_EACH_SET(batched_part);
+  const MatrixWork work = {s, in[0]->data, in[1]->data, out[0]->data};
+  Part *const part_of[] = OF_EACH_SET(matrix_part);
   parts_run(call, &work, s->parts, part_of[level_within(s->level)]);
   return NULL;
 }
