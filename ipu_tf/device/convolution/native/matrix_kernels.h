@@ -29,14 +29,14 @@ static void NAME(pack_columns)(const MatrixShapes *s, const float *right, int64_
 }
 
 // Computes `rows` rows of a tile. Rows begin three by three, so that an address is one of few and a multiple of the step.
-INLINE void NAME(tile)(const float *left, int64_t row_step, int64_t inner_step, int64_t inner, const float *packed,
-                       float *result, int64_t result_step, int64_t columns, const int rows) {
+INLINE void NAME(tile)(const float *left, int64_t row_step, int64_t inner_step, int64_t inner, const float *right,
+                       int64_t right_step, float *result, int64_t result_step, int64_t columns, const int rows) {
   V total[TILE_ROWS][2];
   const float *from[TILE_ROWS / 3];
   UNROLL for (int r = 0; r < rows; r++) total[r][0] = total[r][1] = (V){0};
   UNROLL for (int r = 0; r < rows; r += 3) from[r / 3] = left + r * row_step;
-  for (int64_t k = 0; k < inner; k++, packed += TILE) {
-    const V low = *(const V *)packed, high = *(const V *)(packed + LANES);
+  for (int64_t k = 0; k < inner; k++, right += right_step) {
+    const V low = *(const V *)right, high = *(const V *)(right + LANES);
     UNROLL for (int r = 0; r < rows; r++) {
       const float value = from[r / 3][r % 3 * row_step];
       total[r][0] += value * low;
@@ -54,11 +54,13 @@ INLINE void NAME(tile)(const float *left, int64_t row_step, int64_t inner_step, 
   UNROLL for (int r = 0; r < rows; r++) memcpy(result + r * result_step, total[r], columns * sizeof(float));
 }
 
-#define OF_ROWS(n)                                                                                                  \
-  static __attribute__((noinline)) void JOIN(NAME(tile), n)(const MatrixShapes *s, const float *left,              \
-                                                            const float *packed, float *result, int64_t columns) {  \
-    if (s->left_row == 1) NAME(tile)(left, 1, s->left_inner, s->inner, packed, result, s->columns, columns, n);     \
-    else NAME(tile)(left, s->left_row, s->left_inner, s->inner, packed, result, s->columns, columns, n);            \
+#define OF_ROWS(n)                                                                                                   \
+  static __attribute__((noinline)) void JOIN(NAME(tile), n)(const MatrixShapes *s, const float *left,                \
+                                                            const float *right, int64_t right_step, float *result,   \
+                                                            int64_t columns) {                                       \
+    const int64_t step = s->columns;                                                                                 \
+    if (s->left_row == 1) NAME(tile)(left, 1, s->left_inner, s->inner, right, right_step, result, step, columns, n); \
+    else NAME(tile)(left, s->left_row, s->left_inner, s->inner, right, right_step, result, step, columns, n);        \
   }
 OF_ROWS(1)
 OF_ROWS(2)
@@ -76,8 +78,11 @@ OF_ROWS(12)
 #endif
 #undef OF_ROWS
 
+typedef void NAME(Tile)(const MatrixShapes *, const float *, const float *, int64_t, float *, int64_t);
+
+// Computes TILE columns of a matrix. Those that few rows are multiplied with are read where they lie.
 static void NAME(matrix_unit)(const MatrixWork *w, int64_t batch, int64_t column, float *packed) {
-  static void (*const of_rows[TILE_ROWS])(const MatrixShapes *, const float *, const float *, float *, int64_t) = {
+  static NAME(Tile) *const of_rows[TILE_ROWS] = {
       JOIN(NAME(tile), 1),  JOIN(NAME(tile), 2),  JOIN(NAME(tile), 3),  JOIN(NAME(tile), 4),
       JOIN(NAME(tile), 5),  JOIN(NAME(tile), 6),
 #if TILE_ROWS == 12
@@ -88,11 +93,16 @@ static void NAME(matrix_unit)(const MatrixWork *w, int64_t batch, int64_t column
   const MatrixShapes *s = w->shapes;
   const int64_t columns = s->columns - column < TILE ? s->columns - column : TILE;
   const float *left = w->left + batch_offset(s, s->left_batch, batch);
-  NAME(pack_columns)(s, w->right + batch_offset(s, s->right_batch, batch) + column * s->right_column, columns, packed);
+  const float *right = w->right + batch_offset(s, s->right_batch, batch) + column * s->right_column;
+  int64_t right_step = s->right_inner;
+  if (s->right_column != 1 || columns < TILE || s->rows > TILE_ROWS) {
+    NAME(pack_columns)(s, right, columns, packed);
+    right = packed, right_step = TILE;
+  }
   float *result = w->result + batch * s->rows * s->columns + column;
   for (int64_t row = 0; row < s->rows; row += TILE_ROWS) {
     const int64_t rows = s->rows - row < TILE_ROWS ? s->rows - row : TILE_ROWS;
-    of_rows[rows - 1](s, left + row * s->left_row, packed, result + row * s->columns, columns);
+    of_rows[rows - 1](s, left + row * s->left_row, right, right_step, result + row * s->columns, columns);
   }
 }
 
