@@ -49,7 +49,8 @@ def pays(rows: int, inputs: int) -> bool:
 
 def transposed_product(eqn: core.JaxprEqn, left: jax.Array, right: jax.Array) -> jax.Array:
     """Returns the result of an equation that `is_transposed_product`."""
-    ((left_axes, right_axes), batch) = eqn.params["dimension_numbers"]
+    contracted, batch = eqn.params["dimension_numbers"]
+    left_axes, right_axes = zip(*sorted(zip(*contracted, strict=True)), strict=True)
     last = tuple(range(left.ndim - len(left_axes), left.ndim))
     # Without the barrier XLA makes one operation of transposition and product.
     rows = lax.optimization_barrier(jnp.moveaxis(left, left_axes, last))

@@ -1,4 +1,4 @@
-// Products of small matrices for one instruction set: NAME gives the names.
+// Products of matrices for one instruction set: NAME gives the names.
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
 #if defined(__AVX512F__)
@@ -22,13 +22,15 @@ static void NAME(pack_columns)(const MatrixShapes *s, const float *right, int64_
   }
   const int64_t fours = s->right_inner == 1 ? columns / 4 * 4 : 0, whole = s->inner / 4 * 4;
   for (int64_t c = 0; c < fours; c += 4)
-    for (int64_t k = 0; k < whole; k += 4) transpose_four(right + c * s->right_column + k, s->right_column, packed + k * TILE + c, TILE);
+    for (int64_t k = 0; k < whole; k += 4)
+      transpose_four(right + c * s->right_column + k, s->right_column, packed + k * TILE + c, TILE);
   for (int64_t c = 0; c < columns; c++)
     for (int64_t k = c < fours ? whole : 0; k < s->inner; k++)
       packed[k * TILE + c] = right[c * s->right_column + k * s->right_inner];
 }
 
-// Computes `rows` rows of a tile. Rows begin three by three, so that an address is one of few and a multiple of the step.
+// Computes `rows` rows of a tile. Three rows share a pointer: addresses are it, and once or twice the step more, so that
+// all pointers stay in registers.
 INLINE void NAME(tile)(const float *left, int64_t row_step, int64_t inner_step, int64_t inner, const float *right,
                        int64_t right_step, float *result, int64_t result_step, int64_t columns, const int rows) {
   V total[TILE_ROWS][2];

@@ -2,16 +2,16 @@
 //
 //   result[b, m, n] = sum over k of left[b, m, k] * right[b, k, n]
 //
-// Both operands are read where they lie, by strides: attention's heads need no transposition. A unit of work is
-// TILE columns of a matrix; units are dealt out to the parts. Each result is summed in one order, so that results depend neither on the
-// number of cores nor on the parts.
+// Both operands are read where they lie, by strides: attention's heads need no transposition. A unit of work is TILE
+// columns of a matrix; units are dealt out to the parts. Each result is summed in one order, so that results depend
+// neither on the number of cores nor on the parts.
 #include <string.h>
 
 #include "handler.h"
 #include "parts.h"
 #include "processor.h"
 
-enum { BATCH_AXES = 3, MOST_INNER = 1024, MOST_TILE = 32 };  // as in matrix_product.py
+enum { BATCH_AXES = 3, MOST_INNER = 1024 };  // as in matrix_product.py
 
 typedef struct MatrixShapes {
   int64_t level;  // the most capable instruction set to use: 0 plain, 1 AVX2, 2 AVX-512
@@ -44,7 +44,8 @@ static int64_t batch_offset(const MatrixShapes *s, const int64_t *strides, int64
 typedef float Four __attribute__((vector_size(16), aligned(4), may_alias));
 
 // Writes four columns, of four numbers each that lie one after the other, as four rows.
-static inline __attribute__((always_inline)) void transpose_four(const float *from, int64_t column, float *to, int64_t row) {
+static inline __attribute__((always_inline)) void transpose_four(const float *from, int64_t column, float *to,
+                                                                 int64_t row) {
   const Four a = *(const Four *)from, b = *(const Four *)(from + column);
   const Four c = *(const Four *)(from + 2 * column), d = *(const Four *)(from + 3 * column);
   const Four ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
@@ -59,7 +60,8 @@ static inline __attribute__((always_inline)) void transpose_four(const float *fr
 #include "instruction_sets.h"
 
 // Returns how many floats an operand has at least, by its strides.
-static int64_t reach(const MatrixShapes *s, const int64_t *strides, int64_t a, int64_t a_stride, int64_t b, int64_t b_stride) {
+static int64_t reach(const MatrixShapes *s, const int64_t *strides, int64_t a, int64_t a_stride, int64_t b,
+                     int64_t b_stride) {
   int64_t last = (a - 1) * a_stride + (b - 1) * b_stride;
   for (int axis = 0; axis < BATCH_AXES; axis++) last += (s->batch[axis] - 1) * strides[axis];
   return last + 1;
@@ -82,9 +84,10 @@ static const char *fault(const FfiCall *call, const MatrixShapes *s) {
   if (sizes_are_wrong(s)) return "wanted sizes of at least 1, an inner one of at most 1024, and no negative strides";
   if (handler_elements(in[0], FFI_FLOAT32) < reach(s, s->left_batch, s->rows, s->left_row, s->inner, s->left_inner))
     return "the left operand is not of the shape";
-  if (handler_elements(in[1], FFI_FLOAT32) < reach(s, s->right_batch, s->inner, s->right_inner, s->columns, s->right_column))
-    return "the right operand is not of the shape";
-  if (handler_elements(out[0], FFI_FLOAT32) != batches_of(s) * s->rows * s->columns) return "the result is not of the shape";
+  const int64_t right = reach(s, s->right_batch, s->inner, s->right_inner, s->columns, s->right_column);
+  if (handler_elements(in[1], FFI_FLOAT32) < right) return "the right operand is not of the shape";
+  const int64_t results = batches_of(s) * s->rows * s->columns;
+  if (handler_elements(out[0], FFI_FLOAT32) != results) return "the result is not of the shape";
   return NULL;
 }
 
