@@ -48,7 +48,16 @@ def pays(rows: int, inputs: int) -> bool:
 
 
 def transposed_product(eqn: core.JaxprEqn, left: jax.Array, right: jax.Array) -> jax.Array:
-    """Returns the result of an equation that `is_transposed_product`."""
+    """Returns the result of an equation that `is_transposed_product`.
+
+    Args:
+        eqn: a `dot_general`.
+        left: float32; its first axes are summed over, `[*rows, *inputs]`.
+        right: float32; it has the same rows, anywhere.
+
+    Returns:
+        `[*inputs, *outputs]`, float32.
+    """
     contracted, batch = eqn.params["dimension_numbers"]
     left_axes, right_axes = zip(*sorted(zip(*contracted, strict=True)), strict=True)
     last = tuple(range(left.ndim - len(left_axes), left.ndim))
