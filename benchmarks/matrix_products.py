@@ -23,16 +23,16 @@ from ipu_tf.device.elementwise.evaluate import with_native_elementwise
 Shape = tuple[int, ...]
 PRODUCTS: dict[str, tuple[str, Shape, Shape]] = {
     "dense layer": ("bi,io->bo", (32, 784), (784, 128)),
-    "its weights' gradient": ("bi,bo->io", (32, 784), (32, 128)),
+    "dense layer's gradient of weights": ("bi,bo->io", (32, 784), (32, 128)),
     "LSTM's step": ("bi,io->bo", (32, 64), (64, 256)),
-    "its inputs' gradient": ("bo,io->bi", (32, 256), (64, 256)),
-    "its weights' gradient ": ("bi,bo->io", (32, 64), (32, 256)),
+    "LSTM's gradient of inputs": ("bo,io->bi", (32, 256), (64, 256)),
+    "LSTM's gradient of weights": ("bi,bo->io", (32, 64), (32, 256)),
     "queries and keys": ("bqhd,bkhd->bhqk", (8, 128, 4, 64), (8, 128, 4, 64)),
     "scores and values": ("bhqk,bkhd->bhqd", (8, 4, 128, 128), (8, 128, 4, 64)),
-    "the values' gradient": ("bhqk,bqhd->bhkd", (8, 4, 128, 128), (8, 128, 4, 64)),
+    "gradient of values": ("bhqk,bqhd->bhkd", (8, 4, 128, 128), (8, 128, 4, 64)),
     "a token's query and keys": ("bqhd,bkhd->bhqk", (1, 1, 12, 64), (1, 1024, 12, 64)),
     "a token's scores and values": ("bhqk,bkhd->bhqd", (1, 12, 1, 1024), (1, 1024, 12, 64)),
-    "a block's weights' gradient": ("bi,bo->io", (1024, 1024), (1024, 256)),
+    "transformer's gradient of weights": ("bi,bo->io", (1024, 1024), (1024, 256)),
 }
 
 
@@ -53,14 +53,15 @@ def measured(subscripts: str, left: Shape, right: Shape, rounds: int) -> tuple[f
     product = lambda x, y: jnp.einsum(subscripts, x, y)  # noqa: E731 - of these subscripts
     sizes = dict(zip("".join(subscripts.split("->")[0].split(",")), (*left, *right), strict=True))
     flops = 2.0 * np.prod(list(sizes.values()), dtype=float)
-    loop = looped(product, max(10, int(1e9 / flops)))
+    count = max(10, int(1e9 / flops))
+    loop = looped(product, count)
     both = [jax.jit(loop), jax.jit(with_native_elementwise(loop))]
     times: list[list[float]] = [[], []]
     for _ in range(rounds + 1):
         for function, each in zip(both, times, strict=True):
             start = time.perf_counter()
             jax.block_until_ready(function(*operands))
-            each.append((time.perf_counter() - start) * 1e6 / (max(10, int(1e9 / flops)) + 1))
+            each.append((time.perf_counter() - start) * 1e6 / (count + 1))
     xla, here = (min(each[1:]) for each in times)
     return xla, here, flops
 
@@ -76,7 +77,7 @@ def main() -> None:
         xla, here, flops = measured(subscripts, left, right, asked.rounds)
         shapes = " and ".join(" x ".join(map(str, shape)) for shape in (left, right))
         print(
-            f"| {name.strip()} | {shapes} | {xla:.1f} | {here:.1f} | {here / xla:.2f} | {flops / here / 1e3:.0f} |",
+            f"| {name} | {shapes} | {xla:.1f} | {here:.1f} | {here / xla:.2f} | {flops / here / 1e3:.0f} |",
             flush=True,
         )
 

@@ -42,8 +42,7 @@ _KERNELS: tuple[tuple[Any, Any], ...] = (
 def with_native_elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wraps a function that JAX will trace: parts of it are calls of native kernels.
 
-    They are its elementwise operations, unless there are few groups of them, random bits, and most products of
-    matrices.
+    They are its elementwise operations, unless there are few groups of them, random bits, and most matrix products.
     Without the native library, on other backends than the CPU, and in code for files, it computes what it computed.
 
     Args:

@@ -1,4 +1,4 @@
-"""Products whose left matrix lies transposed, as in gradients of weights: it is transposed beforehand.
+"""Transposes the left operand of a matrix product beforehand, as gradients of weights have it.
 
     weights' gradient [inputs, outputs] = x [rows, inputs], transposed, times g [rows, outputs]
 

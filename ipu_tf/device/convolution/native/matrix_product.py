@@ -1,8 +1,8 @@
 """Products of matrices, in float32, by the native kernel: many small ones, as attention's heads are, or one.
 
 XLA computes those of a batch one after the other, each by all threads, after it has transposed what does not lie as it
-wants it, and a small one at half the speed of a large one. The kernel deals rows and columns of whole products out to
-the threads, and reads operands where they lie.
+wants it, and a small one at half the speed of a large one. The kernel deals columns of whole products out to the
+threads, and reads operands where they lie.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class MatrixProduct:
         taken = len(self.batch) <= BATCH_AXES and 1 <= self.inner <= MOST_INNER
         if not taken or self._products() < LEAST:
             return False
-        if math.prod(self.batch) > 1:
+        if self.batch:
             return self.rows * self.inner * self.columns <= LARGE
         return self._products() <= LARGE_ALONE and min(self.rows, self.columns) >= FEWEST
 
@@ -75,8 +75,9 @@ class MatrixProduct:
             >>> [MatrixProduct((), rows, 64, 64, (), (), (64, 1), (64, 1)).parts() for rows in (32, 64, 1024)]
             [1, 2, 8]
         """
-        wanted = max(self._products() // PART, 1 + (self._products() >= TWO))
-        return 2 ** int(math.log2(min(MOST_PARTS, wanted)))
+        least = 2 if self._products() >= TWO else 1
+        wanted = min(MOST_PARTS, max(least, self._products() // PART))
+        return 1 << (wanted.bit_length() - 1)
 
     def words(self, level: int) -> np.ndarray:
         """Returns the shapes as `matrix_product.c` has them, int64."""

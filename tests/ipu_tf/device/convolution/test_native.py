@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +23,7 @@ from ipu_tf.device.convolution.plan import NATIVE
 from ipu_tf.device.convolution.plans import callable_now, choose, explain, solve
 from ipu_tf.device.convolution.problem import CanonicalConvolution
 from tests.helpers.native_fuzz import fault, faults, operands
+from tests.helpers.one_core import hashed_on_one_core, needs_affinity
 
 ROOT = Path(__file__).resolve().parents[4]
 FOLDER = ROOT / "ipu_tf" / "device" / "convolution" / "native"
@@ -84,14 +83,9 @@ def hashed() -> str:
 
 
 @built
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system cannot keep a process on one core")
+@needs_affinity
 def test_the_same_bits_on_one_core_as_on_all() -> None:
-    program = (
-        "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); "
-        "from tests.ipu_tf.device.convolution.test_native import hashed; print(hashed())"
-    )
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False)
-    assert ran.stdout.split() == [hashed()], ran.stderr[-2000:]
+    assert hashed_on_one_core("tests.ipu_tf.device.convolution.test_native") == hashed()
     assert len({hashed() for _ in range(5)}) == 1
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
-import sys
+import hashlib
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -21,10 +19,10 @@ from ipu_tf.device import portable
 from ipu_tf.device.convolution.native import library, matrix_product
 from ipu_tf.device.convolution.native.matrix_product import MatrixProduct
 from ipu_tf.device.elementwise.evaluate import with_native_elementwise
+from tests.helpers.one_core import hashed_on_one_core, needs_affinity
 
 pytestmark = pytest.mark.skipif(library.loaded() is None, reason="the package was installed without a C compiler")
 
-ROOT = Path(__file__).resolve().parents[4]
 LEVELS = range(len(library.LEVELS))
 ORDERS = {
     "as they are multiplied": ((0, 1, 2, 3), (0, 1, 2, 3)),
@@ -150,21 +148,14 @@ def test_portable_code_does_not_call_it() -> None:
     assert not calls_it(portable.portable(with_native_elementwise(lambda x, y: x @ y)), *operands)
 
 
-def test_results_do_not_depend_on_the_number_of_cores() -> None:
-    code = (
-        "import os; {one}\n"
-        "import hashlib, jax, numpy as np\n"
-        "from ipu_tf.device.elementwise.evaluate import with_native_elementwise\n"
-        "random = np.random.default_rng(0)\n"
-        "x, y = (random.standard_normal(s, np.float32) for s in ((5, 70, 300), (5, 300, 90)))\n"
-        "found = jax.jit(with_native_elementwise(lambda x, y: x @ y))(x, y)\n"
-        "print(hashlib.sha256(np.asarray(found).tobytes()).hexdigest())"
-    )
-    found = set()
-    for one in ("os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})", ""):
-        run = [sys.executable, "-c", code.replace("{one}", one)]
-        found.add(subprocess.run(run, check=True, capture_output=True, text=True, cwd=ROOT).stdout.strip())
-    assert len(found) == 1 and len(found.pop()) == 64
+def hashed() -> str:
+    x, y = arrays((5, 70, 300), (5, 300, 90))
+    return hashlib.sha256(np.asarray(jax.jit(with_native_elementwise(lambda x, y: x @ y))(x, y)).tobytes()).hexdigest()
+
+
+@needs_affinity
+def test_the_same_bits_on_one_core_as_on_all() -> None:
+    assert hashed_on_one_core("tests.ipu_tf.device.elementwise.test_matrix_product") == hashed()
 
 
 FORM = MatrixProduct((2,), 8, 8, 8, (64,), (64,), (8, 1), (8, 1))

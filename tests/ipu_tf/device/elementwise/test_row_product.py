@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import hashlib
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -21,10 +19,10 @@ from ipu_tf.device.convolution.native import library, row_product
 from ipu_tf.device.convolution.native.row_product import RowProduct
 from ipu_tf.device.elementwise import call_choice
 from ipu_tf.device.elementwise.evaluate import with_native_elementwise
+from tests.helpers.one_core import hashed_on_one_core, needs_affinity
 
 pytestmark = pytest.mark.skipif(library.loaded() is None, reason="the package was installed without a C compiler")
 
-ROOT = Path(__file__).resolve().parents[4]
 LEVELS = range(len(library.LEVELS))
 MATRIX, HEADS = (600, 500), (12, 50, 500)
 """Large enough for the kernel."""
@@ -138,21 +136,17 @@ def test_parts_follow_from_the_shapes() -> None:
     assert RowProduct(2, 768, 768, turned=True).room() == 1
 
 
-def test_results_do_not_depend_on_the_number_of_cores() -> None:
-    code = (
-        "import os; {one}\n"
-        "import hashlib, jax, numpy as np; from ipu_tf.device.convolution.native.row_product import row_product\n"
-        "random = np.random.default_rng(0); h = hashlib.sha256()\n"
-        "for turned in (False, True):\n"
-        "    x, m = (random.standard_normal(s, np.float32) for s in ((3, 900), (900, 900)))\n"
-        "    h.update(np.asarray(row_product(jax.numpy.asarray(x), jax.numpy.asarray(m), turned)).tobytes())\n"
-        "print(h.hexdigest())"
-    )
-    found = set()
-    for one in ("os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})", ""):
-        run = [sys.executable, "-c", code.replace("{one}", one)]
-        found.add(subprocess.run(run, check=True, capture_output=True, text=True, cwd=ROOT).stdout.strip())
-    assert len(found) == 1 and len(found.pop()) == 64
+def hashed() -> str:
+    made = hashlib.sha256()
+    for turned in (False, True):
+        x, matrix = map(jnp.asarray, arrays((3, 900), (900, 900)))
+        made.update(np.asarray(row_product.row_product(x, matrix, turned)).tobytes())
+    return made.hexdigest()
+
+
+@needs_affinity
+def test_the_same_bits_on_one_core_as_on_all() -> None:
+    assert hashed_on_one_core("tests.ipu_tf.device.elementwise.test_row_product") == hashed()
 
 
 @pytest.mark.parametrize(("x", "matrix"), [((9, 600), MATRIX), ((1, 0), (0, 500))])

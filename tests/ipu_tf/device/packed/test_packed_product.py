@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -19,8 +15,8 @@ from hypothesis import strategies as st
 from ipu_tf.device import portable
 from ipu_tf.device.convolution.native import library
 from ipu_tf.device.packed.packed_product import PackedForm, packed_product
+from tests.helpers.one_core import hashed_on_one_core, needs_affinity
 
-ROOT = Path(__file__).resolve().parents[4]
 built = pytest.mark.skipif(
     library.built() is None, reason="no native library: `python setup.py build_ext --inplace` builds it"
 )
@@ -115,14 +111,9 @@ def hashed() -> str:
 
 
 @built
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system cannot keep a process on one core")
+@needs_affinity
 def test_the_same_bits_on_one_core_as_on_all() -> None:
-    program = (
-        "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); "
-        "from tests.ipu_tf.device.packed.test_packed_product import hashed; print(hashed())"
-    )
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False)
-    assert ran.stdout.split() == [hashed()], ran.stderr[-2000:]
+    assert hashed_on_one_core("tests.ipu_tf.device.packed.test_packed_product") == hashed()
     assert len({hashed() for _ in range(5)}) == 1
 
 
