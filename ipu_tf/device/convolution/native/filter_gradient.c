@@ -7,6 +7,7 @@
 #include "geometry.h"
 #include "handler.h"
 #include "parts.h"
+#include "prefetch.h"
 #include "processor.h"
 
 #ifdef HAS_X86

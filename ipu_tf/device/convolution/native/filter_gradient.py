@@ -14,6 +14,8 @@ from ipu_tf.device.convolution.native import library
 #: Products of a part of a call, about; where the input is written out for each feature; and the most parts.
 #: None of them depends on the number of cores, so results do not.
 PART, PART_BY_FEATURE, MOST_PARTS = 4e6, 1e6, 16
+#: Floats of all slices' sums; beside half of what the operands have.
+MOST_SUMS = 2**20
 #: Positions of the result that are worked on at a time, and those of its input that are written out for them.
 POSITIONS, PACKED_POSITIONS = 128, 448
 #: The most of these, as `geometry.h` has it, and its padding of features.
@@ -57,13 +59,26 @@ class FilterGradient:
     @property
     def products(self) -> int:
         """Multiply-adds of the kernel, those with padding of features included."""
-        groups = 1 if self.by_feature else self.groups
-        wide = _ceiling(self.out_features // groups, PAD) * PAD * groups
-        return self._lines * wide * self.images * math.prod(self.output)
+        return self._lines * self._width * self.images * math.prod(self.output)
 
     @property
     def _lines(self) -> int:
         return math.prod(self.window) * self.in_features // self.groups
+
+    @property
+    def _width(self) -> int:
+        groups = 1 if self.by_feature else self.groups
+        return _ceiling(self.out_features // groups, PAD) * PAD * groups
+
+    @property
+    def _sums(self) -> int:
+        """Floats of a slice's sums, with a line for the bias's."""
+        return (self._lines + 1) * self._width
+
+    @property
+    def _data(self) -> int:
+        """Floats of both operands."""
+        return self.images * (math.prod(self.input) * self.in_features + math.prod(self.output) * self.out_features)
 
     def fits(self) -> bool:
         """Returns whether what is written out of the input for one position of the result fits the kernel's room."""
@@ -95,21 +110,26 @@ class FilterGradient:
         whole = (rows, columns) == (high, wide)
         return max(1, POSITIONS // (high * wide)) if whole else 1, rows, columns
 
+    def units(self) -> int:
+        """Returns how many units there are."""
+        planes, rows, columns = self.unit()
+        depth, high, wide = self._three()[0]
+        return _ceiling(self.images * depth, planes) * _ceiling(high, rows) * _ceiling(wide, columns)
+
     def partition(self) -> tuple[int, int]:
-        """Returns slices of the images and bands of the features: their product is the number of parts."""
+        """Returns slices of the images and bands of the features: their product is the number of parts.
+
+        Each slice reads its images once, each band all of them; but slices have sums of their own.
+        """
         parts, size = 1, PART_BY_FEATURE if self.by_feature else PART
         while parts < MOST_PARTS and self.products > size * parts:
             parts *= 2
-        blocks = (
-            _ceiling(self.out_features, PAD)
-            if self.by_feature
-            else _ceiling(self.in_features // self.groups, 4) * self.groups // 2
-        )
-        bands = max(1, min(parts, blocks))
-        planes, rows, columns = self.unit()
-        depth, high, wide = self._three()[0]
-        units = _ceiling(self.images * depth, planes) * _ceiling(high, rows) * _ceiling(wide, columns)
-        return max(1, min(parts // bands, units)), bands
+        if self.by_feature:
+            bands = min(parts, _ceiling(self.out_features, PAD))
+            return max(1, min(parts // bands, self.units())), bands
+        slices = max(1, min(parts, self.units(), min(MOST_SUMS, self._data // 2) // self._sums))
+        blocks = _ceiling(self.in_features // self.groups, 4) * self.groups // 2
+        return slices, max(1, min(parts // slices, blocks))
 
     def words(self, level: int) -> np.ndarray:
         """Returns the geometry as `geometry.h` has it, int64."""
@@ -123,9 +143,7 @@ class FilterGradient:
 
     def room(self) -> int:
         """Returns the floats that the kernel needs for sums."""
-        groups = 1 if self.by_feature else self.groups
-        width = _ceiling(self.out_features // groups, PAD) * PAD * groups
-        return self.partition()[0] * (self._lines + 1) * width
+        return self.partition()[0] * self._sums
 
 
 def filter_gradient(

@@ -104,7 +104,8 @@ static __attribute__((noinline)) void NAME(dense_dispatch)(const Geometry *s, co
 }
 
 // Adds what a unit gives to channels [from, to) of a group.
-static void NAME(dense_unit)(const Work *w, Unit u, float *sums, int64_t group, int64_t from, int64_t to) {
+static void NAME(dense_unit)(const Work *w, Unit u, float *sums, int64_t group, int64_t from, int64_t to,
+                             NextUnit *next) {
   const Geometry *s = w->geometry;
   const int64_t features = sum_features(s), in = in_of_group(s), width = sum_width(s);
   for (int64_t f = 0, vectors; f < features; f += vectors * LANES) {
@@ -119,9 +120,16 @@ static void NAME(dense_unit)(const Work *w, Unit u, float *sums, int64_t group, 
             b.tap[0] = d, b.tap[1] = y, b.tap[2] = x;
             b.x = w->x + group * in + c;
             b.sums = sums + (tap * in + c) * width + group * sum_stride(s) + f;
+            prefetch(next);
             NAME(dense_dispatch)(s, &b, u, least(s->window[2] - x, 3), least(to - c, CHANNELS), vectors);
           }
   }
+}
+
+// Returns of how many blocks of sums a unit is, for so many times four channels.
+static int64_t NAME(dense_blocks)(const Geometry *s, int64_t fours) {
+  const int64_t features = ceiling(sum_features(s), 2 * LANES), taps = s->window[1] * ceiling(s->window[2], 3);
+  return features * s->window[0] * taps * fours * (4 / CHANNELS);
 }
 
 // Channels of all groups, four at a time, are dealt out to the bands.
@@ -144,9 +152,11 @@ static void NAME(dense_part)(const Work *w, int64_t slice, int64_t band) {
     if (w->bias)
       for (int64_t group = bias_first; group < bias_last; group++)
         NAME(bias)(s, w->g, u, group * sum_features(s), (group + 1) * sum_features(s), bias + group * sum_stride(s));
+    NextUnit next = {0};
+    if (band == 0 && unit + 1 < units) next = next_unit(w, unit_at(s, unit + 1), NAME(dense_blocks)(s, last - first));
     for (int64_t block = first; block < last;) {
       const int64_t group = block / blocks, end = least(last, (group + 1) * blocks);
-      NAME(dense_unit)(w, u, sums, group, block % blocks * 4, least(in, (end - group * blocks) * 4));
+      NAME(dense_unit)(w, u, sums, group, block % blocks * 4, least(in, (end - group * blocks) * 4), &next);
       block = end;
     }
   }
@@ -154,7 +164,7 @@ static void NAME(dense_part)(const Work *w, int64_t slice, int64_t band) {
 
 // Writes the x of one plane that a unit's windows see, for features [f, f + LANES) out: [rows][columns][LANES].
 static void NAME(pack)(const Geometry *s, const float *x, int64_t y0, int64_t rows, int64_t x0, int64_t columns,
-                       int64_t f, int64_t feature, float *packed) {
+                       int64_t f, int64_t feature, int64_t to_next, float *packed) {
   const int64_t in = in_of_group(s), out = s->out / s->groups, lanes = least(s->out - f, LANES);
   int64_t channel[LANES];
   for (int64_t lane = 0; lane < lanes; lane++) channel[lane] = (f + lane) / out * in + feature;
@@ -165,6 +175,7 @@ static void NAME(pack)(const Geometry *s, const float *x, int64_t y0, int64_t ro
       const int64_t y = y0 + row, at = x0 + column;
       const float *from = x + (y * s->input[2] + at) * s->in;
       V value = {0};
+      PREFETCH(from + f + to_next);
       if (y >= 0 && y < s->input[1] && at >= 0 && at < s->input[2]) {
         if (contiguous) value = load_some(from + f, mask);
         else
@@ -176,8 +187,8 @@ static void NAME(pack)(const Geometry *s, const float *x, int64_t y0, int64_t ro
 
 // Adds what rows of g and a packed x give to taps [rows][columns].
 INLINE void NAME(by_feature_block)(const Geometry *s, const float *packed, int64_t packed_row, const float *g,
-                                   int64_t rows, int64_t columns, float *sums, MASK mask, const int down,
-                                   const int across) {
+                                   int64_t rows, int64_t columns, int64_t to_next, float *sums, MASK mask,
+                                   const int down, const int across) {
   const int64_t line = in_of_group(s) * sum_width(s), step = s->step[2] * LANES, reach = s->reach[2] * LANES;
   V total[3][5];
   UNROLL for (int t = 0; t < down; t++)
@@ -186,6 +197,7 @@ INLINE void NAME(by_feature_block)(const Geometry *s, const float *packed, int64
     const float *x = packed + row * s->step[1] * packed_row, *at = g + row * s->output[2] * s->out;
     for (int64_t column = 0; column < columns; column++) {
       const V upstream = load_some(at + column * s->out, mask);
+      PREFETCH(at + column * s->out + to_next);
       UNROLL for (int t = 0; t < down; t++)
         UNROLL for (int c = 0; c < across; c++)
           total[t][c] += *(V *)(x + t * s->reach[1] * packed_row + column * step + c * reach) * upstream;
@@ -198,12 +210,12 @@ INLINE void NAME(by_feature_block)(const Geometry *s, const float *packed, int64
 #undef CASE
 #undef CASES
 #define CASE(t, c) \
-  case (t) * 10 + (c): NAME(by_feature_block)(s, packed, packed_row, g, rows, columns, sums, mask, t, c); break;
+  case (t) * 10 + (c): NAME(by_feature_block)(s, packed, packed_row, g, rows, columns, to_next, sums, mask, t, c); break;
 #define CASES(c) CASE(1, c) CASE(2, c) CASE(3, c)
 static __attribute__((noinline)) void NAME(by_feature_dispatch)(const Geometry *s, const float *packed,
                                                                 int64_t packed_row, const float *g, int64_t rows,
-                                                                int64_t columns, float *sums, MASK mask, int down,
-                                                                int across) {
+                                                                int64_t columns, int64_t to_next, float *sums,
+                                                                MASK mask, int down, int across) {
   switch (down * 10 + across) { CASES(1) CASES(2) CASES(3) CASES(4) CASES(5) }
 }
 
@@ -221,12 +233,12 @@ static void NAME(by_feature_unit)(const Work *w, Unit u, float *sums, int64_t f,
       const float *g = w->g + ((plane * s->output[1] + u.row) * s->output[2] + u.column) * s->out + f;
       for (int64_t feature = 0; feature < in; feature++) {
         NAME(pack)(s, x, u.row * s->step[1] - s->low[1], packed_rows, u.column * s->step[2] - s->low[2],
-                   packed_columns, f, feature, packed);
+                   packed_columns, f, feature, to_next_x(s, u), packed);
         for (int64_t y = 0; y < s->window[1]; y += 3)
           for (int64_t c = 0; c < s->window[2]; c += 5)
             NAME(by_feature_dispatch)(
                 s, packed + (y * s->reach[1] * packed_columns + c * s->reach[2]) * LANES, packed_columns * LANES, g,
-                rows, columns,
+                rows, columns, to_next_g(s, u),
                 sums + (((d * s->window[1] + y) * s->window[2] + c) * in + feature) * sum_width(s) + f, mask,
                 least(s->window[1] - y, 3), least(s->window[2] - c, 5));
       }
