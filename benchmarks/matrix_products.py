@@ -32,6 +32,8 @@ PRODUCTS: dict[str, tuple[str, Shape, Shape]] = {
     "gradient of values": ("bhqk,bqhd->bhkd", (8, 4, 128, 128), (8, 128, 4, 64)),
     "a token's query and keys": ("bqhd,bkhd->bhqk", (1, 1, 12, 64), (1, 1024, 12, 64)),
     "a token's scores and values": ("bhqk,bkhd->bhqd", (1, 12, 1, 1024), (1, 1024, 12, 64)),
+    "transformer's layer": ("bi,io->bo", (1024, 256), (256, 1024)),
+    "transformer's gradient of inputs": ("bo,io->bi", (1024, 1024), (256, 1024)),
     "transformer's gradient of weights": ("bi,bo->io", (1024, 1024), (1024, 256)),
 }
 

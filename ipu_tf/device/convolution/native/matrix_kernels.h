@@ -12,32 +12,67 @@
 #define V NAME(MatrixV)
 typedef float V __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 
-// Writes `columns` columns of the right operand, at most TILE of them, next to each other: [inner, TILE], the rest 0.
-static void NAME(pack_columns)(const MatrixShapes *s, const float *right, int64_t columns, float *packed) {
-  if (columns < TILE) memset(packed, 0, s->inner * TILE * sizeof(float));
-  if (s->right_column == 1) {
-    for (int64_t k = 0; k < s->inner; k++)
-      memcpy(packed + k * TILE, right + k * s->right_inner, (columns < TILE ? columns : TILE) * sizeof(float));
+// Of a block, as much as is multiplied at a time: tiles of the right operand, and rows of the left one.
+typedef struct NAME(Packed) {
+  float right[DEPTH * WIDTH] __attribute__((aligned(64)));
+  float left[DEPTH * HEIGHT] __attribute__((aligned(64)));
+} NAME(Packed);
+
+// Writes `columns` columns of the right operand, at most TILE of them, `depth` numbers of each, next to each other:
+// [depth, TILE], the rest 0.
+static void NAME(pack_tile)(const MatrixShapes *s, const float *right, int64_t depth, int64_t columns, float *packed) {
+  if (columns < TILE) memset(packed, 0, depth * TILE * sizeof(float));
+  if (s->right_column == 1 && columns == TILE) {
+    for (int64_t k = 0; k < depth; k++) memcpy(packed + k * TILE, right + k * s->right_inner, TILE * sizeof(float));
     return;
   }
-  const int64_t fours = s->right_inner == 1 ? columns / 4 * 4 : 0, whole = s->inner / 4 * 4;
+  const int64_t fours = s->right_inner == 1 ? columns / 4 * 4 : 0, whole = depth / 4 * 4;
   for (int64_t c = 0; c < fours; c += 4)
     for (int64_t k = 0; k < whole; k += 4)
       transpose_four(right + c * s->right_column + k, s->right_column, packed + k * TILE + c, TILE);
   for (int64_t c = 0; c < columns; c++)
-    for (int64_t k = c < fours ? whole : 0; k < s->inner; k++)
+    for (int64_t k = c < fours ? whole : 0; k < depth; k++)
       packed[k * TILE + c] = right[c * s->right_column + k * s->right_inner];
 }
 
+// Writes columns of the right operand, `depth` numbers of each, as tiles one after the other: [tile, depth, TILE], the
+// rest 0.
+static void NAME(pack_right)(const MatrixShapes *s, const float *right, int64_t depth, int64_t columns, float *packed) {
+  for (int64_t c = 0; c < columns; c += TILE) {
+    const int64_t width = columns - c < TILE ? columns - c : TILE;
+    NAME(pack_tile)(s, right + c * s->right_column, depth, width, packed + c * depth);
+  }
+}
+
+// Writes `rows` rows of the left operand, which lie next to each other, `depth` numbers of each, as tiles one after the
+// other: [tile, depth, TILE_ROWS].
+static void NAME(pack_left)(const MatrixShapes *s, const float *left, int64_t depth, int64_t rows, float *packed) {
+  const int64_t whole = rows / TILE_ROWS * TILE_ROWS;
+  for (int64_t k = 0; k < depth; k++) {
+    const float *from = left + k * s->left_inner;
+    float *to = packed + k * TILE_ROWS;
+    for (int64_t r = 0; r < whole; r += TILE_ROWS) memcpy(to + r * depth, from + r, TILE_ROWS * sizeof(float));
+    for (int64_t r = whole; r < rows; r++) to[whole * depth + r - whole] = from[r];
+  }
+}
+
+// Operands and result of a tile: strides in floats. The product is added to the result if `adds`.
+typedef struct NAME(Tile) {
+  const float *left, *right;
+  float *result;
+  int64_t left_row, left_inner, depth, right_inner, result_row;
+  int adds;
+} NAME(Tile);
+
 // Computes `rows` rows of a tile. Three rows share a pointer: addresses are it, and once or twice the step more, so that
 // all pointers stay in registers.
-INLINE void NAME(tile)(const float *left, int64_t row_step, int64_t inner_step, int64_t inner, const float *right,
-                       int64_t right_step, float *result, int64_t result_step, int64_t columns, const int rows) {
+INLINE void NAME(tile)(const NAME(Tile) *t, int64_t row_step, const int rows) {
   V total[TILE_ROWS][2];
-  const float *from[TILE_ROWS / 3];
+  const float *from[TILE_ROWS / 3], *right = t->right;
   UNROLL for (int r = 0; r < rows; r++) total[r][0] = total[r][1] = (V){0};
-  UNROLL for (int r = 0; r < rows; r += 3) from[r / 3] = left + r * row_step;
-  for (int64_t k = 0; k < inner; k++, right += right_step) {
+  UNROLL for (int r = 0; r < rows; r += 3) from[r / 3] = t->left + r * row_step;
+  const int64_t inner_step = t->left_inner, right_step = t->right_inner;
+  for (int64_t k = 0; k < t->depth; k++, right += right_step) {
     const V low = *(const V *)right, high = *(const V *)(right + LANES);
     UNROLL for (int r = 0; r < rows; r++) {
       const float value = from[r / 3][r % 3 * row_step];
@@ -46,23 +81,23 @@ INLINE void NAME(tile)(const float *left, int64_t row_step, int64_t inner_step, 
     }
     UNROLL for (int r = 0; r < rows; r += 3) from[r / 3] += inner_step;
   }
-  if (columns == TILE) {
+  float *result = t->result;
+  if (t->adds) {
     UNROLL for (int r = 0; r < rows; r++) {
-      *(V *)(result + r * result_step) = total[r][0];
-      *(V *)(result + r * result_step + LANES) = total[r][1];
+      total[r][0] += *(const V *)(result + r * t->result_row);
+      total[r][1] += *(const V *)(result + r * t->result_row + LANES);
     }
-    return;
   }
-  UNROLL for (int r = 0; r < rows; r++) memcpy(result + r * result_step, total[r], columns * sizeof(float));
+  UNROLL for (int r = 0; r < rows; r++) {
+    *(V *)(result + r * t->result_row) = total[r][0];
+    *(V *)(result + r * t->result_row + LANES) = total[r][1];
+  }
 }
 
-#define OF_ROWS(n)                                                                                                   \
-  static __attribute__((noinline)) void JOIN(NAME(tile), n)(const MatrixShapes *s, const float *left,                \
-                                                            const float *right, int64_t right_step, float *result,   \
-                                                            int64_t columns) {                                       \
-    const int64_t step = s->columns;                                                                                 \
-    if (s->left_row == 1) NAME(tile)(left, 1, s->left_inner, s->inner, right, right_step, result, step, columns, n); \
-    else NAME(tile)(left, s->left_row, s->left_inner, s->inner, right, right_step, result, step, columns, n);        \
+#define OF_ROWS(n)                                                                     \
+  static __attribute__((noinline)) void JOIN(NAME(tile), n)(const NAME(Tile) *t) {     \
+    if (t->left_row == 1) NAME(tile)(t, 1, n);                                         \
+    else NAME(tile)(t, t->left_row, n);                                                \
   }
 OF_ROWS(1)
 OF_ROWS(2)
@@ -80,11 +115,10 @@ OF_ROWS(12)
 #endif
 #undef OF_ROWS
 
-typedef void NAME(Tile)(const MatrixShapes *, const float *, const float *, int64_t, float *, int64_t);
-
-// Computes TILE columns of a matrix. Those that few rows are multiplied with are read where they lie.
-static void NAME(matrix_unit)(const MatrixWork *w, int64_t batch, int64_t column, float *packed) {
-  static NAME(Tile) *const of_rows[TILE_ROWS] = {
+// Computes a tile of at most TILE_ROWS rows.
+static void NAME(whole_tile)(const NAME(Tile) *t, int64_t rows) {
+  typedef void OfRows(const NAME(Tile) *);
+  static OfRows *const of_rows[TILE_ROWS] = {
       JOIN(NAME(tile), 1),  JOIN(NAME(tile), 2),  JOIN(NAME(tile), 3),  JOIN(NAME(tile), 4),
       JOIN(NAME(tile), 5),  JOIN(NAME(tile), 6),
 #if TILE_ROWS == 12
@@ -92,29 +126,64 @@ static void NAME(matrix_unit)(const MatrixWork *w, int64_t batch, int64_t column
       JOIN(NAME(tile), 10), JOIN(NAME(tile), 11), JOIN(NAME(tile), 12),
 #endif
   };
-  const MatrixShapes *s = w->shapes;
-  const int64_t columns = s->columns - column < TILE ? s->columns - column : TILE;
-  const float *left = w->left + batch_offset(s, s->left_batch, batch);
-  const float *right = w->right + batch_offset(s, s->right_batch, batch) + column * s->right_column;
-  int64_t right_step = s->right_inner;
-  if (s->right_column != 1 || columns < TILE || s->rows > TILE_ROWS) {
-    NAME(pack_columns)(s, right, columns, packed);
-    right = packed, right_step = TILE;
+  of_rows[rows - 1](t);
+}
+
+// Computes a tile of any number of columns.
+static void NAME(any_tile)(const NAME(Tile) *t, int64_t rows, int64_t columns) {
+  if (columns >= TILE) {
+    NAME(whole_tile)(t, rows);
+    return;
   }
-  float *result = w->result + batch * s->rows * s->columns + column;
-  for (int64_t row = 0; row < s->rows; row += TILE_ROWS) {
-    const int64_t rows = s->rows - row < TILE_ROWS ? s->rows - row : TILE_ROWS;
-    of_rows[rows - 1](s, left + row * s->left_row, right, right_step, result + row * s->columns, columns);
+  float whole[TILE_ROWS * TILE] __attribute__((aligned(64)));
+  NAME(Tile) apart = *t;
+  apart.result = whole, apart.result_row = TILE, apart.adds = 0;
+  NAME(whole_tile)(&apart, rows);
+  for (int64_t r = 0; r < rows; r++) {
+    float *to = t->result + r * t->result_row;
+    const float *from = whole + r * TILE;
+    if (!t->adds) memcpy(to, from, columns * sizeof(float));
+    else for (int64_t c = 0; c < columns; c++) to[c] += from[c];
+  }
+}
+
+// Computes a block of a matrix from DEPTH numbers of the inner axis, or the last ones.
+static void NAME(slice)(const MatrixShapes *s, const MatrixBlock *b, int64_t first, NAME(Packed) *packed) {
+  // Columns that few rows are multiplied with are read where they lie.
+  const int in_place = s->right_column == 1 && b->columns % TILE == 0 && b->rows <= 3 * TILE_ROWS;
+  const int packs_left = s->left_row == 1 && b->columns > 2 * TILE;
+  const float *left = b->left + first * s->left_inner, *right = b->right + first * s->right_inner;
+  NAME(Tile) t = {.depth = s->inner - first < DEPTH ? s->inner - first : DEPTH, .adds = first > 0};
+  t.left_row = s->left_row, t.left_inner = packs_left ? TILE_ROWS : s->left_inner;
+  t.right_inner = in_place ? s->right_inner : TILE, t.result_row = s->columns;
+  if (!in_place) NAME(pack_right)(s, right, t.depth, b->columns, packed->right);
+  for (int64_t row = 0; row < b->rows; row += TILE_ROWS) {
+    const int64_t rest = b->rows - row, at = row % HEIGHT;
+    if (packs_left && at == 0)
+      NAME(pack_left)(s, left + row, t.depth, rest < HEIGHT ? rest : HEIGHT, packed->left);
+    t.left = packs_left ? packed->left + at * t.depth : left + row * s->left_row;
+    for (int64_t c = 0; c < b->columns; c += TILE) {
+      t.right = in_place ? right + c : packed->right + c * t.depth;
+      t.result = b->result + row * s->columns + c;
+      NAME(any_tile)(&t, rest < TILE_ROWS ? rest : TILE_ROWS, b->columns - c);
+    }
   }
 }
 
 static void NAME(matrix_part)(const void *data, long part) {
   const MatrixWork *w = data;
   const MatrixShapes *s = w->shapes;
-  const int64_t tiles = (s->columns + TILE - 1) / TILE, units = batches_of(s) * tiles;
-  float packed[MOST_INNER * TILE] __attribute__((aligned(64)));
-  for (int64_t unit = units * part / s->parts; unit < units * (part + 1) / s->parts; unit++)
-    NAME(matrix_unit)(w, unit / tiles, unit % tiles * TILE, packed);
+  const int64_t tiles = (s->columns + TILE - 1) / TILE, rows = block_rows(s, tiles, TILE_ROWS);
+  const int64_t blocks = (s->rows + rows - 1) / rows;
+  const int64_t units = batches_of(s) * blocks * tiles, end = units * (part + 1) / s->parts;
+  NAME(Packed) packed;
+  for (int64_t unit = units * part / s->parts, count; unit < end; unit += count) {
+    const int64_t tile = unit % tiles, place = unit / tiles;
+    count = tiles - tile < end - unit ? tiles - tile : end - unit;
+    if (count > WIDTH / TILE) count = WIDTH / TILE;
+    const MatrixBlock block = block_of(w, place / blocks, place % blocks * rows, rows, tile * TILE, count * TILE);
+    for (int64_t first = 0; first < s->inner; first += DEPTH) NAME(slice)(s, &block, first, &packed);
+  }
 }
 
 #undef INLINE

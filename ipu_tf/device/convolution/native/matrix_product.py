@@ -2,7 +2,7 @@
 
 XLA computes those of a batch one after the other, each by all threads, after it has transposed what does not lie as it
 wants it, and a small one at half the speed of a large one. The kernel deals columns of whole products out to the
-threads, and reads operands where they lie.
+threads, and reads operands where they lie. XLA keeps what does not fit the caches.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from jax.extend import core
 from ipu_tf.device.convolution.native import library
 
 #: As in `matrix_product.c`.
-BATCH_AXES, MOST_INNER = 3, 1024
-#: Multiply-adds of the least call, of the largest matrix of a batch, and of the largest without a batch:
-#: XLA's product of larger ones is as fast. Rows and columns of the smallest without a batch.
-LEAST, LARGE, LARGE_ALONE = 2**14, 2**26, 2**24
-FEWEST = 8
+BATCH_AXES = 3
+#: Multiply-adds of the least call, of the largest matrix of a batch, and of the largest without a batch.
+LEAST, LARGE, LARGE_ALONE = 2**14, 2**26, 2**28
+#: Without a batch: numbers of operands and result, at most; rows and columns, at least, also where an axis is long.
+MOST_NUMBERS, FEWEST = 2**22, 8
+LONG, FEWEST_OF_LONG = 4096, 32
 #: Multiply-adds of a part of a call, about; the least of two parts; the most parts.
 PART, TWO, MOST_PARTS = 2**19, 2**18, 16
 
@@ -55,15 +56,20 @@ class MatrixProduct:
         Example:
             >>> heads = MatrixProduct((8, 4), 128, 64, 128, (32768, 64), (32768, 64), (256, 1), (1, 256))
             >>> layer = MatrixProduct((), 32, 784, 128, (), (), (784, 1), (128, 1))
-            >>> [each.pays() for each in (heads, layer, dataclasses.replace(layer, rows=1024))]
+            >>> [each.pays() for each in (heads, layer, dataclasses.replace(layer, rows=2**16))]
             [True, True, False]
         """
-        taken = len(self.batch) <= BATCH_AXES and 1 <= self.inner <= MOST_INNER
-        if not taken or self._products() < LEAST:
+        if len(self.batch) > BATCH_AXES or self.inner < 1 or self._products() < LEAST:
             return False
         if self.batch:
             return self.rows * self.inner * self.columns <= LARGE
-        return self._products() <= LARGE_ALONE and min(self.rows, self.columns) >= FEWEST
+        narrow = min(self.rows, self.columns)
+        long = max(self.rows, self.inner, self.columns) > LONG
+        small = self._products() <= LARGE_ALONE and self._numbers() <= MOST_NUMBERS
+        return small and narrow >= (FEWEST_OF_LONG if long else FEWEST)
+
+    def _numbers(self) -> int:
+        return self.rows * self.inner + self.inner * self.columns + self.rows * self.columns
 
     def _products(self) -> int:
         return math.prod(self.batch) * self.rows * self.inner * self.columns

@@ -30,14 +30,14 @@ def transposes(subscripts: str, *operands: Any) -> bool:
 
 @pytest.mark.parametrize("subscripts", ["bi,bo->io", "bti,bto->io", "bti,tbo->io", "bi,ob->io"])
 @settings(max_examples=10, deadline=None)
-@given(rows=st.integers(26, 40), inputs=st.integers(2, 5), outputs=st.integers(9, 70))
+@given(rows=st.integers(26, 40), inputs=st.integers(1, 5), outputs=st.integers(9, 31))
 def test_it_is_the_product(subscripts: str, rows: int, inputs: int, outputs: int) -> None:
-    sizes = {"b": rows, "t": 40, "i": 64 * inputs, "o": outputs}
+    sizes = {"b": rows, "t": 160, "i": 64 * inputs, "o": outputs}  # too long and narrow for the native kernel
     if "t" not in subscripts:
-        sizes["b"] *= 40
+        sizes["b"] *= 160
     first, second = subscripts.split("->")[0].split(",")
     x, g = arrays(*(tuple(sizes[axis] for axis in axes) for axes in (first, second)))
-    assert transposes(subscripts, x, g) == pays(rows * 40, 64 * inputs)
+    assert transposes(subscripts, x, g) == pays(rows * 160, 64 * inputs)
     found = jax.jit(with_native_elementwise(lambda x, g: jnp.einsum(subscripts, x, g)))(x, g)
     exact = np.einsum(subscripts, x.astype(np.float64), g)
     np.testing.assert_allclose(found, exact, rtol=1e-4, atol=1e-3)
