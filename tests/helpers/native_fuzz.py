@@ -25,7 +25,7 @@ def shapes(rng: np.random.Generator) -> FilterGradient:
 
     return FilterGradient(
         images=int(rng.integers(1, 6)),
-        in_features=int(rng.choice([1, 1, 2, 3, 4, 5, 7, 9, 13])) * groups,
+        in_features=int(rng.choice([1, 1, 2, 3, 4, 5, 7, 9, 13, 27])) * groups,
         out_features=int(rng.choice([1, 1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 31, 33, 40])) * groups,
         groups=groups,
         input=each(1, 12 if rank < 3 else 6),

@@ -1,4 +1,4 @@
-"""Convolution plan for filter gradients: the project's own native kernel, on all cores."""
+"""Convolution plans by the project's native kernels, on all cores: filter gradients, and windows of one position."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import jax
 import jax.numpy as jnp
 
 from ipu_tf.device.convolution.native.filter_gradient import FilterGradient, filter_gradient
-from ipu_tf.device.convolution.plan import CALL, NATIVE, Best, Plan, Solve, arithmetic
+from ipu_tf.device.convolution.native.matrix_product import product_of_matrices
+from ipu_tf.device.convolution.plan import CALL, NATIVE, Best, Plan, Solve, arithmetic, traffic
 from ipu_tf.device.convolution.problem import CanonicalConvolution
 from ipu_tf.device.convolution.windows import batch_first
 
 #: Flops in a microsecond on two cores; where the input is written out for each feature.
 RATE, BY_FEATURE_RATE = 400e3, 150e3
 #: Microseconds to begin a call, and flops in a microsecond where a block of sums has one tap only.
-BEGIN, ONE_TAP_RATE = 5.0, 120e3
+BEGIN, ONE_TAP_RATE = 5.0, 240e3
+#: Flops in a microsecond of a product of matrices, and positions of images above which oneDNN's convolution is as fast.
+PRODUCT_RATE, MOST_PIXELS = 400e3, 4096
+#: Features out that a product computes together.
+WIDTH = 32
 
 
 def gradient_of(problem: CanonicalConvolution) -> FilterGradient:
@@ -58,4 +63,31 @@ NATIVE_FILTER_GRADIENT = Plan(
     _emit,
     calls=NATIVE,
 )
-PLANS = (NATIVE_FILTER_GRADIENT,)
+
+
+def _applies_product(problem: CanonicalConvolution) -> bool:
+    single = problem.dtype == problem.out_dtype == "float32"
+    dense = problem.groups == 1 and problem.is_plain and not problem.leading_contraction
+    each = problem.taps == 1 and not problem.is_padded and set(problem.strides) <= {1}
+    return single and dense and each and 0 < problem.pixels <= MOST_PIXELS and problem.products > 0
+
+
+def _cost_product(problem: CanonicalConvolution, best: Best) -> float:
+    wide = problem.products // problem.out_features * (-(-problem.out_features // WIDTH) * WIDTH)
+    return arithmetic(wide, PRODUCT_RATE) + traffic(problem.bytes_of(*problem.output_shape)) / 2
+
+
+def _emit_product(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:
+    rows, filters = lhs.reshape(-1, problem.in_features), rhs.reshape(problem.in_features, problem.out_features)
+    return product_of_matrices(rows, filters).reshape(problem.output_shape)
+
+
+NATIVE_PRODUCT = Plan(
+    "native product",
+    "each result sees one position of small images: the project's own product of matrices, on all cores",
+    _applies_product,
+    _cost_product,
+    _emit_product,
+    calls=NATIVE,
+)
+PLANS = (NATIVE_FILTER_GRADIENT, NATIVE_PRODUCT)

@@ -32,6 +32,8 @@ CHUNK = 8e6
 MOST_COPIES = 32
 #: Flops in a microsecond, and bytes.
 RATE, BYTES = 260e3, 30e3
+#: The same for a window of 1 x 1, whose operands are not written out, but read from memory.
+ONE_TAP_RATE, ONE_TAP_BYTES = 400e3, 20e3
 #: Features for which a product takes as long as for fewer.
 WIDTH = 16
 
@@ -68,7 +70,9 @@ def _cost(problem: CanonicalConvolution, best: Best) -> float:
     left, right = (-(-width // WIDTH) * WIDTH for width in _width(problem))
     products = problem.in_features * _rows(problem) * math.prod(problem.window[1:]) * left * right
     blocks = problem.in_features / _block(problem)
-    return arithmetic(products, RATE) + problem.in_features * _example_bytes(problem) / BYTES + blocks * 8 * CALL
+    one = problem.output[0] * _column_taps(problem) == 1
+    rate, speed = (ONE_TAP_RATE, ONE_TAP_BYTES) if one else (RATE, BYTES)
+    return arithmetic(products, rate) + problem.in_features * _example_bytes(problem) / speed + blocks * 8 * CALL
 
 
 def _emit(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:

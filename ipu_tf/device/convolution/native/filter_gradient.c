@@ -6,8 +6,8 @@
 
 #include "geometry.h"
 #include "handler.h"
+#include "next_unit.h"
 #include "parts.h"
-#include "prefetch.h"
 #include "processor.h"
 
 #ifdef HAS_X86

@@ -31,6 +31,7 @@ typedef struct NAME(Block) {
   float *sums;
   int64_t tap[3];
   MASK mask;           // of the last vector
+  NextUnit *next;      // is fetched meanwhile, a portion for each row
 } NAME(Block);
 
 INLINE void NAME(dense_block)(const Geometry *s, const NAME(Block) *b, Unit u, const int taps, const int channels,
@@ -39,10 +40,10 @@ INLINE void NAME(dense_block)(const Geometry *s, const NAME(Block) *b, Unit u, c
   const int64_t step = s->step[2], reach = s->reach[2], first = b->tap[2] * reach - s->low[2];
   const int64_t line = in_of_group(s) * width;
   const MASK mask = b->mask;
-  V total[3][CHANNELS][2];
+  V total[3 * CHANNELS][2];
   UNROLL for (int t = 0; t < taps; t++)
     UNROLL for (int c = 0; c < channels; c++)
-      UNROLL for (int v = 0; v < vectors; v++) total[t][c][v] = *(V *)(b->sums + t * line + c * width + v * LANES);
+      UNROLL for (int v = 0; v < vectors; v++) total[t * channels + c][v] = *(V *)(b->sums + t * line + c * width + v * LANES);
   // Columns of the result for which every tap is inside of x: [from, to). Those beside them are looked at one by one.
   int64_t from = first < 0 ? ceiling(-first, step) : 0;
   int64_t room = wide - 1 - (taps - 1) * reach - first;
@@ -53,6 +54,7 @@ INLINE void NAME(dense_block)(const Geometry *s, const NAME(Block) *b, Unit u, c
     const int64_t z = plane % s->output[0] * s->step[0] + b->tap[0] * s->reach[0] - s->low[0];
     if (z < 0 || z >= s->input[0]) continue;
     for (int64_t row = u.row; row < u.row_end; row++) {
+      prefetch(b->next);
       const int64_t y = row * s->step[1] + b->tap[1] * s->reach[1] - s->low[1];
       if (y < 0 || y >= s->input[1]) continue;
       const float *x = b->x + (((plane / s->output[0]) * s->input[0] + z) * s->input[1] + y) * wide * in + first * in;
@@ -64,7 +66,7 @@ INLINE void NAME(dense_block)(const Geometry *s, const NAME(Block) *b, Unit u, c
         UNROLL for (int t = 0; t < taps; t++)
           UNROLL for (int c = 0; c < channels; c++) {
             const float value = x[(o * step + t * reach) * in + c];
-            UNROLL for (int v = 0; v < vectors; v++) total[t][c][v] += value * upstream[v];
+            UNROLL for (int v = 0; v < vectors; v++) total[t * channels + c][v] += value * upstream[v];
           }
       }
       for (int64_t o = u.column; o < u.column_end; o++) {
@@ -76,8 +78,8 @@ INLINE void NAME(dense_block)(const Geometry *s, const NAME(Block) *b, Unit u, c
           UNROLL for (int c = 0; c < channels; c++) {
             const float value = x[at * in + c];
             UNROLL for (int v = 0; v < vectors; v++)
-              total[t][c][v] += value * (v == vectors - 1 ? load_some(g + o * out + v * LANES, mask)
-                                                          : *(V *)(g + o * out + v * LANES));
+              total[t * channels + c][v] += value * (v == vectors - 1 ? load_some(g + o * out + v * LANES, mask)
+                                                                      : *(V *)(g + o * out + v * LANES));
           }
         }
       }
@@ -85,22 +87,30 @@ INLINE void NAME(dense_block)(const Geometry *s, const NAME(Block) *b, Unit u, c
   }
   UNROLL for (int t = 0; t < taps; t++)
     UNROLL for (int c = 0; c < channels; c++)
-      UNROLL for (int v = 0; v < vectors; v++) *(V *)(b->sums + t * line + c * width + v * LANES) = total[t][c][v];
+      UNROLL for (int v = 0; v < vectors; v++) *(V *)(b->sums + t * line + c * width + v * LANES) = total[t * channels + c][v];
 }
 
 #define CASE(t, c, v) \
-  case (t) * 100 + (c) * 10 + (v): NAME(dense_block)(s, b, u, t, c, v); break;
-#define CASES(t, v) CASE(t, 1, v) CASE(t, 2, v) CASE(t, 3, v) CASE(t, 4, v)
+  case (t) * 1000 + (c) * 10 + (v): NAME(dense_block)(s, b, u, t, c, v); break;
+#define CASES(t, v) CASE(t, 1, v) CASE(t, 2, v) CASES_OF_MORE(t, v)
+#if CHANNELS == 4
+#define CASES_OF_MORE(t, v) CASE(t, 3, v) CASE(t, 4, v)
+#else
+#define CASES_OF_MORE(t, v)
+#endif
 static __attribute__((noinline)) void NAME(dense_dispatch)(const Geometry *s, const NAME(Block) *b, Unit u, int taps,
                                                            int channels, int vectors) {
-  switch (taps * 100 + channels * 10 + vectors) {
-#if CHANNELS == 4
+  switch (taps * 1000 + channels * 10 + vectors) {
     CASES(1, 1) CASES(2, 1) CASES(3, 1) CASES(1, 2) CASES(2, 2) CASES(3, 2)
-#else
-    CASE(1, 1, 1) CASE(2, 1, 1) CASE(3, 1, 1) CASE(1, 1, 2) CASE(2, 1, 2) CASE(3, 1, 2)
-    CASE(1, 2, 1) CASE(2, 2, 1) CASE(3, 2, 1) CASE(1, 2, 2) CASE(2, 2, 2) CASE(3, 2, 2)
-#endif
+    CASE(1, 2 * CHANNELS, 1) CASE(1, 2 * CHANNELS, 2) CASE(1, 3 * CHANNELS, 1) CASE(1, 3 * CHANNELS, 2)
   }
+}
+#undef CASES_OF_MORE
+
+// Returns how many of the channels left a block takes: there is room for more of them if it has one tap only.
+static int NAME(channels_of_block)(int64_t left, int taps) {
+  if (taps > 1 || left <= CHANNELS) return least(left, CHANNELS);
+  return least(left / CHANNELS, 3) * CHANNELS;
 }
 
 // Adds what a unit gives to channels [from, to) of a group.
@@ -111,17 +121,19 @@ static void NAME(dense_unit)(const Work *w, Unit u, float *sums, int64_t group, 
   for (int64_t f = 0, vectors; f < features; f += vectors * LANES) {
     vectors = features - f > LANES ? 2 : 1;
     NAME(Block) b = {.mask = mask_of(least(features - f - (vectors - 1) * LANES, LANES)),
-                     .g = w->g + group * features + f};
+                     .g = w->g + group * features + f,
+                     .next = next};
     for (int64_t d = 0; d < s->window[0]; d++)
       for (int64_t y = 0; y < s->window[1]; y++)
         for (int64_t x = 0; x < s->window[2]; x += 3)
-          for (int64_t c = from; c < to; c += CHANNELS) {
+          for (int64_t c = from, channels; c < to; c += channels) {
+            const int taps = least(s->window[2] - x, 3);
+            channels = NAME(channels_of_block)(to - c, taps);
             const int64_t tap = (d * s->window[1] + y) * s->window[2] + x;
             b.tap[0] = d, b.tap[1] = y, b.tap[2] = x;
             b.x = w->x + group * in + c;
             b.sums = sums + (tap * in + c) * width + group * sum_stride(s) + f;
-            prefetch(next);
-            NAME(dense_dispatch)(s, &b, u, least(s->window[2] - x, 3), least(to - c, CHANNELS), vectors);
+            NAME(dense_dispatch)(s, &b, u, taps, channels, vectors);
           }
   }
 }
@@ -129,7 +141,7 @@ static void NAME(dense_unit)(const Work *w, Unit u, float *sums, int64_t group, 
 // Returns of how many blocks of sums a unit is, for so many times four channels.
 static int64_t NAME(dense_blocks)(const Geometry *s, int64_t fours) {
   const int64_t features = ceiling(sum_features(s), 2 * LANES), taps = s->window[1] * ceiling(s->window[2], 3);
-  return features * s->window[0] * taps * fours * (4 / CHANNELS);
+  return features * s->window[0] * taps * ceiling(fours * 4, s->window[2] > 1 ? CHANNELS : 3 * CHANNELS);
 }
 
 // Channels of all groups, four at a time, are dealt out to the bands.
@@ -153,7 +165,8 @@ static void NAME(dense_part)(const Work *w, int64_t slice, int64_t band) {
       for (int64_t group = bias_first; group < bias_last; group++)
         NAME(bias)(s, w->g, u, group * sum_features(s), (group + 1) * sum_features(s), bias + group * sum_stride(s));
     NextUnit next = {0};
-    if (band == 0 && unit + 1 < units) next = next_unit(w, unit_at(s, unit + 1), NAME(dense_blocks)(s, last - first));
+    const int64_t portions = NAME(dense_blocks)(s, last - first) * (u.plane_end - u.plane) * (u.row_end - u.row);
+    if (band == 0 && unit + 1 < units) next = next_unit(w, unit_at(s, unit + 1), portions);
     for (int64_t block = first; block < last;) {
       const int64_t group = block / blocks, end = least(last, (group + 1) * blocks);
       NAME(dense_unit)(w, u, sums, group, block % blocks * 4, least(in, (end - group * blocks) * 4), &next);

@@ -162,7 +162,12 @@ static void NAME(slice)(const MatrixShapes *s, const MatrixBlock *b, int64_t fir
     if (packs_left && at == 0)
       NAME(pack_left)(s, left + row, t.depth, rest < HEIGHT ? rest : HEIGHT, packed->left);
     t.left = packs_left ? packed->left + at * t.depth : left + row * s->left_row;
+    Ahead next = {0};
+    if (s->left_inner == 1 && s->rows >= TALL && rest > TILE_ROWS)
+      next = ahead_of(left + (row + TILE_ROWS) * s->left_row, rest < 2 * TILE_ROWS ? rest - TILE_ROWS : TILE_ROWS,
+                      s->left_row, t.depth, (b->columns + TILE - 1) / TILE);
     for (int64_t c = 0; c < b->columns; c += TILE) {
+      prefetch_portion(&next);
       t.right = in_place ? right + c : packed->right + c * t.depth;
       t.result = b->result + row * s->columns + c;
       NAME(any_tile)(&t, rest < TILE_ROWS ? rest : TILE_ROWS, b->columns - c);

@@ -16,12 +16,14 @@
 
 #include "handler.h"
 #include "parts.h"
+#include "prefetch.h"
 #include "processor.h"
 
 enum { BATCH_AXES = 3 };  // as in matrix_product.py
 // Of what is packed at a time: numbers of the inner axis, columns of the right operand, rows of the left one.
 enum { DEPTH = 256, WIDTH = 256, HEIGHT = 96 };
 enum { FEWEST_ROWS = 24 };  // of a block
+enum { TALL = 2048 };       // rows of an operand that caches do not hold, about: those of images
 
 typedef struct MatrixShapes {
   int64_t level;  // the most capable instruction set to use: 0 plain, 1 AVX2, 2 AVX-512

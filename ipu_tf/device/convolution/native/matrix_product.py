@@ -114,6 +114,18 @@ def matrix_product(left: jax.Array, right: jax.Array, form: MatrixProduct, level
     return product
 
 
+def product_of_matrices(left: jax.Array, right: jax.Array) -> jax.Array:
+    """Computes `left @ right`.
+
+    Args:
+        left: `[rows, inner]`, float32.
+        right: `[inner, columns]`, float32.
+    """
+    (rows, inner), (_, columns) = left.shape, right.shape
+    form = MatrixProduct((), rows, inner, columns, (), (), (inner, 1), (columns, 1))
+    return matrix_product(left, right, form)
+
+
 def form_of(eqn: core.JaxprEqn) -> MatrixProduct | None:
     """Returns the product that an equation is; None unless it is one of matrices, in float32, on one device."""
     if eqn.primitive.name != "dot_general" or jax.local_device_count() > 1:  # XLA would gather a divided operand

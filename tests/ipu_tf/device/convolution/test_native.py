@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import importlib.metadata
 import shutil
@@ -19,7 +20,7 @@ from ipu_tf.device import portable
 from ipu_tf.device.cache import executable_cache
 from ipu_tf.device.convolution.native import library
 from ipu_tf.device.convolution.native.filter_gradient import FilterGradient, filter_gradient
-from ipu_tf.device.convolution.plan import NATIVE
+from ipu_tf.device.convolution.plan import NATIVE, ONEDNN
 from ipu_tf.device.convolution.plans import callable_now, choose, explain, solve
 from ipu_tf.device.convolution.problem import CanonicalConvolution
 from tests.helpers.native_fuzz import fault, faults, operands
@@ -32,6 +33,10 @@ LAYER = CanonicalConvolution(16, 8, 32, (12, 12), (12, 12), (1, 1), SAME, (1, 1)
 #: Large enough for slices and bands, a tail of features, and units at the edges.
 LARGE = FilterGradient(6, 19, 37, 1, (24, 24), (3, 3), (24, 24), (1, 1), (1, 1), (1, 1))
 DEPTHWISE = FilterGradient(6, 40, 40, 40, (24, 24), (5, 5), (12, 12), (2, 2), (1, 1), (1, 1))
+#: Windows of one position, whose blocks have more channels: 12, 8, 4, 3 of 27.
+ONE_TAP = FilterGradient(9, 27, 40, 1, (20, 20), (1, 1), (20, 20), (1, 1), (1, 1), (0, 0))
+#: Small images whose sums are large: bands rather than slices.
+WIDE = FilterGradient(16, 70, 130, 1, (3, 3), (3, 3), (3, 3), (1, 1), (1, 1), (1, 1))
 LONG = FilterGradient(16, 3, 24, 1, (900,), (9,), (446,), (2,), (1,), (0,))
 
 built = pytest.mark.skipif(
@@ -65,7 +70,11 @@ def test_random_filter_gradients_against_float64() -> None:
 
 
 @built
-@pytest.mark.parametrize("shapes", [LARGE, DEPTHWISE, LONG], ids=["dense", "depthwise", "long axis"])
+@pytest.mark.parametrize(
+    "shapes",
+    [LARGE, DEPTHWISE, ONE_TAP, WIDE, LONG],
+    ids=["dense", "depthwise", "one tap", "wide", "long axis"],
+)
 def test_filter_gradients_of_several_parts(shapes: FilterGradient) -> None:
     slices, bands = shapes.partition()
     assert slices * bands > 1
@@ -95,6 +104,14 @@ def test_the_best_plan_of_a_filter_gradient() -> None:
     assert choose(LAYER).name != "native filter gradient"
     assert library.SYMBOL in lowered()
     assert "native kernels, " in explain(LAYER).splitlines()[-1]
+
+
+@built
+def test_the_best_plan_of_a_window_of_one_position() -> None:
+    layer = CanonicalConvolution(16, 64, 384, (6, 6), (1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1), (1, 1))
+    assert choose(layer, frozenset({NATIVE, ONEDNN})).name == "native product"
+    assert choose(dataclasses.replace(layer, input=(48, 48)), frozenset({NATIVE, ONEDNN})).name != "native product"
+    assert choose(dataclasses.replace(layer, out_features=2), frozenset({NATIVE})).name != "native product"
 
 
 @built
