@@ -98,7 +98,7 @@ def explain(problem: CanonicalConvolution) -> str:
         >>> print(explain(CanonicalConvolution(8, 32, 16, (9,), (1,), (1,), ((0, 0),), (1,), (1,))))
         8x9x32 * 1x32x16 -> 8x9x16 float32: matmul, about ... us
           each result sees one position, or the whole input: a matrix product without copies
-          instead of canonical, about ... us
+          instead of ..., about ... us
     """
     (plan, cost), *others = candidates(problem, callable_now())
     lines = [f"{problem}: {plan.name}, about {math.ceil(cost)} us", f"  {plan.why}"]

@@ -138,7 +138,7 @@ static void NAME(dense_unit)(const Work *w, Unit u, float *sums, int64_t group, 
   }
 }
 
-// Returns of how many blocks of sums a unit is, for so many times four channels.
+// Returns the number of a unit's blocks of sums, for so many times four channels.
 static int64_t NAME(dense_blocks)(const Geometry *s, int64_t fours) {
   const int64_t features = ceiling(sum_features(s), 2 * LANES), taps = s->window[1] * ceiling(s->window[2], 3);
   return features * s->window[0] * taps * ceiling(fours * 4, s->window[2] > 1 ? CHANNELS : 3 * CHANNELS);

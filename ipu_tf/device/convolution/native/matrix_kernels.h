@@ -9,12 +9,13 @@
 #define TILE_ROWS 6
 #endif
 #define TILE (2 * LANES)
+#define HEIGHT (TILES * TILE_ROWS)
 #define V NAME(MatrixV)
 typedef float V __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 
 // Of a block, as much as is multiplied at a time: tiles of the right operand, and rows of the left one.
 typedef struct NAME(Packed) {
-  float right[DEPTH * WIDTH] __attribute__((aligned(64)));
+  float right[DEPTH * TILES * TILE] __attribute__((aligned(64)));
   float left[DEPTH * HEIGHT] __attribute__((aligned(64)));
 } NAME(Packed);
 
@@ -94,10 +95,10 @@ INLINE void NAME(tile)(const NAME(Tile) *t, int64_t row_step, const int rows) {
   }
 }
 
-#define OF_ROWS(n)                                                                     \
-  static __attribute__((noinline)) void JOIN(NAME(tile), n)(const NAME(Tile) *t) {     \
-    if (t->left_row == 1) NAME(tile)(t, 1, n);                                         \
-    else NAME(tile)(t, t->left_row, n);                                                \
+#define OF_ROWS(n)                                                                 \
+  static __attribute__((noinline)) void JOIN(NAME(tile), n)(const NAME(Tile) *t) { \
+    if (t->left_row == 1) NAME(tile)(t, 1, n);                                     \
+    else NAME(tile)(t, t->left_row, n);                                            \
   }
 OF_ROWS(1)
 OF_ROWS(2)
@@ -185,7 +186,7 @@ static void NAME(matrix_part)(const void *data, long part) {
   for (int64_t unit = units * part / s->parts, count; unit < end; unit += count) {
     const int64_t tile = unit % tiles, place = unit / tiles;
     count = tiles - tile < end - unit ? tiles - tile : end - unit;
-    if (count > WIDTH / TILE) count = WIDTH / TILE;
+    if (count > TILES) count = TILES;
     const MatrixBlock block = block_of(w, place / blocks, place % blocks * rows, rows, tile * TILE, count * TILE);
     for (int64_t first = 0; first < s->inner; first += DEPTH) NAME(slice)(s, &block, first, &packed);
   }
@@ -196,4 +197,5 @@ static void NAME(matrix_part)(const void *data, long part) {
 #undef LANES
 #undef TILE_ROWS
 #undef TILE
+#undef HEIGHT
 #undef V

@@ -4,7 +4,7 @@
 //
 // Both operands are read where they lie, by strides: attention's heads need no transposition.
 //
-//                    WIDTH columns of right, DEPTH rows of them: packed, stay in the second-level cache
+//                    TILES tiles of right, DEPTH numbers of a column: packed, stay in the second-level cache
 //                    [ tile ][ tile ] ...
 //   TILE_ROWS rows   result  result        one call of the innermost loop each: its sums stay in registers
 //   of left
@@ -20,8 +20,7 @@
 #include "processor.h"
 
 enum { BATCH_AXES = 3 };  // as in matrix_product.py
-// Of what is packed at a time: numbers of the inner axis, columns of the right operand, rows of the left one.
-enum { DEPTH = 256, WIDTH = 256, HEIGHT = 96 };
+enum { DEPTH = 256, TILES = 8 };  // of each operand that are packed at a time: numbers of the inner axis, and tiles
 enum { FEWEST_ROWS = 24 };  // of a block
 enum { TALL = 2048 };       // rows of an operand that caches do not hold, about: those of images
 
