@@ -13,7 +13,7 @@ import statistics
 import tempfile
 
 from benchmarks.contenders import CONTENDERS
-from benchmarks.measuring import machine
+from benchmarks.measuring import heading
 from benchmarks.worker import Worker
 from benchmarks.workload import WORKLOADS, Workload
 
@@ -78,8 +78,7 @@ def row(workload: Workload, times: dict[str, list[float]]) -> str:
 def main() -> None:
     """Prints the table."""
     asked = options()
-    about = machine()
-    print(f"{about['processors']} processors, load {about['load_before']}, {asked.rounds} rounds; {about['versions']}")
+    print(heading(f"{asked.rounds} rounds"))
     names = ["before"] * bool(asked.before) + asked.values
     print(f"\n| ms a step | {' | '.join(names)} |\n|---|{'---|' * len(names)}")
     for model in asked.models:

@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from benchmarks.generation_runs import PROMPT, SIZES, TINY, Run, Sizes, by_hand, kerashub, stream
-from benchmarks.measuring import machine
+from benchmarks.measuring import heading
 from benchmarks.memory import forget_peak, peak_bytes, resident_bytes
 
 CONTENDERS: dict[str, tuple[str, Callable[[Sizes, int], Run]]] = {
@@ -150,8 +150,7 @@ def main() -> None:
         name, model = asked.serve
         serve(name, model, asked.tokens)
         return
-    about = machine()
-    print(f"{about['processors']} processors, load {about['load_before']}, {asked.rounds} rounds; {about['versions']}")
+    print(heading(f"{asked.rounds} rounds"))
     for model in asked.models:
         table(model, asked)
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from benchmarks.measuring import machine
+from benchmarks.measuring import heading
 from ipu_tf.device.convolution.native import library
 from ipu_tf.device.elementwise.evaluate import with_native_elementwise
 
@@ -72,8 +72,8 @@ def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.matrix_products", description=__doc__)
     parser.add_argument("--rounds", type=int, default=20, help="how often each has its turn (%(default)s)")
-    asked, about = parser.parse_args(), machine()
-    print(f"{about['processors']} processors, load {about['load_before']}, {library.described()}; {about['versions']}")
+    asked = parser.parse_args()
+    print(heading(library.described()))
     print("\n| product | shapes | XLA, us | here, us | here / XLA | here, GFLOP/s |\n|---|---|---|---|---|---|")
     for name, (subscripts, left, right) in PRODUCTS.items():
         xla, here, flops = measured(subscripts, left, right, asked.rounds)

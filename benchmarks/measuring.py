@@ -83,3 +83,9 @@ def machine() -> dict[str, Any]:
     load = os.getloadavg()[0]
     versions = {name: version(name) for name in PACKAGES}
     return {"processors": os.cpu_count(), "load_before": round(load, 2), "versions": versions}
+
+
+def heading(detail: str) -> str:
+    """Returns the first line of a report: the machine, a detail of the run, and the software versions."""
+    about = machine()
+    return f"{about['processors']} processors, load {about['load_before']}, {detail}; {about['versions']}"

@@ -12,7 +12,7 @@ import statistics
 import tempfile
 
 from benchmarks.contenders import CONTENDERS
-from benchmarks.measuring import machine
+from benchmarks.measuring import heading
 from benchmarks.worker import Worker
 from benchmarks.workload import WORKLOADS, Workload
 
@@ -52,8 +52,7 @@ def measured(workload: Workload, rounds: int) -> dict[str, list[float]]:
 def main() -> None:
     """Prints the table."""
     asked = options()
-    about = machine()
-    print(f"{about['processors']} processors, load {about['load_before']}, {asked.rounds} rounds; {about['versions']}")
+    print(heading(f"{asked.rounds} rounds"))
     print(f"\n| ms a step, least / median | {' | '.join(MEASURED)} |\n{'|---' * (len(MEASURED) + 1)}|")
     for model in asked.models:
         times = measured(WORKLOADS[model], asked.rounds)

@@ -70,7 +70,7 @@ def _cost(problem: CanonicalConvolution, best: Best) -> float:
     left, right = (-(-width // WIDTH) * WIDTH for width in _width(problem))
     products = problem.in_features * _rows(problem) * math.prod(problem.window[1:]) * left * right
     blocks = problem.in_features / _block(problem)
-    one = problem.output[0] * _column_taps(problem) == 1
+    one = math.prod(problem.output) == 1
     rate, speed = (ONE_TAP_RATE, ONE_TAP_BYTES) if one else (RATE, BYTES)
     return arithmetic(products, rate) + problem.in_features * _example_bytes(problem) / speed + blocks * 8 * CALL
 
