@@ -1,10 +1,11 @@
-"""Convolution plans by the project's native kernels, on all cores: filter gradients, and windows of one position."""
+"""Convolution plans by the project's native kernels: filter gradients, windows of one position, depthwise."""
 
 from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
 
+from ipu_tf.device.convolution.native.depthwise import Depthwise, depthwise
 from ipu_tf.device.convolution.native.filter_gradient import FilterGradient, filter_gradient
 from ipu_tf.device.convolution.native.matrix_product import product_of_matrices
 from ipu_tf.device.convolution.plan import CALL, NATIVE, Best, Plan, Solve, arithmetic, traffic
@@ -19,6 +20,8 @@ BEGIN, ONE_TAP_RATE = 5.0, 240e3
 PRODUCT_RATE, MOST_PIXELS = 400e3, 4096
 #: Features out that a product computes together.
 WIDTH = 32
+#: Flops in a microsecond of a depthwise convolution.
+DEPTHWISE_RATE = 150e3
 
 
 def gradient_of(problem: CanonicalConvolution) -> FilterGradient:
@@ -90,4 +93,44 @@ NATIVE_PRODUCT = Plan(
     _emit_product,
     calls=NATIVE,
 )
-PLANS = (NATIVE_FILTER_GRADIENT, NATIVE_PRODUCT)
+
+
+def depthwise_of(problem: CanonicalConvolution) -> Depthwise:
+    """Returns the depthwise convolution that a problem is."""
+    return Depthwise(
+        images=problem.batch,
+        features=problem.in_features,
+        input=problem.input,
+        window=problem.window,
+        output=problem.output,
+        strides=problem.strides,
+        spread=problem.input_dilation,
+        dilation=problem.window_dilation,
+        low=tuple(low for low, _ in problem.padding),
+    )
+
+
+def _applies_depthwise(problem: CanonicalConvolution) -> bool:
+    single = problem.dtype == problem.out_dtype == "float32" and not problem.leading_contraction
+    alone = problem.feature_groups == problem.in_features == problem.out_features and problem.batch_groups == 1
+    return single and alone and depthwise_of(problem).fits()
+
+
+def _cost_depthwise(problem: CanonicalConvolution, best: Best) -> float:
+    moved = traffic(problem.bytes_of(*problem.output_shape)) / 2
+    return CALL + arithmetic(problem.products, DEPTHWISE_RATE) + moved
+
+
+def _emit_depthwise(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:
+    return depthwise(lhs, rhs, depthwise_of(problem))
+
+
+NATIVE_DEPTHWISE = Plan(
+    "native depthwise",
+    "each feature is convolved by itself: the project's own kernel, on all cores",
+    _applies_depthwise,
+    _cost_depthwise,
+    _emit_depthwise,
+    calls=NATIVE,
+)
+PLANS = (NATIVE_FILTER_GRADIENT, NATIVE_PRODUCT, NATIVE_DEPTHWISE)

@@ -24,6 +24,7 @@ from ipu_tf.device.environment import allows_native_code
     ROUNDING_SYMBOL,
     INSTANCE_SYMBOL,
     MATRIX_SYMBOL,
+    DEPTHWISE_SYMBOL,
 ) = SYMBOLS = (
     "ipu_tf_filter_gradient",
     "ipu_tf_packed_product",
@@ -34,6 +35,7 @@ from ipu_tf.device.environment import allows_native_code
     "ipu_tf_stochastic_rounding",
     "ipu_tf_instance_sum",
     "ipu_tf_matrix_product",
+    "ipu_tf_depthwise",
 )
 LEVELS = ("plain vectors", "AVX2", "AVX-512")
 """Instruction sets that there are kernels for, the least capable first."""
@@ -54,6 +56,7 @@ class Library:
         rounding: the same of stochastic rounding.
         instance_sum: the same of sums over the instances of this host.
         matrix_product: the same of products of matrices.
+        depthwise: the same of depthwise convolutions.
         level: the most capable instruction set of this processor, an index of `LEVELS`.
         functions: the library's other functions.
     """
@@ -67,6 +70,7 @@ class Library:
     rounding: str
     instance_sum: str
     matrix_product: str
+    depthwise: str
     level: int
     functions: ctypes.CDLL
 
@@ -107,11 +111,13 @@ def loaded() -> Library | None:
     functions = ctypes.CDLL(str(path))
     made = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     names = [f"{symbol}_{made}" for symbol in SYMBOLS]
-    gradient, product, total, elementwise, bits, rows, rounding, instances, matrices = names
     for symbol, name in zip(SYMBOLS, names, strict=True):
         jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(getattr(functions, symbol)), platform="cpu")
     level: int = functions.ipu_tf_level()
-    return Library(gradient, product, total, elementwise, bits, rows, rounding, instances, matrices, level, functions)
+    gradient, product, total, elementwise, bits, rows, rounding, instances, matrices, depthwise = names
+    return Library(
+        gradient, product, total, elementwise, bits, rows, rounding, instances, matrices, depthwise, level, functions
+    )
 
 
 def built() -> Path | None:
