@@ -1,6 +1,13 @@
-"""Rules for convolutions, and for the maximum: `max(convolution + bias, 0)` is one call where oneDNN computes it.
+"""Rules for convolutions, and for ops that a convolution can compute as well: the maximum after it, and padding.
 
-A layer's gradient needs the result alone: where it is above 0. So the sum before the maximum is not kept.
+`max(convolution + bias, 0)` is one call where oneDNN computes it. A layer's gradient needs the result alone: where it
+is above 0. So the sum before the maximum is not kept.
+
+A layer that pads with zeros, such as `keras.layers.ZeroPadding2D`, is no pass over the image of its own: a convolution
+of its result pads more, and a slice, its gradient, of a convolution makes that pad less.
+
+    convolution(pad(x, p), padding=q)  ->  convolution(x, padding=p + q)
+    slice(convolution(x, padding=q))   ->  convolution(x, padding=q - what is cut off)
 """
 
 from __future__ import annotations
@@ -12,16 +19,65 @@ import numpy as np
 from jax import lax
 
 from ipu_tf.device.convolution.convolve import ConvLayout, convolution, convolution_bias_relu
+from ipu_tf.device.convolution.problem import Pairs
 from ipu_tf.lowering.importer.rules.attributes import precision
 from ipu_tf.lowering.importer.rules.products import has_one_use
 from ipu_tf.lowering.importer.rules.registry import ArithmeticKind, Importer, rule
+from ipu_tf.lowering.importer.rules.shapes import sliced
 from ipu_tf.lowering.jax.jax_private import stablehlo
 from ipu_tf.lowering.stablehlo.op import Op, array_type
 
 
 @rule("stablehlo.convolution", arithmetic=ArithmeticKind.WHOLE)
 def _convolution(importer: Importer, op: Op, left: jax.Array, right: jax.Array) -> jax.Array:
-    return convolution(left, right, **_window(op))
+    unpadded = _unpadded(importer, op)
+    if unpadded is None:
+        return convolution(left, right, **_window(op))
+    image, padding = unpadded
+    return convolution(image, right, **{**_window(op), "padding": padding})
+
+
+def _unpadded(importer: Importer, op: Op) -> tuple[jax.Array, Pairs] | None:
+    """Returns the image before it is padded with zeros, and the padding in all; None if it is not padded before."""
+    source, layout = op.operation.operands[0].owner, _layout(op)
+    if getattr(source, "name", "") != "stablehlo.pad" or set(op.integers("lhs_dilation")) - {1}:
+        return None
+    pad, (image, value) = Op(source), source.operands
+    low, high = pad.integers("edge_padding_low"), pad.integers("edge_padding_high")
+    others = [low[axis] or high[axis] for axis in (layout.input_batch, layout.input_feature)]
+    if any(others) or any(pad.integers("interior_padding")) or min(low + high) < 0 or not _is_zero(value):
+        return None
+    if not importer.has([image]):  # a stage has the values only that its own ops use
+        return None
+    before = _window(op)["padding"]
+    sizes = ((low[axis], high[axis]) for axis in layout.input_spatial)
+    padding = tuple((a + c, b + d) for (a, b), (c, d) in zip(before, sizes, strict=True))
+    [unpadded] = importer.read([image])
+    return unpadded, padding
+
+
+@rule("stablehlo.slice")
+def _slice(importer: Importer, op: Op, operand: jax.Array) -> jax.Array:
+    convolved = has_one_use(op.operation.operands[0]) if len(operand.shape) > 2 else None
+    if convolved is not None and convolved.name == "stablehlo.convolution" and importer.arithmetic is None:
+        padding = _padding_of_slice(op, Op(convolved))
+        if padding is not None and importer.has(convolved.operands):
+            return convolution(*importer.read(convolved.operands), **{**_window(Op(convolved)), "padding": padding})
+    return sliced(operand, op.integers("start_indices"), op.integers("limit_indices"), op.integers("strides"))
+
+
+def _padding_of_slice(op: Op, convolved: Op) -> Pairs | None:
+    """Returns the padding with which a convolution computes a slice of its result; None if no padding does."""
+    window, layout = _window(convolved), _layout(convolved)
+    start, limit, shape = op.integers("start_indices"), op.integers("limit_indices"), convolved.result.shape
+    cut = [(first, size - last) for first, last, size in zip(start, limit, shape, strict=True)]
+    if {*op.integers("strides"), *window["window_strides"]} != {1}:
+        return None
+    if any(cut[layout.output_batch]) or any(cut[layout.output_feature]):
+        return None
+    outer = (cut[axis] for axis in layout.output_spatial)
+    padding = tuple((a - c, b - d) for (a, b), (c, d) in zip(window["padding"], outer, strict=True))
+    return padding if min(map(min, padding)) >= 0 else None
 
 
 @rule("stablehlo.maximum")

@@ -81,17 +81,13 @@ def _set_dimension_size(importer: Importer, op: Op, operand: jax.Array, size: ja
     return operand
 
 
-@rule("stablehlo.slice")
-def _slice(importer: Importer, op: Op, operand: jax.Array) -> jax.Array:
-    return _sliced(operand, op.integers("start_indices"), op.integers("limit_indices"), op.integers("strides"))
-
-
 @rule("stablehlo.real_dynamic_slice")
 def _real_dynamic_slice(importer: Importer, op: Op, operand: jax.Array, *places: jax.Array) -> jax.Array:
-    return _sliced(operand, *(static_integers(place, "slice") for place in places))
+    return sliced(operand, *(static_integers(place, "slice") for place in places))
 
 
-def _sliced(operand: jax.Array, start: tuple[int, ...], limit: tuple[int, ...], strides: tuple[int, ...]) -> jax.Array:
+def sliced(operand: jax.Array, start: tuple[int, ...], limit: tuple[int, ...], strides: tuple[int, ...]) -> jax.Array:
+    """Returns a slice; the operand itself if that is all of it."""
     if limit == operand.shape and not any(start) and set(strides) <= {1}:
         return operand
     return lax.slice(operand, start, limit, strides)
