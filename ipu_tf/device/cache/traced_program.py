@@ -99,7 +99,7 @@ def trace_key(source: str, arguments: Sequence[Any], tree: Any, donated: Sequenc
         "jax": jax.__version__,
         "backend": jax.default_backend(),
         "settings": _settings(),
-        "native": f"{library.described()} {library.needed().target}" if library.usable() else "",
+        "native": f"{library.described()} {library.needed().made}" if library.usable() else "",
         "threads": environment.thread_count(),
         "xla_flags": environment.xla_flags(),
     }

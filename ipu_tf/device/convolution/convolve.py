@@ -16,9 +16,8 @@ import jax
 import numpy as np
 from jax import lax
 
-from ipu_tf.device.convolution import onednn
+from ipu_tf.device.convolution import native_plan
 from ipu_tf.device.convolution.canonical import canonicalize
-from ipu_tf.device.convolution.onednn_plan import ONEDNN_CONVOLUTION, pays_to_fuse
 from ipu_tf.device.convolution.plans import callable_now, choose, explain, solve
 from ipu_tf.device.convolution.problem import CanonicalConvolution, ConvLayout
 from ipu_tf.device.convolution.recorded import recorded
@@ -116,7 +115,7 @@ def convolution_bias_relu(
     dimension_numbers: ConvLayout,
     **window: Any,
 ) -> jax.Array | None:
-    """Computes `max(convolution + bias, 0)` in one pass over a large result; None if the plan is not oneDNN's.
+    """Computes `max(convolution + bias, 0)` in one pass; None unless the native kernel for dense convolutions does it.
 
     Args:
         lhs, rhs, window_reversal, dimension_numbers: as for `convolution`.
@@ -127,11 +126,11 @@ def convolution_bias_relu(
     if any(window_reversal) or jax.default_backend() != "cpu":
         return None
     problem = canonicalize(lhs.shape, rhs.shape, lhs.dtype, dimension_numbers=layout, **window)
-    if not pays_to_fuse(problem) or choose(problem, callable_now()) is not ONEDNN_CONVOLUTION:
+    if choose(problem, callable_now()) is not native_plan.NATIVE_DENSE:
         return None
     operands = (lhs.transpose(layout.input), rhs.transpose(layout.kernel), bias)
-    with recorded(problem, f"{ONEDNN_CONVOLUTION.name} with bias and relu"):
-        result = _solved(onednn.convolution_bias_relu, problem)(*operands)
+    with recorded(problem, f"{native_plan.NATIVE_DENSE.name} with bias and relu"):
+        result = _solved(native_plan.convolution_bias_relu, problem)(*operands)
     return result.transpose(np.argsort(layout.output))
 
 

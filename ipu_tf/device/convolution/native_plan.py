@@ -1,13 +1,17 @@
-"""Convolution plans by the project's native kernels: filter gradients, windows of one position, depthwise."""
+"""Convolution plans by the project's native kernels, on all cores: layers, and gradients of inputs and of filters."""
 
 from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
 
-from ipu_tf.device.convolution.native.depthwise import Depthwise, depthwise
 from ipu_tf.device.convolution.native.filter_gradient import FilterGradient, filter_gradient
-from ipu_tf.device.convolution.native.matrix_product import product_of_matrices
+from ipu_tf.device.convolution.native.forward_convolution import (
+    ForwardConvolution,
+    dense_convolution,
+    depthwise_convolution,
+)
+from ipu_tf.device.convolution.native.matrix_product import MatrixProduct, matrix_product
 from ipu_tf.device.convolution.plan import CALL, NATIVE, Best, Plan, Solve, arithmetic, traffic
 from ipu_tf.device.convolution.problem import CanonicalConvolution
 from ipu_tf.device.convolution.windows import batch_first
@@ -22,6 +26,8 @@ PRODUCT_RATE, MOST_PIXELS = 400e3, 4096
 WIDTH = 32
 #: Flops in a microsecond of a depthwise convolution.
 DEPTHWISE_RATE = 150e3
+#: The same of a dense one, features that are computed together, and bytes of filters that are packed in a microsecond.
+DENSE_RATE, LANES, PACKED_BYTES = 420e3, 16, 40e3
 
 
 def gradient_of(problem: CanonicalConvolution) -> FilterGradient:
@@ -82,7 +88,8 @@ def _cost_product(problem: CanonicalConvolution, best: Best) -> float:
 
 def _emit_product(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:
     rows, filters = lhs.reshape(-1, problem.in_features), rhs.reshape(problem.in_features, problem.out_features)
-    return product_of_matrices(rows, filters).reshape(problem.output_shape)
+    form = MatrixProduct.of(len(rows), problem.in_features, problem.out_features)
+    return matrix_product(rows, filters, form).reshape(problem.output_shape)
 
 
 NATIVE_PRODUCT = Plan(
@@ -95,11 +102,13 @@ NATIVE_PRODUCT = Plan(
 )
 
 
-def depthwise_of(problem: CanonicalConvolution) -> Depthwise:
-    """Returns the depthwise convolution that a problem is."""
-    return Depthwise(
+def forward_of(problem: CanonicalConvolution) -> ForwardConvolution:
+    """Returns the shapes of a problem as the kernels for layers, and for gradients of their inputs, have them."""
+    return ForwardConvolution(
         images=problem.batch,
-        features=problem.in_features,
+        in_features=problem.in_features,
+        out_features=problem.out_features,
+        groups=problem.groups,
         input=problem.input,
         window=problem.window,
         output=problem.output,
@@ -110,10 +119,13 @@ def depthwise_of(problem: CanonicalConvolution) -> Depthwise:
     )
 
 
+def _is_single(problem: CanonicalConvolution) -> bool:
+    single = problem.dtype == problem.out_dtype == "float32"
+    return single and problem.batch_groups == 1 and not problem.leading_contraction
+
+
 def _applies_depthwise(problem: CanonicalConvolution) -> bool:
-    single = problem.dtype == problem.out_dtype == "float32" and not problem.leading_contraction
-    alone = problem.feature_groups == problem.in_features == problem.out_features and problem.batch_groups == 1
-    return single and alone and depthwise_of(problem).fits()
+    return _is_single(problem) and forward_of(problem).is_depthwise()
 
 
 def _cost_depthwise(problem: CanonicalConvolution, best: Best) -> float:
@@ -122,7 +134,27 @@ def _cost_depthwise(problem: CanonicalConvolution, best: Best) -> float:
 
 
 def _emit_depthwise(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:
-    return depthwise(lhs, rhs, depthwise_of(problem))
+    return depthwise_convolution(lhs, rhs, forward_of(problem))
+
+
+def _applies_dense(problem: CanonicalConvolution) -> bool:
+    return _is_single(problem) and forward_of(problem).is_dense()
+
+
+def _cost_dense(problem: CanonicalConvolution, best: Best) -> float:
+    wide = problem.products // problem.out_features * (-(-problem.out_features // LANES) * LANES)
+    moved = traffic(problem.bytes_of(*problem.output_shape)) / 2
+    packed = problem.bytes_of(*problem.kernel_shape) / PACKED_BYTES
+    return CALL + arithmetic(wide, DENSE_RATE) + moved + packed
+
+
+def _emit_dense(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:
+    return dense_convolution(lhs, rhs, forward_of(problem))
+
+
+def convolution_bias_relu(lhs: jax.Array, rhs: jax.Array, bias: jax.Array, problem: CanonicalConvolution) -> jax.Array:
+    """Computes `max(convolution + bias, 0)` of a problem whose plan is `NATIVE_DENSE`."""
+    return dense_convolution(lhs, rhs, forward_of(problem), bias)
 
 
 NATIVE_DEPTHWISE = Plan(
@@ -133,4 +165,12 @@ NATIVE_DEPTHWISE = Plan(
     _emit_depthwise,
     calls=NATIVE,
 )
-PLANS = (NATIVE_FILTER_GRADIENT, NATIVE_PRODUCT, NATIVE_DEPTHWISE)
+NATIVE_DENSE = Plan(
+    "native dense",
+    "sums over a window stay in registers: the project's own kernel, on all cores",
+    _applies_dense,
+    _cost_dense,
+    _emit_dense,
+    calls=NATIVE,
+)
+PLANS = (NATIVE_FILTER_GRADIENT, NATIVE_PRODUCT, NATIVE_DEPTHWISE, NATIVE_DENSE)

@@ -19,20 +19,27 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from ipu_tf.device import portable
 from ipu_tf.device.cache import executable_cache
+from ipu_tf.device.convolution.plan import CALL, ONEDNN, Best, Plan, Solve, arithmetic, traffic
 from ipu_tf.device.convolution.problem import CanonicalConvolution, ConvLayout
 
 KNOWN = ("0.10.0", "0.10.1", "0.10.2")
 """The versions of jaxlib whose custom call is the one described here."""
 TARGET = "__onednn$convolution"
 PRODUCT = "__onednn$matmul"
-LARGE = np.float32(1e37)
-"""A bound of sums, far below the largest float32."""
+
+
+#: Flops in a microsecond on two cores; where each feature is convolved by itself.
+RATE, DEPTHWISE_RATE = 330e3, 90e3
+#: Microseconds to prepare a call.
+PREPARE = 15.0
+#: Features that are computed together.
+WIDTH = 16
+#: The largest extent of a window for which there is a fast kernel.
+MOST_EXTENT = 25
 
 
 def usable() -> bool:
@@ -53,34 +60,6 @@ def convolution(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution) -
         An array of shape `problem.output_shape`.
     """
     return _call(TARGET, problem.output_shape, {"onednn_conv_config": _configuration(problem)}, lhs, rhs)
-
-
-def convolution_bias_relu(lhs: jax.Array, rhs: jax.Array, bias: jax.Array, problem: CanonicalConvolution) -> jax.Array:
-    """Computes `max(convolution + bias, 0)` in one pass over the result.
-
-    oneDNN's ReLU makes 0 of a NaN. So it is called only where there can be none: where the norms of the operands bound
-    every sum far below the largest float32. Otherwise the three steps are computed one after the other.
-
-    Args:
-        lhs, rhs, problem: as for `convolution`.
-        bias: of shape `(problem.out_features,)`, float32.
-    """
-
-    def fused(lhs: jax.Array, rhs: jax.Array, bias: jax.Array) -> jax.Array:
-        config = {**_configuration(problem), "fusions": {"ops": ["BIAS", "RELU"]}}
-        return _call(TARGET, problem.output_shape, {"onednn_conv_config": config}, lhs, rhs, bias)
-
-    def in_steps(lhs: jax.Array, rhs: jax.Array, bias: jax.Array) -> jax.Array:
-        return lax.max(convolution(lhs, rhs, problem) + bias, np.float32(0))
-
-    safe = _norm(lhs) * _norm(rhs) + _norm(bias) < LARGE
-    return lax.cond(safe, fused, in_steps, lhs, rhs, bias)
-
-
-def _norm(array: jax.Array) -> jax.Array:
-    """Returns the root of the sum of squares, as a product: three times as fast as a maximum. NaN if there is one."""
-    row = array.reshape(1, -1)
-    return jnp.sqrt(lax.dot_general(row, row, (((1,), (1,)), ((), ()))))[0, 0]
 
 
 def product_of_columns(left: jax.Array, right: jax.Array) -> jax.Array:
@@ -139,3 +118,40 @@ def _configuration(problem: CanonicalConvolution) -> dict[str, Any]:
 def _texts(numbers: Sequence[int]) -> list[str]:
     """Converts 64-bit integers to strings, as protocol buffers in JSON have them."""
     return [str(number) for number in numbers]
+
+
+def _applies(problem: CanonicalConvolution) -> bool:
+    simple = problem.is_plain and problem.batch_groups == 1 and not problem.leading_contraction
+    single = problem.dtype == problem.out_dtype == "float32"
+    return simple and single and 1 <= problem.rank <= 3 and max(problem.window) <= MOST_EXTENT and _overlaps(problem)
+
+
+def _overlaps(problem: CanonicalConvolution) -> bool:
+    """Tests whether every window overlaps the input."""
+    reaches = ((w - 1) * d for w, d in zip(problem.window, problem.window_dilation, strict=True))
+    return all(max(padding) <= reach for padding, reach in zip(problem.padding, reaches, strict=True))
+
+
+def _cost(problem: CanonicalConvolution, best: Best) -> float:
+    moved = traffic(problem.bytes_of(*problem.output_shape)) / 2
+    depthwise = problem.feature_groups == problem.in_features > 1
+    if depthwise:
+        return CALL + PREPARE + arithmetic(problem.products, DEPTHWISE_RATE) + moved
+    wide = -(-problem.out_features // problem.feature_groups // WIDTH) * WIDTH * problem.feature_groups
+    products = problem.products * wide // problem.out_features
+    return CALL + PREPARE + arithmetic(products, RATE) + moved
+
+
+def _emit(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:
+    return convolution(lhs, rhs, problem)
+
+
+ONEDNN_CONVOLUTION = Plan(
+    "onednn",
+    "oneDNN's kernels, compiled into XLA, run on all cores, where XLA's own convolution runs on one",
+    _applies,
+    _cost,
+    _emit,
+    calls=ONEDNN,
+)
+PLANS = (ONEDNN_CONVOLUTION,)

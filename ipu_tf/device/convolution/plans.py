@@ -14,7 +14,6 @@ from ipu_tf.device.convolution import (
     matmul,
     native_plan,
     onednn,
-    onednn_plan,
     padded_plans,
     shared_taps,
     simplifications,
@@ -34,7 +33,7 @@ _MODULES = (
     transposed,
     xla_plans,
     padded_plans,
-    onednn_plan,
+    onednn,
     native_plan,
 )
 #: Every plan. Of equally cheap ones the first is taken.

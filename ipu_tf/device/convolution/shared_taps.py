@@ -22,6 +22,8 @@ from jax import lax
 
 from ipu_tf.device.convolution import onednn
 from ipu_tf.device.convolution.blocks import block_size, sum_over_blocks_in, zeros_like_result
+from ipu_tf.device.convolution.native import library
+from ipu_tf.device.convolution.native.matrix_product import MatrixProduct, matrix_product
 from ipu_tf.device.convolution.plan import CALL, Best, Plan, Solve, arithmetic
 from ipu_tf.device.convolution.problem import CanonicalConvolution
 from ipu_tf.device.convolution.windows import Windows, batch_first, flat, pad_spatial, product
@@ -104,8 +106,12 @@ def _part(room: Room, lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolut
     """Computes some examples' part of the sum: (columns' taps * features, rows' taps * features out)."""
     room = (_write_columns(lhs, room[0], problem), _write_rows(rhs, room[1], problem))
     left, right = flat(room[0]), flat(room[1])
-    if problem.dtype == problem.out_dtype == "float32" and onednn.usable():
-        return onednn.product_of_columns(left, right), room
+    if problem.dtype == problem.out_dtype == "float32":
+        form = MatrixProduct.of(left.shape[1], len(left), right.shape[1], turned=True)
+        if library.usable() and form.pays():
+            return matrix_product(left, right, form), room
+        if onednn.usable():
+            return onednn.product_of_columns(left, right), room
     return product(left, right, (0, 0), problem), room
 
 

@@ -42,7 +42,7 @@ def call(
     sizes = [operand.size for operand in operands]
     made = tuple(jax.ShapeDtypeStruct(each.shape, each.dtype) for each in results)
     aliases = {taken: output for output, taken in function.in_place.items()}
-    computed = jax.ffi.ffi_call(native.elementwise, made, input_output_aliases=aliases)
+    computed = jax.ffi.ffi_call(native.target(library.ELEMENTWISE), made, input_output_aliases=aliases)
     return computed(*operands, program=words(function, sizes, library.level_or_best(level)))
 
 

@@ -125,7 +125,7 @@ def _offer(count: int, made: tuple[int, str] | None) -> dict[str, Any]:
     return {
         "reason": reason,
         "host": _host(),
-        "native": native.instance_sum if native is not None else "",
+        "native": native.target(library.INSTANCE_SUM) if native is not None else "",
         "process": os.getpid(),
         "memory": made[0] if made is not None else -1,
         "token": made[1] if made is not None else "",

@@ -59,7 +59,7 @@ def _ordered(traced: core.ClosedJaxpr, arguments: Sequence[Any]) -> Sequence[Any
 
 def _is_exchange(eqn: core.JaxprEqn) -> bool:
     native = library.loaded()
-    return native is not None and eqn.params.get("target_name") == native.instance_sum
+    return native is not None and eqn.params.get("target_name") == native.target(library.INSTANCE_SUM)
 
 
 def _exchanges(graph: core.Jaxpr) -> bool:

@@ -84,6 +84,7 @@ _gathered.defvjp(
 def _call(value: jax.Array, shape: tuple[int, ...], mode: int) -> jax.Array:
     """Calls the native function; `in_one_order` gives it the token of the call before."""
     results = (jax.ShapeDtypeStruct(shape, value.dtype), jax.ShapeDtypeStruct((1,), np.int32))
-    call = jax.ffi.ffi_call(library.needed().instance_sum, results, vmap_method="sequential", has_side_effect=True)
+    target = library.needed().target(library.INSTANCE_SUM)
+    call = jax.ffi.ffi_call(target, results, vmap_method="sequential", has_side_effect=True)
     result: jax.Array = call(value, np.zeros(1, np.int32), mode=np.array([mode], np.int64))[0]
     return result

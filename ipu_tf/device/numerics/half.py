@@ -93,7 +93,7 @@ def stochastic_by_kernel(value: jax.Array, key: Key, level: int | None = None) -
     slices = max(1, min(MOST_PARTS, value.size // PART))
     words = np.array([library.level_or_best(level), value.size, slices], np.int64)
     result = jax.ShapeDtypeStruct(value.shape, np.float32)
-    call = jax.ffi.ffi_call(native.rounding, result, vmap_method="broadcast_all")
+    call = jax.ffi.ffi_call(native.target(library.ROUNDING), result, vmap_method="broadcast_all")
     rounded: jax.Array = call(value, jnp.stack([key[0], key[1]]), shapes=words)
     return rounded
 

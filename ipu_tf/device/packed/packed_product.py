@@ -83,7 +83,7 @@ def packed_product(
     operands = (_turned(x, form) if form.turned else x, weights, *groups, *sums)
     words = form.words(library.level_or_best(level), rows)
     result = jax.ShapeDtypeStruct((rows, form.columns), dtype)
-    call = jax.ffi.ffi_call(native.product, result, vmap_method="sequential")
+    call = jax.ffi.ffi_call(native.target(library.PACKED_PRODUCT), result, vmap_method="sequential")
     return jnp.asarray(call(*operands, shapes=words))
 
 

@@ -172,7 +172,7 @@ def filter_gradient(
     filters = array(*shapes.window, shapes.in_features // shapes.groups, shapes.out_features)
     results = (filters, array(shapes.room()), *([array(shapes.out_features)] if bias else []))
     words = shapes.words(library.level_or_best(level))
-    made = jax.ffi.ffi_call(native.target, results)(x, g, geometry=words)
+    made = jax.ffi.ffi_call(native.target(library.FILTER_GRADIENT), results)(x, g, geometry=words)
     return [made[0], *made[2:]]
 
 

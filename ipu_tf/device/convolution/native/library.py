@@ -14,29 +14,31 @@ import jax
 from ipu_tf.device import portable
 from ipu_tf.device.environment import allows_native_code
 
-(
-    SYMBOL,
-    PRODUCT_SYMBOL,
-    SUM_SYMBOL,
-    ELEMENTWISE_SYMBOL,
-    RANDOM_SYMBOL,
-    ROW_SYMBOL,
-    ROUNDING_SYMBOL,
-    INSTANCE_SYMBOL,
-    MATRIX_SYMBOL,
-    DEPTHWISE_SYMBOL,
-) = SYMBOLS = (
-    "ipu_tf_filter_gradient",
-    "ipu_tf_packed_product",
-    "ipu_tf_sum",
-    "ipu_tf_elementwise",
-    "ipu_tf_random_bits",
-    "ipu_tf_row_product",
-    "ipu_tf_stochastic_rounding",
-    "ipu_tf_instance_sum",
-    "ipu_tf_matrix_product",
-    "ipu_tf_depthwise",
+FILTER_GRADIENT = "ipu_tf_filter_gradient"
+PACKED_PRODUCT = "ipu_tf_packed_product"
+SUM = "ipu_tf_sum"
+ELEMENTWISE = "ipu_tf_elementwise"
+RANDOM_BITS = "ipu_tf_random_bits"
+ROW_PRODUCT = "ipu_tf_row_product"
+ROUNDING = "ipu_tf_stochastic_rounding"
+INSTANCE_SUM = "ipu_tf_instance_sum"
+MATRIX_PRODUCT = "ipu_tf_matrix_product"
+DENSE_CONVOLUTION = "ipu_tf_dense_convolution"
+DEPTHWISE_CONVOLUTION = "ipu_tf_depthwise_convolution"
+HANDLERS = (
+    FILTER_GRADIENT,
+    PACKED_PRODUCT,
+    SUM,
+    ELEMENTWISE,
+    RANDOM_BITS,
+    ROW_PRODUCT,
+    ROUNDING,
+    INSTANCE_SUM,
+    MATRIX_PRODUCT,
+    DENSE_CONVOLUTION,
+    DEPTHWISE_CONVOLUTION,
 )
+"""Functions of the library that XLA calls."""
 LEVELS = ("plain vectors", "AVX2", "AVX-512")
 """Instruction sets that there are kernels for, the least capable first."""
 
@@ -46,33 +48,21 @@ class Library:
     """The library of native kernels, registered with XLA.
 
     Attributes:
-        target: name of the filter gradient's custom call. It has a hash of the library in it, so that a program that
-            calls another build is another program for every compilation cache.
-        product: the same of the product with packed weights.
-        sum: the same of sums.
-        elementwise: the same of elementwise functions.
-        random_bits: the same of random bits.
-        row_product: the same of products of a few rows with a matrix.
-        rounding: the same of stochastic rounding.
-        instance_sum: the same of sums over the instances of this host.
-        matrix_product: the same of products of matrices.
-        depthwise: the same of depthwise convolutions.
+        made: a hash of the library.
         level: the most capable instruction set of this processor, an index of `LEVELS`.
         functions: the library's other functions.
     """
 
-    target: str
-    product: str
-    sum: str
-    elementwise: str
-    random_bits: str
-    row_product: str
-    rounding: str
-    instance_sum: str
-    matrix_product: str
-    depthwise: str
+    made: str
     level: int
     functions: ctypes.CDLL
+
+    def target(self, handler: str) -> str:
+        """Returns the name of the custom call of one of `HANDLERS`.
+
+        It has the library's hash in it, so that a program that calls another build is another one for every cache.
+        """
+        return f"{handler}_{self.made}"
 
 
 def level_or_best(level: int | None) -> int:
@@ -109,15 +99,11 @@ def loaded() -> Library | None:
     if path is None:
         return None
     functions = ctypes.CDLL(str(path))
-    made = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-    names = [f"{symbol}_{made}" for symbol in SYMBOLS]
-    for symbol, name in zip(SYMBOLS, names, strict=True):
-        jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(getattr(functions, symbol)), platform="cpu")
-    level: int = functions.ipu_tf_level()
-    gradient, product, total, elementwise, bits, rows, rounding, instances, matrices, depthwise = names
-    return Library(
-        gradient, product, total, elementwise, bits, rows, rounding, instances, matrices, depthwise, level, functions
-    )
+    library = Library(hashlib.sha256(path.read_bytes()).hexdigest()[:16], functions.ipu_tf_level(), functions)
+    for handler in HANDLERS:
+        call = jax.ffi.pycapsule(getattr(functions, handler))
+        jax.ffi.register_ffi_target(library.target(handler), call, platform="cpu")
+    return library
 
 
 def built() -> Path | None:

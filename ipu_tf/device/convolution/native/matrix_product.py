@@ -50,12 +50,17 @@ class MatrixProduct:
     left: tuple[int, int]
     right: tuple[int, int]
 
+    @staticmethod
+    def of(rows: int, inner: int, columns: int, turned: bool = False) -> MatrixProduct:
+        """Returns the product of `[rows, inner]`, or turned `[inner, rows]`, with `[inner, columns]`."""
+        return MatrixProduct((), rows, inner, columns, (), (), (1, rows) if turned else (inner, 1), (columns, 1))
+
     def pays(self) -> bool:
         """Returns whether the kernel takes it, and is faster than XLA.
 
         Example:
             >>> heads = MatrixProduct((8, 4), 128, 64, 128, (32768, 64), (32768, 64), (256, 1), (1, 256))
-            >>> layer = MatrixProduct((), 32, 784, 128, (), (), (784, 1), (128, 1))
+            >>> layer = MatrixProduct.of(32, 784, 128)
             >>> [each.pays() for each in (heads, layer, dataclasses.replace(layer, rows=2**16))]
             [True, True, False]
         """
@@ -78,7 +83,7 @@ class MatrixProduct:
         """Returns the parts of a call, a power of two: results do not depend on them.
 
         Example:
-            >>> [MatrixProduct((), rows, 64, 64, (), (), (64, 1), (64, 1)).parts() for rows in (32, 64, 1024)]
+            >>> [MatrixProduct.of(rows, 64, 64).parts() for rows in (32, 64, 1024)]
             [1, 2, 8]
         """
         least = 2 if self._products() >= TWO else 1
@@ -110,20 +115,8 @@ def matrix_product(left: jax.Array, right: jax.Array, form: MatrixProduct, level
     native = library.needed()
     result = jax.ShapeDtypeStruct((*form.batch, form.rows, form.columns), np.float32)
     words = form.words(library.level_or_best(level))
-    product: jax.Array = jax.ffi.ffi_call(native.matrix_product, result)(left, right, shapes=words)
+    product: jax.Array = jax.ffi.ffi_call(native.target(library.MATRIX_PRODUCT), result)(left, right, shapes=words)
     return product
-
-
-def product_of_matrices(left: jax.Array, right: jax.Array) -> jax.Array:
-    """Computes `left @ right`.
-
-    Args:
-        left: `[rows, inner]`, float32.
-        right: `[inner, columns]`, float32.
-    """
-    (rows, inner), (_, columns) = left.shape, right.shape
-    form = MatrixProduct((), rows, inner, columns, (), (), (inner, 1), (columns, 1))
-    return matrix_product(left, right, form)
 
 
 def form_of(eqn: core.JaxprEqn) -> MatrixProduct | None:

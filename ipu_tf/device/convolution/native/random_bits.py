@@ -70,7 +70,7 @@ def _bits(algorithm: Algorithm, states: jax.Array, shape: Sequence[int], level: 
     slices = max(1, min(MOST_PARTS, elements // PART))
     words = np.array([library.level_or_best(level), algorithm.value, elements, slices], np.int64)
     result = jax.ShapeDtypeStruct((*states.shape[:-1], *shape), np.uint32)
-    call = jax.ffi.ffi_call(native.random_bits, result, vmap_method="expand_dims")
+    call = jax.ffi.ffi_call(native.target(library.RANDOM_BITS), result, vmap_method="expand_dims")
     bits: jax.Array = call(states, shapes=words)
     return bits
 

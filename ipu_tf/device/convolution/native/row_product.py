@@ -80,7 +80,7 @@ def row_product(x: jax.Array, matrix: jax.Array, turned: bool = False, level: in
         [library.level_or_best(level), form.rows, form.inner, form.columns, int(turned), form.parts], np.int64
     )
     results = tuple(jax.ShapeDtypeStruct(size, np.float32) for size in ((form.rows, form.columns), (form.room(),)))
-    product: jax.Array = jax.ffi.ffi_call(native.row_product, results)(x, matrix, shapes=words)[0]
+    product: jax.Array = jax.ffi.ffi_call(native.target(library.ROW_PRODUCT), results)(x, matrix, shapes=words)[0]
     return product
 
 

@@ -73,11 +73,11 @@ def middle_sum(x: jax.Array, level: int | None = None) -> jax.Array:
     words = np.array([library.level_or_best(level), *wanted.shape, *wanted.partition()], np.int64)
     sizes = ((wanted.before, wanted.after), (wanted.room(),))
     results = tuple(jax.ShapeDtypeStruct(size, np.float32) for size in sizes)
-    total: jax.Array = jax.ffi.ffi_call(native.sum, results)(x, shapes=words)[0]
+    total: jax.Array = jax.ffi.ffi_call(native.target(library.SUM), results)(x, shapes=words)[0]
     return total
 
 
 def is_middle_sum(eqn: Any) -> bool:
     """Returns whether an equation of a jaxpr is a call of `middle_sum`'s kernel."""
     native = library.loaded()
-    return native is not None and eqn.params.get("target_name") == native.sum
+    return native is not None and eqn.params.get("target_name") == native.target(library.SUM)

@@ -1,7 +1,7 @@
 """Rules for convolutions, and for ops that a convolution can compute as well: the maximum after it, and padding.
 
-`max(convolution + bias, 0)` is one call where oneDNN computes it. A layer's gradient needs the result alone: where it
-is above 0. So the sum before the maximum is not kept.
+`max(convolution + bias, 0)` is one call of the native kernel. A layer's gradient needs the result alone: where it is
+above 0. So the sum before the maximum is not kept.
 
 A layer that pads with zeros, such as `keras.layers.ZeroPadding2D`, is no pass over the image of its own: a convolution
 of its result pads more, and a slice, its gradient, of a convolution makes that pad less.

@@ -102,7 +102,7 @@ def test_the_same_bits_on_one_core_as_on_all() -> None:
 def test_the_best_plan_of_a_filter_gradient() -> None:
     assert choose(LAYER, frozenset({NATIVE})).name == "native filter gradient"
     assert choose(LAYER).name != "native filter gradient"
-    assert library.SYMBOL in lowered()
+    assert library.FILTER_GRADIENT in lowered()
     assert "native kernels, " in explain(LAYER).splitlines()[-1]
 
 
@@ -118,7 +118,7 @@ def test_the_best_plan_of_a_window_of_one_position() -> None:
 def test_the_environment_switches_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IPU_TF_NATIVE", "0")
     assert NATIVE not in callable_now()
-    assert library.SYMBOL not in lowered()
+    assert library.FILTER_GRADIENT not in lowered()
     assert "IPU_TF_NATIVE is 0" in explain(LAYER)
     monkeypatch.setenv("IPU_TF_NATIVE", "yes")
     with pytest.raises(ValueError, match="IPU_TF_NATIVE must be 0 or 1. Received: 'yes'"):
@@ -128,7 +128,7 @@ def test_the_environment_switches_it_off(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_without_the_library_other_plans_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "loaded", lambda: None)
     assert NATIVE not in callable_now()
-    assert library.SYMBOL not in lowered()
+    assert library.FILTER_GRADIENT not in lowered()
     assert "without a C compiler" in explain(LAYER)
     x, g = map(jnp.asarray, operands(LARGE, np.random.default_rng(0)))
     with pytest.raises(RuntimeError, match="wanted the native library; received: there are no native kernels"):
@@ -139,7 +139,7 @@ def test_without_the_library_other_plans_are_taken(monkeypatch: pytest.MonkeyPat
 def test_exported_programs_do_without() -> None:
     function = portable.portable(lambda a, b: solve(a, b, LAYER))
     exported = export.export(jax.jit(function))(*arrays(LAYER))
-    assert library.SYMBOL not in exported.mlir_module()
+    assert library.FILTER_GRADIENT not in exported.mlir_module()
 
 
 @pytest.fixture
@@ -196,7 +196,7 @@ def test_buffers_of_another_shape_are_refused() -> None:
         (lambda: (x, g, filters, room, LARGE.words(2)[1:]), "geometry is of another version"),
     ):
         left, right, result, scratch, words = change()
-        call = jax.ffi.ffi_call(native.target, (result, scratch))
+        call = jax.ffi.ffi_call(native.target(library.FILTER_GRADIENT), (result, scratch))
         with pytest.raises(jax.errors.JaxRuntimeError, match=message):
             jax.block_until_ready(jax.jit(lambda a, b, call=call, words=words: call(a, b, geometry=words))(left, right))
 

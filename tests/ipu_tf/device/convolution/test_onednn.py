@@ -25,9 +25,11 @@ from ipu_tf.device.convolution.plans import PLANS, choose, solve
 from ipu_tf.device.convolution.problem import CanonicalConvolution
 
 ONES, SAME, NONE = (1, 1), ((1, 1), (1, 1)), ((0, 0), (0, 0))
-LAYER = CanonicalConvolution(8, 16, 32, (12, 12), (3, 3), ONES, SAME, ONES, ONES)
+#: In groups, which no native kernel computes.
+LAYER = CanonicalConvolution(8, 32, 64, (12, 12), (3, 3), ONES, SAME, ONES, ONES, 4)
 PROBLEMS = {
-    "same": LAYER,
+    "same": CanonicalConvolution(8, 16, 32, (12, 12), (3, 3), ONES, SAME, ONES, ONES),
+    "groups": LAYER,
     "one axis": CanonicalConvolution(8, 16, 32, (12,), (3,), (2,), ((1, 0),), (1,), (1,)),
     "three axes": CanonicalConvolution(
         2, 4, 8, (6, 5, 7), (3, 2, 1), (1, 2, 1), ((1, 1), (0, 1), (0, 0)), (1, 1, 1), (1, 1, 1)
@@ -122,7 +124,7 @@ def test_every_problem_here_is_one_for_it() -> None:
         {"dtype": "float16"},
         {"out_dtype": "float64"},
         {"leading_contraction": True},
-        {"batch_groups": 2},
+        {"batch_groups": 2, "feature_groups": 1},
         {"input_dilation": (2, 1)},
         {"padding": ((-1, 0), (0, 0))},
         {"padding": ((3, 0), (0, 0))},

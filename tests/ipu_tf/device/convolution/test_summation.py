@@ -39,7 +39,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def calls(traced: str) -> dict[str, bool]:
     """Which ways of summing a traced function has."""
-    names = {"kernel": library.SUM_SYMBOL, "product": "dot_general", "loop": "reduce_sum"}
+    names = {"kernel": library.SUM, "product": "dot_general", "loop": "reduce_sum"}
     return {way: name in traced for way, name in names.items()}
 
 
@@ -144,7 +144,7 @@ def test_the_kernel_refuses_other_shapes() -> None:
         ([2, 2, 64, 8, 0, 1], "sizes are not positive"),
         ([2, 2, 64, 8, 1], "shapes are of another version"),
     ):
-        call = jax.ffi.ffi_call(library.needed().sum, (result, little))
+        call = jax.ffi.ffi_call(library.needed().target(library.SUM), (result, little))
         with pytest.raises(jax.errors.JaxRuntimeError, match=message):
             jax.block_until_ready(call(x, shapes=np.array(words, np.int64)))
 

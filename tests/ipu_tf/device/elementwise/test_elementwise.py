@@ -254,7 +254,7 @@ def test_arguments_and_what_is_returned_are_not_written_over() -> None:
 
     x = normal((64,))
     lowered = jax.jit(with_native_elementwise(function)).lower(x)
-    assert library.ELEMENTWISE_SYMBOL in lowered.as_text()
+    assert library.ELEMENTWISE in lowered.as_text()
     assert "output_operand_alias" not in lowered.as_text()
     same_bits(lowered.compile()(x), function(x))
 
@@ -302,7 +302,7 @@ def test_branches_scans_and_nested_loops() -> None:
 
     x, flags = normal((40,)), jnp.array([True, False, False, True])
     native = with_native_elementwise(function)
-    assert jax.jit(native).lower(x, flags).as_text().count(library.ELEMENTWISE_SYMBOL) >= 3
+    assert jax.jit(native).lower(x, flags).as_text().count(library.ELEMENTWISE) >= 3
     for found, expected in zip(jax.jit(native)(x, flags), jax.jit(function)(x, flags), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-5)  # XLA joins products and sums in its own loops
 
@@ -400,12 +400,12 @@ def test_a_program_of_few_groups_and_code_for_files_stay_as_they_are(monkeypatch
 
     x = special((40,), 1)
     native = with_native_elementwise(function)
-    assert library.ELEMENTWISE_SYMBOL in jax.jit(native).lower(x).as_text()
-    assert library.ELEMENTWISE_SYMBOL not in jax.jit(portable.portable(native)).lower(x).as_text()
+    assert library.ELEMENTWISE in jax.jit(native).lower(x).as_text()
+    assert library.ELEMENTWISE not in jax.jit(portable.portable(native)).lower(x).as_text()
     monkeypatch.setattr(call_choice, "DISTINCT", 2)
-    assert library.ELEMENTWISE_SYMBOL not in jax.jit(with_native_elementwise(function)).lower(x).as_text()
+    assert library.ELEMENTWISE not in jax.jit(with_native_elementwise(function)).lower(x).as_text()
     monkeypatch.setattr(call_choice, "GROUPS", 1)
-    assert library.ELEMENTWISE_SYMBOL in jax.jit(with_native_elementwise(function)).lower(x).as_text()
+    assert library.ELEMENTWISE in jax.jit(with_native_elementwise(function)).lower(x).as_text()
 
 
 @pytest.mark.parametrize(
@@ -425,7 +425,7 @@ def test_groups_that_are_alike_are_calls_where_there_are_few_convolutions(
     monkeypatch.setattr(call_choice, "DISTINCT", 100)
     x, filters = special((1, 2, 5, 5), 1), special((2, 2, 3, 3), 2)
     program = with_native_elementwise(functools.partial(deep, layers=layers, convolutions=convolutions))
-    assert (library.ELEMENTWISE_SYMBOL in jax.jit(program).lower(x, filters).as_text()) == expected
+    assert (library.ELEMENTWISE in jax.jit(program).lower(x, filters).as_text()) == expected
 
 
 def test_the_kernel_has_the_instructions_in_this_order() -> None:

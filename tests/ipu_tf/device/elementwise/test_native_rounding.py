@@ -66,11 +66,11 @@ def test_rounding_is_a_call_but_in_code_for_files_and_of_nothing(monkeypatch: py
     def text(value: np.ndarray = value) -> str:
         return jax.jit(lambda *given: half.stochastic(*given)).lower(value, key).as_text()
 
-    assert library.ROUNDING_SYMBOL in text()
-    assert library.ROUNDING_SYMBOL not in text(np.ones(0, np.float32))
-    assert library.ROUNDING_SYMBOL not in jax.jit(portable.portable(half.stochastic)).lower(value, key).as_text()
+    assert library.ROUNDING in text()
+    assert library.ROUNDING not in text(np.ones(0, np.float32))
+    assert library.ROUNDING not in jax.jit(portable.portable(half.stochastic)).lower(value, key).as_text()
     monkeypatch.setenv("IPU_TF_NATIVE", "0")
-    assert library.ROUNDING_SYMBOL not in text()
+    assert library.ROUNDING not in text()
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_rounding_is_a_call_but_in_code_for_files_and_of_nothing(monkeypatch: py
     ],
 )
 def test_damaged_calls_are_refused(keys: tuple[int, ...], words: list[int], message: str) -> None:
-    call = jax.ffi.ffi_call(library.needed().rounding, jax.ShapeDtypeStruct((8,), np.float32))
+    call = jax.ffi.ffi_call(library.needed().target(library.ROUNDING), jax.ShapeDtypeStruct((8,), np.float32))
     with pytest.raises(jax.errors.JaxRuntimeError, match=message):
         jax.block_until_ready(
             call(np.zeros(8, np.float32), np.zeros(keys, np.uint32), shapes=np.array(words, np.int64))

@@ -74,11 +74,11 @@ def of_raw_keys(key: jax.Array) -> jax.Array:
 @pytest.mark.parametrize("function", [dropout, in_a_loop, of_many_keys, of_raw_keys])
 def test_draws_of_a_program_are_calls(function: Draw, monkeypatch: pytest.MonkeyPatch) -> None:
     key, native = jax.random.key(3), with_native_elementwise(function)
-    assert library.RANDOM_SYMBOL in text(native, key)
+    assert library.RANDOM_BITS in text(native, key)
     np.testing.assert_array_equal(jax.jit(native)(key), jax.jit(function)(key))
-    assert library.RANDOM_SYMBOL not in text(portable.portable(native), key)
+    assert library.RANDOM_BITS not in text(portable.portable(native), key)
     monkeypatch.setenv("IPU_TF_NATIVE", "0")
-    assert library.RANDOM_SYMBOL not in text(with_native_elementwise(function), key)
+    assert library.RANDOM_BITS not in text(with_native_elementwise(function), key)
 
 
 @pytest.mark.parametrize(
@@ -92,13 +92,13 @@ def test_draws_of_a_program_are_calls(function: Draw, monkeypatch: pytest.Monkey
 )
 def test_other_draws_stay_with_jax(draw: Draw, implementation: str) -> None:
     key, native = jax.random.key(1, impl=implementation), with_native_elementwise(draw)
-    assert library.RANDOM_SYMBOL not in text(native, key)
+    assert library.RANDOM_BITS not in text(native, key)
     np.testing.assert_array_equal(native(key), draw(key))
 
 
 def test_keys_that_are_not_partitionable_stay_with_jax() -> None:
     with jax.threefry_partitionable(False):
-        assert library.RANDOM_SYMBOL not in text(with_native_elementwise(dropout), jax.random.key(1))
+        assert library.RANDOM_BITS not in text(with_native_elementwise(dropout), jax.random.key(1))
 
 
 def test_philox_is_a_call_but_in_code_for_files() -> None:
@@ -108,8 +108,8 @@ def test_philox_is_a_call_but_in_code_for_files() -> None:
         def draw(state: jax.Array) -> jax.Array:
             return philox.philox_bits(state, (9,), UINT32)[1]
 
-        assert library.RANDOM_SYMBOL in text(draw, state)
-        assert library.RANDOM_SYMBOL not in text(portable.portable(draw), state)
+        assert library.RANDOM_BITS in text(draw, state)
+        assert library.RANDOM_BITS not in text(portable.portable(draw), state)
         np.testing.assert_array_equal(jax.jit(draw)(state), jax.jit(portable.portable(draw))(state))
 
 
@@ -125,6 +125,6 @@ def test_philox_is_a_call_but_in_code_for_files() -> None:
     ],
 )
 def test_damaged_calls_are_refused(states: tuple[int, ...], words: list[int], message: str) -> None:
-    call = jax.ffi.ffi_call(library.needed().random_bits, jax.ShapeDtypeStruct((8,), np.uint32))
+    call = jax.ffi.ffi_call(library.needed().target(library.RANDOM_BITS), jax.ShapeDtypeStruct((8,), np.uint32))
     with pytest.raises(jax.errors.JaxRuntimeError, match=message):
         jax.block_until_ready(call(np.zeros(states, np.uint32), shapes=np.array(words, np.int64)))

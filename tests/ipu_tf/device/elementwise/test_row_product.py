@@ -72,7 +72,7 @@ def test_programs_call_it_for_a_few_rows(name: str) -> None:
     function, x, matrix = PRODUCTS[name]
     operands = arrays(x, matrix)
     native = with_native_elementwise(function)
-    assert library.needed().row_product in text(native, *operands)
+    assert library.needed().target(library.ROW_PRODUCT) in text(native, *operands)
     expected = function(*(each.astype(np.float64) for each in operands))
     np.testing.assert_allclose(jax.jit(native)(*operands), expected, rtol=1e-5, atol=2e-4)
 
@@ -90,7 +90,7 @@ OTHERS: dict[str, tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...]]] =
 def test_other_products_stay_with_xla(name: str) -> None:
     function, x, matrix = OTHERS[name]
     operands = arrays(x, matrix)
-    assert library.needed().row_product not in text(with_native_elementwise(function), *operands)
+    assert library.needed().target(library.ROW_PRODUCT) not in text(with_native_elementwise(function), *operands)
 
 
 def test_loops_call_it() -> None:
@@ -100,7 +100,7 @@ def test_loops_call_it() -> None:
         return lax.fori_loop(0, 3, lambda _, value: jnp.tanh(value @ matrix / 25), x)
 
     native = with_native_elementwise(loop)
-    assert library.needed().row_product in text(native, x, matrix)
+    assert library.needed().target(library.ROW_PRODUCT) in text(native, x, matrix)
     np.testing.assert_allclose(jax.jit(native)(x, matrix), jax.jit(loop)(x, matrix), rtol=1e-4, atol=1e-5)
 
 
@@ -115,14 +115,14 @@ def test_elementwise_operations_on_few_elements_beside_it_stay_with_xla(
         return jnp.square(x) @ matrix, others * 2.0 + 1.0
 
     found = text(with_native_elementwise(program), x, matrix, others)
-    assert (library.ELEMENTWISE_SYMBOL in found) == expected
-    assert library.ELEMENTWISE_SYMBOL in text(with_native_elementwise(lambda others: others * 2.0 + 1.0), others)
+    assert (library.ELEMENTWISE in found) == expected
+    assert library.ELEMENTWISE in text(with_native_elementwise(lambda others: others * 2.0 + 1.0), others)
 
 
 def test_portable_code_does_not_call_it() -> None:
     x, matrix = arrays((1, 600), MATRIX)
     native = with_native_elementwise(lambda x, matrix: x @ matrix)
-    assert library.needed().row_product not in text(portable.portable(native), x, matrix)
+    assert library.needed().target(library.ROW_PRODUCT) not in text(portable.portable(native), x, matrix)
 
 
 def test_parts_follow_from_the_shapes() -> None:

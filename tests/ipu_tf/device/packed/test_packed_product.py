@@ -124,11 +124,11 @@ def test_the_native_kernel_is_used_unless_it_is_switched_off(monkeypatch: pytest
     def lowered() -> str:
         return jax.jit(lambda x, weights: packed_product(x, weights, BY_COLUMN)).lower(*given).as_text()
 
-    assert library.PRODUCT_SYMBOL in lowered()
+    assert library.PACKED_PRODUCT in lowered()
     with portable.without_native_code():
-        assert library.PRODUCT_SYMBOL not in lowered()
+        assert library.PACKED_PRODUCT not in lowered()
     monkeypatch.setenv("IPU_TF_NATIVE", "0")
-    assert library.PRODUCT_SYMBOL not in lowered()
+    assert library.PACKED_PRODUCT not in lowered()
 
 
 @built
@@ -137,7 +137,7 @@ def test_the_kernel_refuses_buffers_of_another_size() -> None:
     assert native is not None
     x, weights = (jnp.asarray(each) for each in operands(BY_COLUMN, 1))
     result = jax.ShapeDtypeStruct((1, BY_COLUMN.columns), jnp.int32)
-    call = jax.ffi.ffi_call(native.product, result)
+    call = jax.ffi.ffi_call(native.target(library.PACKED_PRODUCT), result)
     with pytest.raises(jax.errors.JaxRuntimeError, match="the weights are not of the shape"):
         jax.block_until_ready(call(x, weights[:-1], shapes=BY_COLUMN.words(2, 1)))
     with pytest.raises(jax.errors.JaxRuntimeError, match="shapes are of another version"):

@@ -58,46 +58,47 @@ OF_COLUMNS(8, WIDE)
 #endif
 #undef OF_COLUMNS
 
-// Computes `count` columns that see the same elements of the window, from `at` on.
-static void NAME(columns)(const DepthwiseShapes *s, const Line *line, const Columns *c, int64_t at, int64_t count,
-                          Ahead *next) {
+// Computes `count` columns of a line that see the same elements of the window, from `at` on.
+static void NAME(columns)(const DepthwiseWork *w, float *line_of_result, const Line *line, const Columns *c, int64_t at,
+                          int64_t count, Ahead *next) {
   Taps taps;
+  const int64_t features = w->shapes->out, x_step = c->step * features, result_step = c->apart * features;
   for (int64_t done; count > 0; count -= done, at += done) {
-    taps_of(s, line, c, at, &taps);
-    float *result = line->result + (c->first + at * c->apart) * s->features;
-    const int64_t x_step = c->step * s->features, result_step = c->apart * s->features;
+    taps_of(w, line, c, at, &taps);
+    float *result = line_of_result + (c->first + at * c->apart) * features;
 #if COLUMNS == 8
     if (count >= 8) {
-      done = 8, JOIN(NAME(columns), 8)(&taps, s->features, x_step, result, result_step, next);
+      done = 8, JOIN(NAME(columns), 8)(&taps, features, x_step, result, result_step, next);
       continue;
     }
 #endif
     done = count >= 4 ? 4 : count >= 2 ? 2 : 1;
-    if (done == 4) JOIN(NAME(columns), 4)(&taps, s->features, x_step, result, result_step, next);
-    else if (done == 2) JOIN(NAME(columns), 2)(&taps, s->features, x_step, result, result_step, next);
-    else JOIN(NAME(columns), 1)(&taps, s->features, x_step, result, result_step, next);
+    if (done == 4) JOIN(NAME(columns), 4)(&taps, features, x_step, result, result_step, next);
+    else if (done == 2) JOIN(NAME(columns), 2)(&taps, features, x_step, result, result_step, next);
+    else JOIN(NAME(columns), 1)(&taps, features, x_step, result, result_step, next);
   }
 }
 
 static void NAME(line)(const DepthwiseWork *w, int64_t number, Ahead *next) {
-  const DepthwiseShapes *s = w->shapes;
+  const ConvolutionShapes *s = w->shapes;
+  float *result = w->result + number * s->output[2] * s->out;
   Line line;
   Columns c;
-  line_of(w, number, &line);
-  for (int64_t first = 0; first < lesser(s->spread[2], s->output[2]); first++) {
+  line_of(s, number, &line);
+  for (int64_t first = 0; first < kinds_of_columns(s); first++) {
     columns_of(s, first, &c);
-    for (int64_t at = 0; at < c.inner; at++) NAME(columns)(s, &line, &c, at, 1, next);
-    NAME(columns)(s, &line, &c, c.inner, c.inner_end - c.inner, next);
-    for (int64_t at = c.inner_end; at < c.count; at++) NAME(columns)(s, &line, &c, at, 1, next);
+    for (int64_t at = 0; at < c.inner; at++) NAME(columns)(w, result, &line, &c, at, 1, next);
+    NAME(columns)(w, result, &line, &c, c.inner, c.inner_end - c.inner, next);
+    for (int64_t at = c.inner_end; at < c.count; at++) NAME(columns)(w, result, &line, &c, at, 1, next);
   }
 }
 
 static void NAME(depthwise_part)(const void *data, long part) {
   const DepthwiseWork *w = data;
-  const DepthwiseShapes *s = w->shapes;
+  const ConvolutionShapes *s = w->shapes;
   const int64_t lines = s->images * s->output[0] * s->output[1];
   const int64_t last = lines * (part + 1) / s->parts;
-  const int64_t row = s->input[2] * s->features, portions = 1 + s->output[2] * s->features / (16 * COLUMNS * WIDE);
+  const int64_t row = s->input[2] * s->out, portions = 1 + s->output[2] * s->out / (16 * COLUMNS * WIDE);
   for (int64_t number = lines * part / s->parts; number < last; number++) {
     Ahead next = {0};
     if (number + 1 < last) {

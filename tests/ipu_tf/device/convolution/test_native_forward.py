@@ -1,0 +1,245 @@
+"""Native convolutions, dense and depthwise: against float64, their bits on any number of cores, where they are used."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from ipu_tf.device import portable
+from ipu_tf.device.convolution.native import library
+from ipu_tf.device.convolution.native.forward_convolution import (
+    FEWEST_FEATURES,
+    MOST_FLOATS,
+    MOST_TAPS,
+    ForwardConvolution,
+    dense_convolution,
+    depthwise_convolution,
+)
+from ipu_tf.device.convolution.native_plan import forward_of
+from ipu_tf.device.convolution.plan import NATIVE, ONEDNN
+from ipu_tf.device.convolution.plans import choose, solve
+from ipu_tf.device.convolution.problem import CanonicalConvolution
+from tests.helpers.one_core import hashed_on_one_core, needs_affinity
+
+pytestmark = pytest.mark.skipif(library.loaded() is None, reason="the package was installed without a C compiler")
+
+LEVELS = range(len(library.LEVELS))
+ONES, SAME = (1, 1), ((1, 1), (1, 1))
+LAYER = CanonicalConvolution(4, 40, 40, (24, 24), (3, 3), ONES, SAME, ONES, ONES, feature_groups=40)
+#: A step of 2, as MobileNetV2 has it, and the gradient of its input.
+STRIDED = LAYER.but(batch=16, strides=(2, 2), padding=((0, 1), (0, 1)))
+GRADIENT = LAYER.but(batch=16, input=(12, 12), input_dilation=(2, 2), padding=((2, 1), (2, 1)))
+DEPTHWISE = [LAYER, STRIDED, GRADIENT]
+DENSE = [each.but(feature_groups=1) for each in DEPTHWISE]
+#: More filters than are used together.
+WIDE = DENSE[0].but(in_features=100, out_features=200, input=(5, 9))
+
+
+def operands(problem: CanonicalConvolution) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(0)
+    return (
+        random.standard_normal(problem.input_shape, np.float32),
+        random.standard_normal(problem.kernel_shape, np.float32),
+    )
+
+
+def by_numpy(x: np.ndarray, filters: np.ndarray, each: ForwardConvolution) -> np.ndarray:
+    """The convolution in float64, position by position."""
+    result = np.zeros((each.images, *each.output, each.out_features))
+    for place in np.ndindex(*each.output):
+        for tap in np.ndindex(*each.window):
+            axes = zip(place, each.strides, tap, each.dilation, each.low, strict=True)
+            at = [o * stride + k * dilation - low for o, stride, k, dilation, low in axes]
+            if any(n % spread for n, spread in zip(at, each.spread, strict=True)):
+                continue
+            seen = tuple(n // spread for n, spread in zip(at, each.spread, strict=True))
+            if all(0 <= n < size for n, size in zip(seen, each.input, strict=True)):
+                values = x[(slice(None), *seen)].astype(np.float64)
+                result[(slice(None), *place)] += values @ filters[tap] if each.groups == 1 else values * filters[tap][0]
+    return result
+
+
+def computed(x: np.ndarray, filters: np.ndarray, problem: CanonicalConvolution, level: int | None = None) -> jax.Array:
+    """By the native kernel."""
+    kernel = dense_convolution if problem.groups == 1 else depthwise_convolution
+    return kernel(jnp.asarray(x), jnp.asarray(filters), forward_of(problem), level=level)
+
+
+@st.composite
+def problems(draw: st.DrawFn, dense: bool) -> CanonicalConvolution:
+    """Small ones of up to three axes: strides or dilated inputs, dilated windows, padding that crops."""
+    rank = draw(st.integers(1, 2 if dense else 3))
+
+    def each(values: st.SearchStrategy) -> tuple:
+        return tuple(draw(st.lists(values, min_size=rank, max_size=rank)))
+
+    steps = each(st.sampled_from([(1, 1), (2, 1), (3, 1), (1, 2), (1, 3)]))
+    features = draw(st.sampled_from([1, 2, 3, 5, 16, 33] if dense else [16, 17, 31, 32, 40, 64, 72, 100]))
+    problem = CanonicalConvolution(
+        batch=draw(st.integers(1, 3)),
+        in_features=features,
+        out_features=draw(st.sampled_from([1, 3, 8, 15, 16, 17, 32, 33, 48, 70])) if dense else features,
+        input=each(st.integers(1, 14 if rank < 3 else 5)),
+        window=each(st.integers(1, 5 if rank < 3 else 3)),
+        strides=tuple(step for step, _ in steps),
+        padding=each(st.tuples(st.integers(-1, 4), st.integers(-1, 4))),
+        input_dilation=tuple(spread for _, spread in steps),
+        window_dilation=each(st.sampled_from([1, 1, 2])),
+        feature_groups=1 if dense else features,
+    )
+    assume(math.prod(problem.output_shape) > 0)
+    return problem
+
+
+@pytest.mark.parametrize("dense", [True, False], ids=["dense", "depthwise"])
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_it_is_the_convolution(dense: bool, data: st.DataObject) -> None:
+    problem = data.draw(problems(dense))
+    shapes = forward_of(problem)
+    assert shapes.is_dense() if dense else shapes.is_depthwise()
+    x, filters = operands(problem)
+    wanted = by_numpy(x, filters, shapes)
+    for level in LEVELS:
+        np.testing.assert_allclose(computed(x, filters, problem, level), wanted, rtol=1e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("features", [1, 16, 40, 64, 70])
+def test_bias_and_relu_in_the_same_call(features: int, level: int) -> None:
+    problem = DENSE[0].but(out_features=features)
+    x, filters = operands(problem)
+    bias = np.random.default_rng(1).standard_normal(features, np.float32)
+    bias[0], x[1, 0, 0, 0] = -100, np.nan
+    total = np.asarray(computed(x, filters, problem, level)) + bias
+    fused = dense_convolution(jnp.asarray(x), jnp.asarray(filters), forward_of(problem), jnp.asarray(bias), level)
+    np.testing.assert_array_equal(fused, jax.lax.max(total, np.float32(0)))
+    assert np.isnan(fused).any() and not np.isnan(fused[0]).any()
+
+
+@pytest.mark.parametrize("problem", [*DEPTHWISE, *DENSE, WIDE], ids=str)
+def test_convolutions_of_several_parts_are_computed_by_it(problem: CanonicalConvolution) -> None:
+    shapes = forward_of(problem)
+    assert shapes.parts() > 1
+    x, filters = operands(problem)
+    found = jax.jit(lambda x, filters: solve(x, filters, problem))
+    handler = library.DENSE_CONVOLUTION if problem.groups == 1 else library.DEPTHWISE_CONVOLUTION
+    assert handler in found.lower(x, filters).as_text()
+    np.testing.assert_allclose(found(x, filters), by_numpy(x, filters, shapes), rtol=1e-5, atol=1e-4)
+
+
+def hashed() -> str:
+    """A hash of the bits of some results."""
+    made = hashlib.sha256()
+    for problem in (*DEPTHWISE, *DENSE, WIDE):
+        made.update(np.asarray(computed(*operands(problem), problem)).tobytes())
+    return made.hexdigest()
+
+
+@needs_affinity
+def test_the_same_bits_on_one_core_as_on_all() -> None:
+    assert hashed_on_one_core("tests.ipu_tf.device.convolution.test_native_forward") == hashed()
+    assert len({hashed() for _ in range(5)}) == 1
+
+
+@pytest.mark.parametrize("problem", [LAYER, DENSE[0]], ids=["depthwise", "dense"])
+def test_an_image_has_the_same_bits_in_any_batch(problem: CanonicalConvolution) -> None:
+    x, filters = operands(problem)
+    together = computed(x, filters, problem)
+    for image in range(problem.batch):
+        alone = computed(x[image : image + 1], filters, problem.but(batch=1))
+        np.testing.assert_array_equal(alone[0], together[image])
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        LAYER.but(in_features=8, out_features=8, feature_groups=8),
+        LAYER.but(out_features=80),
+        LAYER.but(feature_groups=20),
+        LAYER.but(dtype="float16", out_dtype="float16"),
+        LAYER.but(window=(MOST_TAPS, 3), padding=((MOST_TAPS, MOST_TAPS), (1, 1))),
+        LAYER.but(strides=(2, 2), input_dilation=(2, 2)),
+        DENSE[0].but(input=(3, MOST_FLOATS)),
+        DENSE[0].but(strides=(2, 2), input_dilation=(2, 2)),
+    ],
+    ids=[
+        "few features",
+        "two filters a feature",
+        "groups",
+        "half precision",
+        "large windows",
+        "strided and dilated",
+        "dense, long lines",
+        "dense, strided and dilated",
+    ],
+)
+def test_other_convolutions_have_other_plans(problem: CanonicalConvolution) -> None:
+    calls = frozenset({NATIVE, ONEDNN})
+    assert [choose(each, calls).name for each in (LAYER, DENSE[0])] == ["native depthwise", "native dense"]
+    assert choose(problem, calls).name not in ("native depthwise", "native dense")
+
+
+@pytest.mark.parametrize("problem", [LAYER, DENSE[0]], ids=["depthwise", "dense"])
+def test_it_is_not_used_without_the_library(problem: CanonicalConvolution) -> None:
+    x, filters = operands(problem)
+    with portable.without_native_code():
+        program = jax.jit(lambda x, filters: solve(x, filters, problem)).lower(x, filters)
+    assert "ipu_tf_" not in program.as_text()
+
+
+def test_depthwise_buffers_of_another_shape_are_refused() -> None:
+    """The kernel does not read or write beyond what it is given."""
+    target = library.needed().target(library.DEPTHWISE_CONVOLUTION)
+    x, filters = operands(LAYER)
+    shapes = forward_of(LAYER)
+    result, words = shapes.result(), shapes.words(2)
+    few, both = (
+        dataclasses.replace(shapes, **change).words(2)
+        for change in (
+            {"in_features": FEWEST_FEATURES - 1, "out_features": FEWEST_FEATURES - 1},
+            {"strides": (2, 2), "spread": (2, 2)},
+        )
+    )
+    for operand, kernel, made, given_words, message in (
+        (x[1:], filters, result, words, "x is not of the shape"),
+        (x, filters[1:], result, words, "the filters are not of the shape"),
+        (x, filters, jax.ShapeDtypeStruct((3,), np.float32), words, "the result is not of the shape"),
+        (x, filters, result, words[1:], "shapes are of another version"),
+        (x, filters, result, few, "wanted sizes of at least 1, 16 features"),
+        (x, filters, result, both, "at most 128 taps, and steps or a spread"),
+    ):
+        call = jax.ffi.ffi_call(target, made)
+        with pytest.raises(jax.errors.JaxRuntimeError, match=message):
+            jax.block_until_ready(call(operand, kernel, shapes=given_words))
+
+
+def test_dense_buffers_of_another_shape_are_refused() -> None:
+    target = library.needed().target(library.DENSE_CONVOLUTION)
+    x, filters = operands(DENSE[0])
+    shapes = forward_of(DENSE[0])
+    room, short = (jax.ShapeDtypeStruct((size,), np.float32) for size in (shapes.packed(), 3))
+    result, words = shapes.result(), shapes.words(2)
+    long = dataclasses.replace(shapes, input=(3, MOST_FLOATS)).words(2)
+    deep = forward_of(CanonicalConvolution(1, 4, 8, (3, 3, 3), (1, 1, 1), (1,) * 3, ((0, 0),) * 3, (1,) * 3, (1,) * 3))
+    for operands_given, made, given_words, message in (
+        ((x[1:], filters), (result, room), words, "x is not of the shape"),
+        ((x, filters[1:]), (result, room), words, "the filters are not of the shape"),
+        ((x, filters, x[0, 0, 0, 1:]), (result, room), words, "the bias is not of the shape"),
+        ((x, filters), (short, room), words, "the result is not of the shape"),
+        ((x, filters), (result, short), words, "there is too little room"),
+        ((x, filters), (result, room), words[1:], "shapes are of another version"),
+        ((x, filters), (result, room), long, "wanted short lines of two axes"),
+        ((x, filters), (result, room), deep.words(2), "wanted short lines of two axes"),
+    ):
+        call = jax.ffi.ffi_call(target, made)
+        with pytest.raises(jax.errors.JaxRuntimeError, match=message):
+            jax.block_until_ready(call(*operands_given, shapes=given_words))
