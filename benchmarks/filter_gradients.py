@@ -7,15 +7,12 @@ the call goes through operands of 200 MB together, or through one and the same; 
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.measuring import heading
+from benchmarks.measuring import heading, least_call
 from ipu_tf.device.convolution.native import library
 from ipu_tf.device.convolution.native.filter_gradient import FilterGradient, filter_gradient
 
@@ -47,16 +44,6 @@ def geometry(images: int, side: int, features: int, out: int, window: int, strid
     return FilterGradient(images, features, out, groups, *each)
 
 
-def least(function: Callable[..., Any], operands: Sequence[Sequence[jax.Array]], rounds: int) -> float:
-    """Returns the least microseconds of a call, which goes through the operands; the first time is not counted."""
-    times = []
-    for turn in range(len(operands) * (rounds + 1)):
-        start = time.perf_counter()
-        jax.block_until_ready(function(*operands[turn % len(operands)]))
-        times.append((time.perf_counter() - start) * 1e6)
-    return min(times[len(operands) :])
-
-
 def measured(shapes: FilterGradient, rounds: int) -> tuple[float, float, float]:
     """Returns the bytes of the operands, and the microseconds of a call with them in memory and in the cache."""
     sizes = (
@@ -67,7 +54,7 @@ def measured(shapes: FilterGradient, rounds: int) -> tuple[float, float, float]:
     random = np.random.default_rng(0)
     sets = [[jnp.asarray(random.random(each, np.float32)) for each in sizes] for _ in range(max(3, int(SET / size)))]
     call = jax.jit(lambda x, g: filter_gradient(x, g, shapes)).lower(*sets[0]).compile()
-    return size, least(call, sets, rounds), least(call, sets[:1], 50 * rounds)
+    return size, least_call(call, sets, rounds), least_call(call, sets[:1], 50 * rounds)
 
 
 def main() -> None:

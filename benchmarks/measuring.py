@@ -11,9 +11,12 @@ import dataclasses
 import os
 import statistics
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from typing import Any
+
+import jax
 
 from benchmarks.contenders import Contender
 from benchmarks.worker import Worker
@@ -83,6 +86,16 @@ def machine() -> dict[str, Any]:
     load = os.getloadavg()[0]
     versions = {name: version(name) for name in PACKAGES}
     return {"processors": os.cpu_count(), "load_before": round(load, 2), "versions": versions}
+
+
+def least_call(function: Callable[..., Any], operands: Sequence[Sequence[jax.Array]], rounds: int) -> float:
+    """Returns the least microseconds of a call, which goes through the operands; the first time is not counted."""
+    times = []
+    for turn in range(len(operands) * (rounds + 1)):
+        start = time.perf_counter()
+        jax.block_until_ready(function(*operands[turn % len(operands)]))
+        times.append((time.perf_counter() - start) * 1e6)
+    return min(times[len(operands) :])
 
 
 def heading(detail: str) -> str:

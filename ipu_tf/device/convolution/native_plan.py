@@ -20,7 +20,7 @@ from ipu_tf.device.convolution.windows import batch_first
 RATE, BY_FEATURE_RATE = 400e3, 150e3
 #: Microseconds to begin a call, and flops in a microsecond where a block of sums has one tap only.
 BEGIN, ONE_TAP_RATE = 5.0, 240e3
-#: Flops in a microsecond of a product of matrices, and positions of images above which oneDNN's convolution is as fast.
+#: Flops in a microsecond of a product of matrices, and positions of images above which a convolution is as fast.
 PRODUCT_RATE, MOST_PIXELS = 400e3, 4096
 #: Features out that a product computes together.
 WIDTH = 32

@@ -1,6 +1,7 @@
 """Native kernels: C functions that XLA calls, from a library that is built with the package where there is a compiler.
 
     filter_gradient.c ── kernels.h, once for each instruction set ──────► _kernels.*.so ──ctypes──► XLA's FFI registry
+    dense_convolution.c, depthwise_convolution.c ── ..._kernels.h, the same┤
     packed_product.c ─── packed_kernels.h, once for each instruction set ───┤
     sum.c ────────────── sum_kernels.h, once for each instruction set ──────┤
     random.c ─────────── random_kernels.h, once for each instruction set ───┤
@@ -10,7 +11,7 @@
     elementwise.c ────── elementwise_kernels.h, the same ───────────────────┤
     instance_sum.c ───── instance_memory.h ─────────────────────────────────┘
 
-Enters: arrays and shapes. Leaves: the gradient of a convolution's filters, a product with packed weights
+Enters: arrays and shapes. Leaves: a convolution, the gradient of a convolution's filters, a product with packed weights
 (`ipu_tf/device/packed`), the product of a few rows with a large matrix, products of matrices, sums over an axis, random
 bits, numbers rounded by chance, elementwise operations (`ipu_tf/device/elementwise`), or sums over the
 instances of a host (`ipu_tf/device/instances`), by a custom call on XLA's own threads.

@@ -78,7 +78,8 @@ static const char *fault(const FfiCall *call, const ConvolutionShapes *s) {
   if (shapes_are_wrong(s)) return "wanted sizes of at least 1, at most 128 taps, and steps or a spread";
   const Margins margins = margins_of(s);
   const int64_t held = held_lines(s) * (margins.before + s->input[2] + margins.after) * s->in;
-  if (s->input[0] * s->window[0] * s->output[0] != 1 || held > MOST_FLOATS) return "wanted short lines of two axes";
+  if (s->input[0] * s->window[0] * s->output[0] != 1 || held > MOST_FLOATS || held_lines(s) > MOST_TAPS)
+    return "wanted short lines of two axes";
   const int64_t weights = volume_of(s->window) * s->in;
   if (handler_elements(in[0], FFI_FLOAT32) != s->images * volume_of(s->input) * s->in) return "x is not of the shape";
   if (handler_elements(in[1], FFI_FLOAT32) != weights * s->out) return "the filters are not of the shape";

@@ -15,7 +15,7 @@ from ipu_tf.device.convolution.native import library
 
 #: Multiply-adds of a part of a call, about, and the most parts. Results do not depend on them.
 PART, MOST_PARTS = 2**18, 16
-#: Elements of a window, as `convolution_lines.h` has it.
+#: Elements of a window, and lines of the input that a dense call holds, as `convolution_lines.h` has it.
 MOST_TAPS = 128
 #: Floats of the lines of the input that a part of a dense call holds, as `dense_convolution.c` has it.
 MOST_FLOATS = 2**16
@@ -62,7 +62,8 @@ class ForwardConvolution:
             >>> [each.is_dense() for each in (layer, dataclasses.replace(layer, input=(2**15,)))]
             [True, False]
         """
-        return self.groups == 1 and len(self.input) <= 2 and self._fits() and self._held() <= MOST_FLOATS
+        few = self.groups == 1 and len(self.input) <= 2 and self._fits() and self._lines() <= MOST_TAPS
+        return few and self._lines() * self._line() <= MOST_FLOATS
 
     def is_depthwise(self) -> bool:
         """Returns whether the kernel for depthwise convolutions takes it.
@@ -81,12 +82,15 @@ class ForwardConvolution:
         small = math.prod(self.window) <= MOST_TAPS
         return small and 1 <= len(self.input) <= 3 and min(sizes) > 0 and all(1 in pair for pair in steps)
 
-    def _held(self) -> int:
-        """Floats of the lines that a line of the result sees, with zeros beside them; a bound."""
-        lines = (self.window[0] - 1) * self.dilation[0] + 1 if len(self.input) > 1 else 1
+    def _lines(self) -> int:
+        """Lines of the input that lie between the first and the last that a line of the result sees."""
+        return (self.window[0] - 1) * self.dilation[0] + 1 if len(self.input) > 1 else 1
+
+    def _line(self) -> int:
+        """Floats of a line of the input, with zeros beside it; a bound."""
         reach = (self.window[-1] - 1) * self.dilation[-1] + 1
         seen = (self.output[-1] - 1) * self.strides[-1] // self.spread[-1] + reach
-        return lines * (self.input[-1] + seen + abs(self.low[-1])) * self.in_features
+        return (self.input[-1] + seen + abs(self.low[-1])) * self.in_features
 
     @property
     def products(self) -> int:

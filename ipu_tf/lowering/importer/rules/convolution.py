@@ -30,30 +30,25 @@ from ipu_tf.lowering.stablehlo.op import Op, array_type
 
 @rule("stablehlo.convolution", arithmetic=ArithmeticKind.WHOLE)
 def _convolution(importer: Importer, op: Op, left: jax.Array, right: jax.Array) -> jax.Array:
-    unpadded = _unpadded(importer, op)
-    if unpadded is None:
-        return convolution(left, right, **_window(op))
-    image, padding = unpadded
-    return convolution(image, right, **{**_window(op), "padding": padding})
+    image, window = _unpadded(importer, op, left)
+    return convolution(image, right, **window)
 
 
-def _unpadded(importer: Importer, op: Op) -> tuple[jax.Array, Pairs] | None:
-    """Returns the image before it is padded with zeros, and the padding in all; None if it is not padded before."""
-    source, layout = op.operation.operands[0].owner, _layout(op)
-    if getattr(source, "name", "") != "stablehlo.pad" or set(op.integers("lhs_dilation")) - {1}:
-        return None
-    pad, (image, value) = Op(source), source.operands
+def _unpadded(importer: Importer, op: Op, image: jax.Array) -> tuple[jax.Array, dict[str, Any]]:
+    """Returns a convolution's image before it was padded with zeros, if it was, and the window that pads it as well."""
+    source, layout, window = op.operation.operands[0].owner, _layout(op), _window(op)
+    if getattr(source, "name", "") != "stablehlo.pad" or set(window["lhs_dilation"]) - {1}:
+        return image, window
+    pad, (before, value) = Op(source), source.operands
     low, high = pad.integers("edge_padding_low"), pad.integers("edge_padding_high")
     others = [low[axis] or high[axis] for axis in (layout.input_batch, layout.input_feature)]
     if any(others) or any(pad.integers("interior_padding")) or min(low + high) < 0 or not _is_zero(value):
-        return None
-    if not importer.has([image]):  # a stage has the values only that its own ops use
-        return None
-    before = _window(op)["padding"]
+        return image, window
+    if not importer.has([before]):  # a stage has the values only that its own ops use
+        return image, window
     sizes = ((low[axis], high[axis]) for axis in layout.input_spatial)
-    padding = tuple((a + c, b + d) for (a, b), (c, d) in zip(before, sizes, strict=True))
-    [unpadded] = importer.read([image])
-    return unpadded, padding
+    padding = tuple((a + c, b + d) for (a, b), (c, d) in zip(window["padding"], sizes, strict=True))
+    return importer.read([before])[0], {**window, "padding": padding}
 
 
 @rule("stablehlo.slice")
@@ -103,7 +98,9 @@ def _bias_relu(importer: Importer, op: Op) -> jax.Array | None:
     given = (*convolved.operands, bias)
     if not importer.has(given):  # a stage has the values only that its own ops use
         return None
-    return convolution_bias_relu(*importer.read(given), **_window(Op(convolved)))
+    image, kernel, added_bias = importer.read(given)
+    image, window = _unpadded(importer, Op(convolved), image)
+    return convolution_bias_relu(image, kernel, added_bias, **window)
 
 
 def _is_zero(value: Any) -> bool:

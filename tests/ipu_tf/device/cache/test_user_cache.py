@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from ipu_tf.device.cache import cache_folder, executable_cache, jax_compilation,
 from ipu_tf.device.cache.cache_entry import SUFFIX
 from ipu_tf.device.cache.user_cache import KeptCompilation, user_folder
 from ipu_tf.device.convolution import onednn
+from ipu_tf.device.convolution.native import library
 from ipu_tf.device.counters import DeviceCounts
 from tests.helpers.device_counts import device_work
 from tests.ipu_tf.device.cache.test_executable_cache import SCRIPT
@@ -103,15 +105,32 @@ def test_variables_and_loops_go_on_as_ever(folder: Path) -> None:
         assert (work.counts.programs, work.counts.loads, work.counts.executions) == (not loaded, loaded, 3)
 
 
+IMAGES, FILTERS, GROUPED = (
+    np.linspace(-1, 1, math.prod(shape), dtype=np.float32).reshape(shape)
+    for shape in ((8, 12, 12, 32), (3, 3, 32, 64), (3, 3, 8, 64))
+)
+
+
+def convolved(x: tf.Tensor, filters: tf.Tensor) -> tf.Tensor:
+    return tf.nn.conv2d(x, filters, 1, "SAME")
+
+
+@pytest.mark.skipif(library.loaded() is None, reason="the package was installed without a C compiler")
+def test_convolutions_are_kept_as_they_are_without_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (first, compiled), (second, loaded) = [run(convolved, IMAGES, FILTERS) for _ in range(2)]
+    assert (compiled, loaded) == ((1, 0, 1), (0, 1, 1))
+    assert len(entries(folder)) == 1
+    monkeypatch.setenv("IPU_TF_CACHE", "0")
+    without, _ = run(convolved, IMAGES, FILTERS)
+    assert first == second == without
+
+
 @pytest.mark.skipif(not onednn.usable(), reason="jaxlib has oneDNN on Linux x86-64 only")
-def test_convolutions_call_onednn_as_without_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    images = np.linspace(-1, 1, 8 * 12 * 12 * 16, dtype=np.float32).reshape(8, 12, 12, 16)
-    filters = np.linspace(-1, 1, 9 * 16 * 32, dtype=np.float32).reshape(3, 3, 16, 32)
-    convolve = lambda x, w: tf.nn.conv2d(x, w, 1, "SAME")  # noqa: E731
-    with_it = [run(convolve, images, filters) for _ in range(2)]
+def test_grouped_convolutions_call_onednn_as_without_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_it = [run(convolved, IMAGES, GROUPED) for _ in range(2)]
     assert onednn.usable()
     monkeypatch.setenv("IPU_TF_CACHE", "0")
-    assert with_it == [run(convolve, images, filters)] * 2
+    assert with_it == [run(convolved, IMAGES, GROUPED)] * 2
     assert entries(folder) == set()
 
 

@@ -169,6 +169,7 @@ def test_an_image_has_the_same_bits_in_any_batch(problem: CanonicalConvolution) 
         LAYER.but(window=(MOST_TAPS, 3), padding=((MOST_TAPS, MOST_TAPS), (1, 1))),
         LAYER.but(strides=(2, 2), input_dilation=(2, 2)),
         DENSE[0].but(input=(3, MOST_FLOATS)),
+        DENSE[0].but(input=(MOST_TAPS + 9, 3), window_dilation=(MOST_TAPS // 2, 1)),
         DENSE[0].but(strides=(2, 2), input_dilation=(2, 2)),
     ],
     ids=[
@@ -179,6 +180,7 @@ def test_an_image_has_the_same_bits_in_any_batch(problem: CanonicalConvolution) 
         "large windows",
         "strided and dilated",
         "dense, long lines",
+        "dense, lines far from each other",
         "dense, strided and dilated",
     ],
 )
@@ -230,6 +232,7 @@ def test_dense_buffers_of_another_shape_are_refused() -> None:
     result, words = shapes.result(), shapes.words(2)
     long = dataclasses.replace(shapes, input=(3, MOST_FLOATS)).words(2)
     deep = forward_of(CanonicalConvolution(1, 4, 8, (3, 3, 3), (1, 1, 1), (1,) * 3, ((0, 0),) * 3, (1,) * 3, (1,) * 3))
+    far = dataclasses.replace(shapes, dilation=(MOST_TAPS // 2, 1)).words(2)
     for operands_given, made, given_words, message in (
         ((x[1:], filters), (result, room), words, "x is not of the shape"),
         ((x, filters[1:]), (result, room), words, "the filters are not of the shape"),
@@ -238,6 +241,7 @@ def test_dense_buffers_of_another_shape_are_refused() -> None:
         ((x, filters), (result, short), words, "there is too little room"),
         ((x, filters), (result, room), words[1:], "shapes are of another version"),
         ((x, filters), (result, room), long, "wanted short lines of two axes"),
+        ((x, filters), (result, room), far, "wanted short lines of two axes"),
         ((x, filters), (result, room), deep.words(2), "wanted short lines of two axes"),
     ):
         call = jax.ffi.ffi_call(target, made)
