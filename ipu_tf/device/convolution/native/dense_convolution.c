@@ -17,7 +17,7 @@
 
 enum { MOST_FLOATS = 65536 };  // of the lines of x that a part holds, as in forward_convolution.py
 enum { HELD = 131072 };        // floats of packed filters that are used together, and stay in the second cache
-enum { PACKED_ALONE = 65536 }; // filters that are packed by more than one thread
+enum { SHARED = 65536 };        // numbers of filters from which on parts share their packing
 
 typedef struct DenseWork {
   const ConvolutionShapes *shapes;
@@ -99,7 +99,7 @@ EXPORT FfiError *ipu_tf_dense_convolution(FfiCall *call) {
   if (message) return handler_refuses(call, message);
   FfiBuffer **in = (FfiBuffer **)call->arguments.each, **out = (FfiBuffer **)call->results.each;
   const float *bias = call->arguments.size == 3 ? in[2]->data : NULL;
-  const long pack_parts = volume_of(s->window) * s->in * s->out >= PACKED_ALONE ? lesser(s->parts, 8) : 1;
+  const long pack_parts = volume_of(s->window) * s->in * s->out >= SHARED ? lesser(s->parts, 8) : 1;
   const DenseWork work = {s, in[0]->data, in[1]->data, bias, out[1]->data, out[0]->data, pack_parts};
   Part *const pack_of[] = OF_EACH_SET(dense_pack), *const part_of[] = OF_EACH_SET(dense_part);
   const int level = level_within(s->level);
