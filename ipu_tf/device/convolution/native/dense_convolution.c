@@ -17,7 +17,7 @@
 
 enum { MOST_FLOATS = 65536 };  // of the lines of x that a part holds, as in forward_convolution.py
 enum { HELD = 131072 };        // floats of packed filters that are used together, and stay in the second cache
-enum { SHARED = 65536 };        // numbers of filters from which on parts share their packing
+enum { SHARED = 65536 };       // numbers of filters from which on parts share their packing
 
 typedef struct DenseWork {
   const ConvolutionShapes *shapes;
