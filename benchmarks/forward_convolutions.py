@@ -77,8 +77,7 @@ def by_native(problem: CanonicalConvolution) -> Call:
 def by_onednn(problem: CanonicalConvolution) -> Call:
     """Returns the best plan with oneDNN."""
     [(plan, _), *_] = candidates(problem, frozenset({ONEDNN}))
-    part = lambda x, filters, each: onednn.convolution(x, filters, each)  # noqa: E731
-    return jax.jit(lambda x, filters: plan.emit(x, filters, problem, part))
+    return jax.jit(lambda x, filters: plan.emit(x, filters, problem, onednn.convolution))
 
 
 def measured(problem: CanonicalConvolution, call: Call, rounds: int) -> tuple[float, float]:

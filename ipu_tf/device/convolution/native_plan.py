@@ -12,7 +12,17 @@ from ipu_tf.device.convolution.native.forward_convolution import (
     depthwise_convolution,
 )
 from ipu_tf.device.convolution.native.matrix_product import MatrixProduct, matrix_product
-from ipu_tf.device.convolution.plan import CALL, NATIVE, Best, Plan, Solve, arithmetic, traffic
+from ipu_tf.device.convolution.plan import (
+    CALL,
+    NATIVE,
+    Best,
+    Plan,
+    Solve,
+    arithmetic,
+    is_float32_layer,
+    whole,
+    writing,
+)
 from ipu_tf.device.convolution.problem import CanonicalConvolution
 from ipu_tf.device.convolution.windows import batch_first
 
@@ -75,15 +85,14 @@ NATIVE_FILTER_GRADIENT = Plan(
 
 
 def _applies_product(problem: CanonicalConvolution) -> bool:
-    single = problem.dtype == problem.out_dtype == "float32"
-    dense = problem.groups == 1 and problem.is_plain and not problem.leading_contraction
+    dense = is_float32_layer(problem) and problem.groups == 1 and problem.is_plain
     each = problem.taps == 1 and not problem.is_padded and set(problem.strides) <= {1}
-    return single and dense and each and 0 < problem.pixels <= MOST_PIXELS and problem.products > 0
+    return dense and each and 0 < problem.pixels <= MOST_PIXELS and problem.products > 0
 
 
 def _cost_product(problem: CanonicalConvolution, best: Best) -> float:
-    wide = problem.products // problem.out_features * (-(-problem.out_features // WIDTH) * WIDTH)
-    return arithmetic(wide, PRODUCT_RATE) + traffic(problem.bytes_of(*problem.output_shape)) / 2
+    wide = problem.products // problem.out_features * whole(problem.out_features, WIDTH)
+    return arithmetic(wide, PRODUCT_RATE) + writing(problem)
 
 
 def _emit_product(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:
@@ -119,18 +128,12 @@ def forward_of(problem: CanonicalConvolution) -> ForwardConvolution:
     )
 
 
-def _is_single(problem: CanonicalConvolution) -> bool:
-    single = problem.dtype == problem.out_dtype == "float32"
-    return single and problem.batch_groups == 1 and not problem.leading_contraction
-
-
 def _applies_depthwise(problem: CanonicalConvolution) -> bool:
-    return _is_single(problem) and forward_of(problem).is_depthwise()
+    return is_float32_layer(problem) and forward_of(problem).is_depthwise()
 
 
 def _cost_depthwise(problem: CanonicalConvolution, best: Best) -> float:
-    moved = traffic(problem.bytes_of(*problem.output_shape)) / 2
-    return CALL + arithmetic(problem.products, DEPTHWISE_RATE) + moved
+    return CALL + arithmetic(problem.products, DEPTHWISE_RATE) + writing(problem)
 
 
 def _emit_depthwise(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:
@@ -138,14 +141,13 @@ def _emit_depthwise(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolutio
 
 
 def _applies_dense(problem: CanonicalConvolution) -> bool:
-    return _is_single(problem) and forward_of(problem).is_dense()
+    return is_float32_layer(problem) and forward_of(problem).is_dense()
 
 
 def _cost_dense(problem: CanonicalConvolution, best: Best) -> float:
-    wide = problem.products // problem.out_features * (-(-problem.out_features // LANES) * LANES)
-    moved = traffic(problem.bytes_of(*problem.output_shape)) / 2
+    wide = problem.products // problem.out_features * whole(problem.out_features, LANES)
     packed = problem.bytes_of(*problem.kernel_shape) / PACKED_BYTES
-    return CALL + arithmetic(wide, DENSE_RATE) + moved + packed
+    return CALL + arithmetic(wide, DENSE_RATE) + writing(problem) + packed
 
 
 def _emit_dense(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:

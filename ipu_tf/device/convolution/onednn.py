@@ -23,15 +23,23 @@ import numpy as np
 
 from ipu_tf.device import portable
 from ipu_tf.device.cache import executable_cache
-from ipu_tf.device.convolution.plan import CALL, ONEDNN, Best, Plan, Solve, arithmetic, traffic
+from ipu_tf.device.convolution.plan import (
+    CALL,
+    ONEDNN,
+    Best,
+    Plan,
+    Solve,
+    arithmetic,
+    is_float32_layer,
+    whole,
+    writing,
+)
 from ipu_tf.device.convolution.problem import CanonicalConvolution, ConvLayout
 
 KNOWN = ("0.10.0", "0.10.1", "0.10.2")
 """The versions of jaxlib whose custom call is the one described here."""
 TARGET = "__onednn$convolution"
 PRODUCT = "__onednn$matmul"
-
-
 #: Flops in a microsecond on two cores; where each feature is convolved by itself.
 RATE, DEPTHWISE_RATE = 330e3, 90e3
 #: Microseconds to prepare a call.
@@ -121,9 +129,8 @@ def _texts(numbers: Sequence[int]) -> list[str]:
 
 
 def _applies(problem: CanonicalConvolution) -> bool:
-    simple = problem.is_plain and problem.batch_groups == 1 and not problem.leading_contraction
-    single = problem.dtype == problem.out_dtype == "float32"
-    return simple and single and 1 <= problem.rank <= 3 and max(problem.window) <= MOST_EXTENT and _overlaps(problem)
+    simple = problem.is_plain and is_float32_layer(problem)
+    return simple and 1 <= problem.rank <= 3 and max(problem.window) <= MOST_EXTENT and _overlaps(problem)
 
 
 def _overlaps(problem: CanonicalConvolution) -> bool:
@@ -133,13 +140,12 @@ def _overlaps(problem: CanonicalConvolution) -> bool:
 
 
 def _cost(problem: CanonicalConvolution, best: Best) -> float:
-    moved = traffic(problem.bytes_of(*problem.output_shape)) / 2
     depthwise = problem.feature_groups == problem.in_features > 1
     if depthwise:
-        return CALL + PREPARE + arithmetic(problem.products, DEPTHWISE_RATE) + moved
-    wide = -(-problem.out_features // problem.feature_groups // WIDTH) * WIDTH * problem.feature_groups
+        return CALL + PREPARE + arithmetic(problem.products, DEPTHWISE_RATE) + writing(problem)
+    wide = whole(problem.out_features // problem.feature_groups, WIDTH) * problem.feature_groups
     products = problem.products * wide // problem.out_features
-    return CALL + PREPARE + arithmetic(products, RATE) + moved
+    return CALL + PREPARE + arithmetic(products, RATE) + writing(problem)
 
 
 def _emit(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:

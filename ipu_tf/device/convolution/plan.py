@@ -58,3 +58,24 @@ def arithmetic(products: float, rate: float = FLOPS) -> float:
 def traffic(size: float) -> float:
     """Estimates the time to write or copy an array of `size` bytes."""
     return CALL + size / (CACHED_BYTES if size <= CACHE else UNCACHED_BYTES)
+
+
+def writing(problem: CanonicalConvolution) -> float:
+    """Estimates the time to write a result while it is computed."""
+    return traffic(problem.bytes_of(*problem.output_shape)) / 2
+
+
+def whole(count: int, width: int) -> int:
+    """Rounds a number of features up to those that are computed together.
+
+    Example:
+        >>> [whole(count, 16) for count in (1, 16, 17)]
+        [16, 16, 32]
+    """
+    return -(-count // width) * width
+
+
+def is_float32_layer(problem: CanonicalConvolution) -> bool:
+    """Returns whether operands and result are float32, and it is no gradient of filters: no sum over examples."""
+    single = problem.dtype == problem.out_dtype == "float32"
+    return single and problem.batch_groups == 1 and not problem.leading_contraction

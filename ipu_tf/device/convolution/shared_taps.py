@@ -24,7 +24,7 @@ from ipu_tf.device.convolution import onednn
 from ipu_tf.device.convolution.blocks import block_size, sum_over_blocks_in, zeros_like_result
 from ipu_tf.device.convolution.native import library
 from ipu_tf.device.convolution.native.matrix_product import MatrixProduct, matrix_product
-from ipu_tf.device.convolution.plan import CALL, Best, Plan, Solve, arithmetic
+from ipu_tf.device.convolution.plan import CALL, Best, Plan, Solve, arithmetic, whole
 from ipu_tf.device.convolution.problem import CanonicalConvolution
 from ipu_tf.device.convolution.windows import Windows, batch_first, flat, pad_spatial, product
 
@@ -69,7 +69,7 @@ def _block(problem: CanonicalConvolution) -> int:
 
 
 def _cost(problem: CanonicalConvolution, best: Best) -> float:
-    left, right = (-(-width // WIDTH) * WIDTH for width in _width(problem))
+    left, right = (whole(width, WIDTH) for width in _width(problem))
     products = problem.in_features * _rows(problem) * math.prod(problem.window[1:]) * left * right
     blocks = problem.in_features / _block(problem)
     one = math.prod(problem.output) == 1

@@ -11,7 +11,7 @@
 #ifndef IPU_TF_CONVOLUTION_LINES_H
 #define IPU_TF_CONVOLUTION_LINES_H
 
-#include "handler.h"
+#include "sizes.h"
 
 typedef struct ConvolutionShapes {
   int64_t level;  // the most capable instruction set to use: 0 plain, 1 AVX2, 2 AVX-512
@@ -23,24 +23,20 @@ typedef struct ConvolutionShapes {
 enum { CONVOLUTION_WORDS = sizeof(ConvolutionShapes) / sizeof(int64_t) };
 enum { MOST_TAPS = 128 };  // elements of a window, as in forward_convolution.py
 
-static inline int64_t lesser(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t greater(int64_t a, int64_t b) { return a > b ? a : b; }
-static inline int64_t volume_of(const int64_t *sizes) { return sizes[0] * sizes[1] * sizes[2]; }
-
 static inline int shapes_are_wrong(const ConvolutionShapes *s) {
   for (int axis = 0; axis < 3; axis++) {
     if (s->input[axis] < 1 || s->window[axis] < 1 || s->output[axis] < 1) return 1;
     if (s->step[axis] < 1 || s->spread[axis] < 1 || s->reach[axis] < 1) return 1;
     if (s->step[axis] > 1 && s->spread[axis] > 1) return 1;
   }
-  return s->images < 1 || s->in < 1 || s->out < 1 || s->parts < 1 || volume_of(s->window) > MOST_TAPS;
+  return s->images < 1 || s->in < 1 || s->out < 1 || s->parts < 1 || volume(s->window) > MOST_TAPS;
 }
 
 // Sets the position in x that an element of the window has for a result, along an axis. Returns whether there is one,
 // inside of x or not.
 static inline int position_of(const ConvolutionShapes *s, int axis, int64_t result, int64_t tap, int64_t *position) {
   const int64_t at = result * s->step[axis] + tap * s->reach[axis] - s->low[axis], spread = s->spread[axis];
-  *position = spread == 1 ? at : at >= 0 ? at / spread : -((-at + spread - 1) / spread);
+  *position = spread == 1 ? at : at >= 0 ? at / spread : -ceiling(-at, spread);
   return *position * spread == at;
 }
 
@@ -73,19 +69,19 @@ typedef struct Columns {
 } Columns;
 
 // Returns how many kinds of columns there are: column `first` of each is less.
-static inline int64_t kinds_of_columns(const ConvolutionShapes *s) { return lesser(s->spread[2], s->output[2]); }
+static inline int64_t kinds_of_columns(const ConvolutionShapes *s) { return least(s->spread[2], s->output[2]); }
 
 static inline void columns_of(const ConvolutionShapes *s, int64_t first, Columns *c) {
   c->first = first, c->apart = s->spread[2], c->step = s->step[2], c->taps = 0;
-  c->count = (s->output[2] - first + c->apart - 1) / c->apart;
+  c->count = ceiling(s->output[2] - first, c->apart);
   int64_t from = 0, to = c->count;
   for (int64_t k = 0, x; k < s->window[2]; k++) {
     if (!position_of(s, 2, first, k, &x)) continue;
     c->tap[c->taps] = k, c->x[c->taps++] = x;
-    if (x < 0) from = greater(from, (-x + c->step - 1) / c->step);
-    to = x >= s->input[2] ? 0 : lesser(to, (s->input[2] - 1 - x) / c->step + 1);
+    if (x < 0) from = most(from, ceiling(-x, c->step));
+    to = x >= s->input[2] ? 0 : least(to, (s->input[2] - 1 - x) / c->step + 1);
   }
-  c->inner = lesser(from, c->count), c->inner_end = greater(to, c->inner);
+  c->inner = least(from, c->count), c->inner_end = most(to, c->inner);
 }
 
 // Returns the line of x after the last that a line of the result sees, counted through all images.
@@ -95,8 +91,8 @@ static inline int64_t seen_until(const ConvolutionShapes *s, int64_t number) {
   const int64_t depth = (s->window[0] - 1) * s->reach[0] - s->low[0];
   const int64_t y = (row * s->step[1] + reach) / s->spread[1] + 1;
   const int64_t z = (plane % s->output[0] * s->step[0] + depth) / s->spread[0];
-  return (image * s->input[0] + greater(0, lesser(z, s->input[0] - 1))) * s->input[1] +
-         greater(0, lesser(y, s->input[1]));
+  return (image * s->input[0] + most(0, least(z, s->input[0] - 1))) * s->input[1] +
+         most(0, least(y, s->input[1]));
 }
 
 #endif

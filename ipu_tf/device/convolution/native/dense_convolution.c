@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "convolution_lines.h"
+#include "handler.h"
 #include "parts.h"
 #include "prefetch.h"
 #include "processor.h"
@@ -43,8 +44,8 @@ static Margins margins_of(const ConvolutionShapes *s) {
   for (int64_t first = 0; first < kinds_of_columns(s); first++) {
     columns_of(s, first, &c);
     for (int64_t k = 0; k < c.taps; k++) {
-      margins.before = greater(margins.before, -c.x[k]);
-      margins.after = greater(margins.after, c.x[k] + (c.count - 1) * c.step - (s->input[2] - 1));
+      margins.before = most(margins.before, -c.x[k]);
+      margins.after = most(margins.after, c.x[k] + (c.count - 1) * c.step - (s->input[2] - 1));
     }
   }
   return margins;
@@ -80,13 +81,13 @@ static const char *fault(const FfiCall *call, const ConvolutionShapes *s) {
   const int64_t held = held_lines(s) * (margins.before + s->input[2] + margins.after) * s->in;
   if (s->input[0] * s->window[0] * s->output[0] != 1 || held > MOST_FLOATS || held_lines(s) > MOST_TAPS)
     return "wanted short lines of two axes";
-  const int64_t weights = volume_of(s->window) * s->in;
-  if (handler_elements(in[0], FFI_FLOAT32) != s->images * volume_of(s->input) * s->in) return "x is not of the shape";
+  const int64_t weights = volume(s->window) * s->in;
+  if (handler_elements(in[0], FFI_FLOAT32) != s->images * volume(s->input) * s->in) return "x is not of the shape";
   if (handler_elements(in[1], FFI_FLOAT32) != weights * s->out) return "the filters are not of the shape";
   if (operands == 3 && handler_elements(in[2], FFI_FLOAT32) != s->out) return "the bias is not of the shape";
-  const int64_t results = s->images * volume_of(s->output) * s->out;
+  const int64_t results = s->images * volume(s->output) * s->out;
   if (handler_elements(out[0], FFI_FLOAT32) != results) return "the result is not of the shape";
-  if (handler_elements(out[1], FFI_FLOAT32) < weights * ((s->out + 31) / 32 * 32)) return "there is too little room";
+  if (handler_elements(out[1], FFI_FLOAT32) < weights * ceiling(s->out, 32) * 32) return "there is too little room";
   return NULL;
 }
 
@@ -99,7 +100,7 @@ EXPORT FfiError *ipu_tf_dense_convolution(FfiCall *call) {
   if (message) return handler_refuses(call, message);
   FfiBuffer **in = (FfiBuffer **)call->arguments.each, **out = (FfiBuffer **)call->results.each;
   const float *bias = call->arguments.size == 3 ? in[2]->data : NULL;
-  const long pack_parts = volume_of(s->window) * s->in * s->out >= SHARED ? lesser(s->parts, 8) : 1;
+  const long pack_parts = volume(s->window) * s->in * s->out >= SHARED ? least(s->parts, 8) : 1;
   const DenseWork work = {s, in[0]->data, in[1]->data, bias, out[1]->data, out[0]->data, pack_parts};
   Part *const pack_of[] = OF_EACH_SET(dense_pack), *const part_of[] = OF_EACH_SET(dense_part);
   const int level = level_within(s->level);

@@ -18,10 +18,10 @@ typedef int32_t I __attribute__((vector_size(LANES * 4), aligned(4), may_alias))
 static void NAME(dense_pack)(const void *data, long part) {
   const DenseWork *w = data;
   const ConvolutionShapes *s = w->shapes;
-  const int64_t lines = volume_of(s->window) * s->in;
+  const int64_t lines = volume(s->window) * s->in;
   const int64_t from = lines * part / w->pack_parts, to = lines * (part + 1) / w->pack_parts;
   for (int64_t f = 0; f < s->out; f += TILE) {
-    const int64_t width = lesser(s->out - f, TILE);
+    const int64_t width = least(s->out - f, TILE);
     for (int64_t line = from; line < to; line++) {
       float *packed = w->packed + f * lines + line * TILE;
       if (width < TILE) memset(packed, 0, TILE * sizeof(float));
@@ -107,7 +107,7 @@ static void NAME(columns)(NAME(Tile) *t, const Columns *c, float *result, Ahead 
       JOIN(NAME(columns), 10), JOIN(NAME(columns), 11), JOIN(NAME(columns), 12),
 #endif
   };
-  const int64_t blocks = (c->count + TILE_COLUMNS - 1) / TILE_COLUMNS;
+  const int64_t blocks = ceiling(c->count, TILE_COLUMNS);
   for (int64_t block = 0; block < blocks; block++) {
     const int64_t at = c->count * block / blocks, end = c->count * (block + 1) / blocks;
     t->from = at * t->x_step;
@@ -143,7 +143,7 @@ static void NAME(hold)(const DenseWork *w, const Line *line, Margins margins, NA
 static void NAME(line)(const DenseWork *w, int64_t number, int64_t f, int64_t to, Margins margins, NAME(Held) *held,
                        Ahead *next) {
   const ConvolutionShapes *s = w->shapes;
-  const int64_t weights = volume_of(s->window) * s->in;
+  const int64_t weights = volume(s->window) * s->in;
   const float *lines[MOST_TAPS];
   Line line;
   Columns c;
@@ -156,7 +156,7 @@ static void NAME(line)(const DenseWork *w, int64_t number, int64_t f, int64_t to
     t.count = runs_of(s, &line, lines, &c, runs);
     for (int64_t at = f; at < to; at += TILE) {
       float bias[TILE] = {0};
-      t.features = lesser(s->out - at, TILE);
+      t.features = least(s->out - at, TILE);
       if (w->bias) memcpy(bias, w->bias + at, t.features * sizeof(float));
       t.bias = w->bias ? bias : NULL;
       t.packed = w->packed + at * weights;
@@ -169,16 +169,16 @@ static void NAME(dense_part)(const void *data, long part) {
   const DenseWork *w = data;
   const ConvolutionShapes *s = w->shapes;
   const Margins margins = margins_of(s);
-  const int64_t row = s->input[2] * s->in, weights = volume_of(s->window) * s->in;
+  const int64_t row = s->input[2] * s->in, weights = volume(s->window) * s->in;
   const int64_t lines = s->images * s->output[1], last = lines * (part + 1) / s->parts;
-  const int64_t together = greater(1, HELD / (weights * TILE)) * TILE;
+  const int64_t together = most(1, HELD / (weights * TILE)) * TILE;
   NAME(Held) held;
   held.lines = held_lines(s), held.width = (margins.before + s->input[2] + margins.after) * s->in;
   for (int64_t i = 0; i < held.lines; i++) held.number[i] = -1;
   if (margins.before + margins.after > 0) memset(held.each, 0, held.lines * held.width * sizeof(float));
   for (int64_t f = 0; f < s->out; f += together) {
-    const int64_t to = lesser(s->out, f + together), tiles = (to - f + TILE - 1) / TILE;
-    const int64_t portions = tiles * (s->output[2] + TILE_COLUMNS - 1) / TILE_COLUMNS;
+    const int64_t to = least(s->out, f + together), tiles = ceiling(to - f, TILE);
+    const int64_t portions = ceiling(tiles * s->output[2], TILE_COLUMNS);
     for (int64_t number = lines * part / s->parts; number < last; number++) {
       Ahead next = {0};
       if (number + 1 < last && f == 0) {

@@ -4,6 +4,7 @@
 // Lines of the result, of all images, are dealt out to the parts. Each result is one sum in the filters' order, so results
 // depend neither on the number of cores nor on the parts.
 #include "convolution_lines.h"
+#include "handler.h"
 #include "parts.h"
 #include "prefetch.h"
 #include "processor.h"
@@ -45,9 +46,9 @@ static const char *fault(const FfiCall *call, const ConvolutionShapes *s) {
   if (call->arguments.size != 2 || call->results.size != 1) return "a convolution has two operands and a result";
   if (shapes_are_wrong(s) || s->in != s->out || s->out < FEWEST_FEATURES)
     return "wanted sizes of at least 1, 16 features, at most 128 taps, and steps or a spread";
-  if (handler_elements(in[0], FFI_FLOAT32) != s->images * volume_of(s->input) * s->out) return "x is not of the shape";
-  if (handler_elements(in[1], FFI_FLOAT32) != volume_of(s->window) * s->out) return "the filters are not of the shape";
-  const int64_t results = s->images * volume_of(s->output) * s->out;
+  if (handler_elements(in[0], FFI_FLOAT32) != s->images * volume(s->input) * s->out) return "x is not of the shape";
+  if (handler_elements(in[1], FFI_FLOAT32) != volume(s->window) * s->out) return "the filters are not of the shape";
+  const int64_t results = s->images * volume(s->output) * s->out;
   if (handler_elements(out[0], FFI_FLOAT32) != results) return "the result is not of the shape";
   return NULL;
 }

@@ -41,7 +41,7 @@ INLINE void NAME(features)(const Taps *taps, int64_t features, int64_t x_step, f
     NAME(sums)(taps, f, x_step, result, result_step, columns, vectors);
   }
   for (; f < features; f += 16)
-    NAME(sums)(taps, lesser(f, features - 16), x_step, result, result_step, columns, 1);
+    NAME(sums)(taps, least(f, features - 16), x_step, result, result_step, columns, 1);
 }
 
 #define OF_COLUMNS(n, wide)                                                                                   \

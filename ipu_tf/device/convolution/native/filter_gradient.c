@@ -83,8 +83,6 @@ static void add_up(const void *data, long part) {
     }
 }
 
-static int64_t volume(const int64_t *sizes) { return sizes[0] * sizes[1] * sizes[2]; }
-
 // Returns what is wrong with a call's buffers; NULL if nothing is.
 static const char *fault(const FfiCall *call, const Geometry *s) {
   FfiBuffer **in = (FfiBuffer **)call->arguments.each, **out = (FfiBuffer **)call->results.each;

@@ -10,7 +10,7 @@
 #ifndef IPU_TF_GEOMETRY_H
 #define IPU_TF_GEOMETRY_H
 
-#include <stdint.h>
+#include "sizes.h"
 
 typedef struct Geometry {
   int64_t level;         // the most capable instruction set to use: 0 plain, 1 AVX2, 2 AVX-512
@@ -32,10 +32,6 @@ typedef struct Work {
   float *sums;           // of the first slice; those of the next follow
   float *filters, *bias; // bias may be missing
 } Work;
-
-static inline int64_t ceiling(int64_t a, int64_t b) { return (a + b - 1) / b; }
-static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
 static inline int64_t in_of_group(const Geometry *s) { return s->in / s->groups; }
 // Groups and features of each, as the sums have them.
