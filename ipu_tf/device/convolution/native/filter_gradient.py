@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from ipu_tf.device.convolution.native import library
+from ipu_tf.device.convolution.native.axes import three_axes
 
 #: Products of a part of a call, about; where the input is written out for each feature; and the most parts.
 #: None of them depends on the number of cores, so results do not.
@@ -95,7 +96,7 @@ class FilterGradient:
     def _three(self) -> tuple[list[int], ...]:
         """Returns output, window, strides and dilation for three axes."""
         each = (self.output, self.window, self.strides, self.dilation)
-        return tuple([1] * (3 - len(sizes)) + list(sizes) for sizes in each)
+        return tuple(map(three_axes, each))
 
     def unit(self) -> tuple[int, int, int]:
         """Returns planes, rows and columns of the result that are worked on at a time: they stay in the first cache."""
@@ -133,13 +134,10 @@ class FilterGradient:
 
     def words(self, level: int) -> np.ndarray:
         """Returns the geometry as `geometry.h` has it, int64."""
-        three = [[fill] * (3 - len(sizes)) + list(sizes) for fill, sizes in self._sizes()]
-        features = (int(self.by_feature), self.images, self.groups, self.in_features, self.out_features)
-        return np.array([level, *features, *sum(three, []), *self.partition(), *self.unit()], np.int64)
-
-    def _sizes(self) -> tuple[tuple[int, Sizes], ...]:
         each = (self.input, self.window, self.output, self.strides, self.dilation)
-        return (*((1, sizes) for sizes in each), (0, self.low))
+        axes = [*sum(map(three_axes, each), []), *three_axes(self.low, fill=0)]
+        features = (int(self.by_feature), self.images, self.groups, self.in_features, self.out_features)
+        return np.array([level, *features, *axes, *self.partition(), *self.unit()], np.int64)
 
     def room(self) -> int:
         """Returns the floats that the kernel needs for sums."""

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from ipu_tf.device.convolution.native import library
+from ipu_tf.device.convolution.native.axes import three_axes
 
 #: Multiply-adds of a part of a call, about, and the most parts. Results do not depend on them.
 PART, MOST_PARTS = 2**18, 16
@@ -110,11 +111,9 @@ class ForwardConvolution:
 
     def words(self, level: int) -> np.ndarray:
         """Returns the shapes as `convolution_lines.h` has them, int64."""
-        fill = 3 - len(self.input)
-        ones = (self.input, self.window, self.output, self.strides, self.spread, self.dilation)
-        axes = [number for sizes in ones for number in (*[1] * fill, *sizes)]
-        counts = (level, self.images, self.in_features, self.out_features)
-        return np.array([*counts, *axes, *[0] * fill, *self.low, self.parts()], np.int64)
+        each = (self.input, self.window, self.output, self.strides, self.spread, self.dilation)
+        axes = [*sum(map(three_axes, each), []), *three_axes(self.low, fill=0)]
+        return np.array([level, self.images, self.in_features, self.out_features, *axes, self.parts()], np.int64)
 
     def result(self) -> jax.ShapeDtypeStruct:
         """Returns shape and dtype of the result."""
