@@ -1,4 +1,4 @@
-"""Evaluates a program with calls of native kernels: elementwise operations, random bits, some products.
+"""Evaluates a program with calls of native kernels: elementwise operations, random bits, moments, some products.
 
 XLA makes code for each group of elementwise operations that it finds, 20 to 40 ms each, of which a network's step has
 hundreds. The kernel is there already.
@@ -24,6 +24,7 @@ from ipu_tf.device.elementwise.function import function_of
 from ipu_tf.device.elementwise.group import Group
 from ipu_tf.device.elementwise.grouping import Step, steps
 from ipu_tf.device.elementwise.in_place import unread_operands
+from ipu_tf.device.elementwise.one_pass_moments import with_one_pass_moments
 from ipu_tf.device.elementwise.transposed_product import is_transposed_product, transposed_product
 from ipu_tf.device.jaxprs.evaluation import bound, retraced, traced_and_evaluated
 from ipu_tf.device.jaxprs.flat_equations import Atom, Equation, FlatFunction, flattened
@@ -71,11 +72,12 @@ def planned(function: core.ClosedJaxpr, carried: Sequence[tuple[int, int]] = ())
         function: the function.
         carried: of a loop's body, the places of results and of the arguments that they become.
     """
-    flat = flattened(function)
+    plain = flattened(function)
+    flat = with_one_pass_moments(plain)
     inner = {place: changed for place, each in enumerate(flat.equations) if (changed := _changed_parameters(each.eqn))}
     grouped = steps(flat, grouped=True)
     many = calls_pay(grouped)
-    if not many and not inner and not any(_kernel(each.eqn) for each in flat.equations):
+    if flat is plain and not many and not inner and not any(_kernel(each.eqn) for each in flat.equations):
         return None
     rewritten = {flat.equations[place]: changed for place, changed in inner.items()}
     outputs = [(flat.outputs[result], flat.inputs[argument]) for result, argument in carried]

@@ -17,6 +17,7 @@ from ipu_tf.device.environment import allows_native_code
 FILTER_GRADIENT = "ipu_tf_filter_gradient"
 PACKED_PRODUCT = "ipu_tf_packed_product"
 SUM = "ipu_tf_sum"
+MOMENTS = "ipu_tf_moments"
 ELEMENTWISE = "ipu_tf_elementwise"
 RANDOM_BITS = "ipu_tf_random_bits"
 ROW_PRODUCT = "ipu_tf_row_product"
@@ -29,6 +30,7 @@ HANDLERS = (
     FILTER_GRADIENT,
     PACKED_PRODUCT,
     SUM,
+    MOMENTS,
     ELEMENTWISE,
     RANDOM_BITS,
     ROW_PRODUCT,

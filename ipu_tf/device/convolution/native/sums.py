@@ -1,4 +1,4 @@
-"""Sums over an axis by the native kernel: partition and call."""
+"""Sums over an axis, and moments: sums, and squared distances from the mean, by the native kernels."""
 
 from __future__ import annotations
 
@@ -75,6 +75,32 @@ def middle_sum(x: jax.Array, level: int | None = None) -> jax.Array:
     results = tuple(jax.ShapeDtypeStruct(size, np.float32) for size in sizes)
     total: jax.Array = jax.ffi.ffi_call(native.target(library.SUM), results)(x, shapes=words)[0]
     return total
+
+
+def moments(x: jax.Array, level: int | None = None) -> tuple[jax.Array, jax.Array]:
+    """Sums over the middle axis, and sums squared distances from the mean, in one pass.
+
+    Args:
+        x: `[before, terms, after]`, float32, none of them 0.
+        level: the most capable instruction set to use, an index of `library.LEVELS`; by default any.
+
+    Returns:
+        `sums` and `squares`, `[before, after]`, float32: the sum of the terms, and of `(term - sums / terms)**2`. They
+        do not depend on the instruction set.
+
+    Raises:
+        RuntimeError: if there is no native library.
+
+    Example:
+        >>> [each.tolist() for each in moments(jax.numpy.array([[[1.0, 5.0], [3.0, 5.0]]]))]
+        [[[4.0, 10.0]], [[2.0, 0.0]]]
+    """
+    native = library.needed()
+    wanted = MiddleSum(*x.shape)
+    words = np.array([library.level_or_best(level), *wanted.shape, *wanted.partition()], np.int64)
+    result = jax.ShapeDtypeStruct((wanted.before, wanted.after), np.float32)
+    sums, squares = jax.ffi.ffi_call(native.target(library.MOMENTS), (result, result))(x, shapes=words)
+    return sums, squares
 
 
 def is_middle_sum(eqn: Any) -> bool:

@@ -18,6 +18,9 @@ from jax.experimental import io_callback
 
 from ipu_tf.device import portable
 from ipu_tf.device.convolution.native import library
+from ipu_tf.device.convolution.native.forward_convolution import dense_convolution
+from ipu_tf.device.convolution.native_plan import forward_of
+from ipu_tf.device.convolution.problem import CanonicalConvolution
 from ipu_tf.device.elementwise import call_choice, encoding
 from ipu_tf.device.elementwise.evaluate import with_native_elementwise
 from ipu_tf.device.elementwise.function import ElementwiseFunction, function_of
@@ -409,21 +412,26 @@ def test_a_program_of_few_groups_and_code_for_files_stay_as_they_are(monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("layers", "convolutions", "expected"),
-    [(99, 0, False), (100, 0, True), (100, 5, True), (100, 6, False), (120, 6, True)],
+    ("layers", "convolutions", "large", "expected"),
+    [
+        *((79, 0, 51, False), (80, 0, 51, True), (100, 5, 51, True), (100, 6, 51, False), (120, 6, 51, True)),
+        *((79, 6, 50, False), (80, 6, 50, True)),
+    ],
 )
-def test_groups_that_are_alike_are_calls_where_there_are_few_convolutions(
-    layers: int, convolutions: int, expected: bool, monkeypatch: pytest.MonkeyPatch
+def test_groups_that_are_alike_are_calls_where_they_are_large_or_convolutions_are_few(
+    layers: int, convolutions: int, large: int, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def deep(x: Any, filters: Any, layers: int, convolutions: int) -> Any:
+        problem = CanonicalConvolution(1, 2, 2, (5, 5), (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), (1, 1))
         for layer in range(layers):
             x = lax.rem(x * 2.0 + 1.0, 3.0)
             if layer < convolutions:
-                x = lax.conv(x, filters, (1, 1), "SAME")
+                x = dense_convolution(x, filters, forward_of(problem))
         return x
 
     monkeypatch.setattr(call_choice, "DISTINCT", 100)
-    x, filters = special((1, 2, 5, 5), 1), special((2, 2, 3, 3), 2)
+    monkeypatch.setattr(call_choice, "LARGE", large)
+    x, filters = special((1, 5, 5, 2), 1), special((3, 3, 2, 2), 2)
     program = with_native_elementwise(functools.partial(deep, layers=layers, convolutions=convolutions))
     assert (library.ELEMENTWISE in jax.jit(program).lower(x, filters).as_text()) == expected
 

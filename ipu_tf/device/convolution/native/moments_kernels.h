@@ -1,0 +1,127 @@
+// Moments of a slice of terms, for one instruction set: NAME gives the names. Vectors are of 16 floats for all of them,
+// so that each sum is added up in the same order and results do not depend on the instruction set.
+#define INLINE static inline __attribute__((always_inline))
+#define V NAME(MomentsV)
+typedef float V __attribute__((vector_size(64), aligned(4), may_alias));
+
+// Sums `terms` rows of `groups` vectors, `line` floats apart; of each `rows` rows have sums of their own.
+INLINE void NAME(sum)(const float *x, int64_t terms, int64_t line, V *total, const int groups, const int rows) {
+  V each[MOST_ROWS][MOST_GROUPS];
+  for (int row = 0; row < rows; row++)
+    for (int group = 0; group < groups; group++) each[row][group] = (V){0};
+  int64_t term = 0;
+  for (; term + rows <= terms; term += rows)
+    for (int row = 0; row < rows; row++)
+      for (int group = 0; group < groups; group++) each[row][group] += *(const V *)(x + (term + row) * line + 16 * group);
+  for (; term < terms; term++)
+    for (int group = 0; group < groups; group++) each[0][group] += *(const V *)(x + term * line + 16 * group);
+  for (int group = 0; group < groups; group++) {
+    for (int row = 1; row < rows; row++) each[0][group] += each[row][group];
+    total[group] = each[0][group];
+  }
+}
+
+// The same of their distances from `mean`, and of the squares of these. Meanwhile the next block is fetched.
+INLINE void NAME(sum_distances)(const float *x, int64_t terms, int64_t line, const V *mean, V *apart, V *squares,
+                                const int groups, const int rows) {
+  V each[MOST_ROWS][MOST_GROUPS], squared[MOST_ROWS][MOST_GROUPS];
+  for (int row = 0; row < rows; row++)
+    for (int group = 0; group < groups; group++) each[row][group] = squared[row][group] = (V){0};
+  int64_t term = 0;
+  for (; term + rows <= terms; term += rows)
+    for (int row = 0; row < rows; row++)
+      for (int group = 0; group < groups; group++) {
+        const V distance = *(const V *)(x + (term + row) * line + 16 * group) - mean[group];
+        PREFETCH(x + (BLOCK + term + row) * line + 16 * group);
+        each[row][group] += distance;
+        squared[row][group] += distance * distance;
+      }
+  for (; term < terms; term++)
+    for (int group = 0; group < groups; group++) {
+      const V distance = *(const V *)(x + term * line + 16 * group) - mean[group];
+      each[0][group] += distance;
+      squared[0][group] += distance * distance;
+    }
+  for (int group = 0; group < groups; group++) {
+    for (int row = 1; row < rows; row++) {
+      each[0][group] += each[row][group];
+      squared[0][group] += squared[row][group];
+    }
+    apart[group] = each[0][group], squares[group] = squared[0][group];
+  }
+}
+
+// Sets sums and squared distances from the mean of `terms` terms, of their distances from what is about their mean.
+INLINE void NAME(exact)(const float *means, const float *aparts, const float *squareds, int64_t terms, int64_t columns,
+                        double *sums, double *squares) {
+  const double inverse = 1.0 / terms, count = (double)terms;
+  for (int64_t c = 0; c < columns; c++) {
+    const double apart = aparts[c];
+    sums[c] = means[c] * count + (means[c] - means[c] == 0 ? apart : 0);  // infinite means stay
+    squares[c] = squareds[c] - apart * apart * inverse;
+  }
+}
+
+// Sets the moments of a block of `groups` vectors of columns.
+INLINE void NAME(block)(const float *x, int64_t terms, int64_t line, double *sums, double *squares, const int groups,
+                        const int rows) {
+  V means[MOST_GROUPS], aparts[MOST_GROUPS], squareds[MOST_GROUPS];
+  NAME(sum)(x, terms, line, means, groups, rows);
+  for (int group = 0; group < groups; group++) means[group] /= (float)terms;
+  NAME(sum_distances)(x, terms, line, means, aparts, squareds, groups, rows);
+  NAME(exact)((float *)means, (float *)aparts, (float *)squareds, terms, 16 * groups, sums, squares);
+}
+
+// The same of fewer than 16 columns.
+static void NAME(narrow)(const float *x, int64_t terms, int64_t columns, int64_t line, double *sums, double *squares) {
+  float means[16] = {0}, aparts[16] = {0}, squareds[16] = {0};
+  for (int64_t term = 0; term < terms; term++)
+    for (int64_t c = 0; c < columns; c++) means[c] += x[term * line + c];
+  for (int64_t c = 0; c < columns; c++) means[c] /= (float)terms;
+  for (int64_t term = 0; term < terms; term++)
+    for (int64_t c = 0; c < columns; c++) {
+      const float distance = x[term * line + c] - means[c];
+      aparts[c] += distance;
+      squareds[c] += distance * distance;
+    }
+  NAME(exact)(means, aparts, squareds, terms, columns, sums, squares);
+}
+
+// Adds a block of columns to moments. Returns how many columns.
+static int64_t NAME(add_block)(const float *x, int64_t terms, int64_t columns, int64_t line, Moments *to) {
+  double sums[16 * MOST_GROUPS], squares[16 * MOST_GROUPS];
+  int64_t width = columns;
+  if (columns >= 64) width = 64, NAME(block)(x, terms, line, sums, squares, 4, 2);
+  else if (columns >= 32) width = 32, NAME(block)(x, terms, line, sums, squares, 2, 4);
+  else if (columns >= 16) width = 16, NAME(block)(x, terms, line, sums, squares, 1, 8);
+  else NAME(narrow)(x, terms, columns, line, sums, squares);
+  put_together(to, sums, squares, terms, width);
+  return width;
+}
+
+// Computes the moments of `terms` rows of all columns.
+static void NAME(moments)(const float *x, int64_t terms, int64_t columns, double *sums, double *squares) {
+  for (int64_t c = 0; c < columns; c++) sums[c] = squares[c] = 0;
+  for (int64_t term = 0; term < terms; term += BLOCK) {
+    const int64_t rows = terms - term < BLOCK ? terms - term : BLOCK;
+    for (int64_t c = 0; c < columns;) {
+      Moments to = {sums + c, squares + c, term};
+      c += NAME(add_block)(x + term * columns + c, rows, columns - c, columns, &to);
+    }
+  }
+}
+
+// Computes a part of a call: a slice of the terms, for some of what is before them.
+static void NAME(moments_part)(const void *data, long part) {
+  const MomentsWork *w = data;
+  const MomentsShapes *s = w->shapes;
+  const int64_t slice = part / s->cuts, cut = part % s->cuts;
+  const int64_t first = s->terms * slice / s->slices, last = s->terms * (slice + 1) / s->slices;
+  for (int64_t b = s->before * cut / s->cuts; b < s->before * (cut + 1) / s->cuts; b++) {
+    const int64_t at = (slice * s->before + b) * s->after;
+    NAME(moments)(w->x + (b * s->terms + first) * s->after, last - first, s->after, w->sums + at, w->squares + at);
+  }
+}
+
+#undef V
+#undef INLINE
