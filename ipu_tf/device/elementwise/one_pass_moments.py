@@ -136,7 +136,7 @@ class _Rewriting:
             distance = lax.sub(lax.div(total, terms), lax.reshape(center, total.shape))
             return lax.add(apart, lax.mul(terms, lax.square(distance)))
 
-        operands = (self._apart[total], total.outputs[0], pair.center)
+        operands = (self._apart[total], total.outputs[0], self._same.get(pair.center, pair.center))
         return self._traced(squares, pair.squares, operands, pair.squares.outputs[:1])
 
     def _traced(

@@ -19,12 +19,14 @@
 enum { MOST_FLOATS = 65536 };  // of the lines of x that a part holds, as in forward_convolution.py
 enum { HELD = 131072 };        // floats of packed filters that are used together, and stay in the second cache
 enum { SHARED = 65536 };       // numbers of filters from which on parts share their packing
+enum { STREAMED = 1 << 20 };   // numbers of a result from which on it is written past the caches
 
 typedef struct DenseWork {
   const ConvolutionShapes *shapes;
   const float *x, *filters, *bias;  // bias may be missing
   float *packed, *result;
   long pack_parts;
+  int streams;  // whether whole lines of the cache are written past the caches
 } DenseWork;
 
 // Elements of x that lie one after the other, for the first of some columns, and the packed filters of one tile for them.
@@ -101,7 +103,10 @@ EXPORT FfiError *ipu_tf_dense_convolution(FfiCall *call) {
   FfiBuffer **in = (FfiBuffer **)call->arguments.each, **out = (FfiBuffer **)call->results.each;
   const float *bias = call->arguments.size == 3 ? in[2]->data : NULL;
   const long pack_parts = volume(s->window) * s->in * s->out >= SHARED ? least(s->parts, 8) : 1;
-  const DenseWork work = {s, in[0]->data, in[1]->data, bias, out[1]->data, out[0]->data, pack_parts};
+  // A large result has left the caches before it is read; without this its lines are read in order to be overwritten.
+  const int64_t results = s->images * volume(s->output) * s->out;
+  const int streams = results >= STREAMED && s->out % LINE == 0 && (uintptr_t)out[0]->data % 64 == 0;
+  const DenseWork work = {s, in[0]->data, in[1]->data, bias, out[1]->data, out[0]->data, pack_parts, streams};
   Part *const pack_of[] = OF_EACH_SET(dense_pack), *const part_of[] = OF_EACH_SET(dense_part);
   const int level = level_within(s->level);
   parts_run(call, &work, pack_parts, pack_of[level]);

@@ -4,9 +4,13 @@
 #if defined(__AVX512F__)
 #define LANES 16
 #define TILE_COLUMNS 12
+#define STREAMS(tile) (tile)->streams
+#define STREAM(to, value) WRITE_PAST_CACHES(to, value)
 #else
 #define LANES 8
 #define TILE_COLUMNS 6
+#define STREAMS(tile) 0
+#define STREAM(to, value) (*(V *)(to) = value)
 #endif
 #define TILE (2 * LANES)
 #define V NAME(DenseV)
@@ -37,6 +41,7 @@ typedef struct NAME(Tile) {
   const float *packed, *bias;   // bias may be missing
   float *result;
   int64_t result_step, features;
+  int streams;
 } NAME(Tile);
 
 // Computes `columns` columns. Three of them share a pointer: addresses are it, and once or twice the step more, so that
@@ -67,6 +72,11 @@ INLINE void NAME(tile)(const NAME(Tile) *t, const int columns, const int vectors
       }
   }
   float *result = t->result;
+  if (STREAMS(t)) {
+    UNROLL for (int c = 0; c < columns; c++, result += t->result_step)
+      UNROLL for (int v = 0; v < vectors; v++) STREAM(result + v * LANES, total[c][v]);
+    return;
+  }
   if (t->features >= vectors * LANES) {
     UNROLL for (int c = 0; c < columns; c++, result += t->result_step)
       UNROLL for (int v = 0; v < vectors; v++) *(V *)(result + v * LANES) = total[c][v];
@@ -152,7 +162,7 @@ static void NAME(line)(const DenseWork *w, int64_t number, int64_t f, int64_t to
   NAME(hold)(w, &line, margins, held, lines);
   for (int64_t first = 0; first < kinds_of_columns(s); first++) {
     columns_of(s, first, &c);
-    NAME(Tile) t = {.runs = runs, .x_step = c.step * s->in, .result_step = c.apart * s->out};
+    NAME(Tile) t = {.runs = runs, .x_step = c.step * s->in, .result_step = c.apart * s->out, .streams = w->streams};
     t.count = runs_of(s, &line, lines, &c, runs);
     for (int64_t at = f; at < to; at += TILE) {
       float bias[TILE] = {0};
@@ -188,12 +198,15 @@ static void NAME(dense_part)(const void *data, long part) {
       NAME(line)(w, number, f, to, margins, &held, &next);
     }
   }
+  if (w->streams) WRITES_ARE_SEEN();
 }
 
 #undef V
 #undef I
 #undef TILE
 #undef LANES
+#undef STREAMS
+#undef STREAM
 #undef TILE_COLUMNS
 #undef INLINE
 #undef UNROLL

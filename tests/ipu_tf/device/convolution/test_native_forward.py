@@ -42,6 +42,8 @@ DEPTHWISE = [LAYER, STRIDED, GRADIENT]
 DENSE = [each.but(feature_groups=1) for each in DEPTHWISE]
 #: More filters than are used together.
 WIDE = DENSE[0].but(in_features=100, out_features=200, input=(5, 9))
+#: Their result, of a million numbers, is written past the caches.
+LARGE = [DENSE[0].but(batch=16, in_features=16, out_features=out, input=(40, 41)) for out in (48, 64, 70)]
 
 
 def operands(problem: CanonicalConvolution) -> tuple[np.ndarray, np.ndarray]:
@@ -114,9 +116,9 @@ def test_it_is_the_convolution(dense: bool, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("features", [1, 16, 40, 64, 70])
-def test_bias_and_relu_in_the_same_call(features: int, level: int) -> None:
-    problem = DENSE[0].but(out_features=features)
+@pytest.mark.parametrize("problem", [*(DENSE[0].but(out_features=n) for n in (1, 16, 40, 64, 70)), LARGE[0]], ids=str)
+def test_bias_and_relu_in_the_same_call(problem: CanonicalConvolution, level: int) -> None:
+    features = problem.out_features
     x, filters = operands(problem)
     bias = np.random.default_rng(1).standard_normal(features, np.float32)
     bias[0], x[1, 0, 0, 0] = -100, np.nan
@@ -126,7 +128,7 @@ def test_bias_and_relu_in_the_same_call(features: int, level: int) -> None:
     assert np.isnan(fused).any() and not np.isnan(fused[0]).any()
 
 
-@pytest.mark.parametrize("problem", [*DEPTHWISE, *DENSE, WIDE], ids=str)
+@pytest.mark.parametrize("problem", [*DEPTHWISE, *DENSE, WIDE, *LARGE], ids=str)
 def test_convolutions_of_several_parts_are_computed_by_it(problem: CanonicalConvolution) -> None:
     shapes = forward_of(problem)
     assert shapes.parts() > 1
@@ -152,7 +154,7 @@ def test_the_same_bits_on_one_core_as_on_all() -> None:
     assert len({hashed() for _ in range(5)}) == 1
 
 
-@pytest.mark.parametrize("problem", [LAYER, DENSE[0]], ids=["depthwise", "dense"])
+@pytest.mark.parametrize("problem", [LAYER, DENSE[0], *LARGE], ids=str)
 def test_an_image_has_the_same_bits_in_any_batch(problem: CanonicalConvolution) -> None:
     x, filters = operands(problem)
     together = computed(x, filters, problem)

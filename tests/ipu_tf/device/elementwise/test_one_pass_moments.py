@@ -163,6 +163,22 @@ def test_distances_from_anything(center: list[float]) -> None:
     np.testing.assert_allclose(squares, ((x.astype(np.float64) - about) ** 2).sum(AXES), rtol=1e-6)
 
 
+def test_distances_from_a_sum_that_is_computed_twice() -> None:
+    x = normal(*IMAGES)
+
+    def statistics(x: Any) -> Any:
+        first, second = reduce_sum(x, AXES), reduce_sum(x, AXES)
+        return first, reduce_sum(jnp.square(x - second), AXES), second * 2.0, second
+
+    lowered = text(with_native_elementwise(statistics), x)
+    assert lowered.count(library.MOMENTS) == 1 and f"{library.SUM}_" not in lowered
+    total = x.astype(np.float64).sum(AXES)
+    first, squares, doubled, second = jax.jit(with_native_elementwise(statistics))(x)
+    np.testing.assert_allclose(squares, ((x - total) ** 2).sum(AXES), rtol=1e-5)
+    np.testing.assert_array_equal(first, second)
+    np.testing.assert_array_equal(doubled, 2 * first)
+
+
 OTHERS: dict[str, Callable[..., Any]] = {
     "one sum": lambda x, y: reduce_sum(jnp.square(x - y[0, 0, 0]), AXES),
     "squares alone": lambda x, y: (reduce_sum(x, AXES), reduce_sum(x * x, AXES)),
