@@ -13,6 +13,7 @@
 #include "convolution_lines.h"
 #include "handler.h"
 #include "parts.h"
+#include "past_caches.h"
 #include "prefetch.h"
 #include "processor.h"
 

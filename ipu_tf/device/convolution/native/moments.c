@@ -14,25 +14,16 @@
 #include <stdlib.h>
 
 #include "handler.h"
+#include "middle_sum.h"
 #include "parts.h"
 #include "prefetch.h"
 #include "processor.h"
 
-typedef struct MomentsShapes {
-  int64_t level;  // the most capable instruction set to use: 0 plain, 1 AVX2, 2 AVX-512
-  int64_t before, terms, after;
-  int64_t slices, cuts;
-} MomentsShapes;
-
 typedef struct MomentsWork {
-  const MomentsShapes *shapes;
+  const SumShapes *shapes;
   const float *x;
   double *sums, *squares;  // of each slice, [slices, before, after]
 } MomentsWork;
-
-enum { MOMENTS_WORDS = sizeof(MomentsShapes) / sizeof(int64_t) };
-enum { BLOCK = 64, MOST_GROUPS = 4 };  // terms, and vectors of columns: they stay in the first cache
-enum { MOST_ROWS = 8 };                // that have sums of their own
 
 // Sum of some terms, and of their squared distances from their mean.
 typedef struct Moments {
@@ -64,11 +55,9 @@ static inline __attribute__((always_inline)) void put_together(Moments *m, const
 #pragma GCC pop_options
 #endif
 
-static int64_t slice_begin(const MomentsShapes *s, int64_t slice) { return s->terms * slice / s->slices; }
-
 // Puts the slices together, in order.
 static void finish(const MomentsWork *w, float *sums, float *squares) {
-  const MomentsShapes *s = w->shapes;
+  const SumShapes *s = w->shapes;
   const int64_t size = s->before * s->after;
   Moments all = {w->sums, w->squares, slice_begin(s, 1)};
   for (int64_t slice = 1; slice < s->slices; slice++) {
@@ -80,10 +69,10 @@ static void finish(const MomentsWork *w, float *sums, float *squares) {
 }
 
 // Returns what is wrong with a call's buffers; NULL if nothing is.
-static const char *fault(const FfiCall *call, const MomentsShapes *s) {
+static const char *fault(const FfiCall *call, const SumShapes *s) {
   FfiBuffer **in = (FfiBuffer **)call->arguments.each, **out = (FfiBuffer **)call->results.each;
   if (call->arguments.size != 1 || call->results.size != 2) return "moments have one operand and two results";
-  if (s->before < 1 || s->terms < 1 || s->after < 1 || s->slices < 1 || s->cuts < 1) return "sizes are not positive";
+  if (sum_is_empty(s)) return "sizes are not positive";
   if (s->slices > s->terms) return "there are more slices than terms";
   const int64_t size = s->before * s->after;
   if (handler_elements(in[0], FFI_FLOAT32) != size * s->terms) return "x is not of the shape";
@@ -95,7 +84,7 @@ static const char *fault(const FfiCall *call, const MomentsShapes *s) {
 // The handler.
 EXPORT FfiError *ipu_tf_moments(FfiCall *call) {
   if (!handler_executes(call)) return NULL;
-  const MomentsShapes *s = handler_words(call, MOMENTS_WORDS);
+  const SumShapes *s = handler_words(call, SUM_WORDS);
   if (!s) return handler_refuses(call, "the shapes of moments are of another version");
   const char *message = fault(call, s);
   if (message) return handler_refuses(call, message);

@@ -1,27 +1,7 @@
-// Moments of a slice of terms, for one instruction set: NAME gives the names. Vectors are of 16 floats for all of them,
-// so that each sum is added up in the same order and results do not depend on the instruction set.
-#define INLINE static inline __attribute__((always_inline))
-#define V NAME(MomentsV)
-typedef float V __attribute__((vector_size(64), aligned(4), may_alias));
+// Moments of a slice of terms, for one instruction set: NAME gives the names.
+#include "column_sums.h"
 
-// Sums `terms` rows of `groups` vectors, `line` floats apart; of each `rows` rows have sums of their own.
-INLINE void NAME(sum)(const float *x, int64_t terms, int64_t line, V *total, const int groups, const int rows) {
-  V each[MOST_ROWS][MOST_GROUPS];
-  for (int row = 0; row < rows; row++)
-    for (int group = 0; group < groups; group++) each[row][group] = (V){0};
-  int64_t term = 0;
-  for (; term + rows <= terms; term += rows)
-    for (int row = 0; row < rows; row++)
-      for (int group = 0; group < groups; group++) each[row][group] += *(const V *)(x + (term + row) * line + 16 * group);
-  for (; term < terms; term++)
-    for (int group = 0; group < groups; group++) each[0][group] += *(const V *)(x + term * line + 16 * group);
-  for (int group = 0; group < groups; group++) {
-    for (int row = 1; row < rows; row++) each[0][group] += each[row][group];
-    total[group] = each[0][group];
-  }
-}
-
-// The same of their distances from `mean`, and of the squares of these. Meanwhile the next block is fetched.
+// Sums distances of `terms` rows from `mean`, and their squares, in the order of `sum`. Meanwhile the next block is fetched.
 INLINE void NAME(sum_distances)(const float *x, int64_t terms, int64_t line, const V *mean, V *apart, V *squares,
                                 const int groups, const int rows) {
   V each[MOST_ROWS][MOST_GROUPS], squared[MOST_ROWS][MOST_GROUPS];
@@ -114,10 +94,10 @@ static void NAME(moments)(const float *x, int64_t terms, int64_t columns, double
 // Computes a part of a call: a slice of the terms, for some of what is before them.
 static void NAME(moments_part)(const void *data, long part) {
   const MomentsWork *w = data;
-  const MomentsShapes *s = w->shapes;
+  const SumShapes *s = w->shapes;
   const int64_t slice = part / s->cuts, cut = part % s->cuts;
-  const int64_t first = s->terms * slice / s->slices, last = s->terms * (slice + 1) / s->slices;
-  for (int64_t b = s->before * cut / s->cuts; b < s->before * (cut + 1) / s->cuts; b++) {
+  const int64_t first = slice_begin(s, slice), last = slice_begin(s, slice + 1);
+  for (int64_t b = cut_begin(s, cut); b < cut_begin(s, cut + 1); b++) {
     const int64_t at = (slice * s->before + b) * s->after;
     NAME(moments)(w->x + (b * s->terms + first) * s->after, last - first, s->after, w->sums + at, w->squares + at);
   }

@@ -1,4 +1,4 @@
-// Prefetches memory that is read soon, in small portions while other things are computed; writes past the caches.
+// Prefetches memory that is read soon, in small portions while other things are computed.
 //
 // Short stretches of memory far from each other, such as rows of a block, are not guessed by the processor: what no cache
 // holds takes up to five times as long without it. An address that is not of an operand does no harm.
@@ -8,20 +8,6 @@
 #include <stdint.h>
 
 enum { LINE = 16 };  // floats of a cache's line
-
-// Writes a line of the cache, of AVX-512's width, to memory without reading it first; what was written so is seen by
-// other threads from WRITES_ARE_SEEN on.
-#if defined(__x86_64__)
-typedef float WholeLine __attribute__((vector_size(64)));
-#ifdef __clang__
-#define WRITE_PAST_CACHES(to, line) __builtin_nontemporal_store((WholeLine)(line), (WholeLine *)(to))
-#else
-#define WRITE_PAST_CACHES(to, line) __builtin_ia32_movntps512(to, (WholeLine)(line))
-#endif
-#define WRITES_ARE_SEEN() __builtin_ia32_sfence()
-#else
-#define WRITES_ARE_SEEN() ((void)0)
-#endif
 
 // Fetches a line to the second-level cache.
 #define PREFETCH(pointer) __builtin_prefetch(pointer, 0, 2)

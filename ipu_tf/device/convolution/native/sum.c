@@ -2,17 +2,11 @@
 //
 //   result[b, a] = sum over t of x[b, t, a]
 //
-// BLOCK terms at a time are added up in float32, and these sums in float64. A call is cut into `slices` of the terms
-// and `cuts` of what is before them, by the shapes alone, so results do not depend on the number of cores.
+// BLOCK terms at a time are added up in float32, and these sums in float64. Results do not depend on the number of cores.
 #include "handler.h"
+#include "middle_sum.h"
 #include "parts.h"
 #include "processor.h"
-
-typedef struct SumShapes {
-  int64_t level;  // the most capable instruction set to use: 0 plain, 1 AVX2, 2 AVX-512
-  int64_t before, terms, after;
-  int64_t slices, cuts;
-} SumShapes;
 
 typedef struct SumWork {
   const SumShapes *shapes;
@@ -21,9 +15,7 @@ typedef struct SumWork {
   float *result;
 } SumWork;
 
-enum { SUM_WORDS = sizeof(SumShapes) / sizeof(int64_t) };
-enum { BLOCK = 64, PANEL = 512 };  // terms and columns: their sums stay in the first cache
-typedef float SumV __attribute__((vector_size(64), aligned(4), may_alias));
+enum { PANEL = 512 };  // columns: their sums stay in the first cache
 
 #define KERNELS "sum_kernels.h"
 #include "instruction_sets.h"
@@ -42,7 +34,7 @@ static void add_up(const SumWork *w) {
 static const char *fault(const FfiCall *call, const SumShapes *s) {
   FfiBuffer **in = (FfiBuffer **)call->arguments.each, **out = (FfiBuffer **)call->results.each;
   if (call->arguments.size != 1 || call->results.size != 2) return "a sum has one operand and two results";
-  if (s->before < 1 || s->terms < 1 || s->after < 1 || s->slices < 1 || s->cuts < 1) return "sizes are not positive";
+  if (sum_is_empty(s)) return "sizes are not positive";
   const int64_t size = s->before * s->after;
   if (handler_elements(in[0], FFI_FLOAT32) != size * s->terms) return "x is not of the shape";
   if (handler_elements(out[0], FFI_FLOAT32) != size) return "the result is not of the shape";

@@ -49,6 +49,10 @@ class MiddleSum:
         cuts = min(self.before, wanted)
         return max(1, min(wanted // cuts, self.terms // FEWEST_TERMS)), cuts
 
+    def words(self, level: int | None) -> np.ndarray:
+        """Returns shapes and partition as `middle_sum.h` has them, int64."""
+        return np.array([library.level_or_best(level), *self.shape, *self.partition()], np.int64)
+
     def room(self) -> int:
         """Returns the floats that the kernel needs for sums of slices."""
         slices, _ = self.partition()
@@ -70,10 +74,9 @@ def middle_sum(x: jax.Array, level: int | None = None) -> jax.Array:
     """
     native = library.needed()
     wanted = MiddleSum(*x.shape)
-    words = np.array([library.level_or_best(level), *wanted.shape, *wanted.partition()], np.int64)
     sizes = ((wanted.before, wanted.after), (wanted.room(),))
     results = tuple(jax.ShapeDtypeStruct(size, np.float32) for size in sizes)
-    total: jax.Array = jax.ffi.ffi_call(native.target(library.SUM), results)(x, shapes=words)[0]
+    total: jax.Array = jax.ffi.ffi_call(native.target(library.SUM), results)(x, shapes=wanted.words(level))[0]
     return total
 
 
@@ -97,9 +100,9 @@ def moments(x: jax.Array, level: int | None = None) -> tuple[jax.Array, jax.Arra
     """
     native = library.needed()
     wanted = MiddleSum(*x.shape)
-    words = np.array([library.level_or_best(level), *wanted.shape, *wanted.partition()], np.int64)
     result = jax.ShapeDtypeStruct((wanted.before, wanted.after), np.float32)
-    sums, squares = jax.ffi.ffi_call(native.target(library.MOMENTS), (result, result))(x, shapes=words)
+    call = jax.ffi.ffi_call(native.target(library.MOMENTS), (result, result))
+    sums, squares = call(x, shapes=wanted.words(level))
     return sums, squares
 
 
