@@ -88,14 +88,28 @@ def convolution(
         precision=precision,
         preferred_element_type=preferred_element_type,
     )
-    reversed_axes = [axis for axis, flag in zip(layout.kernel_spatial, window_reversal, strict=True) if flag]
-    rhs = lax.rev(rhs, reversed_axes) if reversed_axes else rhs
     if (platform or jax.default_backend()) != "cpu":
-        return library_convolution(lhs, rhs, problem, layout)
-    operands = lhs.transpose(layout.input), rhs.transpose(layout.kernel)
-    with recorded(problem, choose(problem, callable_now()).name):
-        result = _solved(solve, problem)(*operands)
+        return library_convolution(lhs, _reversed(rhs, layout, window_reversal), problem, layout)
+    plan = choose(problem, callable_now())
+    with recorded(problem, plan.name):
+        if plan.emit_turned is not None and _is_turned(problem, layout, window_reversal):
+            result = _solved(plan.emit_turned, problem)(lhs.transpose(layout.input), rhs)
+        else:
+            kernel = _reversed(rhs, layout, window_reversal).transpose(layout.kernel)
+            result = _solved(solve, problem)(lhs.transpose(layout.input), kernel)
     return result.transpose(np.argsort(layout.output))
+
+
+def _reversed(rhs: jax.Array, layout: ConvLayout, window_reversal: Sequence[bool]) -> jax.Array:
+    axes = [axis for axis, flag in zip(layout.kernel_spatial, window_reversal, strict=True) if flag]
+    return lax.rev(rhs, axes) if axes else rhs
+
+
+def _is_turned(problem: CanonicalConvolution, layout: ConvLayout, window_reversal: Sequence[bool]) -> bool:
+    """Returns whether a kernel is that of the layer whose gradient a convolution is."""
+    *spatial, given, made = layout.kernel
+    in_order = [*spatial, made, given] == list(range(len(layout.kernel)))
+    return in_order and all(flag or size == 1 for flag, size in zip(window_reversal, problem.window, strict=True))
 
 
 def _check_element_types(lhs: jax.Array, rhs: jax.Array) -> None:

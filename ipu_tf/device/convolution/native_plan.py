@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 
@@ -95,10 +97,17 @@ def _cost_product(problem: CanonicalConvolution, best: Best) -> float:
     return arithmetic(wide, PRODUCT_RATE) + writing(problem)
 
 
+def _product(problem: CanonicalConvolution) -> MatrixProduct:
+    return MatrixProduct.of(problem.pixels, problem.in_features, problem.out_features)
+
+
 def _emit_product(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:
-    rows, filters = lhs.reshape(-1, problem.in_features), rhs.reshape(problem.in_features, problem.out_features)
-    form = MatrixProduct.of(len(rows), problem.in_features, problem.out_features)
-    return matrix_product(rows, filters, form).reshape(problem.output_shape)
+    return matrix_product(lhs, rhs, _product(problem), shape=problem.output_shape)
+
+
+def _emit_turned_product(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution) -> jax.Array:
+    turned = dataclasses.replace(_product(problem), right=(1, problem.in_features))
+    return matrix_product(lhs, rhs, turned, shape=problem.output_shape)
 
 
 NATIVE_PRODUCT = Plan(
@@ -108,6 +117,7 @@ NATIVE_PRODUCT = Plan(
     _cost_product,
     _emit_product,
     calls=NATIVE,
+    emit_turned=_emit_turned_product,
 )
 
 
@@ -154,6 +164,10 @@ def _emit_dense(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, s
     return dense_convolution(lhs, rhs, forward_of(problem))
 
 
+def _emit_turned_dense(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution) -> jax.Array:
+    return dense_convolution(lhs, rhs, dataclasses.replace(forward_of(problem), turned=True))
+
+
 def convolution_bias_relu(lhs: jax.Array, rhs: jax.Array, bias: jax.Array, problem: CanonicalConvolution) -> jax.Array:
     """Computes `max(convolution + bias, 0)` of a problem whose plan is `NATIVE_DENSE`."""
     return dense_convolution(lhs, rhs, forward_of(problem), bias)
@@ -174,5 +188,6 @@ NATIVE_DENSE = Plan(
     _cost_dense,
     _emit_dense,
     calls=NATIVE,
+    emit_turned=_emit_turned_dense,
 )
 PLANS = (NATIVE_FILTER_GRADIENT, NATIVE_PRODUCT, NATIVE_DEPTHWISE, NATIVE_DENSE)

@@ -40,6 +40,8 @@ class Plan:
         cost: an estimate in microseconds, given what the best plan for a smaller problem costs.
         emit: computes (input, kernel, problem) in canonical order, given how to compute smaller problems.
         calls: the native code that it calls, `ONEDNN` or `NATIVE`; empty if none.
+        emit_turned: computes (input, kernel, problem) from a turned kernel, if it can: that of the layer whose gradient
+            the problem is, `[*window, out_features, in_features]` with each axis of the window reversed.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Plan:
     cost: Callable[[CanonicalConvolution, Best], float]
     emit: Callable[[jax.Array, jax.Array, CanonicalConvolution, Solve], jax.Array]
     calls: str = ""
+    emit_turned: Callable[[jax.Array, jax.Array, CanonicalConvolution], jax.Array] | None = None
 
 
 def arithmetic(products: float, rate: float = FLOPS) -> float:

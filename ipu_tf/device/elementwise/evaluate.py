@@ -15,7 +15,6 @@ import jax
 from jax.extend import core
 
 from ipu_tf.device.convolution.native import library
-from ipu_tf.device.convolution.native.matrix_product import is_matrix_product, multiplied
 from ipu_tf.device.convolution.native.random_bits import drawn, is_draw
 from ipu_tf.device.convolution.native.row_product import computed, is_row_product
 from ipu_tf.device.elementwise import encoding
@@ -25,6 +24,8 @@ from ipu_tf.device.elementwise.group import Group
 from ipu_tf.device.elementwise.grouping import Step, steps
 from ipu_tf.device.elementwise.in_place import unread_operands
 from ipu_tf.device.elementwise.one_pass_moments import with_one_pass_moments
+from ipu_tf.device.elementwise.product_calls import with_product_calls
+from ipu_tf.device.elementwise.softmax_calls import with_softmax_calls
 from ipu_tf.device.elementwise.transposed_product import is_transposed_product, transposed_product
 from ipu_tf.device.jaxprs.evaluation import bound, retraced, traced_and_evaluated
 from ipu_tf.device.jaxprs.flat_equations import Atom, Equation, FlatFunction, flattened
@@ -34,7 +35,6 @@ from ipu_tf.device.op_scopes import scope_named
 _KERNELS: tuple[tuple[Any, Any], ...] = (
     (is_draw, drawn),
     (is_row_product, computed),
-    (is_matrix_product, multiplied),
     (is_transposed_product, transposed_product),
 )
 """Other equations that are computed otherwise: which they are, and what computes their one result."""
@@ -73,7 +73,7 @@ def planned(function: core.ClosedJaxpr, carried: Sequence[tuple[int, int]] = ())
         carried: of a loop's body, the places of results and of the arguments that they become.
     """
     plain = flattened(function)
-    flat = with_one_pass_moments(plain)
+    flat = with_product_calls(with_softmax_calls(with_one_pass_moments(plain)))
     inner = {place: changed for place, each in enumerate(flat.equations) if (changed := _changed_parameters(each.eqn))}
     grouped = steps(flat, grouped=True)
     many = calls_pay(grouped)
@@ -114,6 +114,11 @@ class Plan:
 
 
 class _Evaluation:
+    """Evaluates a plan. Values are kept in the shape in which a kernel made them: `[rows, columns]`, for example.
+
+    XLA copies an operand that a call writes over, if a reshape made it.
+    """
+
     def __init__(self, plan: Plan, arguments: Sequence[Any]) -> None:
         self._plan, self._function = plan, plan.function
         self._values = {**self._function.constants, **dict(zip(self._function.inputs, arguments, strict=True))}
@@ -128,12 +133,17 @@ class _Evaluation:
         return [self._read(atom) for atom in self._function.outputs]
 
     def _read(self, atom: Atom) -> Any:
-        """Returns a value; what only shows another one is made when it is read."""
+        """Returns a value in its own shape."""
         if isinstance(atom, core.Literal):
             return atom.val
-        if atom not in self._values:
-            self._bind(self._function.made_by[atom])
-        return self._values[atom]
+        value, shape = self._as_made(atom), getattr(self._function.types[atom], "shape", None)
+        return value if shape is None or value.shape == shape else value.reshape(shape)
+
+    def _as_made(self, value: int) -> Any:
+        """Returns a value in any shape; what only shows another one is made when it is read."""
+        if value not in self._values:
+            self._bind(self._function.made_by[value])
+        return self._values[value]
 
     def _bind(self, equation: Equation) -> None:
         eqn = equation.eqn
@@ -149,13 +159,13 @@ class _Evaluation:
     def _call(self, group: Group) -> None:
         types = self._function.types
         function = function_of(group, types, self._plan.replaced, self._plan.unread[group])
-        operands = [self._read(operand.value) for operand in function.inputs]
+        operands = [self._as_made(operand.value) for operand in function.inputs]
         made = (*group.outputs, *group.sums)
+        results = [types[value] for value in made]
         for output, taken in function.in_place.items():
-            operands[taken] = operands[taken].reshape(types[made[output]].shape)
+            results[output] = results[output].update(shape=operands[taken].shape)
         with scope_named(group.scope()):
-            results = encoding.call(function, operands, [types[value] for value in made])
-        self._values.update(zip(made, results, strict=True))
+            self._values.update(zip(made, encoding.call(function, operands, results), strict=True))
 
 
 def _changed_parameters(eqn: core.JaxprEqn) -> dict[str, Any] | None:

@@ -6,6 +6,8 @@ the processor fetches those lines from memory first, only to overwrite them.
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -46,23 +48,43 @@ def placed_over(
 
 
 def unread_operands(function: FlatFunction, steps: Sequence[Step]) -> dict[Group, Collection[int]]:
-    """Returns for each group the values that it is the last step to read, and that another step has made.
+    """Returns for each group the values that only it and steps before it read, and that another step has made.
 
-    Arguments and constants are not among them: what is around the function may read them again.
+    A step is before another if a result depends on it: XLA has its own order of the others, and copies a value that is
+    written over where it might be read later. Arguments and constants are not among the values: what is around the
+    function may read them again.
 
     Args:
         function: the function.
         steps: how it is evaluated, in order.
     """
     views, made = Views(function), {value for step in steps for value in _made(step)}
+    read = [{views.shown(value) for value in _read(step)} & made for step in steps]
+    returned = {views.shown(atom) for atom in function.outputs if isinstance(atom, int)}
+    readers = _bits_of(read)
     unread: dict[Group, Collection[int]] = {}
-    later = {views.shown(atom) for atom in function.outputs if isinstance(atom, int)}
-    for step in reversed(steps):
-        read = {views.shown(value) for value in _read(step)}
+    for step, values, before in zip(steps, read, _before(steps, read), strict=True):
         if isinstance(step, Group):
-            unread[step] = frozenset((read - later) & made)
-        later |= read
+            unread[step] = frozenset(value for value in values - returned if not readers[value] & ~before)
     return unread
+
+
+def _bits_of(sets: Sequence[Collection[int]]) -> dict[int, int]:
+    """Returns for each value the sets that have it: bit n for the nth."""
+    bits: dict[int, int] = {}
+    for at, values in enumerate(sets):
+        for value in values:
+            bits[value] = bits.get(value, 0) | 1 << at
+    return bits
+
+
+def _before(steps: Sequence[Step], read: Sequence[Collection[int]]) -> Iterator[int]:
+    """Yields for each step itself and those that it depends on: bit n for the nth."""
+    before: dict[int, int] = {}  # of each value
+    for at, (step, values) in enumerate(zip(steps, read, strict=True)):
+        own = functools.reduce(operator.or_, (before[value] for value in values), 1 << at)
+        before |= dict.fromkeys(_made(step), own)
+        yield own
 
 
 def _made(step: Step) -> tuple[int, ...]:

@@ -11,9 +11,7 @@ of such sums in every layer. JAX's `mean` and `var` sum x once each: these becom
 from __future__ import annotations
 
 import dataclasses
-import itertools
-from collections.abc import Callable
-from typing import Any
+import functools
 
 import jax
 import numpy as np
@@ -22,7 +20,8 @@ from jax import lax
 from ipu_tf.device.convolution.native.sums import is_middle_sum, moments
 from ipu_tf.device.elementwise.operands import Operand, OperandKind
 from ipu_tf.device.elementwise.views import Views
-from ipu_tf.device.jaxprs.flat_equations import Atom, Equation, FlatFunction, flattened
+from ipu_tf.device.jaxprs.flat_equations import Equation, FlatFunction
+from ipu_tf.device.jaxprs.rewriting import Rewriting
 
 
 def with_one_pass_moments(function: FlatFunction) -> FlatFunction:
@@ -32,7 +31,24 @@ def with_one_pass_moments(function: FlatFunction) -> FlatFunction:
         function: with sums by the native kernel, `middle_sum`.
     """
     pairs = _Pairs(function).found()
-    return _Rewriting(function, pairs).run() if pairs else function
+    rewriting, apart = Rewriting(function), dict[Equation, int]()
+    for pair in pairs:
+        total = pair.total.outputs[0]
+        if pair.total not in apart:
+            apart[pair.total] = rewriting.new_value(function.types[total])
+            rewriting.replace(pair.total, moments, pair.total.values, (total, apart[pair.total]))
+        terms = np.float32(function.types[pair.total.values[0]].shape[1])
+        squares = functools.partial(_squares_about, terms)
+        rewriting.replace(pair.squares, squares, (apart[pair.total], total, pair.center), pair.squares.outputs[:1])
+        for again in pair.again:
+            rewriting.read_instead(again.outputs[0], total)
+    return rewriting.rewritten() if pairs else function
+
+
+def _squares_about(terms: np.float32, apart: jax.Array, total: jax.Array, center: jax.Array) -> jax.Array:
+    """Returns squared distances from a center, given those from the mean."""
+    distance = lax.sub(lax.div(total, terms), lax.reshape(center, total.shape))
+    return lax.add(apart, lax.mul(terms, lax.square(distance)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,68 +114,3 @@ class _Pairs:
         if not square and not (made.name == "mul" and len(made.values) == 2 and len({*made.values}) == 1):
             return None
         return self._function.made_by.get(self._views.shown(made.values[0]))
-
-
-class _Rewriting:
-    def __init__(self, function: FlatFunction, pairs: list[_Pair]) -> None:
-        self._function = function
-        self._pairs = {pair.squares: pair for pair in pairs}
-        self._totals = {pair.total for pair in pairs}
-        self._types = dict(function.types)
-        self._numbers = itertools.count(max(function.types) + 1)
-        self._apart: dict[Equation, int] = {}  # of each total, the value of its squared distances
-        self._same = {again.outputs[0]: pair.total.outputs[0] for pair in pairs for again in pair.again}
-
-    def run(self) -> FlatFunction:
-        equations: list[Equation] = []
-        for equation in self._function.equations:
-            if equation in self._totals:
-                equations += self._both(equation)
-            elif equation in self._pairs:
-                equations += self._about(self._pairs[equation])
-            elif not self._same.keys() & {*equation.outputs}:
-                equations.append(dataclasses.replace(equation, inputs=self._renamed(equation.inputs)))
-        outputs = self._renamed(self._function.outputs)
-        return dataclasses.replace(self._function, equations=tuple(equations), outputs=outputs, types=self._types)
-
-    def _renamed(self, atoms: tuple[Atom, ...]) -> tuple[Atom, ...]:
-        return tuple(self._same.get(atom, atom) if isinstance(atom, int) else atom for atom in atoms)
-
-    def _both(self, total: Equation) -> list[Equation]:
-        self._apart[total] = self._new(self._types[total.outputs[0]])
-        return self._traced(moments, total, total.values, (total.outputs[0], self._apart[total]))
-
-    def _about(self, pair: _Pair) -> list[Equation]:
-        total, terms = pair.total, np.float32(self._types[pair.total.values[0]].shape[1])
-
-        def squares(apart: jax.Array, total: jax.Array, center: jax.Array) -> jax.Array:
-            distance = lax.sub(lax.div(total, terms), lax.reshape(center, total.shape))
-            return lax.add(apart, lax.mul(terms, lax.square(distance)))
-
-        operands = (self._apart[total], total.outputs[0], self._same.get(pair.center, pair.center))
-        return self._traced(squares, pair.squares, operands, pair.squares.outputs[:1])
-
-    def _traced(
-        self, compute: Callable[..., Any], place: Equation, operands: tuple[int, ...], results: tuple[int, ...]
-    ) -> list[Equation]:
-        """Returns the equations of a function of some values, which make others, in the place of an equation."""
-        types = [self._types[value] for value in operands]
-        traced = flattened(jax.make_jaxpr(compute)(*(jax.ShapeDtypeStruct(each.shape, each.dtype) for each in types)))
-        numbers: dict[Atom, int] = dict(zip(traced.inputs, operands, strict=True))
-        numbers |= dict(zip(traced.outputs, results, strict=True))
-        for equation in traced.equations:
-            numbers |= {value: self._new(traced.types[value]) for value in equation.outputs if value not in numbers}
-        return [
-            dataclasses.replace(
-                each,
-                inputs=tuple(numbers[atom] if isinstance(atom, int) else atom for atom in each.inputs),
-                outputs=tuple(numbers[value] for value in each.outputs),
-                scope=place.scope,
-            )
-            for each in traced.equations
-        ]
-
-    def _new(self, kind: Any) -> int:
-        number = next(self._numbers)
-        self._types[number] = kind
-        return number

@@ -65,11 +65,26 @@ def _evaluate(function: core.ClosedJaxpr, arguments: Any) -> list[Any]:
     def read(atom: Any) -> Any:
         return atom.val if isinstance(atom, core.Literal) else values[atom]
 
+    reversals = {eqn.outvars[0]: eqn for eqn in graph.eqns if eqn.primitive is primitives.rev_p}
     for eqn in graph.eqns:
+        source = _reversal_of_kernel(eqn, reversals)
         with scope_named(str(eqn.source_info.name_stack)):
-            results = _run(eqn, [read(atom) for atom in eqn.invars])
+            if source is None:
+                results = _run(eqn, [read(atom) for atom in eqn.invars])
+            else:
+                image, kernel = map(jnp.asarray, (read(eqn.invars[0]), read(source.invars[0])))
+                results = [_convolution(image, kernel, reverses=True, **eqn.params)]
         values.update(zip(eqn.outvars, results, strict=True))
     return [read(atom) for atom in graph.outvars]
+
+
+def _reversal_of_kernel(eqn: Any, reversals: dict[Any, Any]) -> Any:
+    """Returns what reverses a kernel along its window, as in the gradient of a layer's input; None if nothing does."""
+    if eqn.primitive is not primitives.conv_general_dilated_p or isinstance(eqn.invars[1], core.Literal):
+        return None
+    source = reversals.get(eqn.invars[1])
+    spatial = eqn.params["dimension_numbers"].rhs_spec[2:]
+    return source if source is not None and {*source.params["dimensions"]} == {*spatial} else None
 
 
 def _run(eqn: Any, operands: list[Any]) -> list[Any]:
@@ -84,13 +99,15 @@ def _run(eqn: Any, operands: list[Any]) -> list[Any]:
     return list(results) if eqn.primitive.multiple_results else [results]
 
 
-def _convolution(lhs: jax.Array, rhs: jax.Array, *, dimension_numbers: Any, **parameters: Any) -> jax.Array:
+def _convolution(
+    lhs: jax.Array, rhs: jax.Array, *, dimension_numbers: Any, reverses: bool = False, **parameters: Any
+) -> jax.Array:
     given, kernel, result = dimension_numbers.lhs_spec, dimension_numbers.rhs_spec, dimension_numbers.out_spec
     parameters.pop("out_sharding", None)
     return convolution(
         lhs,
         rhs,
-        window_reversal=(False,) * (lhs.ndim - 2),
+        window_reversal=(reverses,) * (lhs.ndim - 2),
         dimension_numbers=ConvLayout(
             input_batch=given[0],
             input_feature=given[1],

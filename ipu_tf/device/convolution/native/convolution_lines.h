@@ -2,6 +2,7 @@
 //
 //   x         [images, depth, height, width, features in]
 //   filters   [KD, KH, KW, features in, features out], of a depthwise convolution [KD, KH, KW, features]
+//             turned: the filters of the layer whose gradient this is, [-KD, -KH, -KW, features out, features in]
 //   result    [images, OD, OH, OW, features out]
 //
 //   result[n, o] = sum over k of x[n, (o * step + k * reach - low) / spread] * filters[k]
@@ -17,6 +18,7 @@ typedef struct ConvolutionShapes {
   int64_t level;  // the most capable instruction set to use: 0 plain, 1 AVX2, 2 AVX-512
   int64_t images, in, out;
   int64_t input[3], window[3], output[3], step[3], spread[3], reach[3], low[3];
+  int64_t turned;  // whether the filters are, of a dense convolution
   int64_t parts;
 } ConvolutionShapes;
 

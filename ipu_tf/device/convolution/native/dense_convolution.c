@@ -16,6 +16,7 @@
 #include "past_caches.h"
 #include "prefetch.h"
 #include "processor.h"
+#include "transposed_four.h"
 
 enum { MOST_FLOATS = 65536 };  // of the lines of x that a part holds, as in forward_convolution.py
 enum { HELD = 131072 };        // floats of packed filters that are used together, and stay in the second cache

@@ -18,18 +18,42 @@
 typedef float V __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef int32_t I __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 
-// Writes some lines of the filters, TILE features of each next to each other, 0 beyond the last.
+// Writes a line of the filters, from one feature on: TILE of them next to each other, 0 beyond the last.
+INLINE void NAME(pack_line)(const float *filters, int64_t width, float *packed) {
+  if (width < TILE) memset(packed, 0, TILE * sizeof(float));
+  memcpy(packed, filters, width * sizeof(float));
+}
+
+// Writes `lines` lines of one tap of turned filters, from one feature on. A line is a column of them, `column` apart.
+INLINE void NAME(pack_turned)(const float *filters, int64_t lines, int64_t width, int64_t column, float *packed) {
+  if (width < TILE) memset(packed, 0, lines * TILE * sizeof(float));
+  const int64_t fours = width / 4 * 4, whole = lines / 4 * 4;
+  for (int64_t line = 0; line < whole; line += 4)
+    for (int64_t f = 0; f < fours; f += 4)
+      transpose_four(filters + f * column + line, column, packed + line * TILE + f, TILE);
+  for (int64_t f = 0; f < width; f++)
+    for (int64_t line = f < fours ? whole : 0; line < lines; line++)
+      packed[line * TILE + f] = filters[f * column + line];
+}
+
+// Packs some lines of the filters.
 static void NAME(dense_pack)(const void *data, long part) {
   const DenseWork *w = data;
   const ConvolutionShapes *s = w->shapes;
-  const int64_t lines = volume(s->window) * s->in;
+  const int64_t taps = volume(s->window), lines = taps * s->in;
   const int64_t from = lines * part / w->pack_parts, to = lines * (part + 1) / w->pack_parts;
   for (int64_t f = 0; f < s->out; f += TILE) {
     const int64_t width = least(s->out - f, TILE);
-    for (int64_t line = from; line < to; line++) {
-      float *packed = w->packed + f * lines + line * TILE;
-      if (width < TILE) memset(packed, 0, TILE * sizeof(float));
-      memcpy(packed, w->filters + line * s->out + f, width * sizeof(float));
+    float *packed = w->packed + f * lines;
+    for (int64_t line = from, count = 1; line < to; line += count) {
+      if (!s->turned) {
+        NAME(pack_line)(w->filters + line * s->out + f, width, packed + line * TILE);
+        continue;
+      }
+      const int64_t tap = line / s->in, first = line % s->in;
+      count = least(s->in - first, to - line);
+      NAME(pack_turned)(w->filters + ((taps - 1 - tap) * s->out + f) * s->in + first, count, width, s->in,
+                        packed + line * TILE);
     }
   }
 }

@@ -41,6 +41,8 @@ class ForwardConvolution:
         spread: distances of the input's elements, 1 for none between them; only where the stride is 1.
         dilation: distances of the window's elements.
         low: zeros before each spatial axis; negative ones crop. Zeros after it follow from the sizes.
+        turned: whether the filters are those of the layer whose gradient it is: `[*window, out features, in features]`,
+            the last element of the window first. Only of a dense one.
     """
 
     images: int
@@ -54,6 +56,7 @@ class ForwardConvolution:
     spread: Sizes
     dilation: Sizes
     low: Sizes
+    turned: bool = False
 
     def is_dense(self) -> bool:
         """Returns whether the kernel for dense convolutions takes it: one or two axes, lines that are not long.
@@ -113,7 +116,9 @@ class ForwardConvolution:
         """Returns the shapes as `convolution_lines.h` has them, int64."""
         each = (self.input, self.window, self.output, self.strides, self.spread, self.dilation)
         axes = [*sum(map(three_axes, each), []), *three_axes(self.low, fill=0)]
-        return np.array([level, self.images, self.in_features, self.out_features, *axes, self.parts()], np.int64)
+        return np.array(
+            [level, self.images, self.in_features, self.out_features, *axes, self.turned, self.parts()], np.int64
+        )
 
     def result(self) -> jax.ShapeDtypeStruct:
         """Returns shape and dtype of the result."""
@@ -131,7 +136,7 @@ def dense_convolution(
 
     Args:
         x: `[images, *input, in features]`, float32.
-        filters: `[*window, in features, out features]`, float32.
+        filters: `[*window, in features, out features]`, float32; turned if `shapes` says so.
         shapes: of the convolution.
         bias: `[out features]`, float32.
         level: the most capable instruction set to use, an index of `library.LEVELS`; by default any.

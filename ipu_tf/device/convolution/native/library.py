@@ -18,6 +18,7 @@ FILTER_GRADIENT = "ipu_tf_filter_gradient"
 PACKED_PRODUCT = "ipu_tf_packed_product"
 SUM = "ipu_tf_sum"
 MOMENTS = "ipu_tf_moments"
+SOFTMAX = "ipu_tf_softmax"
 ELEMENTWISE = "ipu_tf_elementwise"
 RANDOM_BITS = "ipu_tf_random_bits"
 ROW_PRODUCT = "ipu_tf_row_product"
@@ -31,6 +32,7 @@ HANDLERS = (
     PACKED_PRODUCT,
     SUM,
     MOMENTS,
+    SOFTMAX,
     ELEMENTWISE,
     RANDOM_BITS,
     ROW_PRODUCT,

@@ -11,7 +11,9 @@
 #define TILE (2 * LANES)
 #define HEIGHT (TILES * TILE_ROWS)
 #define V NAME(MatrixV)
+#define I NAME(MatrixI)
 typedef float V __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+typedef int32_t I __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 
 // Of a block, as much as is multiplied at a time: tiles of the right operand, and rows of the left one.
 typedef struct NAME(Packed) {
@@ -57,12 +59,13 @@ static void NAME(pack_left)(const MatrixShapes *s, const float *left, int64_t de
   }
 }
 
-// Operands and result of a tile: strides in floats. The product is added to the result if `adds`.
+// Operands and result of a tile: strides in floats. The product is added to the result if `adds`. Then a bias is added,
+// if there is one, and what is negative is 0 if `least_zero`.
 typedef struct NAME(Tile) {
-  const float *left, *right;
+  const float *left, *right, *bias;
   float *result;
   int64_t left_row, left_inner, depth, right_inner, result_row;
-  int adds;
+  int adds, least_zero;
 } NAME(Tile);
 
 // Computes `rows` rows of a tile. Three rows share a pointer: addresses are it, and once or twice the step more, so that
@@ -88,6 +91,14 @@ INLINE void NAME(tile)(const NAME(Tile) *t, int64_t row_step, const int rows) {
       total[r][0] += *(const V *)(result + r * t->result_row);
       total[r][1] += *(const V *)(result + r * t->result_row + LANES);
     }
+  }
+  if (t->bias) {
+    const V low = *(const V *)t->bias, high = *(const V *)(t->bias + LANES);
+    UNROLL for (int r = 0; r < rows; r++) total[r][0] += low, total[r][1] += high;
+  }
+  if (t->least_zero) {  // what is no number stays so
+    UNROLL for (int r = 0; r < rows; r++)
+      for (int v = 0; v < 2; v++) total[r][v] = (V)((I)total[r][v] & ~(I)(total[r][v] < 0));
   }
   UNROLL for (int r = 0; r < rows; r++) {
     *(V *)(result + r * t->result_row) = total[r][0];
@@ -136,16 +147,13 @@ static void NAME(any_tile)(const NAME(Tile) *t, int64_t rows, int64_t columns) {
     NAME(whole_tile)(t, rows);
     return;
   }
-  float whole[TILE_ROWS * TILE] __attribute__((aligned(64)));
+  float whole[TILE_ROWS * TILE] __attribute__((aligned(64))) = {0};
   NAME(Tile) apart = *t;
-  apart.result = whole, apart.result_row = TILE, apart.adds = 0;
+  apart.result = whole, apart.result_row = TILE;
+  for (int64_t r = 0; t->adds && r < rows; r++)
+    memcpy(whole + r * TILE, t->result + r * t->result_row, columns * sizeof(float));
   NAME(whole_tile)(&apart, rows);
-  for (int64_t r = 0; r < rows; r++) {
-    float *to = t->result + r * t->result_row;
-    const float *from = whole + r * TILE;
-    if (!t->adds) memcpy(to, from, columns * sizeof(float));
-    else for (int64_t c = 0; c < columns; c++) to[c] += from[c];
-  }
+  for (int64_t r = 0; r < rows; r++) memcpy(t->result + r * t->result_row, whole + r * TILE, columns * sizeof(float));
 }
 
 // Computes a block of a matrix from DEPTH numbers of the inner axis, or the last ones.
@@ -156,7 +164,11 @@ static void NAME(slice)(const MatrixShapes *s, const MatrixBlock *b, int64_t fir
   const float *left = b->left + first * s->left_inner, *right = b->right + first * s->right_inner;
   NAME(Tile) t = {.depth = s->inner - first < DEPTH ? s->inner - first : DEPTH, .adds = first > 0};
   t.left_row = s->left_row, t.left_inner = packs_left ? TILE_ROWS : s->left_inner;
-  t.right_inner = in_place ? s->right_inner : TILE, t.result_row = s->columns;
+  t.right_inner = in_place ? s->right_inner : TILE, t.result_row = s->result_row;
+  const int is_last = first + t.depth == s->inner, has_bias = is_last && b->bias;
+  float bias[TILES * TILE] __attribute__((aligned(64)));
+  t.least_zero = is_last && s->least_zero;
+  for (int64_t c = 0; has_bias && c < TILES * TILE; c++) bias[c] = c < b->columns ? b->bias[c] : 0;
   if (!in_place) NAME(pack_right)(s, right, t.depth, b->columns, packed->right);
   for (int64_t row = 0; row < b->rows; row += TILE_ROWS) {
     const int64_t rest = b->rows - row, at = row % HEIGHT;
@@ -170,7 +182,8 @@ static void NAME(slice)(const MatrixShapes *s, const MatrixBlock *b, int64_t fir
     for (int64_t c = 0; c < b->columns; c += TILE) {
       prefetch_portion(&next);
       t.right = in_place ? right + c : packed->right + c * t.depth;
-      t.result = b->result + row * s->columns + c;
+      t.result = b->result + row * s->result_row + c;
+      t.bias = has_bias ? bias + c : NULL;
       NAME(any_tile)(&t, rest < TILE_ROWS ? rest : TILE_ROWS, b->columns - c);
     }
   }
@@ -199,3 +212,4 @@ static void NAME(matrix_part)(const void *data, long part) {
 #undef TILE
 #undef HEIGHT
 #undef V
+#undef I

@@ -1,8 +1,8 @@
 // Products of matrices in float32, one or a batch of them, as a handler of XLA's FFI.
 //
-//   result[b, m, n] = sum over k of left[b, m, k] * right[b, k, n]
+//   result[b, m, n] = sum over k of left[b, m, k] * right[b, k, n]        + bias[n], at least 0 if wanted
 //
-// Both operands are read where they lie, by strides: attention's heads need no transposition.
+// Operands are read and the result is written where they lie, by strides: attention's heads need no transposition.
 //
 //                    TILES tiles of right, DEPTH numbers of a column: packed, stay in the second-level cache
 //                    [ tile ][ tile ] ...
@@ -18,6 +18,7 @@
 #include "parts.h"
 #include "prefetch.h"
 #include "processor.h"
+#include "transposed_four.h"
 
 enum { BATCH_AXES = 3 };  // as in matrix_product.py
 enum { DEPTH = 256, TILES = 8 };  // of each operand that are packed at a time: numbers of the inner axis, and tiles
@@ -29,12 +30,14 @@ typedef struct MatrixShapes {
   int64_t rows, inner, columns;
   int64_t batch[BATCH_AXES], left_batch[BATCH_AXES], right_batch[BATCH_AXES];  // sizes, and strides in floats
   int64_t left_row, left_inner, right_inner, right_column;                     // strides in floats
+  int64_t result_batch[BATCH_AXES], result_row;  // the same; a row's columns lie one after the other
+  int64_t least_zero;                            // whether negative results are 0
   int64_t parts;
 } MatrixShapes;
 
 typedef struct MatrixWork {
   const MatrixShapes *shapes;
-  const float *left, *right;
+  const float *left, *right, *bias;  // bias may be missing
   float *result;
 } MatrixWork;
 
@@ -54,7 +57,7 @@ static int64_t batch_offset(const MatrixShapes *s, const int64_t *strides, int64
 
 // A part of a matrix: where its operands and its result begin.
 typedef struct MatrixBlock {
-  const float *left, *right;
+  const float *left, *right, *bias;
   float *result;
   int64_t rows, columns;
 } MatrixBlock;
@@ -65,7 +68,8 @@ static MatrixBlock block_of(const MatrixWork *w, int64_t batch, int64_t row, int
   return (MatrixBlock){
       .left = w->left + batch_offset(s, s->left_batch, batch) + row * s->left_row,
       .right = w->right + batch_offset(s, s->right_batch, batch) + column * s->right_column,
-      .result = w->result + (batch * s->rows + row) * s->columns + column,
+      .bias = w->bias ? w->bias + column : NULL,
+      .result = w->result + batch_offset(s, s->result_batch, batch) + row * s->result_row + column,
       .rows = s->rows - row < rows ? s->rows - row : rows,
       .columns = s->columns - column < columns ? s->columns - column : columns,
   };
@@ -78,21 +82,6 @@ static int64_t block_rows(const MatrixShapes *s, int64_t tiles, int64_t tile) {
   if (blocks > s->rows / FEWEST_ROWS) blocks = s->rows / FEWEST_ROWS;
   if (blocks < 1) blocks = 1;
   return ((s->rows + blocks - 1) / blocks + tile - 1) / tile * tile;
-}
-
-typedef float Four __attribute__((vector_size(16), aligned(4), may_alias));
-
-// Writes four columns, of four numbers each that lie one after the other, as four rows.
-static inline __attribute__((always_inline)) void transpose_four(const float *from, int64_t column, float *to,
-                                                                 int64_t row) {
-  const Four a = *(const Four *)from, b = *(const Four *)(from + column);
-  const Four c = *(const Four *)(from + 2 * column), d = *(const Four *)(from + 3 * column);
-  const Four ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
-  const Four cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
-  *(Four *)to = __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5);
-  *(Four *)(to + row) = __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7);
-  *(Four *)(to + 2 * row) = __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5);
-  *(Four *)(to + 3 * row) = __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7);
 }
 
 #define KERNELS "matrix_kernels.h"
@@ -110,23 +99,26 @@ static int sizes_are_wrong(const MatrixShapes *s) {
   int64_t least = s->rows < s->columns ? s->rows : s->columns;
   for (int axis = 0; axis < BATCH_AXES; axis++) {
     if (s->batch[axis] < least) least = s->batch[axis];
-    if (s->left_batch[axis] < 0 || s->right_batch[axis] < 0) return 1;
+    if (s->left_batch[axis] < 0 || s->right_batch[axis] < 0 || s->result_batch[axis] < 0) return 1;
   }
-  if (s->left_row < 0 || s->left_inner < 0 || s->right_inner < 0 || s->right_column < 0) return 1;
+  if (s->result_row < 0 || s->left_row < 0 || s->left_inner < 0 || s->right_inner < 0 || s->right_column < 0) return 1;
   return least < 1 || s->inner < 1 || s->parts < 1;
 }
 
 // Returns what is wrong with a call's buffers; NULL if nothing is.
 static const char *fault(const FfiCall *call, const MatrixShapes *s) {
   FfiBuffer **in = (FfiBuffer **)call->arguments.each, **out = (FfiBuffer **)call->results.each;
-  if (call->arguments.size != 2 || call->results.size != 1) return "a product has two operands and a result";
+  const int64_t operands = call->arguments.size;
+  if (operands < 2 || operands > 3 || call->results.size != 1) return "a product has two operands or three, and a result";
   if (sizes_are_wrong(s)) return "wanted sizes of at least 1, and no negative strides";
   if (handler_elements(in[0], FFI_FLOAT32) < reach(s, s->left_batch, s->rows, s->left_row, s->inner, s->left_inner))
     return "the left operand is not of the shape";
   const int64_t right = reach(s, s->right_batch, s->inner, s->right_inner, s->columns, s->right_column);
   if (handler_elements(in[1], FFI_FLOAT32) < right) return "the right operand is not of the shape";
+  if (operands == 3 && handler_elements(in[2], FFI_FLOAT32) != s->columns) return "the bias is not of the shape";
   const int64_t results = batches_of(s) * s->rows * s->columns;
-  if (handler_elements(out[0], FFI_FLOAT32) != results) return "the result is not of the shape";
+  const int64_t written = reach(s, s->result_batch, s->rows, s->result_row, s->columns, 1);
+  if (handler_elements(out[0], FFI_FLOAT32) != results || written != results) return "the result is not of the shape";
   return NULL;
 }
 
@@ -138,7 +130,8 @@ EXPORT FfiError *ipu_tf_matrix_product(FfiCall *call) {
   const char *message = fault(call, s);
   if (message) return handler_refuses(call, message);
   FfiBuffer **in = (FfiBuffer **)call->arguments.each, **out = (FfiBuffer **)call->results.each;
-  const MatrixWork work = {s, in[0]->data, in[1]->data, out[0]->data};
+  const float *bias = call->arguments.size == 3 ? in[2]->data : NULL;
+  const MatrixWork work = {s, in[0]->data, in[1]->data, bias, out[0]->data};
   Part *const part_of[] = OF_EACH_SET(matrix_part);
   parts_run(call, &work, s->parts, part_of[level_within(s->level)]);
   return NULL;

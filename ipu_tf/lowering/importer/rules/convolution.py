@@ -31,7 +31,24 @@ from ipu_tf.lowering.stablehlo.op import Op, array_type
 @rule("stablehlo.convolution", arithmetic=ArithmeticKind.WHOLE)
 def _convolution(importer: Importer, op: Op, left: jax.Array, right: jax.Array) -> jax.Array:
     image, window = _unpadded(importer, op, left)
-    return convolution(image, right, **window)
+    kernel, window = _before_reversal(importer, op, right, window)
+    return convolution(image, kernel, **window)
+
+
+def _before_reversal(
+    importer: Importer, op: Op, kernel: jax.Array, window: dict[str, Any]
+) -> tuple[jax.Array, dict[str, Any]]:
+    """Returns a convolution's kernel before its window was reversed, if it was, and the arguments that reverse it.
+
+    The gradient of a layer's input is a convolution with its kernel reversed. Native kernels read it as it is.
+    """
+    source, spatial = op.operation.operands[1].owner, window["dimension_numbers"].kernel_spatial
+    if getattr(source, "name", "") != "stablehlo.reverse" or {*Op(source).integers("dimensions")} != {*spatial}:
+        return kernel, window
+    if not importer.has(source.operands):  # a stage has the values only that its own ops use
+        return kernel, window
+    reversal = tuple(not flag for flag in window["window_reversal"])
+    return importer.read(source.operands)[0], {**window, "window_reversal": reversal}
 
 
 def _unpadded(importer: Importer, op: Op, image: jax.Array) -> tuple[jax.Array, dict[str, Any]]:

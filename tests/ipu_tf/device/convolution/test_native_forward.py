@@ -27,6 +27,7 @@ from ipu_tf.device.convolution.native_plan import forward_of
 from ipu_tf.device.convolution.plan import NATIVE, ONEDNN
 from ipu_tf.device.convolution.plans import choose, solve
 from ipu_tf.device.convolution.problem import CanonicalConvolution
+from ipu_tf.lowering.jax.jaxpr_plans import planned
 from tests.helpers.exact_sums import small_integers
 from tests.helpers.one_core import hashed_on_one_core, needs_affinity
 
@@ -113,6 +114,41 @@ def test_it_is_the_convolution(dense: bool, data: st.DataObject) -> None:
     wanted = by_numpy(x, filters, shapes)
     for level in LEVELS:
         np.testing.assert_array_equal(computed(x, filters, problem, level), wanted)
+
+
+@settings(max_examples=60, deadline=None)
+@given(problems(dense=True))
+def test_turned_filters_are_those_of_the_layer(problem: CanonicalConvolution) -> None:
+    """Each axis of the window reversed, and the features' axes exchanged: the gradient's filters, never written out."""
+    x, filters = small_integers(*problem.input_shape), small_integers(*problem.kernel_shape, seed=1)
+    layer = np.ascontiguousarray(np.swapaxes(np.flip(filters, tuple(range(problem.rank))), -1, -2))
+    turned = dataclasses.replace(forward_of(problem), turned=True)
+    for level in LEVELS:
+        found = dense_convolution(jnp.asarray(x), jnp.asarray(layer), turned, level=level)
+        np.testing.assert_array_equal(found, computed(x, filters, problem, level))
+
+
+@pytest.mark.parametrize("window", [1, 3])
+@pytest.mark.parametrize("images", [4, 64])
+@pytest.mark.parametrize("strides", [(1, 1), (2, 2)])
+def test_gradients_of_inputs_read_the_layers_filters(window: int, images: int, strides: tuple[int, int]) -> None:
+    """Of all images of 24 x 24, and of few small ones, by a product of matrices."""
+    random = np.random.default_rng(0)
+    x, g = (random.standard_normal((images, 24, 24, 64), np.float32) for _ in range(2))
+    filters = random.standard_normal((window, window, 64, 64), np.float32)
+
+    def layer(x: jax.Array) -> jax.Array:
+        names = ("NHWC", "HWIO", "NHWC")
+        return jax.lax.conv_general_dilated(x, filters, strides, "SAME", dimension_numbers=names)
+
+    def gradient(x: jax.Array, g: jax.Array) -> list[jax.Array]:
+        return list(jax.vjp(layer, x)[1](g[:, :: strides[0], :: strides[1]]))
+
+    native = jax.jit(planned(jax.make_jaxpr(gradient)(x, g)))
+    lowered = native.lower(x, g).as_text()
+    assert library.DENSE_CONVOLUTION in lowered or library.MATRIX_PRODUCT in lowered
+    assert "stablehlo.reverse" not in lowered and "stablehlo.transpose" not in lowered
+    np.testing.assert_allclose(native(x, g)[0], gradient(x, g)[0], rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize("level", LEVELS)

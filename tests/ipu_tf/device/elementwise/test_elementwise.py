@@ -250,6 +250,33 @@ def test_results_take_the_memory_of_operands_that_nothing_reads_afterwards() -> 
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)  # the order of the sum
 
 
+def test_what_a_step_reads_that_need_not_come_before_is_not_written_over() -> None:
+    """XLA may compute the cumulative sum later, and would copy what it reads."""
+
+    def function(x: Any, row: Any) -> Any:
+        made = lax.sort(x)
+        return lax.cumsum(made), (made - row) * 2.0
+
+    lowered = jax.jit(with_native_elementwise(function)).lower(normal((24, 64)), normal((1, 64)))
+    assert library.ELEMENTWISE in lowered.as_text()
+    assert "output_operand_alias" not in lowered.as_text()
+
+
+def test_a_result_that_is_reshaped_is_written_over_without_a_copy() -> None:
+    """XLA copies what a reshape makes before a call that writes over it."""
+
+    def function(x: Any, y: Any, row: Any) -> Any:
+        return (x.reshape(64, 64) @ y).reshape(8, 8, 64) / row - 1.0
+
+    x, y, row = normal((8, 8, 64)), normal((64, 64)), normal((64,))
+    compiled = jax.jit(with_native_elementwise(function))
+    lowered = compiled.lower(x, y, row)
+    assert "output_operand_alias" in lowered.as_text()
+    assert " copy(" not in lowered.compile().as_text()
+    expected = np.asarray(x, np.float64).reshape(64, 64) @ np.asarray(y, np.float64)
+    np.testing.assert_allclose(compiled(x, y, row), expected.reshape(8, 8, 64) / row - 1.0, rtol=1e-4, atol=1e-4)
+
+
 def test_arguments_and_what_is_returned_are_not_written_over() -> None:
     def function(x: Any) -> Any:
         made = lax.sort(x)

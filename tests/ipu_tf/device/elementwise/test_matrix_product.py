@@ -18,7 +18,9 @@ from jax import lax
 from ipu_tf.device import portable
 from ipu_tf.device.convolution.native import library, matrix_product
 from ipu_tf.device.convolution.native.matrix_product import MatrixProduct
+from ipu_tf.device.convolution.native.product_form import form_of
 from ipu_tf.device.elementwise.evaluate import with_native_elementwise
+from tests.helpers.exact_sums import small_integers
 from tests.helpers.one_core import hashed_on_one_core, needs_affinity
 
 pytestmark = pytest.mark.skipif(library.loaded() is None, reason="the package was installed without a C compiler")
@@ -46,16 +48,29 @@ def calls_it(function: Callable[..., Any], *arguments: Any) -> bool:
     return library.needed().target(library.MATRIX_PRODUCT) in text(function, *arguments)
 
 
+RESULTS = ((0, 1, 2, 3), (0, 2, 1, 3), (1, 0, 2, 3), (0, 3, 1, 2), (3, 0, 1, 2), (2, 1, 0, 3))
+"""Permutations of a result, two of the batch's axes first, after which rows or columns lie one after the other."""
+
+
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("order", ORDERS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     batch=st.tuples(st.integers(1, 5), st.integers(1, 4)),
     rows=st.integers(1, 40),
     inner=st.integers(1, 150),
     columns=st.integers(1, 100),
+    permuted=st.sampled_from(RESULTS),
 )
-def test_it_is_the_product(level: int, order: str, batch: tuple[int, int], rows: int, inner: int, columns: int) -> None:
+def test_it_is_the_product(
+    level: int,
+    order: str,
+    batch: tuple[int, int],
+    rows: int,
+    inner: int,
+    columns: int,
+    permuted: tuple[int, ...],
+) -> None:
     canonical = arrays((*batch, rows, inner), (*batch, inner, columns))
     left, right = ORDERS[order]
     numbers = (((left[3],), (right[2],)), (left[:2], right[:2]))
@@ -64,12 +79,35 @@ def test_it_is_the_product(level: int, order: str, batch: tuple[int, int], rows:
         for each, axes in zip(canonical, (left, right), strict=True)
     )
     traced = jax.make_jaxpr(lambda x, y: lax.dot_general(x, y, numbers))(*operands)
-    form = matrix_product.form_of(traced.eqns[0])
+    form = form_of(traced.eqns[0], permuted)
     assert form is not None
-    x_given, y_given = operands
-    found = matrix_product.matrix_product(x_given, y_given, form, level)
     x, y = (np.asarray(each, np.float64) for each in canonical)
-    assert np.all(abs(np.reshape(found, (*batch, rows, columns)) - x @ y) <= 1e-6 * (abs(x) @ abs(y)) + 1e-30)
+    wanted, bound = (np.transpose(each, permuted) for each in (x @ y, 1e-6 * (abs(x) @ abs(y)) + 1e-30))
+    if form.turned:
+        operands = operands[::-1]
+    found = matrix_product.matrix_product(*operands, form, level, shape=wanted.shape)
+    assert np.all(abs(found - wanted) <= bound)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("least_zero", [False, True])
+@settings(max_examples=30, deadline=None)
+@given(rows=st.integers(1, 40), inner=st.integers(1, 600), columns=st.integers(1, 300))
+def test_a_bias_is_added_to_the_whole_sum(level: int, least_zero: bool, rows: int, inner: int, columns: int) -> None:
+    """And what is negative is 0 then, not before."""
+    x, y, bias = (small_integers(*shape) for shape in ((rows, inner), (inner, columns), (columns,)))
+    form = MatrixProduct.of(rows, inner, columns)
+    given_x, given_y, given_bias = map(jnp.asarray, (x, y, bias))
+    found = matrix_product.matrix_product(given_x, given_y, form, level, bias=given_bias, least_zero=least_zero)
+    wanted = x @ y + bias
+    np.testing.assert_array_equal(found, np.maximum(wanted, 0) if least_zero else wanted)
+
+
+def test_what_is_no_number_stays_so_where_negative_results_are_0() -> None:
+    x = jnp.array([[np.nan, 1.0], [-np.inf, 1.0], [np.inf, 1.0]], jnp.float32)
+    y = jnp.ones((2, 40), jnp.float32)
+    found = matrix_product.matrix_product(x, y, MatrixProduct.of(3, 2, 40), bias=y[0], least_zero=True)
+    np.testing.assert_array_equal(found[:, 0], [np.nan, 0, np.inf])
 
 
 SIZES = {"rows": st.integers(1, 230), "inner": st.integers(200, 800), "columns": st.integers(60, 600)}
@@ -140,6 +178,53 @@ def test_programs_call_it(name: str) -> None:
     np.testing.assert_allclose(jax.jit(native)(*operands), expected, rtol=1e-5, atol=1e-4)
 
 
+FOLLOWED: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
+    "heads put together": (lambda w, v: jnp.einsum("bhqk,bkhd->bqhd", w, v).reshape(4, 32, 32), (SCORES, HEADS)),
+    "turned": (lambda w, q: jnp.einsum("bhqk,bqhd->bkhd", w, q), (SCORES, HEADS)),
+    "read twice": (lambda w, v: (lambda y: (y, y + 1.0))(jnp.einsum("bhqk,bkhd->bqhd", w, v)), (SCORES, HEADS)),
+    "a layer": (lambda x, w, b: x @ w + b, ((32, 64), (64, 80), (80,))),
+    "a layer with ReLU": (lambda x, w, b: jax.nn.relu(x @ w + b), ((4, 32, 64), (64, 80), (80,))),
+    "a layer into heads": (
+        lambda x, w, b: jnp.einsum("bti,ihd->bthd", x, w) + b,
+        ((4, 16, 64), (64, 4, 16), (4, 16)),
+    ),
+    "ReLU alone": (lambda x, w: jax.nn.relu(x @ w), ((32, 64), (64, 80))),
+    "a bias of each row": (lambda x, w, b: x @ w + b[:, None], ((32, 64), (64, 32), (32,))),
+    "a sum of two arrays": (lambda x, w, y: x @ w + y, ((32, 64), (64, 80), (32, 80))),
+    "a sum with itself": (lambda x, w: (lambda y: y + y)(x @ w), ((32, 64), (64, 80))),
+    "a sum that is returned too": (
+        lambda x, w, b: (lambda y: (y, jax.nn.relu(y)))(x @ w + b),
+        ((32, 64), (64, 80), (80,)),
+    ),
+    "another maximum": (lambda x, w, b: jnp.maximum(x @ w + b, 1.0), ((32, 64), (64, 80), (80,))),
+    "the square of a transposition": (lambda x, w: jnp.square((x @ w).T), ((32, 64), (64, 80))),
+}
+"""What follows a product in programs: it is part of the call, or is computed after it."""
+PART_OF_THE_CALL = (
+    "heads put together",
+    "turned",
+    "read twice",
+    "a layer",
+    "a layer with ReLU",
+    "a layer into heads",
+    "ReLU alone",
+)
+
+
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_what_follows_a_product(name: str) -> None:
+    function, shapes = FOLLOWED[name]
+    operands = arrays(*shapes)
+    native = with_native_elementwise(function)
+    lowered = text(native, *operands)
+    assert lowered.count(library.needed().target(library.MATRIX_PRODUCT)) == 1
+    if name in PART_OF_THE_CALL and name != "read twice":
+        assert not any(f"stablehlo.{each}" in lowered for each in ("transpose", "add", "maximum"))
+    found, expected = (jax.tree.leaves(jax.jit(each)(*operands)) for each in (native, function))
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-4)
+
+
 OTHERS: dict[str, tuple[str, str, tuple[int, ...], tuple[int, ...]]] = {
     "large matrices": ("ij,jk->ik", "float32", (1024, 1024), (1024, 1024)),
     "a matrix that caches do not hold": ("ij,jk->ik", "float32", (8, 2048), (2048, 2048)),
@@ -203,6 +288,9 @@ FORM = MatrixProduct((2,), 8, 8, 8, (64,), (64,), (8, 1), (8, 1))
         ({"left_batch": (-64,)}, "no negative strides"),
         ({"left": (16, 1)}, "the left operand is not of the shape"),
         ({"right_batch": (65,)}, "the right operand is not of the shape"),
+        ({"result": (64, 9)}, "the result is not of the shape"),
+        ({"result": (65, 8)}, "the result is not of the shape"),
+        ({"result": (-64, 8)}, "no negative strides"),
     ],
 )
 def test_the_kernel_refuses_what_lies_outside_of_its_operands(changed: dict[str, Any], message: str) -> None:

@@ -1,0 +1,115 @@
+"""Rewrites programs so that matrix products are calls of the native kernel, with what follows them.
+
+    transpose(x @ y)                attention's heads        the result is written where it is wanted
+    max((x @ y) + bias, 0)          a dense layer            sums are in registers anyway
+
+The sum before the maximum is not kept: a layer's gradient needs to know where the result is above 0.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+from jax.extend import core
+
+from ipu_tf.device.convolution.native.matrix_product import MatrixProduct, matrix_product
+from ipu_tf.device.convolution.native.product_form import form_of
+from ipu_tf.device.elementwise.operands import Operand, OperandKind
+from ipu_tf.device.elementwise.readers import Readers
+from ipu_tf.device.elementwise.views import Views
+from ipu_tf.device.jaxprs.flat_equations import Equation, FlatFunction
+from ipu_tf.device.jaxprs.rewriting import Rewriting
+
+
+def with_product_calls(function: FlatFunction) -> FlatFunction:
+    """Returns a function that computes the same, with the matrix products for which the kernel pays as calls of it.
+
+    Args:
+        function: itself, if it has none.
+    """
+    finder, rewriting = _Products(function), Rewriting(function)
+    found = [each for equation in function.equations if (each := finder.found(equation))]
+    for each in found:
+        shape = function.types[each.last.outputs[0]].shape
+        compute = functools.partial(_computed, form=each.form, least_zero=each.least_zero, shape=shape)
+        rewriting.replace(each.last, compute, each.operands, each.last.outputs)
+    return rewriting.rewritten() if found else function
+
+
+def _computed(left: jax.Array, right: jax.Array, bias: jax.Array | None = None, **rest: Any) -> jax.Array:
+    return matrix_product(left, right, bias=bias, **rest)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Product:
+    """A product, and what follows it.
+
+    Attributes:
+        product: its equation.
+        form: the product.
+        last: the equation whose result is computed.
+        bias: a value for each column.
+        least_zero: whether negative results are 0.
+    """
+
+    product: Equation
+    form: MatrixProduct
+    last: Equation
+    bias: int | None = None
+    least_zero: bool = False
+
+    @property
+    def operands(self) -> tuple[int, ...]:
+        """Values that the call reads."""
+        both = self.product.values[::-1] if self.form.turned else self.product.values
+        return both if self.bias is None else (*both, self.bias)
+
+
+class _Products:
+    def __init__(self, function: FlatFunction) -> None:
+        self._views, self._readers, self._types = Views(function), Readers(function), function.types
+
+    def found(self, equation: Equation) -> _Product | None:
+        """Returns the product that an equation is, if the kernel pays for it."""
+        form = form_of(equation.eqn)
+        if form is None or not form.pays() or len(equation.values) != 2:
+            return None
+        product = _Product(equation, form, equation)
+        return self._transposed(product) or self._bounded(self._with_bias(product))
+
+    def _transposed(self, product: _Product) -> _Product | None:
+        """Returns it with the permutation that follows it, if one does."""
+        made = product.last.outputs[0]
+        reader = self._readers.only(made)
+        if reader is None or reader.name != "transpose" or reader.values != (made,):
+            return None
+        form = form_of(product.product.eqn, reader.eqn.params["permutation"])
+        return None if form is None else _Product(product.product, form, reader)
+
+    def _with_bias(self, product: _Product) -> _Product:
+        reader, other = self._next(product, "add")
+        if reader is None or not isinstance(other, Operand) or other.kind is not OperandKind.BROADCAST:
+            return product
+        columns = product.form.columns
+        row = other.strides == (0, 0, 0, 1) and other.sizes[-1] == columns == self._types[other.value].size
+        return dataclasses.replace(product, last=reader, bias=other.value) if row else product
+
+    def _bounded(self, product: _Product) -> _Product:
+        reader, other = self._next(product, "max")
+        if reader is None or not isinstance(other, core.Literal) or float(other.val) != 0:
+            return product
+        return dataclasses.replace(product, last=reader, least_zero=True)
+
+    def _next(self, product: _Product, name: str) -> tuple[Equation | None, Operand | core.Literal | None]:
+        """Returns the operation that alone reads a product, element by element, and the other one of its operands."""
+        made = product.last.outputs[0]
+        reader = self._readers.only(made)
+        operands = self._views.operands(reader) if reader is not None and reader.name == name else None
+        if reader is None or operands is None:
+            return None, None
+        own = Operand(made, OperandKind.WHOLE)
+        others = [each for each in operands if each != own]
+        return (reader, others[0]) if len(others) == 1 else (None, None)

@@ -1,0 +1,139 @@
+"""Rewrites programs so that a softmax over the last axis is one call of the native kernel.
+
+y = scale * x;  e = exp(y - max(y));  e / sum(e)        as TensorFlow has it: five passes over the array
+softmax(x, scale)                                       one
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import numpy as np
+from jax.extend import core
+
+from ipu_tf.device.convolution.native.softmax import softmax
+from ipu_tf.device.convolution.native.sums import is_middle_sum
+from ipu_tf.device.elementwise.operands import Operand, OperandKind
+from ipu_tf.device.elementwise.readers import Readers
+from ipu_tf.device.elementwise.views import Views
+from ipu_tf.device.jaxprs.flat_equations import Equation, FlatFunction
+from ipu_tf.device.jaxprs.rewriting import Rewriting
+
+LEAST, FEWEST_COLUMNS = 2**14, 8
+"""Elements, and columns, of the smallest call: XLA computes others in less than a call takes."""
+
+
+def with_softmax_calls(function: FlatFunction) -> FlatFunction:
+    """Returns a function that computes the same, with softmaxes of 2^14 elements or more as calls.
+
+    Args:
+        function: itself, if it has none.
+    """
+    finder, rewriting = _Softmaxes(function), Rewriting(function)
+    found = [each for equation in function.equations if (each := finder.found(equation))]
+    for each in found:
+        compute = functools.partial(softmax, scale=each.scale)
+        rewriting.replace(each.quotient, compute, (each.value,), each.quotient.outputs)
+    return rewriting.rewritten() if found else function
+
+
+@dataclasses.dataclass(frozen=True)
+class _Softmax:
+    """A softmax.
+
+    Attributes:
+        quotient: the equation of its result.
+        value: what it is computed of.
+        scale: what that is multiplied with.
+    """
+
+    quotient: Equation
+    value: int
+    scale: float = 1.0
+
+
+class _Softmaxes:
+    def __init__(self, function: FlatFunction) -> None:
+        self._function, self._views, self._readers = function, Views(function), Readers(function)
+
+    def found(self, quotient: Equation) -> _Softmax | None:
+        """Returns the softmax that an equation is the last one of."""
+        exponential, total = self._pair(quotient, "div")
+        if exponential is None or total is None or not self._is_large(quotient):
+            return None
+        of, distance = self._made(exponential, "exp"), None
+        if of is not None and self._made(total, "sum") and self._is_last(total, exponential):
+            distance = self._function.made_by.get(self._views.shown(of.values[0]))
+        value, largest = self._pair(distance, "sub")
+        if distance is None or of is None or value is None or largest is None:
+            return None
+        most = self._made(largest, "reduce_max")
+        if most is None or not self._is_last(largest, value) or not self._are_read_here(quotient, of, distance):
+            return None
+        return self._scaled(_Softmax(quotient, value), {distance, most})
+
+    def _is_large(self, quotient: Equation) -> bool:
+        made = self._function.types[quotient.outputs[0]]
+        return made.dtype == np.float32 and made.size >= LEAST and made.shape[-1] >= FEWEST_COLUMNS
+
+    def _pair(self, equation: Equation | None, name: str) -> tuple[int | None, int | None]:
+        """Returns what an operation reads: an array, and a value of each row, repeated."""
+        if equation is None or equation.name != name:
+            return None, None
+        x, row = self._views.operands(equation) or (None, None)
+        if not isinstance(x, Operand) or not isinstance(row, Operand) or x.kind is not OperandKind.WHOLE:
+            return None, None
+        kind = self._function.types[equation.outputs[0]]
+        each_row = ((1, 1, kind.size // kind.shape[-1], kind.shape[-1]), (0, 0, 1, 0))
+        return (x.value, self._unbounded(row.value)) if (row.sizes, row.strides) == each_row else (None, None)
+
+    def _unbounded(self, value: int) -> int:
+        """Returns the value that another one shows, passes on, or is at least minus infinity: as `jax.nn` has it."""
+        while True:
+            value = self._views.shown(value)
+            made = self._function.made_by.get(value)
+            lowest = [each.val for each in made.inputs if isinstance(each, core.Literal)] if made is not None else []
+            bounded = made is not None and made.name == "max" and lowest == [-np.inf]
+            if made is None or not (bounded or made.name == "stop_gradient"):
+                return value
+            value = made.values[0]
+
+    def _made(self, value: int, name: str) -> Equation | None:
+        """Returns the equation that makes a value, if it is of a kind."""
+        made = self._function.made_by.get(value)
+        if made is None or not made.values:
+            return None
+        is_sum = made.name == "reduce_sum" or is_middle_sum(made.eqn)
+        return made if (is_sum if name == "sum" else made.name == name) else None
+
+    def _is_last(self, reduced: int, value: int) -> bool:
+        """Returns whether a reduction is one of a value over its last axis, and of nothing else."""
+        equation = self._function.made_by[reduced]
+        given, types = equation.values[0], self._function.types
+        if self._views.shown(given) != self._views.shown(value) or types[given].size != types[value].size:
+            return False
+        if "axes" in equation.eqn.params:
+            return tuple(equation.eqn.params["axes"]) == (len(types[given].shape) - 1,)
+        return types[given].shape[1:] == (types[value].shape[-1], 1)
+
+    def _are_read_here(self, quotient: Equation, exponential: Equation, distance: Equation) -> bool:
+        """Returns whether nothing else reads the steps in between."""
+        _, total = self._pair(quotient, "div")
+        assert total is not None
+        sums = self._function.made_by[total]
+        return self._readers.are_among(exponential.outputs[0], {sums, quotient}) and self._readers.are_among(
+            distance.outputs[0], {exponential}
+        )
+
+    def _scaled(self, found: _Softmax, readers: set[Equation]) -> _Softmax:
+        """Returns it with what multiplies its operand with a number."""
+        product = self._made(found.value, "mul")
+        operands = None if product is None else self._views.operands(product)
+        if operands is None or not self._readers.are_among(found.value, readers):
+            return found
+        numbers = [each for each in operands if isinstance(each, core.Literal)]
+        arrays = [each for each in operands if isinstance(each, Operand) and each.kind is OperandKind.WHOLE]
+        if len(numbers) != 1 or len(arrays) != 1:
+            return found
+        return _Softmax(found.quotient, arrays[0].value, float(numbers[0].val))

@@ -1,0 +1,89 @@
+"""Rewrites flat jaxprs: traced functions in the place of equations."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from ipu_tf.device.jaxprs.flat_equations import Atom, Equation, FlatFunction, flattened
+
+
+class Rewriting:
+    """A flat function that is being rewritten.
+
+    Args:
+        function: the function. It stays as it is.
+    """
+
+    def __init__(self, function: FlatFunction) -> None:
+        self._function = function
+        self._types = dict(function.types)
+        self._numbers = itertools.count(max(function.types, default=-1) + 1)
+        self._instead: dict[Equation, list[Equation]] = {}
+        self._others: dict[Atom, int] = {}
+
+    def new_value(self, kind: Any) -> int:
+        """Returns the number of a new value of some shape and dtype."""
+        number = next(self._numbers)
+        self._types[number] = kind
+        return number
+
+    def replace(
+        self, place: Equation, compute: Callable[..., Any], operands: Sequence[int], results: Sequence[int]
+    ) -> None:
+        """Lets a function make values in the place of an equation.
+
+        Args:
+            place: the equation. Whatever else it made must not be read any more.
+            compute: traceable by JAX; of an array for each operand.
+            operands: the values that it reads; they are made before.
+            results: the values that it returns.
+        """
+        types = [self._types[value] for value in operands]
+        traced = flattened(jax.make_jaxpr(compute)(*(jax.ShapeDtypeStruct(each.shape, each.dtype) for each in types)))
+        numbers: dict[Atom, int] = dict(zip(traced.inputs, operands, strict=True))
+        numbers |= dict(zip(traced.outputs, results, strict=True))
+        for equation in traced.equations:
+            numbers |= {
+                value: self.new_value(traced.types[value]) for value in equation.outputs if value not in numbers
+            }
+        self._instead[place] = [
+            dataclasses.replace(
+                each,
+                inputs=_renamed(each.inputs, numbers),
+                outputs=tuple(numbers[value] for value in each.outputs),
+                scope=place.scope,
+            )
+            for each in traced.equations
+        ]
+
+    def read_instead(self, value: int, other: int) -> None:
+        """Lets everything that reads a value read another one, which is made before."""
+        self._others[value] = other
+
+    def rewritten(self) -> FlatFunction:
+        """Returns the function; equations whose results nothing reads any more are left out."""
+        equations = [new for each in self._function.equations for new in self._instead.get(each, [each])]
+        equations = [dataclasses.replace(each, inputs=_renamed(each.inputs, self._others)) for each in equations]
+        outputs = _renamed(self._function.outputs, self._others)
+        kept = _needed(equations, outputs)
+        return dataclasses.replace(self._function, equations=kept, outputs=outputs, types=self._types)
+
+
+def _renamed(atoms: Sequence[Atom], numbers: dict[Atom, int]) -> tuple[Atom, ...]:
+    return tuple(numbers.get(atom, atom) if isinstance(atom, int) else atom for atom in atoms)
+
+
+def _needed(equations: Sequence[Equation], outputs: Sequence[Atom]) -> tuple[Equation, ...]:
+    """Returns the equations that have effects, or make what is read."""
+    read = {atom for atom in outputs if isinstance(atom, int)}
+    kept = []
+    for equation in reversed(equations):
+        if equation.eqn.effects or read & {*equation.outputs}:
+            read |= {*equation.values}
+            kept.append(equation)
+    return tuple(reversed(kept))
