@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import jax
 import jax.numpy as jnp
@@ -34,6 +35,8 @@ RATE, BY_FEATURE_RATE = 400e3, 150e3
 BEGIN, ONE_TAP_RATE = 5.0, 240e3
 #: Flops in a microsecond of a product of matrices, and positions of images above which a convolution is as fast.
 PRODUCT_RATE, MOST_PIXELS = 400e3, 4096
+#: Bytes in a microsecond of images that a product sums over: each is read by many units of work.
+PRODUCT_BYTES = 17e3
 #: Features out that a product computes together.
 WIDTH = 32
 #: Flops in a microsecond of a depthwise convolution.
@@ -82,6 +85,40 @@ NATIVE_FILTER_GRADIENT = Plan(
     _applies,
     _cost,
     _emit,
+    calls=NATIVE,
+)
+
+
+def _product_gradient(problem: CanonicalConvolution) -> MatrixProduct:
+    """Returns the product that the gradient of filters of one tap is: of all positions of the images."""
+    positions = problem.in_features * math.prod(problem.window)
+    return MatrixProduct.of(problem.batch, positions, problem.out_features, turned=True)
+
+
+def _applies_product_gradient(problem: CanonicalConvolution) -> bool:
+    if not _applies(problem) or problem.groups > 1 or min(problem.batch, problem.out_features) < WIDTH:
+        return False
+    shapes = gradient_of(problem)
+    one_tap = math.prod(shapes.window) == 1 and shapes.input == shapes.output
+    return one_tap and {*shapes.strides} == {1} and not any(shapes.low) and _product_gradient(problem).pays()
+
+
+def _cost_product_gradient(problem: CanonicalConvolution, best: Best) -> float:
+    wide = gradient_of(problem).products // problem.out_features * whole(problem.out_features, WIDTH)
+    positions = problem.bytes_of(problem.in_features, *problem.window, problem.batch + problem.out_features)
+    return CALL + arithmetic(wide, PRODUCT_RATE) + positions / PRODUCT_BYTES
+
+
+def _emit_product_gradient(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:
+    return matrix_product(*batch_first(lhs, rhs), _product_gradient(problem), shape=problem.output_shape)
+
+
+NATIVE_PRODUCT_GRADIENT = Plan(
+    "native product gradient",
+    "a sum over all positions with one result each: the project's own product of matrices, on all cores",
+    _applies_product_gradient,
+    _cost_product_gradient,
+    _emit_product_gradient,
     calls=NATIVE,
 )
 
@@ -190,4 +227,4 @@ NATIVE_DENSE = Plan(
     calls=NATIVE,
     emit_turned=_emit_turned_dense,
 )
-PLANS = (NATIVE_FILTER_GRADIENT, NATIVE_PRODUCT, NATIVE_DEPTHWISE, NATIVE_DENSE)
+PLANS = (NATIVE_FILTER_GRADIENT, NATIVE_PRODUCT_GRADIENT, NATIVE_PRODUCT, NATIVE_DEPTHWISE, NATIVE_DENSE)

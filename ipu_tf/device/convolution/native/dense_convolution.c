@@ -6,8 +6,8 @@
 //   lines of x, with zeros beside them  ─►  columns x tile's width sums in registers, over a run of
 //   (copied, one after the other)           elements of x that lie one after the other: a line of the window
 //
-// Lines of the result, of all images, are dealt out to the parts. Each result is one sum in the filters' order, so results
-// depend neither on the number of cores nor on the parts.
+// Lines of the result, of all images, are dealt out to threads. Each result is one sum in the filters' order, so results do
+// not depend on the number of cores.
 #include <string.h>
 
 #include "convolution_lines.h"
@@ -109,9 +109,10 @@ EXPORT FfiError *ipu_tf_dense_convolution(FfiCall *call) {
   const int64_t results = s->images * volume(s->output) * s->out;
   const int streams = results >= STREAMED && s->out % LINE == 0 && (uintptr_t)out[0]->data % 64 == 0;
   const DenseWork work = {s, in[0]->data, in[1]->data, bias, out[1]->data, out[0]->data, pack_parts, streams};
-  Part *const pack_of[] = OF_EACH_SET(dense_pack), *const part_of[] = OF_EACH_SET(dense_part);
+  Part *const pack_of[] = OF_EACH_SET(dense_pack);
+  Span *const lines_of[] = OF_EACH_SET(dense_lines);
   const int level = level_within(s->level);
   parts_run(call, &work, pack_parts, pack_of[level]);
-  parts_run(call, &work, s->parts, part_of[level]);
+  spans_run(call, &work, s->images * s->output[1], s->parts, lines_of[level]);
   return NULL;
 }

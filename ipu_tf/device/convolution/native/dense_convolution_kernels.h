@@ -199,12 +199,12 @@ static void NAME(line)(const DenseWork *w, int64_t number, int64_t f, int64_t to
   }
 }
 
-static void NAME(dense_part)(const void *data, long part) {
+// Computes lines of the result that follow each other.
+static void NAME(dense_lines)(const void *data, long begin, long last) {
   const DenseWork *w = data;
   const ConvolutionShapes *s = w->shapes;
   const Margins margins = margins_of(s);
   const int64_t row = s->input[2] * s->in, weights = volume(s->window) * s->in;
-  const int64_t lines = s->images * s->output[1], last = lines * (part + 1) / s->parts;
   const int64_t together = most(1, HELD / (weights * TILE)) * TILE;
   NAME(Held) held;
   held.lines = held_lines(s), held.width = (margins.before + s->input[2] + margins.after) * s->in;
@@ -213,7 +213,7 @@ static void NAME(dense_part)(const void *data, long part) {
   for (int64_t f = 0; f < s->out; f += together) {
     const int64_t to = least(s->out, f + together), tiles = ceiling(to - f, TILE);
     const int64_t portions = ceiling(tiles * s->output[2], TILE_COLUMNS);
-    for (int64_t number = lines * part / s->parts; number < last; number++) {
+    for (int64_t number = begin; number < last; number++) {
       Ahead next = {0};
       if (number + 1 < last && f == 0) {
         const int64_t from = seen_until(s, number), end = seen_until(s, number + 1);

@@ -62,7 +62,7 @@ EXPORT FfiError *ipu_tf_depthwise_convolution(FfiCall *call) {
   if (message) return handler_refuses(call, message);
   FfiBuffer **in = (FfiBuffer **)call->arguments.each, **out = (FfiBuffer **)call->results.each;
   const DepthwiseWork work = {s, in[0]->data, in[1]->data, out[0]->data};
-  Part *const part_of[] = OF_EACH_SET(depthwise_part);
-  parts_run(call, &work, s->parts, part_of[level_within(s->level)]);
+  Span *const lines_of[] = OF_EACH_SET(depthwise_lines);
+  spans_run(call, &work, s->images * s->output[0] * s->output[1], s->parts, lines_of[level_within(s->level)]);
   return NULL;
 }

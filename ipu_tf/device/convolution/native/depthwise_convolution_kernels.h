@@ -93,13 +93,12 @@ static void NAME(line)(const DepthwiseWork *w, int64_t number, Ahead *next) {
   }
 }
 
-static void NAME(depthwise_part)(const void *data, long part) {
+// Computes lines of the result that follow each other.
+static void NAME(depthwise_lines)(const void *data, long number, long last) {
   const DepthwiseWork *w = data;
   const ConvolutionShapes *s = w->shapes;
-  const int64_t lines = s->images * s->output[0] * s->output[1];
-  const int64_t last = lines * (part + 1) / s->parts;
   const int64_t row = s->input[2] * s->out, portions = 1 + s->output[2] * s->out / (16 * COLUMNS * WIDE);
-  for (int64_t number = lines * part / s->parts; number < last; number++) {
+  for (; number < last; number++) {
     Ahead next = {0};
     if (number + 1 < last) {
       const int64_t from = seen_until(s, number), to = seen_until(s, number + 1);

@@ -170,6 +170,13 @@ static void NAME(slice)(const MatrixShapes *s, const MatrixBlock *b, int64_t fir
   t.least_zero = is_last && s->least_zero;
   for (int64_t c = 0; has_bias && c < TILES * TILE; c++) bias[c] = c < b->columns ? b->bias[c] : 0;
   if (!in_place) NAME(pack_right)(s, right, t.depth, b->columns, packed->right);
+  // What is packed next: lines of the inner axis, which lie apart.
+  const int64_t later = first + DEPTH, coming = s->inner - later < DEPTH ? s->inner - later : DEPTH;
+  const int64_t calls = (b->rows + TILE_ROWS - 1) / TILE_ROWS * ((b->columns + TILE - 1) / TILE);
+  Ahead next_left = {0}, next_right = {0};
+  if (coming > 0 && packs_left) next_left = ahead_of(b->left + later * s->left_inner, coming, s->left_inner, b->rows, calls);
+  if (coming > 0 && !in_place && s->right_column == 1)
+    next_right = ahead_of(b->right + later * s->right_inner, coming, s->right_inner, b->columns, calls);
   for (int64_t row = 0; row < b->rows; row += TILE_ROWS) {
     const int64_t rest = b->rows - row, at = row % HEIGHT;
     if (packs_left && at == 0)
@@ -181,6 +188,8 @@ static void NAME(slice)(const MatrixShapes *s, const MatrixBlock *b, int64_t fir
                       s->left_row, t.depth, (b->columns + TILE - 1) / TILE);
     for (int64_t c = 0; c < b->columns; c += TILE) {
       prefetch_portion(&next);
+      prefetch_portion(&next_left);
+      prefetch_portion(&next_right);
       t.right = in_place ? right + c : packed->right + c * t.depth;
       t.result = b->result + row * s->result_row + c;
       t.bias = has_bias ? bias + c : NULL;
@@ -189,20 +198,24 @@ static void NAME(slice)(const MatrixShapes *s, const MatrixBlock *b, int64_t fir
   }
 }
 
-static void NAME(matrix_part)(const void *data, long part) {
+// Computes units of work that follow each other.
+static void NAME(matrix_units)(const void *data, long unit, long end) {
   const MatrixWork *w = data;
   const MatrixShapes *s = w->shapes;
-  const int64_t tiles = (s->columns + TILE - 1) / TILE, rows = block_rows(s, tiles, TILE_ROWS);
-  const int64_t blocks = (s->rows + rows - 1) / rows;
-  const int64_t units = batches_of(s) * blocks * tiles, end = units * (part + 1) / s->parts;
+  const int64_t tiles = tiles_of(s, TILE), rows = block_rows(s, tiles, TILE_ROWS), blocks = (s->rows + rows - 1) / rows;
   NAME(Packed) packed;
-  for (int64_t unit = units * part / s->parts, count; unit < end; unit += count) {
+  for (int64_t count; unit < end; unit += count) {
     const int64_t tile = unit % tiles, place = unit / tiles;
     count = tiles - tile < end - unit ? tiles - tile : end - unit;
     if (count > TILES) count = TILES;
     const MatrixBlock block = block_of(w, place / blocks, place % blocks * rows, rows, tile * TILE, count * TILE);
     for (int64_t first = 0; first < s->inner; first += DEPTH) NAME(slice)(s, &block, first, &packed);
   }
+}
+
+static int64_t NAME(unit_count)(const MatrixShapes *s) {
+  const int64_t tiles = tiles_of(s, TILE), rows = block_rows(s, tiles, TILE_ROWS);
+  return batches_of(s) * ((s->rows + rows - 1) / rows) * tiles;
 }
 
 #undef INLINE

@@ -9,9 +9,8 @@
 //   TILE_ROWS rows   result  result        one call of the innermost loop each: its sums stay in registers
 //   of left
 //
-// A unit of work is a tile's columns by a block's rows; units are dealt out to the parts, and those of a part that lie
-// beside each other are computed together. Each result is a sum over DEPTH numbers at a time, in order, so results
-// depend neither on the number of cores nor on the parts.
+// A unit of work is a tile's columns by a block's rows; those of a thread that lie beside each other are computed
+// together. Each result is a sum over DEPTH numbers at a time, in order, so results do not depend on the number of cores.
 #include <string.h>
 
 #include "handler.h"
@@ -75,6 +74,8 @@ static MatrixBlock block_of(const MatrixWork *w, int64_t batch, int64_t row, int
   };
 }
 
+static int64_t tiles_of(const MatrixShapes *s, int64_t tile) { return (s->columns + tile - 1) / tile; }
+
 // Returns the rows of a block, a multiple of `tile`. A matrix is cut by rows too if it has fewer tiles than parts.
 static int64_t block_rows(const MatrixShapes *s, int64_t tiles, int64_t tile) {
   const int64_t units = batches_of(s) * tiles;
@@ -132,7 +133,9 @@ EXPORT FfiError *ipu_tf_matrix_product(FfiCall *call) {
   FfiBuffer **in = (FfiBuffer **)call->arguments.each, **out = (FfiBuffer **)call->results.each;
   const float *bias = call->arguments.size == 3 ? in[2]->data : NULL;
   const MatrixWork work = {s, in[0]->data, in[1]->data, bias, out[0]->data};
-  Part *const part_of[] = OF_EACH_SET(matrix_part);
-  parts_run(call, &work, s->parts, part_of[level_within(s->level)]);
+  Span *const units_of[] = OF_EACH_SET(matrix_units);
+  int64_t (*const count_of[])(const MatrixShapes *) = OF_EACH_SET(unit_count);
+  const int level = level_within(s->level);
+  spans_run(call, &work, count_of[level](s), s->parts, units_of[level]);
   return NULL;
 }

@@ -74,7 +74,7 @@ EXPORT FfiError *ipu_tf_softmax(FfiCall *call) {
   if (message) return handler_refuses(call, message);
   FfiBuffer **in = (FfiBuffer **)call->arguments.each, **out = (FfiBuffer **)call->results.each;
   const SoftmaxWork work = {s, in[0]->data, out[0]->data};
-  Part *const part_of[] = OF_EACH_SET(softmax_part);
-  parts_run(call, &work, s->parts, part_of[level_within(s->level)]);
+  Span *const rows_of[] = OF_EACH_SET(softmax_rows);
+  spans_run(call, &work, s->rows, s->parts, rows_of[level_within(s->level)]);
   return NULL;
 }

@@ -148,12 +148,12 @@ static void NAME(rows)(const float *x, int64_t rows, int64_t columns, float scal
     for (int64_t c = 0; c < columns; c++) result[r * columns + c] *= of_row[r];
 }
 
-static void NAME(softmax_part)(const void *data, long part) {
+static void NAME(softmax_rows)(const void *data, long row, long end) {
   const SoftmaxWork *w = data;
   const SoftmaxShapes *s = w->shapes;
   const float scale = scale_of(s);
-  const int64_t end = s->rows * (part + 1) / s->parts, at_once = rows_at_once(s);
-  for (int64_t row = s->rows * part / s->parts; row < end; row += at_once)
+  const int64_t at_once = rows_at_once(s);
+  for (; row < end; row += at_once)
     NAME(rows)(w->x + row * s->columns, end - row < at_once ? end - row : at_once, s->columns, scale,
                w->result + row * s->columns);
 }
