@@ -90,14 +90,19 @@ def convolution(
     )
     if (platform or jax.default_backend()) != "cpu":
         return library_convolution(lhs, _reversed(rhs, layout, window_reversal), problem, layout)
+    return _planned(lhs, rhs, problem, layout, window_reversal).transpose(np.argsort(layout.output))
+
+
+def _planned(
+    lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, layout: ConvLayout, window_reversal: Sequence[bool]
+) -> jax.Array:
+    """Computes a convolution by the cheapest plan: `problem.output_shape`."""
     plan = choose(problem, callable_now())
     with recorded(problem, plan.name):
         if plan.emit_turned is not None and _is_turned(problem, layout, window_reversal):
-            result = _solved(plan.emit_turned, problem)(lhs.transpose(layout.input), rhs)
-        else:
-            kernel = _reversed(rhs, layout, window_reversal).transpose(layout.kernel)
-            result = _solved(solve, problem)(lhs.transpose(layout.input), kernel)
-    return result.transpose(np.argsort(layout.output))
+            return _solved(plan.emit_turned, problem)(lhs.transpose(layout.input), rhs)
+        kernel = _reversed(rhs, layout, window_reversal).transpose(layout.kernel)
+        return _solved(solve, problem)(lhs.transpose(layout.input), kernel)
 
 
 def _reversed(rhs: jax.Array, layout: ConvLayout, window_reversal: Sequence[bool]) -> jax.Array:

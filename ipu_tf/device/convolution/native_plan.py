@@ -1,14 +1,11 @@
-"""Convolution plans by the project's native kernels, on all cores: layers, and gradients of inputs and of filters."""
+"""Convolution plans by the project's native kernels, on all cores: layers, and gradients of their inputs."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
 
 import jax
-import jax.numpy as jnp
 
-from ipu_tf.device.convolution.native.filter_gradient import FilterGradient, filter_gradient
 from ipu_tf.device.convolution.native.forward_convolution import (
     ForwardConvolution,
     dense_convolution,
@@ -27,100 +24,15 @@ from ipu_tf.device.convolution.plan import (
     writing,
 )
 from ipu_tf.device.convolution.problem import CanonicalConvolution
-from ipu_tf.device.convolution.windows import batch_first
 
-#: Flops in a microsecond on two cores; where the input is written out for each feature.
-RATE, BY_FEATURE_RATE = 400e3, 150e3
-#: Microseconds to begin a call, and flops in a microsecond where a block of sums has one tap only.
-BEGIN, ONE_TAP_RATE = 5.0, 240e3
 #: Flops in a microsecond of a product of matrices, and positions of images above which a convolution is as fast.
 PRODUCT_RATE, MOST_PIXELS = 400e3, 4096
-#: Bytes in a microsecond of images that a product sums over: each is read by many units of work.
-PRODUCT_BYTES = 17e3
 #: Features out that a product computes together.
 WIDTH = 32
 #: Flops in a microsecond of a depthwise convolution.
 DEPTHWISE_RATE = 150e3
 #: The same of a dense one, features that are computed together, and bytes of filters that are packed in a microsecond.
 DENSE_RATE, LANES, PACKED_BYTES = 420e3, 16, 40e3
-
-
-def gradient_of(problem: CanonicalConvolution) -> FilterGradient:
-    """Returns the filter gradient that a problem is: its features are the examples, its result the filters."""
-    return FilterGradient(
-        images=problem.in_features,
-        in_features=problem.batch,
-        out_features=problem.out_features,
-        groups=problem.batch_groups,
-        input=problem.input,
-        window=problem.output,
-        output=problem.window,
-        strides=problem.window_dilation,
-        dilation=problem.strides,
-        low=tuple(low for low, _ in problem.padding),
-    )
-
-
-def _applies(problem: CanonicalConvolution) -> bool:
-    single = problem.dtype == problem.out_dtype == "float32"
-    summed = problem.leading_contraction and problem.feature_groups == 1 and 1 <= problem.rank <= 3
-    plain = all(dilation == 1 for dilation in problem.input_dilation)
-    return single and summed and plain and problem.products > 0 and gradient_of(problem).fits()
-
-
-def _cost(problem: CanonicalConvolution, best: Best) -> float:
-    shapes = gradient_of(problem)
-    rate = BY_FEATURE_RATE if shapes.by_feature else RATE if problem.output[-1] > 1 else ONE_TAP_RATE
-    return CALL + BEGIN + arithmetic(shapes.products, rate)
-
-
-def _emit(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:
-    [filters] = filter_gradient(*batch_first(lhs, rhs), gradient_of(problem))
-    return jnp.moveaxis(filters, -2, 0)
-
-
-NATIVE_FILTER_GRADIENT = Plan(
-    "native filter gradient",
-    "a sum over examples with few results: the project's own kernel, on all cores",
-    _applies,
-    _cost,
-    _emit,
-    calls=NATIVE,
-)
-
-
-def _product_gradient(problem: CanonicalConvolution) -> MatrixProduct:
-    """Returns the product that the gradient of filters of one tap is: of all positions of the images."""
-    positions = problem.in_features * math.prod(problem.window)
-    return MatrixProduct.of(problem.batch, positions, problem.out_features, turned=True)
-
-
-def _applies_product_gradient(problem: CanonicalConvolution) -> bool:
-    if not _applies(problem) or problem.groups > 1 or min(problem.batch, problem.out_features) < WIDTH:
-        return False
-    shapes = gradient_of(problem)
-    one_tap = math.prod(shapes.window) == 1 and shapes.input == shapes.output
-    return one_tap and {*shapes.strides} == {1} and not any(shapes.low) and _product_gradient(problem).pays()
-
-
-def _cost_product_gradient(problem: CanonicalConvolution, best: Best) -> float:
-    wide = gradient_of(problem).products // problem.out_features * whole(problem.out_features, WIDTH)
-    positions = problem.bytes_of(problem.in_features, *problem.window, problem.batch + problem.out_features)
-    return CALL + arithmetic(wide, PRODUCT_RATE) + positions / PRODUCT_BYTES
-
-
-def _emit_product_gradient(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:
-    return matrix_product(*batch_first(lhs, rhs), _product_gradient(problem), shape=problem.output_shape)
-
-
-NATIVE_PRODUCT_GRADIENT = Plan(
-    "native product gradient",
-    "a sum over all positions with one result each: the project's own product of matrices, on all cores",
-    _applies_product_gradient,
-    _cost_product_gradient,
-    _emit_product_gradient,
-    calls=NATIVE,
-)
 
 
 def _applies_product(problem: CanonicalConvolution) -> bool:
@@ -227,4 +139,4 @@ NATIVE_DENSE = Plan(
     calls=NATIVE,
     emit_turned=_emit_turned_dense,
 )
-PLANS = (NATIVE_FILTER_GRADIENT, NATIVE_PRODUCT_GRADIENT, NATIVE_PRODUCT, NATIVE_DEPTHWISE, NATIVE_DENSE)
+PLANS = (NATIVE_PRODUCT, NATIVE_DEPTHWISE, NATIVE_DENSE)

@@ -12,6 +12,7 @@ from ipu_tf.device.convolution import (
     filter_gradient,
     grouped,
     matmul,
+    native_gradient_plan,
     native_plan,
     onednn,
     padded_plans,
@@ -34,6 +35,7 @@ _MODULES = (
     xla_plans,
     padded_plans,
     onednn,
+    native_gradient_plan,
     native_plan,
 )
 #: Every plan. Of equally cheap ones the first is taken.

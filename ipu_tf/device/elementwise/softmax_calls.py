@@ -9,10 +9,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 
+import jax
 import numpy as np
 from jax.extend import core
 
-from ipu_tf.device.convolution.native.softmax import softmax
+from ipu_tf.device.convolution.native import library
 from ipu_tf.device.convolution.native.sums import is_middle_sum
 from ipu_tf.device.elementwise.operands import Operand, OperandKind
 from ipu_tf.device.elementwise.readers import Readers
@@ -20,6 +21,8 @@ from ipu_tf.device.elementwise.views import Views
 from ipu_tf.device.jaxprs.flat_equations import Equation, FlatFunction
 from ipu_tf.device.jaxprs.rewriting import Rewriting
 
+#: Elements of a part of a call, about, and the most parts: results do not depend on them.
+PART, MOST_PARTS = 2**14, 16
 LEAST, FEWEST_COLUMNS = 2**14, 8
 """Elements, and columns, of the smallest call: XLA computes others in less than a call takes."""
 
@@ -36,6 +39,34 @@ def with_softmax_calls(function: FlatFunction) -> FlatFunction:
         compute = functools.partial(softmax, scale=each.scale)
         rewriting.replace(each.quotient, compute, (each.value,), each.quotient.outputs)
     return rewriting.rewritten() if found else function
+
+
+def softmax(x: jax.Array, scale: float = 1.0, level: int | None = None) -> jax.Array:
+    """Computes `exp(scale * x)` over its sum along the last axis.
+
+    Args:
+        x: `[..., columns]`, float32, with one element at least.
+        scale: x is multiplied with it beforehand.
+        level: the most capable instruction set to use, an index of `library.LEVELS`; by default any.
+
+    Returns:
+        float32, of x's shape. It depends neither on the instruction set nor on the number of cores.
+
+    Raises:
+        RuntimeError: if there is no native library.
+
+    Example:
+        >>> softmax(jax.numpy.array([[0.0, 0.0], [0.0, -200.0]])).tolist()
+        [[0.5, 0.5], [1.0, 0.0]]
+    """
+    native, columns = library.needed(), x.shape[-1]
+    rows = x.size // columns
+    parts = max(1, min(MOST_PARTS, x.size // PART, rows))
+    bits = int(np.float32(scale).view(np.uint32))
+    words = np.array([library.level_or_best(level), rows, columns, bits, parts], np.int64)
+    result = jax.ShapeDtypeStruct(x.shape, np.float32)
+    computed: jax.Array = jax.ffi.ffi_call(native.target(library.SOFTMAX), result)(x, shapes=words)
+    return computed
 
 
 @dataclasses.dataclass(frozen=True)

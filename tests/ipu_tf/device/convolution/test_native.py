@@ -23,6 +23,7 @@ from ipu_tf.device.convolution.native.filter_gradient import FilterGradient, fil
 from ipu_tf.device.convolution.plan import NATIVE, ONEDNN
 from ipu_tf.device.convolution.plans import callable_now, choose, explain, solve
 from ipu_tf.device.convolution.problem import CanonicalConvolution
+from tests.helpers.exact_sums import small_integers
 from tests.helpers.native_fuzz import fault, faults, operands
 from tests.helpers.one_core import hashed_on_one_core, needs_affinity
 
@@ -112,6 +113,20 @@ def test_the_best_plan_of_a_window_of_one_position() -> None:
     assert choose(layer, frozenset({NATIVE, ONEDNN})).name == "native product"
     assert choose(dataclasses.replace(layer, input=(48, 48)), frozenset({NATIVE, ONEDNN})).name != "native product"
     assert choose(dataclasses.replace(layer, out_features=2), frozenset({NATIVE})).name != "native product"
+
+
+@built
+@pytest.mark.parametrize(("images", "size"), [(16, 12), (3, 7)])
+def test_filter_gradients_of_one_position_over_small_images_are_products(images: int, size: int) -> None:
+    each = ((size, size), (size, size), (1, 1), ((0, 0), (0, 0)), (1, 1), (1, 1))
+    gradient = CanonicalConvolution(96, images, 40, *each, leading_contraction=True)
+    assert choose(gradient, frozenset({NATIVE, ONEDNN})).name == "native product gradient"
+    assert choose(gradient.but(batch=16), frozenset({NATIVE})).name != "native product gradient"
+    assert choose(gradient.but(input=(96, 96), window=(96, 96)), frozenset({NATIVE})).name != "native product gradient"
+    x, g = small_integers(*gradient.input_shape), small_integers(*gradient.kernel_shape, seed=1)
+    program = jax.jit(lambda x, g: solve(x, g, gradient))
+    assert library.MATRIX_PRODUCT in program.lower(x, g).as_text()
+    np.testing.assert_array_equal(program(x, g)[:, 0, 0], np.einsum("cxyn,xynf->cf", x, g))
 
 
 @built

@@ -16,8 +16,8 @@ from jax import lax
 
 from ipu_tf.device import portable
 from ipu_tf.device.convolution.native import library
-from ipu_tf.device.convolution.native.softmax import softmax
 from ipu_tf.device.elementwise.evaluate import with_native_elementwise
+from ipu_tf.device.elementwise.softmax_calls import softmax
 from ipu_tf.lowering.jax.jaxpr_plans import planned
 from tests.helpers.one_core import hashed_on_one_core, needs_affinity
 
