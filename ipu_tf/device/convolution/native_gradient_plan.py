@@ -17,9 +17,10 @@ from ipu_tf.device.convolution.windows import batch_first
 RATE, BY_FEATURE_RATE = 400e3, 150e3
 #: Microseconds to begin a call, and flops in a microsecond where a block of sums has one tap only.
 BEGIN, ONE_TAP_RATE = 5.0, 240e3
-#: Of a product of matrices: flops in a microsecond, bytes of images, each of which many units of work read, and the
-#: features that are computed together.
-PRODUCT_RATE, PRODUCT_BYTES, WIDTH = 400e3, 17e3, 32
+#: Of a product of matrices: flops and bytes in a microsecond, and features that are computed together.
+PRODUCT_RATE, PRODUCT_BYTES, WIDTH = 400e3, 20e3, 32
+#: Positions of the images above which the other kernel is as fast: each unit of work of a product reads them all.
+MOST_POSITIONS = 4096
 
 
 def gradient_of(problem: CanonicalConvolution) -> FilterGradient:
@@ -77,7 +78,9 @@ def _applies_product_gradient(problem: CanonicalConvolution) -> bool:
         return False
     shapes = gradient_of(problem)
     one_tap = math.prod(shapes.window) == 1 and shapes.input == shapes.output
-    return one_tap and {*shapes.strides} == {1} and not any(shapes.low) and _product_gradient(problem).pays()
+    plain = {*shapes.strides} == {1} and not any(shapes.low)
+    form = _product_gradient(problem)
+    return one_tap and plain and form.inner <= MOST_POSITIONS and form.pays()
 
 
 def _cost_product_gradient(problem: CanonicalConvolution, best: Best) -> float:
