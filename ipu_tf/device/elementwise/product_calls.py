@@ -25,10 +25,10 @@ from ipu_tf.device.jaxprs.rewriting import Rewriting
 
 
 def with_product_calls(function: FlatFunction) -> FlatFunction:
-    """Returns a function that computes the same, with the matrix products for which the kernel pays as calls of it.
+    """Returns a function that computes the same with calls for matrix products that the kernel is faster at, or itself.
 
     Args:
-        function: itself, if it has none.
+        function: the function.
     """
     finder, rewriting = _Products(function), Rewriting(function)
     found = [each for equation in function.equations if (each := finder.found(equation))]

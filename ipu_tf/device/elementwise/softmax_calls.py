@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
+from collections.abc import Sequence
 
 import jax
 import numpy as np
+from jax import lax
 from jax.extend import core
 
 from ipu_tf.device.convolution.native import library
@@ -28,17 +31,21 @@ LEAST, FEWEST_COLUMNS = 2**14, 8
 
 
 def with_softmax_calls(function: FlatFunction) -> FlatFunction:
-    """Returns a function that computes the same, with softmaxes of 2^14 elements or more as calls.
+    """Returns a function that computes the same with calls for softmaxes of 2^14 elements or more, or itself.
 
     Args:
-        function: itself, if it has none.
+        function: the function.
     """
     finder, rewriting = _Softmaxes(function), Rewriting(function)
     found = [each for equation in function.equations if (each := finder.found(equation))]
     for each in found:
-        compute = functools.partial(softmax, scale=each.scale)
+        compute = functools.partial(_computed, scale=each.scale, shape=function.types[each.quotient.outputs[0]].shape)
         rewriting.replace(each.quotient, compute, (each.value,), each.quotient.outputs)
     return rewriting.rewritten() if found else function
+
+
+def _computed(x: jax.Array, scale: float, shape: Sequence[int]) -> jax.Array:
+    return softmax(lax.reshape(x, shape), scale)
 
 
 def softmax(x: jax.Array, scale: float = 1.0, level: int | None = None) -> jax.Array:
@@ -90,17 +97,23 @@ class _Softmaxes:
 
     def found(self, quotient: Equation) -> _Softmax | None:
         """Returns the softmax that an equation is the last one of."""
-        exponential, total = self._pair(quotient, "div")
-        if exponential is None or total is None or not self._is_large(quotient):
+        if quotient.name != "div" or not self._is_large(quotient):
+            return None
+        kind = self._function.types[quotient.outputs[0]]
+        shape = (kind.size // kind.shape[-1], kind.shape[-1])
+        exponential, total = self._pair(quotient, "div", shape)
+        if exponential is None or total is None:
             return None
         of, distance = self._made(exponential, "exp"), None
-        if of is not None and self._made(total, "sum") and self._is_last(total, exponential):
+        if of is not None and self._made(total, "sum") and self._is_of_rows(total, exponential, shape):
             distance = self._function.made_by.get(self._views.shown(of.values[0]))
-        value, largest = self._pair(distance, "sub")
+        value, largest = self._pair(distance, "sub", shape)
         if distance is None or of is None or value is None or largest is None:
             return None
-        most = self._made(largest, "reduce_max")
-        if most is None or not self._is_last(largest, value) or not self._are_read_here(quotient, of, distance):
+        most, sums = self._made(largest, "reduce_max"), self._function.made_by[total]
+        if most is None or not self._is_of_rows(largest, value, shape):
+            return None
+        if not self._readers.are_among(of.outputs[0], {sums, quotient}):
             return None
         return self._scaled(_Softmax(quotient, value), {distance, most})
 
@@ -108,16 +121,15 @@ class _Softmaxes:
         made = self._function.types[quotient.outputs[0]]
         return made.dtype == np.float32 and made.size >= LEAST and made.shape[-1] >= FEWEST_COLUMNS
 
-    def _pair(self, equation: Equation | None, name: str) -> tuple[int | None, int | None]:
-        """Returns what an operation reads: an array, and a value of each row, repeated."""
+    def _pair(self, equation: Equation | None, name: str, shape: tuple[int, int]) -> tuple[int | None, int | None]:
+        """Returns what an operation reads: an array of some rows and columns, and a value of each row, repeated."""
         if equation is None or equation.name != name:
             return None, None
         x, row = self._views.operands(equation) or (None, None)
         if not isinstance(x, Operand) or not isinstance(row, Operand) or x.kind is not OperandKind.WHOLE:
             return None, None
-        kind = self._function.types[equation.outputs[0]]
-        each_row = ((1, 1, kind.size // kind.shape[-1], kind.shape[-1]), (0, 0, 1, 0))
-        return (x.value, self._unbounded(row.value)) if (row.sizes, row.strides) == each_row else (None, None)
+        repeated = (row.sizes, row.strides) == ((1, 1, *shape), (0, 0, 1, 0))
+        return (x.value, self._unbounded(row.value)) if repeated else (None, None)
 
     def _unbounded(self, value: int) -> int:
         """Returns the value that another one shows, passes on, or is at least minus infinity: as `jax.nn` has it."""
@@ -138,24 +150,16 @@ class _Softmaxes:
         is_sum = made.name == "reduce_sum" or is_middle_sum(made.eqn)
         return made if (is_sum if name == "sum" else made.name == name) else None
 
-    def _is_last(self, reduced: int, value: int) -> bool:
-        """Returns whether a reduction is one of a value over its last axis, and of nothing else."""
+    def _is_of_rows(self, reduced: int, value: int, shape: tuple[int, int]) -> bool:
+        """Returns whether a reduction is one of each row of a value, and of nothing else."""
         equation = self._function.made_by[reduced]
-        given, types = equation.values[0], self._function.types
-        if self._views.shown(given) != self._views.shown(value) or types[given].size != types[value].size:
+        given = self._function.types[equation.values[0]]
+        if self._views.shown(equation.values[0]) != self._views.shown(value) or given.size != math.prod(shape):
             return False
-        if "axes" in equation.eqn.params:
-            return tuple(equation.eqn.params["axes"]) == (len(types[given].shape) - 1,)
-        return types[given].shape[1:] == (types[value].shape[-1], 1)
-
-    def _are_read_here(self, quotient: Equation, exponential: Equation, distance: Equation) -> bool:
-        """Returns whether nothing else reads the steps in between."""
-        _, total = self._pair(quotient, "div")
-        assert total is not None
-        sums = self._function.made_by[total]
-        return self._readers.are_among(exponential.outputs[0], {sums, quotient}) and self._readers.are_among(
-            distance.outputs[0], {exponential}
-        )
+        if "axes" not in equation.eqn.params:
+            return bool(given.shape == (*shape, 1))
+        last = len(given.shape) - 1
+        return given.shape[last] == shape[1] and tuple(equation.eqn.params["axes"]) == (last,)
 
     def _scaled(self, found: _Softmax, readers: set[Equation]) -> _Softmax:
         """Returns it with what multiplies its operand with a number."""

@@ -107,6 +107,8 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "scaled from the left": lambda x: steps(np.float32(0.125) * x),
     "scores that are returned too": lambda x: (x * 0.125, steps(x * 0.125)),
     "twice": lambda x: steps(steps(x)),
+    "of longer rows": lambda x: steps(x.reshape(8, 20, 128)),
+    "of longer rows, scaled": lambda x: steps((x * 0.125).reshape(160, 128)).reshape(SCORES),
     "in heads": lambda x: steps(x.reshape(8, 40, 64)).reshape(SCORES),
 }
 
@@ -143,6 +145,15 @@ OTHERS: dict[str, Callable[[Any], Any]] = {
     "a sum over another axis": lambda x: steps(x, lambda e: jnp.sum(e, -2, keepdims=True)),
     "exponentials that are returned too": lambda x: (lambda e: (e, e / jnp.sum(e, -1, keepdims=True)))(
         jnp.exp(x - jnp.max(x, -1, keepdims=True))
+    ),
+    "largest of longer rows": lambda x: (lambda e: e / jnp.sum(e, -1, keepdims=True))(
+        jnp.exp(x.reshape(160, 128) - jnp.max(x.reshape(160, 128), -1, keepdims=True)).reshape(SCORES)
+    ),
+    "a sum of longer rows": lambda x: (lambda e: e.reshape(160, 128) / jnp.sum(e.reshape(160, 128), -1, keepdims=True))(
+        jnp.exp(x - jnp.max(x, -1, keepdims=True))
+    ),
+    "repeated distances": lambda x: (lambda e: e / jnp.sum(e, -1, keepdims=True))(
+        jnp.exp(jnp.broadcast_to(x[:1] - jnp.max(x[:1], -1, keepdims=True), SCORES))
     ),
     "no distance from the largest": lambda x: jnp.exp(x) / jnp.sum(jnp.exp(x), -1, keepdims=True),
     "float16": lambda x: steps(x.astype(jnp.float16)),
