@@ -116,6 +116,9 @@ LAYERS = {
     "valid, large": CanonicalConvolution(64, 32, 32, (20, 20), (3, 3), ONES, VALID, ONES, ONES),
     "full": CanonicalConvolution(8, 32, 32, (12, 12), (3, 3), ONES, ((2, 2), (2, 2)), ONES, ONES),
     "1x1": CanonicalConvolution(8, 16, 32, (12, 12), ONES, ONES, VALID, ONES, ONES),
+    "1x1, filters": CanonicalConvolution(
+        32, 8, 32, (12, 12), (12, 12), ONES, VALID, ONES, ONES, leading_contraction=True
+    ),
     "strided": CanonicalConvolution(8, 16, 16, (12, 12), (3, 3), (2, 2), ((1, 0), (1, 0)), ONES, ONES),
     "dilated": CanonicalConvolution(8, 16, 16, (12, 12), (3, 3), ONES, ((2, 2), (2, 2)), ONES, (2, 2)),
     "transposed": CanonicalConvolution(8, 16, 16, (6, 6), (3, 3), ONES, ((1, 2), (1, 2)), (2, 2), ONES),

@@ -134,8 +134,8 @@ def test_turned_filters_are_those_of_the_layer(problem: CanonicalConvolution) ->
 def test_gradients_of_inputs_read_the_layers_filters(window: int, images: int, strides: tuple[int, int]) -> None:
     """Of all images of 24 x 24, and of few small ones, by a product of matrices."""
     random = np.random.default_rng(0)
-    x, g = (random.standard_normal((images, 24, 24, 64), np.float32) for _ in range(2))
-    filters = random.standard_normal((window, window, 64, 64), np.float32)
+    shapes = [(images, 24, 24, 64)] * 2 + [(window, window, 64, 64)]
+    x, g, filters = (jnp.asarray(random.standard_normal(shape, np.float32)) for shape in shapes)
 
     def layer(x: jax.Array) -> jax.Array:
         names = ("NHWC", "HWIO", "NHWC")

@@ -272,7 +272,7 @@ def test_a_result_that_is_reshaped_is_written_over_without_a_copy() -> None:
     compiled = jax.jit(with_native_elementwise(function))
     lowered = compiled.lower(x, y, row)
     assert "output_operand_alias" in lowered.as_text()
-    assert " copy(" not in lowered.compile().as_text()
+    assert " copy(" not in str(lowered.compile().as_text())
     expected = np.asarray(x, np.float64).reshape(64, 64) @ np.asarray(y, np.float64)
     np.testing.assert_allclose(compiled(x, y, row), expected.reshape(8, 8, 64) / row - 1.0, rtol=1e-4, atol=1e-4)
 

@@ -83,9 +83,8 @@ def test_it_is_the_product(
     assert form is not None
     x, y = (np.asarray(each, np.float64) for each in canonical)
     wanted, bound = (np.transpose(each, permuted) for each in (x @ y, 1e-6 * (abs(x) @ abs(y)) + 1e-30))
-    if form.turned:
-        operands = operands[::-1]
-    found = matrix_product.matrix_product(*operands, form, level, shape=wanted.shape)
+    x_given, y_given = operands[::-1] if form.turned else operands
+    found = matrix_product.matrix_product(x_given, y_given, form, level, shape=wanted.shape)
     assert np.all(abs(found - wanted) <= bound)
 
 
@@ -123,8 +122,8 @@ def test_it_is_the_product_of_large_matrices(
     level: int, left: str, right: str, rows: int, inner: int, columns: int
 ) -> None:
     x, y = arrays((rows, inner), (inner, columns))
-    strides = [(inner, 1) if left == "ij" else (1, rows), (columns, 1) if right == "jk" else (1, inner)]
-    form = MatrixProduct((), rows, inner, columns, (), (), *strides)
+    form = MatrixProduct.of(rows, inner, columns, turned=left == "ji")
+    form = form if right == "jk" else dataclasses.replace(form, right=(1, inner))
     given_x, given_y = (x if left == "ij" else x.T.copy()), (y if right == "jk" else y.T.copy())
     found = matrix_product.matrix_product(jnp.asarray(given_x), jnp.asarray(given_y), form, level)
     x, y = (each.astype(np.float64) for each in (x, y))
