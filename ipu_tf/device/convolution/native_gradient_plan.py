@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-import math
-
 import jax
 import jax.numpy as jnp
 
 from ipu_tf.device.convolution.native.filter_gradient import FilterGradient, filter_gradient
 from ipu_tf.device.convolution.native.matrix_product import MatrixProduct, matrix_product
-from ipu_tf.device.convolution.plan import CALL, NATIVE, Best, Plan, Solve, arithmetic, whole
+from ipu_tf.device.convolution.plan import (
+    CALL,
+    NATIVE,
+    PRODUCT_RATE,
+    PRODUCT_WIDTH,
+    Best,
+    Plan,
+    Solve,
+    arithmetic,
+    whole,
+)
 from ipu_tf.device.convolution.problem import CanonicalConvolution
 from ipu_tf.device.convolution.windows import batch_first
 
@@ -17,8 +25,8 @@ from ipu_tf.device.convolution.windows import batch_first
 RATE, BY_FEATURE_RATE = 400e3, 150e3
 #: Microseconds to begin a call, and flops in a microsecond where a block of sums has one tap only.
 BEGIN, ONE_TAP_RATE = 5.0, 240e3
-#: Of a product of matrices: flops and bytes in a microsecond, and features that are computed together.
-PRODUCT_RATE, PRODUCT_BYTES, WIDTH = 400e3, 20e3, 32
+#: Bytes in a microsecond that a product of matrices reads.
+PRODUCT_BYTES = 20e3
 #: Positions of the images above which the other kernel is as fast: each unit of work of a product reads them all.
 MOST_POSITIONS = 4096
 
@@ -69,22 +77,21 @@ NATIVE_FILTER_GRADIENT = Plan(
 
 def _product_gradient(problem: CanonicalConvolution) -> MatrixProduct:
     """Returns the product that the gradient of filters of one tap is: of all positions of the images."""
-    positions = problem.in_features * math.prod(problem.window)
-    return MatrixProduct.of(problem.batch, positions, problem.out_features, turned=True)
+    return MatrixProduct.of(problem.batch, problem.in_features * problem.taps, problem.out_features, turned=True)
 
 
 def _applies_product_gradient(problem: CanonicalConvolution) -> bool:
-    if not _applies(problem) or problem.groups > 1 or min(problem.batch, problem.out_features) < WIDTH:
+    if not _applies(problem) or problem.groups > 1 or min(problem.batch, problem.out_features) < PRODUCT_WIDTH:
         return False
     shapes = gradient_of(problem)
-    one_tap = math.prod(shapes.window) == 1 and shapes.input == shapes.output
+    one_tap = problem.positions == 1 and shapes.input == shapes.output
     plain = {*shapes.strides} == {1} and not any(shapes.low)
     form = _product_gradient(problem)
     return one_tap and plain and form.inner <= MOST_POSITIONS and form.pays()
 
 
 def _cost_product_gradient(problem: CanonicalConvolution, best: Best) -> float:
-    wide = gradient_of(problem).products // problem.out_features * whole(problem.out_features, WIDTH)
+    wide = gradient_of(problem).products // problem.out_features * whole(problem.out_features, PRODUCT_WIDTH)
     positions = problem.bytes_of(problem.in_features, *problem.window, problem.batch + problem.out_features)
     return CALL + arithmetic(wide, PRODUCT_RATE) + positions / PRODUCT_BYTES
 

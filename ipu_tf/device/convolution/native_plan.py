@@ -15,20 +15,20 @@ from ipu_tf.device.convolution.native.matrix_product import MatrixProduct, matri
 from ipu_tf.device.convolution.plan import (
     CALL,
     NATIVE,
+    PRODUCT_RATE,
+    PRODUCT_WIDTH,
     Best,
     Plan,
     Solve,
     arithmetic,
     is_float32_layer,
-    whole,
+    whole_products,
     writing,
 )
 from ipu_tf.device.convolution.problem import CanonicalConvolution
 
-#: Flops in a microsecond of a product of matrices, and positions of images above which a convolution is as fast.
-PRODUCT_RATE, MOST_PIXELS = 400e3, 4096
-#: Features out that a product computes together.
-WIDTH = 32
+#: Positions of images above which a convolution is as fast as a product of matrices.
+MOST_PIXELS = 4096
 #: Flops in a microsecond of a depthwise convolution.
 DEPTHWISE_RATE = 150e3
 #: The same of a dense one, features that are computed together, and bytes of filters that are packed in a microsecond.
@@ -42,8 +42,7 @@ def _applies_product(problem: CanonicalConvolution) -> bool:
 
 
 def _cost_product(problem: CanonicalConvolution, best: Best) -> float:
-    wide = problem.products // problem.out_features * whole(problem.out_features, WIDTH)
-    return arithmetic(wide, PRODUCT_RATE) + writing(problem)
+    return arithmetic(whole_products(problem, PRODUCT_WIDTH), PRODUCT_RATE) + writing(problem)
 
 
 def _product(problem: CanonicalConvolution) -> MatrixProduct:
@@ -104,9 +103,8 @@ def _applies_dense(problem: CanonicalConvolution) -> bool:
 
 
 def _cost_dense(problem: CanonicalConvolution, best: Best) -> float:
-    wide = problem.products // problem.out_features * whole(problem.out_features, LANES)
     packed = problem.bytes_of(*problem.kernel_shape) / PACKED_BYTES
-    return CALL + arithmetic(wide, DENSE_RATE) + writing(problem) + packed
+    return CALL + arithmetic(whole_products(problem, LANES), DENSE_RATE) + writing(problem) + packed
 
 
 def _emit_dense(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution, solve: Solve) -> jax.Array:

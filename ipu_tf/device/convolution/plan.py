@@ -22,6 +22,8 @@ UNCACHED_BYTES = 3.5e3
 CACHE = 16e6
 #: Starting one operation.
 CALL = 3.0
+#: Of a native product of matrices: multiplications and additions in a microsecond, features out computed together.
+PRODUCT_RATE, PRODUCT_WIDTH = 400e3, 32
 #: Native code that plans call: oneDNN in XLA, and the project's own library.
 ONEDNN, NATIVE = "onednn", "native"
 
@@ -76,6 +78,11 @@ def whole(count: int, width: int) -> int:
         [16, 16, 32]
     """
     return -(-count // width) * width
+
+
+def whole_products(problem: CanonicalConvolution, width: int) -> int:
+    """Returns the multiplications of a problem whose features out are computed `width` together."""
+    return problem.products // problem.out_features * whole(problem.out_features, width)
 
 
 def is_float32_layer(problem: CanonicalConvolution) -> bool:

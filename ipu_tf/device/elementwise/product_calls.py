@@ -21,7 +21,7 @@ from ipu_tf.device.elementwise.operands import Operand, OperandKind
 from ipu_tf.device.elementwise.readers import Readers
 from ipu_tf.device.elementwise.views import Views
 from ipu_tf.device.jaxprs.flat_equations import Equation, FlatFunction
-from ipu_tf.device.jaxprs.rewriting import Rewriting
+from ipu_tf.device.jaxprs.rewriting import Replacement, replaced
 
 
 def with_product_calls(function: FlatFunction) -> FlatFunction:
@@ -30,13 +30,12 @@ def with_product_calls(function: FlatFunction) -> FlatFunction:
     Args:
         function: the function.
     """
-    finder, rewriting = _Products(function), Rewriting(function)
-    found = [each for equation in function.equations if (each := finder.found(equation))]
-    for each in found:
+    finder, replacements = _Products(function), []
+    for each in filter(None, map(finder.found, function.equations)):
         shape = function.types[each.last.outputs[0]].shape
         compute = functools.partial(_computed, form=each.form, least_zero=each.least_zero, shape=shape)
-        rewriting.replace(each.last, compute, each.operands, each.last.outputs)
-    return rewriting.rewritten() if found else function
+        replacements.append(Replacement(each.last, compute, each.operands))
+    return replaced(function, replacements)
 
 
 def _computed(left: jax.Array, right: jax.Array, bias: jax.Array | None = None, **rest: Any) -> jax.Array:

@@ -22,7 +22,7 @@ from ipu_tf.device.elementwise.operands import Operand, OperandKind
 from ipu_tf.device.elementwise.readers import Readers
 from ipu_tf.device.elementwise.views import Views
 from ipu_tf.device.jaxprs.flat_equations import Equation, FlatFunction
-from ipu_tf.device.jaxprs.rewriting import Rewriting
+from ipu_tf.device.jaxprs.rewriting import Replacement, replaced
 
 #: Elements of a part of a call, about, and the most parts: results do not depend on them.
 PART, MOST_PARTS = 2**14, 16
@@ -36,12 +36,11 @@ def with_softmax_calls(function: FlatFunction) -> FlatFunction:
     Args:
         function: the function.
     """
-    finder, rewriting = _Softmaxes(function), Rewriting(function)
-    found = [each for equation in function.equations if (each := finder.found(equation))]
-    for each in found:
+    finder, replacements = _Softmaxes(function), []
+    for each in filter(None, map(finder.found, function.equations)):
         compute = functools.partial(_computed, scale=each.scale, shape=function.types[each.quotient.outputs[0]].shape)
-        rewriting.replace(each.quotient, compute, (each.value,), each.quotient.outputs)
-    return rewriting.rewritten() if found else function
+        replacements.append(Replacement(each.quotient, compute, (each.value,)))
+    return replaced(function, replacements)
 
 
 def _computed(x: jax.Array, scale: float, shape: Sequence[int]) -> jax.Array:

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 
+from ipu_tf.device.jaxprs.evaluation import needed
 from ipu_tf.device.jaxprs.flat_equations import Atom, Equation, FlatFunction, flattened
 
 
@@ -70,20 +71,35 @@ class Rewriting:
         equations = [new for each in self._function.equations for new in self._instead.get(each, [each])]
         equations = [dataclasses.replace(each, inputs=_renamed(each.inputs, self._others)) for each in equations]
         outputs = _renamed(self._function.outputs, self._others)
-        kept = _needed(equations, outputs)
-        return dataclasses.replace(self._function, equations=kept, outputs=outputs, types=self._types)
+        whole = dataclasses.replace(self._function, equations=tuple(equations), outputs=outputs, types=self._types)
+        kept, _ = needed(whole, outputs, ())
+        return dataclasses.replace(whole, equations=tuple(kept))
+
+
+@dataclasses.dataclass(frozen=True)
+class Replacement:
+    """A function in the place of an equation, which makes its results.
+
+    Attributes:
+        place: the equation.
+        compute: traceable by JAX; of an array for each operand.
+        operands: the values that it reads.
+    """
+
+    place: Equation
+    compute: Callable[..., Any]
+    operands: tuple[int, ...]
+
+
+def replaced(function: FlatFunction, replacements: Sequence[Replacement]) -> FlatFunction:
+    """Returns a function with replacements; itself if there are none."""
+    if not replacements:
+        return function
+    rewriting = Rewriting(function)
+    for each in replacements:
+        rewriting.replace(each.place, each.compute, each.operands, each.place.outputs)
+    return rewriting.rewritten()
 
 
 def _renamed(atoms: Sequence[Atom], numbers: dict[Atom, int]) -> tuple[Atom, ...]:
     return tuple(numbers.get(atom, atom) if isinstance(atom, int) else atom for atom in atoms)
-
-
-def _needed(equations: Sequence[Equation], outputs: Sequence[Atom]) -> tuple[Equation, ...]:
-    """Returns the equations that have effects, or make what is read."""
-    read = {atom for atom in outputs if isinstance(atom, int)}
-    kept = []
-    for equation in reversed(equations):
-        if equation.eqn.effects or read & {*equation.outputs}:
-            read |= {*equation.values}
-            kept.append(equation)
-    return tuple(reversed(kept))
