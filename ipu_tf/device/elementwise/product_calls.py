@@ -2,6 +2,7 @@
 
     transpose(x @ y)                attention's heads        the result is written where it is wanted
     max((x @ y) + bias, 0)          a dense layer            sums are in registers anyway
+    z + (x @ y) + bias              a residual block         z is read there, and no sum without it is written
 
 The sum before the maximum is not kept: a layer's gradient needs to know where the result is above 0.
 """
@@ -33,13 +34,16 @@ def with_product_calls(function: FlatFunction) -> FlatFunction:
     finder, replacements = _Products(function), []
     for each in filter(None, map(finder.found, function.equations)):
         shape = function.types[each.last.outputs[0]].shape
-        compute = functools.partial(_computed, form=each.form, least_zero=each.least_zero, shape=shape)
+        compute = functools.partial(_computed, product=each, shape=shape)
         replacements.append(Replacement(each.last, compute, each.operands))
     return replaced(function, replacements)
 
 
-def _computed(left: jax.Array, right: jax.Array, bias: jax.Array | None = None, **rest: Any) -> jax.Array:
-    return matrix_product(left, right, bias=bias, **rest)
+def _computed(left: jax.Array, right: jax.Array, *others: jax.Array, product: _Product, shape: Any) -> jax.Array:
+    rest = iter(others)
+    bias, addend = (None if each is None else next(rest) for each in (product.bias, product.addend))
+    least_zero = product.least_zero
+    return matrix_product(left, right, product.form, bias=bias, addend=addend, least_zero=least_zero, shape=shape)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,26 +54,35 @@ class _Product:
         product: its equation.
         form: the product.
         last: the equation whose result is computed.
+        followers: what follows the product, up to that.
         bias: a value for each column.
+        addend: a value for each element.
         least_zero: whether negative results are 0.
     """
 
     product: Equation
     form: MatrixProduct
     last: Equation
+    followers: tuple[Equation, ...] = ()
     bias: int | None = None
+    addend: int | None = None
     least_zero: bool = False
+
+    def followed_by(self, last: Equation, **changes: Any) -> _Product:
+        """Returns it with another equation that follows, and what that adds."""
+        return dataclasses.replace(self, last=last, followers=(*self.followers, last), **changes)
 
     @property
     def operands(self) -> tuple[int, ...]:
         """Values that the call reads."""
         both = self.product.values[::-1] if self.form.turned else self.product.values
-        return both if self.bias is None else (*both, self.bias)
+        return (*both, *(each for each in (self.bias, self.addend) if each is not None))
 
 
 class _Products:
     def __init__(self, function: FlatFunction) -> None:
         self._views, self._readers, self._types = Views(function), Readers(function), function.types
+        self._taken: set[Equation] = set()  # sums of two products are part of one's call
 
     def found(self, equation: Equation) -> _Product | None:
         """Returns the product that an equation is, if the kernel pays for it."""
@@ -77,7 +90,9 @@ class _Products:
         if form is None or not form.pays() or len(equation.values) != 2:
             return None
         product = _Product(equation, form, equation)
-        return self._transposed(product) or self._bounded(self._with_bias(product))
+        found = self._transposed(product) or self._bounded(self._with_addend(self._with_bias(product)))
+        self._taken |= {*found.followers}
+        return found
 
     def _transposed(self, product: _Product) -> _Product | None:
         """Returns it with the permutation that follows it, if one does."""
@@ -94,19 +109,26 @@ class _Products:
             return product
         columns = product.form.columns
         row = other.strides == (0, 0, 0, 1) and other.sizes[-1] == columns == self._types[other.value].size
-        return dataclasses.replace(product, last=reader, bias=other.value) if row else product
+        return product.followed_by(reader, bias=other.value) if row else product
+
+    def _with_addend(self, product: _Product) -> _Product:
+        reader, other = self._next(product, "add", "add_any")
+        if reader is None or not isinstance(other, Operand) or other.kind is not OperandKind.WHOLE:
+            return product
+        return product.followed_by(reader, addend=other.value)
 
     def _bounded(self, product: _Product) -> _Product:
         reader, other = self._next(product, "max")
         if reader is None or not isinstance(other, core.Literal) or float(other.val) != 0:
             return product
-        return dataclasses.replace(product, last=reader, least_zero=True)
+        return product.followed_by(reader, least_zero=True)
 
-    def _next(self, product: _Product, name: str) -> tuple[Equation | None, Operand | core.Literal | None]:
+    def _next(self, product: _Product, *names: str) -> tuple[Equation | None, Operand | core.Literal | None]:
         """Returns the operation that alone reads a product, element by element, and the other one of its operands."""
         made = product.last.outputs[0]
         reader = self._readers.only(made)
-        operands = self._views.operands(reader) if reader is not None and reader.name == name else None
+        wanted = reader is not None and reader.name in names and reader not in self._taken
+        operands = self._views.operands(reader) if wanted and reader is not None else None
         if reader is None or operands is None:
             return None, None
         own = Operand(made, OperandKind.WHOLE)

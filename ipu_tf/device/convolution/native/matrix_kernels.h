@@ -59,10 +59,10 @@ static void NAME(pack_left)(const MatrixShapes *s, const float *left, int64_t de
   }
 }
 
-// Operands and result of a tile: strides in floats. The product is added to the result if `adds`. Then a bias is added,
-// if there is one, and what is negative is 0 if `least_zero`.
+// Operands and result of a tile: strides in floats. The product is added to the result if `adds`. Then a bias and an
+// addend, which lies as the result does, are added, if there are any, and what is negative is 0 if `least_zero`.
 typedef struct NAME(Tile) {
-  const float *left, *right, *bias;
+  const float *left, *right, *bias, *addend;
   float *result;
   int64_t left_row, left_inner, depth, right_inner, result_row;
   int adds, least_zero;
@@ -75,6 +75,12 @@ INLINE void NAME(tile)(const NAME(Tile) *t, int64_t row_step, const int rows) {
   const float *from[TILE_ROWS / 3], *right = t->right;
   UNROLL for (int r = 0; r < rows; r++) total[r][0] = total[r][1] = (V){0};
   UNROLL for (int r = 0; r < rows; r += 3) from[r / 3] = t->left + r * row_step;
+  if (t->addend) {
+    UNROLL for (int r = 0; r < rows; r++) {
+      PREFETCH(t->addend + r * t->result_row);
+      PREFETCH(t->addend + r * t->result_row + LANES);
+    }
+  }
   const int64_t inner_step = t->left_inner, right_step = t->right_inner;
   for (int64_t k = 0; k < t->depth; k++, right += right_step) {
     const V low = *(const V *)right, high = *(const V *)(right + LANES);
@@ -95,6 +101,12 @@ INLINE void NAME(tile)(const NAME(Tile) *t, int64_t row_step, const int rows) {
   if (t->bias) {
     const V low = *(const V *)t->bias, high = *(const V *)(t->bias + LANES);
     UNROLL for (int r = 0; r < rows; r++) total[r][0] += low, total[r][1] += high;
+  }
+  if (t->addend) {
+    UNROLL for (int r = 0; r < rows; r++) {
+      total[r][0] += *(const V *)(t->addend + r * t->result_row);
+      total[r][1] += *(const V *)(t->addend + r * t->result_row + LANES);
+    }
   }
   if (t->least_zero) {  // what is no number stays so
     UNROLL for (int r = 0; r < rows; r++)
@@ -147,11 +159,15 @@ static void NAME(any_tile)(const NAME(Tile) *t, int64_t rows, int64_t columns) {
     NAME(whole_tile)(t, rows);
     return;
   }
-  float whole[TILE_ROWS * TILE] __attribute__((aligned(64))) = {0};
+  float whole[TILE_ROWS * TILE] __attribute__((aligned(64))) = {0}, addend[TILE_ROWS * TILE];
   NAME(Tile) apart = *t;
   apart.result = whole, apart.result_row = TILE;
-  for (int64_t r = 0; t->adds && r < rows; r++)
-    memcpy(whole + r * TILE, t->result + r * t->result_row, columns * sizeof(float));
+  if (t->addend) memset(addend, 0, sizeof addend), apart.addend = addend;
+  for (int64_t r = 0; r < rows; r++) {
+    const int64_t from = r * t->result_row;
+    if (t->adds) memcpy(whole + r * TILE, t->result + from, columns * sizeof(float));
+    if (t->addend) memcpy(addend + r * TILE, t->addend + from, columns * sizeof(float));
+  }
   NAME(whole_tile)(&apart, rows);
   for (int64_t r = 0; r < rows; r++) memcpy(t->result + r * t->result_row, whole + r * TILE, columns * sizeof(float));
 }
@@ -177,23 +193,30 @@ static void NAME(slice)(const MatrixShapes *s, const MatrixBlock *b, int64_t fir
   if (coming > 0 && packs_left) next_left = ahead_of(b->left + later * s->left_inner, coming, s->left_inner, b->rows, calls);
   if (coming > 0 && !in_place && s->right_column == 1)
     next_right = ahead_of(b->right + later * s->right_inner, coming, s->right_inner, b->columns, calls);
-  for (int64_t row = 0; row < b->rows; row += TILE_ROWS) {
-    const int64_t rest = b->rows - row, at = row % HEIGHT;
+  // Rows that are read where they lie are multiplied with a tile while it is in the first cache, but for those of images,
+  // which are read once: for all tiles.
+  const int is_tall = s->left_inner == 1 && s->rows >= TALL;
+  const int64_t some = is_tall || packs_left ? TILE_ROWS : 2 * HEIGHT;
+  for (int64_t from = 0; from < b->rows; from += some) {
+    const int64_t end = b->rows - from < some ? b->rows : from + some, rest = b->rows - end, at = from % HEIGHT;
     if (packs_left && at == 0)
-      NAME(pack_left)(s, left + row, t.depth, rest < HEIGHT ? rest : HEIGHT, packed->left);
-    t.left = packs_left ? packed->left + at * t.depth : left + row * s->left_row;
+      NAME(pack_left)(s, left + from, t.depth, b->rows - from < HEIGHT ? b->rows - from : HEIGHT, packed->left);
     Ahead next = {0};
-    if (s->left_inner == 1 && s->rows >= TALL && rest > TILE_ROWS)
-      next = ahead_of(left + (row + TILE_ROWS) * s->left_row, rest < 2 * TILE_ROWS ? rest - TILE_ROWS : TILE_ROWS,
-                      s->left_row, t.depth, (b->columns + TILE - 1) / TILE);
+    if (is_tall && rest > 0)
+      next = ahead_of(left + end * s->left_row, rest < TILE_ROWS ? rest : TILE_ROWS, s->left_row, t.depth,
+                      (b->columns + TILE - 1) / TILE);
     for (int64_t c = 0; c < b->columns; c += TILE) {
-      prefetch_portion(&next);
-      prefetch_portion(&next_left);
-      prefetch_portion(&next_right);
       t.right = in_place ? right + c : packed->right + c * t.depth;
-      t.result = b->result + row * s->result_row + c;
       t.bias = has_bias ? bias + c : NULL;
-      NAME(any_tile)(&t, rest < TILE_ROWS ? rest : TILE_ROWS, b->columns - c);
+      for (int64_t row = from; row < end; row += TILE_ROWS) {
+        prefetch_portion(&next);
+        prefetch_portion(&next_left);
+        prefetch_portion(&next_right);
+        t.left = packs_left ? packed->left + at * t.depth : left + row * s->left_row;
+        t.result = b->result + row * s->result_row + c;
+        t.addend = is_last && b->addend ? b->addend + row * s->result_row + c : NULL;
+        NAME(any_tile)(&t, end - row < TILE_ROWS ? end - row : TILE_ROWS, b->columns - c);
+      }
     }
   }
 }

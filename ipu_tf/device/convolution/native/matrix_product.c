@@ -1,6 +1,6 @@
 // Products of matrices in float32, one or a batch of them, as a handler of XLA's FFI.
 //
-//   result[b, m, n] = sum over k of left[b, m, k] * right[b, k, n]        + bias[n], at least 0 if wanted
+//   result[b, m, n] = sum over k of left[b, m, k] * right[b, k, n]        + bias[n] + addend[b, m, n], at least 0 if wanted
 //
 // Operands are read and the result is written where they lie, by strides: attention's heads need no transposition.
 //
@@ -30,13 +30,14 @@ typedef struct MatrixShapes {
   int64_t batch[BATCH_AXES], left_batch[BATCH_AXES], right_batch[BATCH_AXES];  // sizes, and strides in floats
   int64_t left_row, left_inner, right_inner, right_column;                     // strides in floats
   int64_t result_batch[BATCH_AXES], result_row;  // the same; a row's columns lie one after the other
+  int64_t has_bias, has_addend;                  // whether they are operands; the addend lies as the result does
   int64_t least_zero;                            // whether negative results are 0
   int64_t parts;
 } MatrixShapes;
 
 typedef struct MatrixWork {
   const MatrixShapes *shapes;
-  const float *left, *right, *bias;  // bias may be missing
+  const float *left, *right, *bias, *addend;  // the last two may be missing
   float *result;
 } MatrixWork;
 
@@ -56,7 +57,7 @@ static int64_t batch_offset(const MatrixShapes *s, const int64_t *strides, int64
 
 // A part of a matrix: where its operands and its result begin.
 typedef struct MatrixBlock {
-  const float *left, *right, *bias;
+  const float *left, *right, *bias, *addend;
   float *result;
   int64_t rows, columns;
 } MatrixBlock;
@@ -64,11 +65,13 @@ typedef struct MatrixBlock {
 static MatrixBlock block_of(const MatrixWork *w, int64_t batch, int64_t row, int64_t rows, int64_t column,
                             int64_t columns) {
   const MatrixShapes *s = w->shapes;
+  const int64_t result = batch_offset(s, s->result_batch, batch) + row * s->result_row + column;
   return (MatrixBlock){
       .left = w->left + batch_offset(s, s->left_batch, batch) + row * s->left_row,
       .right = w->right + batch_offset(s, s->right_batch, batch) + column * s->right_column,
       .bias = w->bias ? w->bias + column : NULL,
-      .result = w->result + batch_offset(s, s->result_batch, batch) + row * s->result_row + column,
+      .addend = w->addend ? w->addend + result : NULL,
+      .result = w->result + result,
       .rows = s->rows - row < rows ? s->rows - row : rows,
       .columns = s->columns - column < columns ? s->columns - column : columns,
   };
@@ -109,15 +112,16 @@ static int sizes_are_wrong(const MatrixShapes *s) {
 // Returns what is wrong with a call's buffers; NULL if nothing is.
 static const char *fault(const FfiCall *call, const MatrixShapes *s) {
   FfiBuffer **in = (FfiBuffer **)call->arguments.each, **out = (FfiBuffer **)call->results.each;
-  const int64_t operands = call->arguments.size;
-  if (operands < 2 || operands > 3 || call->results.size != 1) return "a product has two operands or three, and a result";
+  const int64_t biases = s->has_bias != 0, addends = s->has_addend != 0;
+  if (call->arguments.size != 2 + biases + addends || call->results.size != 1) return "a product has other operands";
   if (sizes_are_wrong(s)) return "wanted sizes of at least 1, and no negative strides";
   if (handler_elements(in[0], FFI_FLOAT32) < reach(s, s->left_batch, s->rows, s->left_row, s->inner, s->left_inner))
     return "the left operand is not of the shape";
   const int64_t right = reach(s, s->right_batch, s->inner, s->right_inner, s->columns, s->right_column);
   if (handler_elements(in[1], FFI_FLOAT32) < right) return "the right operand is not of the shape";
-  if (operands == 3 && handler_elements(in[2], FFI_FLOAT32) != s->columns) return "the bias is not of the shape";
+  if (biases && handler_elements(in[2], FFI_FLOAT32) != s->columns) return "the bias is not of the shape";
   const int64_t results = batches_of(s) * s->rows * s->columns;
+  if (addends && handler_elements(in[2 + biases], FFI_FLOAT32) != results) return "the addend is not of the shape";
   const int64_t written = reach(s, s->result_batch, s->rows, s->result_row, s->columns, 1);
   if (handler_elements(out[0], FFI_FLOAT32) != results || written != results) return "the result is not of the shape";
   return NULL;
@@ -131,8 +135,8 @@ EXPORT FfiError *ipu_tf_matrix_product(FfiCall *call) {
   const char *message = fault(call, s);
   if (message) return handler_refuses(call, message);
   FfiBuffer **in = (FfiBuffer **)call->arguments.each, **out = (FfiBuffer **)call->results.each;
-  const float *bias = call->arguments.size == 3 ? in[2]->data : NULL;
-  const MatrixWork work = {s, in[0]->data, in[1]->data, bias, out[0]->data};
+  const float *bias = s->has_bias ? in[2]->data : NULL, *addend = s->has_addend ? in[s->has_bias ? 3 : 2]->data : NULL;
+  const MatrixWork work = {s, in[0]->data, in[1]->data, bias, addend, out[0]->data};
   Span *const units_of[] = OF_EACH_SET(matrix_units);
   int64_t (*const count_of[])(const MatrixShapes *) = OF_EACH_SET(unit_count);
   const int level = level_within(s->level);

@@ -92,15 +92,15 @@ class MatrixProduct:
         wanted = min(MOST_PARTS, max(least, self._products() // PART))
         return 1 << (wanted.bit_length() - 1)
 
-    def words(self, level: int, least_zero: bool = False) -> np.ndarray:
-        """Returns the shapes as `matrix_product.c` has them, int64."""
+    def words(self, level: int, bias: bool = False, addend: bool = False, least_zero: bool = False) -> np.ndarray:
+        """Returns the shapes, and what follows the product, as `matrix_product.c` has them, int64."""
         fill = [0] * (BATCH_AXES - len(self.batch))
         axes = [*[1] * len(fill), *self.batch, *fill, *self.left_batch, *fill, *self.right_batch]
         sizes = self.rows, self.inner, self.columns
         each = (*self.batch, self.rows, self.columns)
         result = [math.prod(each[axis:]) for axis in range(1, len(each))] if self.result is None else self.result
         strides = [*self.left, *self.right, *fill, *result]
-        return np.array([level, *sizes, *axes, *strides, least_zero, self.parts()], np.int64)
+        return np.array([level, *sizes, *axes, *strides, bias, addend, least_zero, self.parts()], np.int64)
 
 
 def matrix_product(
@@ -110,6 +110,7 @@ def matrix_product(
     level: int | None = None,
     *,
     bias: jax.Array | None = None,
+    addend: jax.Array | None = None,
     least_zero: bool = False,
     shape: Sequence[int] | None = None,
 ) -> jax.Array:
@@ -120,6 +121,7 @@ def matrix_product(
         form: the product.
         level: the most capable instruction set to use, an index of `library.LEVELS`; by default any.
         bias: `[columns]` in any shape, float32: added to each row.
+        addend: of the result's elements, float32: added then.
         least_zero: whether negative results are 0 then.
         shape: another shape of the result's elements.
 
@@ -131,7 +133,7 @@ def matrix_product(
     """
     native = library.needed()
     result = jax.ShapeDtypeStruct(shape or (*form.batch, form.rows, form.columns), np.float32)
-    words = form.words(library.level_or_best(level), least_zero)
-    operands = (left, right) if bias is None else (left, right, bias)
+    words = form.words(library.level_or_best(level), bias is not None, addend is not None, least_zero)
+    operands = [each for each in (left, right, bias, addend) if each is not None]
     product: jax.Array = jax.ffi.ffi_call(native.target(library.MATRIX_PRODUCT), result)(*operands, shapes=words)
     return product

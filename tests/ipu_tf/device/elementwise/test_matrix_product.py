@@ -91,15 +91,41 @@ def test_it_is_the_product(
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("least_zero", [False, True])
 @settings(max_examples=30, deadline=None)
-@given(rows=st.integers(1, 40), inner=st.integers(1, 600), columns=st.integers(1, 300))
-def test_a_bias_is_added_to_the_whole_sum(level: int, least_zero: bool, rows: int, inner: int, columns: int) -> None:
+@given(
+    rows=st.integers(1, 40),
+    inner=st.integers(1, 600),
+    columns=st.integers(1, 300),
+    added=st.sets(st.sampled_from(["bias", "addend"])),
+)
+def test_what_is_added_to_the_whole_sum(
+    level: int, least_zero: bool, rows: int, inner: int, columns: int, added: set[str]
+) -> None:
     """And what is negative is 0 then, not before."""
-    x, y, bias = (small_integers(*shape) for shape in ((rows, inner), (inner, columns), (columns,)))
+    x, y, bias, addend = (
+        small_integers(*shape) for shape in ((rows, inner), (inner, columns), (columns,), (rows, columns))
+    )
     form = MatrixProduct.of(rows, inner, columns)
-    given_x, given_y, given_bias = map(jnp.asarray, (x, y, bias))
-    found = matrix_product.matrix_product(given_x, given_y, form, level, bias=given_bias, least_zero=least_zero)
-    wanted = x @ y + bias
+    found = matrix_product.matrix_product(
+        jnp.asarray(x),
+        jnp.asarray(y),
+        form,
+        level,
+        bias=jnp.asarray(bias) if "bias" in added else None,
+        addend=jnp.asarray(addend) if "addend" in added else None,
+        least_zero=least_zero,
+    )
+    wanted = x @ y + bias * ("bias" in added) + addend * ("addend" in added)
     np.testing.assert_array_equal(found, np.maximum(wanted, 0) if least_zero else wanted)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_an_addend_lies_as_the_result_does(level: int) -> None:
+    """Turned, for example."""
+    x, y, addend = (small_integers(*shape) for shape in ((2, 30, 40), (2, 40, 70), (30, 2, 70)))
+    form = MatrixProduct((2,), 30, 40, 70, (1200,), (2800,), (40, 1), (70, 1), result=(70, 140))
+    given_x, given_y, given_addend = map(jnp.asarray, (x, y, addend))
+    found = matrix_product.matrix_product(given_x, given_y, form, level, addend=given_addend)
+    np.testing.assert_array_equal(np.reshape(found, (30, 2, 70)), np.swapaxes(x @ y, 0, 1) + addend)
 
 
 def test_what_is_no_number_stays_so_where_negative_results_are_0() -> None:
@@ -190,6 +216,13 @@ FOLLOWED: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "ReLU alone": (lambda x, w: jax.nn.relu(x @ w), ((32, 64), (64, 80))),
     "a bias of each row": (lambda x, w, b: x @ w + b[:, None], ((32, 64), (64, 32), (32,))),
     "a sum of two arrays": (lambda x, w, y: x @ w + y, ((32, 64), (64, 80), (32, 80))),
+    "a residual block": (lambda x, w, b, z: z + (x @ w + b), ((4, 32, 64), (64, 80), (80,), (4, 32, 80))),
+    "a residual block with ReLU": (
+        lambda x, w, b, z: jax.nn.relu(z + (x @ w + b)),
+        ((4, 32, 64), (64, 80), (80,), (4, 32, 80)),
+    ),
+    "a sum of a repeated row": (lambda x, w, z: x @ w + z[:1], ((32, 64), (64, 80), (32, 80))),
+    "a sum with its square root": (lambda x, w: (lambda y: y + jnp.sqrt(abs(y)))(x @ w), ((32, 64), (64, 80))),
     "a sum with itself": (lambda x, w: (lambda y: y + y)(x @ w), ((32, 64), (64, 80))),
     "a sum that is returned too": (
         lambda x, w, b: (lambda y: (y, jax.nn.relu(y)))(x @ w + b),
@@ -207,6 +240,10 @@ PART_OF_THE_CALL = (
     "a layer with ReLU",
     "a layer into heads",
     "ReLU alone",
+    "a sum of two arrays",
+    "a residual block",
+    "a residual block with ReLU",
+    "a sum of a repeated row",
 )
 
 
@@ -222,6 +259,38 @@ def test_what_follows_a_product(name: str) -> None:
     found, expected = (jax.tree.leaves(jax.jit(each)(*operands)) for each in (native, function))
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-4)
+
+
+def test_a_sum_of_products_is_part_of_one_call_each() -> None:
+    """As in the gradient of what several layers read."""
+    arrays_ = arrays((32, 64), (64, 80), (32, 40), (40, 80), (32, 48), (48, 80))
+
+    def total(x: Any, y: Any, z: Any, w: Any, a: Any, b: Any) -> Any:
+        return x @ y + z @ w + a @ b
+
+    native = with_native_elementwise(total)
+    lowered = text(native, *arrays_)
+    assert lowered.count(library.needed().target(library.MATRIX_PRODUCT)) == 3
+    assert "stablehlo.add" not in lowered
+    np.testing.assert_allclose(jax.jit(native)(*arrays_), total(*arrays_), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "both",
+    [lambda one, two, bias: one + bias + two, lambda one, two, bias: (one + bias) + (two + bias)],
+    ids=["a bias", "a bias each"],
+)
+def test_a_sum_of_products_with_relu_is_part_of_one_call_each(both: Callable[..., Any]) -> None:
+    """The second product is read by the first one's call: what follows is taken."""
+    given_arrays = arrays((32, 64), (64, 80), (32, 40), (40, 80), (80,))
+    native = with_native_elementwise(lambda x, y, z, w, bias: jax.nn.relu(both(x @ y, z @ w, bias)))
+    lowered = text(native, *given_arrays)
+    assert lowered.count(library.needed().target(library.MATRIX_PRODUCT)) == 2
+    assert "stablehlo.add" not in lowered and "stablehlo.maximum" not in lowered
+    x, y, z, w, bias = given_arrays
+    np.testing.assert_allclose(
+        jax.jit(native)(*given_arrays), np.maximum(both(x @ y, z @ w, bias), 0), rtol=1e-5, atol=1e-4
+    )
 
 
 OTHERS: dict[str, tuple[str, str, tuple[int, ...], tuple[int, ...]]] = {
@@ -296,3 +365,11 @@ def test_the_kernel_refuses_what_lies_outside_of_its_operands(changed: dict[str,
     form = dataclasses.replace(FORM, **changed)
     with pytest.raises(jax.errors.JaxRuntimeError, match=message):
         matrix_product.matrix_product(jnp.zeros((2, 8, 8)), jnp.zeros((2, 8, 8)), form).block_until_ready()
+
+
+@pytest.mark.parametrize(("name", "size"), [("bias", 7), ("bias", 9), ("addend", 8), ("addend", 129)])
+def test_the_kernel_refuses_what_it_cannot_add(name: str, size: int) -> None:
+    x, added = jnp.zeros((2, 8, 8)), jnp.zeros(size)
+    bias, addend = (added if name == each else None for each in ("bias", "addend"))
+    with pytest.raises(jax.errors.JaxRuntimeError, match=f"the {name} is not of the shape"):
+        matrix_product.matrix_product(x, x, FORM, bias=bias, addend=addend).block_until_ready()
