@@ -23,6 +23,7 @@ from ipu_tf.device.elementwise.function import function_of
 from ipu_tf.device.elementwise.group import Group
 from ipu_tf.device.elementwise.grouping import Step, steps
 from ipu_tf.device.elementwise.in_place import unread_operands
+from ipu_tf.device.elementwise.layer_normalization_calls import with_layer_normalization_calls
 from ipu_tf.device.elementwise.one_pass_moments import with_one_pass_moments
 from ipu_tf.device.elementwise.product_calls import with_product_calls
 from ipu_tf.device.elementwise.softmax_calls import with_softmax_calls
@@ -32,6 +33,8 @@ from ipu_tf.device.jaxprs.flat_equations import Atom, Equation, FlatFunction, fl
 from ipu_tf.device.jaxprs.split_carries import with_split_carries
 from ipu_tf.device.op_scopes import scope_named
 
+_REWRITES = (with_layer_normalization_calls, with_one_pass_moments, with_softmax_calls, with_product_calls)
+"""What replaces some equations by one call. Moments are part of a layer normalisation, which is found first."""
 _KERNELS: tuple[tuple[Any, Any], ...] = (
     (is_draw, drawn),
     (is_row_product, computed),
@@ -73,7 +76,9 @@ def planned(function: core.ClosedJaxpr, carried: Sequence[tuple[int, int]] = ())
         carried: of a loop's body, the places of results and of the arguments that they become.
     """
     plain = flattened(function)
-    flat = with_product_calls(with_softmax_calls(with_one_pass_moments(plain)))
+    flat = plain
+    for rewrite in _REWRITES:
+        flat = rewrite(flat)
     inner = {place: changed for place, each in enumerate(flat.equations) if (changed := _changed_parameters(each.eqn))}
     grouped = steps(flat, grouped=True)
     many = calls_pay(grouped)

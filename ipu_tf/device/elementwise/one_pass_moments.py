@@ -4,22 +4,24 @@
 
     total, apart = moments(x);       squares = apart + n * (total / n - v) ** 2
 
-`apart` are squared distances from the mean of x itself: the second line holds for any v. Batch normalisation has a pair
-of such sums in every layer. JAX's `mean` and `var` sum x once each: these become one, too.
+`apart` are squared distances from the mean of x itself: the second line holds for any v. Batch and layer normalisation
+have a pair of such sums in every layer. JAX's `mean` and `var` sum x once each: these become one, too.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 
 import jax
 import numpy as np
 from jax import lax
 
 from ipu_tf.device.convolution.native.sums import is_middle_sum, moments
-from ipu_tf.device.elementwise.operands import Operand, OperandKind
-from ipu_tf.device.elementwise.views import Views
+from ipu_tf.device.elementwise.operands import Operand, OperandKind, joined_axes, strides_of
+from ipu_tf.device.elementwise.patterns import Patterns
+from ipu_tf.device.elementwise.views import LEAST_COLUMNS, LEAST_TERMS, Views
 from ipu_tf.device.jaxprs.flat_equations import Equation, FlatFunction
 from ipu_tf.device.jaxprs.rewriting import Rewriting
 
@@ -59,7 +61,7 @@ class _Pair:
         total: the first sum of the array.
         again: sums of it that are the same.
         squares: the sum of squared distances.
-        center: a value for each column.
+        center: a value for each sum.
     """
 
     total: Equation
@@ -70,47 +72,49 @@ class _Pair:
 
 class _Pairs:
     def __init__(self, function: FlatFunction) -> None:
-        self._function, self._views = function, Views(function)
+        self._function, self._views, self._patterns = function, Views(function), Patterns(function)
         self._totals: dict[int, list[Equation]] = {}  # of each array, by its number
 
     def found(self) -> list[_Pair]:
         """Returns the pairs, in the order of their second sums."""
         pairs = []
         for equation in self._function.equations:
-            summed = self._views.summed(equation) if is_middle_sum(equation.eqn) else None
-            if summed is None:
+            if not self._is_taken(equation):
                 continue
-            pair = self._pair(equation, summed.value)
+            summed = self._views.before_reshapes(equation.values[0])
+            pair = self._pair(equation, summed)
             if pair is None:
-                self._totals.setdefault(summed.value, []).append(equation)
+                self._totals.setdefault(summed, []).append(equation)
             else:
                 pairs.append(pair)
         return pairs
 
+    def _is_taken(self, equation: Equation) -> bool:
+        """Returns whether the kernel computes moments for a sum, and well: of vectors of columns, or of whole rows."""
+        if not is_middle_sum(equation.eqn):
+            return False
+        [(_, terms, after)] = self._shapes(equation)
+        return after >= LEAST_COLUMNS and terms >= LEAST_TERMS or after == 1 and terms >= LEAST_COLUMNS
+
     def _pair(self, squares: Equation, summed: int) -> _Pair | None:
-        squared = self._squared(summed)
-        operands = None if squared is None or squared.name != "sub" else self._views.operands(squared)
+        distance = self._patterns.made(self._patterns.squared(summed), "sub")
+        operands = None if distance is None else self._views.operands(distance)
         x, center = operands or (None, None)
-        if not isinstance(x, Operand) or not isinstance(center, Operand) or not self._is_row(center, squares):
+        if not isinstance(x, Operand) or not isinstance(center, Operand):
             return None
         [shape] = self._shapes(squares)
+        if not self._is_repeated(center, shape):
+            return None
         totals = [each for each in self._totals.get(x.value, ()) if self._shapes(each) == [shape]]
         return _Pair(totals[0], tuple(totals[1:]), squares, center.value) if totals else None
 
-    def _is_row(self, center: Operand, squares: Equation) -> bool:
-        """Returns whether an operand has a value for each column of a sum, repeated for each term."""
-        repeated = center.kind is OperandKind.BROADCAST and center.strides == (0, 0, 0, 1)
-        return repeated and center.sizes[-1] == self._function.types[squares.outputs[0]].shape[-1]
+    def _is_repeated(self, center: Operand, shape: Sequence[int]) -> bool:
+        """Returns whether an operand has a value for each sum over the middle axis, repeated for each term."""
+        before, _, after = shape
+        strides = strides_of((before, 1, after))
+        axes = [each for each in zip(center.sizes, center.strides, strict=True) if each[0] > 1]
+        is_of_sums = self._function.types[center.value].size == before * after
+        return center.kind is OperandKind.BROADCAST and is_of_sums and axes == [*joined_axes(shape, strides)]
 
     def _shapes(self, equation: Equation) -> list[tuple[int, ...]]:
         return [self._function.types[value].shape for value in equation.values]
-
-    def _squared(self, value: int) -> Equation | None:
-        """Returns what makes the value that another is the square of."""
-        made = self._function.made_by.get(value)
-        if made is None or not made.values:
-            return None
-        square = made.name == "square" or (made.name == "integer_pow" and made.eqn.params["y"] == 2)
-        if not square and not (made.name == "mul" and len(made.values) == 2 and len({*made.values}) == 1):
-            return None
-        return self._function.made_by.get(self._views.shown(made.values[0]))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Sequence
 
 import jax
@@ -17,8 +16,8 @@ from jax import lax
 from jax.extend import core
 
 from ipu_tf.device.convolution.native import library
-from ipu_tf.device.convolution.native.sums import is_middle_sum
 from ipu_tf.device.elementwise.operands import Operand, OperandKind
+from ipu_tf.device.elementwise.patterns import Patterns
 from ipu_tf.device.elementwise.readers import Readers
 from ipu_tf.device.elementwise.views import Views
 from ipu_tf.device.jaxprs.flat_equations import Equation, FlatFunction
@@ -92,7 +91,8 @@ class _Softmax:
 
 class _Softmaxes:
     def __init__(self, function: FlatFunction) -> None:
-        self._function, self._views, self._readers = function, Views(function), Readers(function)
+        self._function, self._patterns = function, Patterns(function)
+        self._views, self._readers = Views(function), Readers(function)
 
     def found(self, quotient: Equation) -> _Softmax | None:
         """Returns the softmax that an equation is the last one of."""
@@ -103,14 +103,18 @@ class _Softmaxes:
         exponential, total = self._pair(quotient, "div", shape)
         if exponential is None or total is None:
             return None
-        of, distance = self._made(exponential, "exp"), None
-        if of is not None and self._made(total, "sum") and self._is_of_rows(total, exponential, shape):
+        of, distance = self._patterns.made(exponential, "exp"), None
+        if (
+            of is not None
+            and self._patterns.made(total, "sum")
+            and self._patterns.is_of_rows(total, exponential, shape)
+        ):
             distance = self._function.made_by.get(self._views.shown(of.values[0]))
         value, largest = self._pair(distance, "sub", shape)
         if distance is None or of is None or value is None or largest is None:
             return None
-        most, sums = self._made(largest, "reduce_max"), self._function.made_by[total]
-        if most is None or not self._is_of_rows(largest, value, shape):
+        most, sums = self._patterns.made(largest, "reduce_max"), self._function.made_by[total]
+        if most is None or not self._patterns.is_of_rows(largest, value, shape):
             return None
         if not self._readers.are_among(of.outputs[0], {sums, quotient}):
             return None
@@ -141,28 +145,9 @@ class _Softmaxes:
                 return value
             value = made.values[0]
 
-    def _made(self, value: int, name: str) -> Equation | None:
-        """Returns the equation that makes a value, if it is of a kind."""
-        made = self._function.made_by.get(value)
-        if made is None or not made.values:
-            return None
-        is_sum = made.name == "reduce_sum" or is_middle_sum(made.eqn)
-        return made if (is_sum if name == "sum" else made.name == name) else None
-
-    def _is_of_rows(self, reduced: int, value: int, shape: tuple[int, int]) -> bool:
-        """Returns whether a reduction is one of each row of a value, and of nothing else."""
-        equation = self._function.made_by[reduced]
-        given = self._function.types[equation.values[0]]
-        if self._views.shown(equation.values[0]) != self._views.shown(value) or given.size != math.prod(shape):
-            return False
-        if "axes" not in equation.eqn.params:
-            return bool(given.shape == (*shape, 1))
-        last = len(given.shape) - 1
-        return given.shape[last] == shape[1] and tuple(equation.eqn.params["axes"]) == (last,)
-
     def _scaled(self, found: _Softmax, readers: set[Equation]) -> _Softmax:
         """Returns it with what multiplies its operand with a number."""
-        product = self._made(found.value, "mul")
+        product = self._patterns.made(found.value, "mul")
         operands = None if product is None else self._views.operands(product)
         if operands is None or not self._readers.are_among(found.value, readers):
             return found

@@ -50,6 +50,20 @@ class Views:
             made = self._made_by.get(value)
         return value
 
+    def before_reshapes(self, value: int) -> int:
+        """Returns the value before a chain of reshapes: the same elements in the same order."""
+        made = self._made_by.get(value)
+        while made is not None and self._is_reshape(made):
+            value = made.values[0]
+            made = self._made_by.get(value)
+        return value
+
+    def _is_reshape(self, made: Equation) -> bool:
+        """Returns whether an equation leaves the elements and their order, as a broadcast does to axes of size 1."""
+        if not made.values or not self.is_view(made):
+            return False
+        return made.name in _RESHAPES or self._types[made.values[0]].size == self._types[made.outputs[0]].size
+
     def operands(self, equation: Equation) -> tuple[Operand | core.Literal, ...] | None:
         """Returns what an elementwise equation reads; None if the kernel cannot compute it."""
         if equation.name not in PRIMITIVES:
@@ -78,14 +92,14 @@ class Views:
             leading = sorted(equation.eqn.params["axes"]) == list(range(len(equation.eqn.params["axes"])))
         else:
             leading = is_middle_sum(equation.eqn) and given.shape[0] == 1
-        return Operand(self._before_reshapes(equation.values[0]), OperandKind.WHOLE) if leading else None
+        return Operand(self.before_reshapes(equation.values[0]), OperandKind.WHOLE) if leading else None
 
     def _operand(self, atom: Atom, shape: tuple[int, ...]) -> Operand | core.Literal | None:
         if isinstance(atom, core.Literal):
             return atom if np.ndim(atom.val) == 0 else None
         if not _computable(self._types[atom]):
             return None
-        given, atom = self._types[atom], self._before_reshapes(atom)
+        given, atom = self._types[atom], self.before_reshapes(atom)
         made = self._made_by.get(atom)
         if given.size == math.prod(shape):
             if made is not None and made.name == "broadcast_in_dim" and self.is_view(made):
@@ -107,7 +121,7 @@ class Views:
         strides = [0] * len(result)
         for axis, stride in zip(made.eqn.params["broadcast_dimensions"], strides_of(given), strict=True):
             strides[axis] = stride
-        return self._shown_as(self._before_reshapes(value), result, strides, math.prod(result))
+        return self._shown_as(self.before_reshapes(value), result, strides, math.prod(result))
 
     def _shown_as(self, value: int, sizes: Sequence[int], strides: Sequence[int], count: int) -> Operand | None:
         """Returns an operand of these axes, joined where they belong together."""
@@ -122,14 +136,6 @@ class Views:
         padded = ((1, 0),) * (AXES - len(joined)) + joined
         kind = OperandKind.BROADCAST_BOOL if given.dtype == bool else OperandKind.BROADCAST
         return Operand(value, kind, *(tuple(each) for each in zip(*padded, strict=True)))
-
-    def _before_reshapes(self, value: int) -> int:
-        """Returns the value before a chain of reshapes: the same elements in the same order."""
-        made = self._made_by.get(value)
-        while made is not None and made.name in _RESHAPES and made.values and self.is_view(made):
-            value = made.values[0]
-            made = self._made_by.get(value)
-        return value
 
 
 def _computable(kind: Any) -> bool:

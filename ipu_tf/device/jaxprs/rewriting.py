@@ -44,6 +44,8 @@ class Rewriting:
             operands: the values that it reads; they are made before.
             results: the values that it returns.
         """
+        if place in self._instead:
+            raise ValueError(f"wanted an equation that is not rewritten yet; received {place.name} again")
         types = [self._types[value] for value in operands]
         traced = flattened(jax.make_jaxpr(compute)(*(jax.ShapeDtypeStruct(each.shape, each.dtype) for each in types)))
         numbers: dict[Atom, int] = dict(zip(traced.inputs, operands, strict=True))
@@ -61,6 +63,10 @@ class Rewriting:
             )
             for each in traced.equations
         ]
+
+    def leave_out(self, *equations: Equation) -> None:
+        """Leaves equations out, which are not rewritten: others make their results."""
+        self._instead |= {each: [] for each in equations}
 
     def read_instead(self, value: int, other: int) -> None:
         """Lets everything that reads a value read another one, which is made before."""

@@ -19,6 +19,7 @@ PACKED_PRODUCT = "ipu_tf_packed_product"
 SUM = "ipu_tf_sum"
 MOMENTS = "ipu_tf_moments"
 SOFTMAX = "ipu_tf_softmax"
+LAYER_NORMALIZATION = "ipu_tf_layer_normalization"
 ELEMENTWISE = "ipu_tf_elementwise"
 RANDOM_BITS = "ipu_tf_random_bits"
 ROW_PRODUCT = "ipu_tf_row_product"
@@ -33,6 +34,7 @@ HANDLERS = (
     SUM,
     MOMENTS,
     SOFTMAX,
+    LAYER_NORMALIZATION,
     ELEMENTWISE,
     RANDOM_BITS,
     ROW_PRODUCT,

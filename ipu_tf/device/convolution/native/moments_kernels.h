@@ -1,46 +1,5 @@
 // Moments of a slice of terms, for one instruction set: NAME gives the names.
-#include "column_sums.h"
-
-// Sums distances of `terms` rows from `mean`, and their squares, in the order of `sum`. Meanwhile the next block is fetched.
-INLINE void NAME(sum_distances)(const float *x, int64_t terms, int64_t line, const V *mean, V *apart, V *squares,
-                                const int groups, const int rows) {
-  V each[MOST_ROWS][MOST_GROUPS], squared[MOST_ROWS][MOST_GROUPS];
-  for (int row = 0; row < rows; row++)
-    for (int group = 0; group < groups; group++) each[row][group] = squared[row][group] = (V){0};
-  int64_t term = 0;
-  for (; term + rows <= terms; term += rows)
-    for (int row = 0; row < rows; row++)
-      for (int group = 0; group < groups; group++) {
-        const V distance = *(const V *)(x + (term + row) * line + 16 * group) - mean[group];
-        PREFETCH(x + (BLOCK + term + row) * line + 16 * group);
-        each[row][group] += distance;
-        squared[row][group] += distance * distance;
-      }
-  for (; term < terms; term++)
-    for (int group = 0; group < groups; group++) {
-      const V distance = *(const V *)(x + term * line + 16 * group) - mean[group];
-      each[0][group] += distance;
-      squared[0][group] += distance * distance;
-    }
-  for (int group = 0; group < groups; group++) {
-    for (int row = 1; row < rows; row++) {
-      each[0][group] += each[row][group];
-      squared[0][group] += squared[row][group];
-    }
-    apart[group] = each[0][group], squares[group] = squared[0][group];
-  }
-}
-
-// Sets sums and squared distances from the mean of `terms` terms, of their distances from what is about their mean.
-INLINE void NAME(exact)(const float *means, const float *aparts, const float *squareds, int64_t terms, int64_t columns,
-                        double *sums, double *squares) {
-  const double inverse = 1.0 / terms, count = (double)terms;
-  for (int64_t c = 0; c < columns; c++) {
-    const double apart = aparts[c];
-    sums[c] = means[c] * count + (means[c] - means[c] == 0 ? apart : 0);  // infinite means stay
-    squares[c] = squareds[c] - apart * apart * inverse;
-  }
-}
+#include "row_moments.h"
 
 // Sets the moments of a block of `groups` vectors of columns.
 INLINE void NAME(block)(const float *x, int64_t terms, int64_t line, double *sums, double *squares, const int groups,
@@ -98,8 +57,10 @@ static void NAME(moments_part)(const void *data, long part) {
   const int64_t slice = part / s->cuts, cut = part % s->cuts;
   const int64_t first = slice_begin(s, slice), last = slice_begin(s, slice + 1);
   for (int64_t b = cut_begin(s, cut); b < cut_begin(s, cut + 1); b++) {
-    const int64_t at = (slice * s->before + b) * s->after;
-    NAME(moments)(w->x + (b * s->terms + first) * s->after, last - first, s->after, w->sums + at, w->squares + at);
+    const int64_t at = (slice * s->before + b) * s->after, count = last - first;
+    const float *x = w->x + (b * s->terms + first) * s->after;
+    if (s->after == 1) NAME(of_row)(x, count, w->sums + at, w->squares + at);
+    else NAME(moments)(x, count, s->after, w->sums + at, w->squares + at);
   }
 }
 

@@ -36,7 +36,8 @@ def normal(*shape: int, mean: float = 0) -> np.ndarray:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    shape=st.tuples(st.integers(1, 3), st.integers(1, 700), st.integers(1, 150)),
+    shape=st.tuples(st.integers(1, 3), st.integers(1, 700), st.integers(1, 150))
+    | st.tuples(st.integers(1, 20), st.integers(1, 3000), st.just(1)),
     mean=st.sampled_from([0, 1, 1000, -30000]),
 )
 def test_they_are_the_moments(shape: tuple[int, int, int], mean: float) -> None:
@@ -52,7 +53,7 @@ def test_they_are_the_moments(shape: tuple[int, int, int], mean: float) -> None:
         np.testing.assert_array_equal(other, found[0])
 
 
-@pytest.mark.parametrize("shape", [(1, 70001, 16), (1, 4099, 200), (40, 4700, 20)], ids=str)
+@pytest.mark.parametrize("shape", [(1, 70001, 16), (1, 4099, 200), (40, 4700, 20), (3, 300001, 1)], ids=str)
 def test_parts_are_put_together(shape: tuple[int, int, int]) -> None:
     """Of one mean each: parts and blocks whose means differ add to the squares."""
     x = small_integers(*shape) + np.arange(shape[1], dtype=np.float32)[None, :, None]
@@ -73,12 +74,15 @@ def test_infinities_and_nan_stay_in_their_columns() -> None:
     sums, squares = (np.asarray(each)[0] for each in moments(jnp.asarray(x)))
     np.testing.assert_array_equal(sums, x[0].sum(0))
     assert np.isnan(squares[1:3]).all() and np.isfinite(np.delete(squares, [1, 2])).all()
+    rows_sums, rows_squares = (np.asarray(each)[:, 0] for each in moments(jnp.asarray(x[0].T[:, :, None])))
+    np.testing.assert_array_equal(rows_sums, sums)
+    np.testing.assert_array_equal(np.isnan(rows_squares), np.isnan(squares))
 
 
 def hashed() -> str:
     """A hash of the bits of some results."""
     made = hashlib.sha256()
-    for shape in ((1, 9000, 96), (3, 40000, 40)):
+    for shape in ((1, 9000, 96), (3, 40000, 40), (700, 300, 1), (2, 90000, 1)):
         for each in moments(jnp.asarray(normal(*shape))):
             made.update(np.asarray(each).tobytes())
     return made.hexdigest()
@@ -148,6 +152,39 @@ def test_programs_compute_mean_and_variance_in_one_pass(name: str, mean: float) 
     exact = x.astype(np.float64)
     np.testing.assert_allclose(means, exact.mean(AXES), rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(variances, exact.var(AXES), rtol=1e-6)
+
+
+ROW_PROGRAMS: dict[str, Callable[..., Any]] = {
+    "jax.numpy": lambda x: (jnp.mean(x, -1), jnp.var(x, -1)),
+    "kept axes": lambda x: (jnp.mean(x, -1, keepdims=True)[..., 0], jnp.var(x, -1, keepdims=True)[..., 0]),
+    "flat": lambda x: (jnp.mean(x.reshape(-1, 32), 1).reshape(x.shape[:3]), jnp.var(x, -1)),
+}
+
+
+@pytest.mark.parametrize("mean", [0, 1000])
+@pytest.mark.parametrize("name", ROW_PROGRAMS)
+def test_those_of_rows_too(name: str, mean: float) -> None:
+    """As of layer normalisation."""
+    x = normal(*IMAGES, mean=mean)
+    program = as_planned(ROW_PROGRAMS[name], x)
+    lowered = text(program, x)
+    assert lowered.count(library.MOMENTS) == 1
+    assert f"{library.SUM}_" not in lowered
+    means, variances = jax.jit(program)(x)
+    exact = x.astype(np.float64)
+    np.testing.assert_allclose(means, exact.mean(-1), rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(variances, exact.var(-1), rtol=1e-6)
+
+
+def test_those_of_groups_of_columns_too() -> None:
+    """As of instance normalisation: a sum for each image and feature."""
+    x = normal(*IMAGES)
+    program = as_planned(lambda x: (jnp.mean(x, (1, 2)), jnp.var(x, (1, 2))), x)
+    lowered = text(program, x)
+    assert lowered.count(library.MOMENTS) == 1 and f"{library.SUM}_" not in lowered
+    means, variances = jax.jit(program)(x)
+    np.testing.assert_allclose(means, x.astype(np.float64).mean((1, 2)), rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(variances, x.astype(np.float64).var((1, 2)), rtol=1e-6)
 
 
 @settings(max_examples=20, deadline=None)
