@@ -9,7 +9,7 @@ On other backends the backend's own convolution is used unchanged.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import jax
@@ -132,13 +132,16 @@ def convolution_bias_relu(
     *,
     window_reversal: Sequence[bool],
     dimension_numbers: ConvLayout,
+    pool: Sequence[int] | None = None,
     **window: Any,
 ) -> jax.Array | None:
-    """Computes `max(convolution + bias, 0)` in one pass; None unless the native kernel for dense convolutions does it.
+    """Computes `max(convolution + bias, 0)`, and pools it, in one pass; None unless the native kernel does.
 
     Args:
         lhs, rhs, window_reversal, dimension_numbers: as for `convolution`.
         bias: one for each feature of the result, of the operands' element type.
+        pool: for each axis of the result, the size of the windows that lie beside each other and of which the largest
+            elements are wanted; by default there are no windows.
         window: the other arguments of `convolution`, but `platform`.
     """
     layout = dimension_numbers
@@ -148,24 +151,33 @@ def convolution_bias_relu(
     if choose(problem, callable_now()) is not native_plan.NATIVE_DENSE:
         return None
     operands = (lhs.transpose(layout.input), rhs.transpose(layout.kernel), bias)
-    with recorded(problem, f"{native_plan.NATIVE_DENSE.name} with bias and relu"):
-        result = _solved(native_plan.convolution_bias_relu, problem)(*operands)
+    if pool is None:
+        with recorded(problem, f"{native_plan.NATIVE_DENSE.name} with bias and relu"):
+            result = _solved(native_plan.convolution_bias_relu, problem)(*operands)
+    else:
+        batch, *spatial, feature = (pool[axis] for axis in layout.output)
+        if (batch, feature) != (1, 1) or not native_plan.can_pool(problem, tuple(spatial)):
+            return None
+        with recorded(problem, f"{native_plan.NATIVE_DENSE.name} with bias, relu and max pooling"):
+            result = _solved(native_plan.convolution_bias_relu, problem, tuple(spatial))(*operands)
     return result.transpose(np.argsort(layout.output))
 
 
 @functools.lru_cache(maxsize=4096)
-def _solved(compute: Callable[..., jax.Array], problem: CanonicalConvolution) -> Callable[..., jax.Array]:
+def _solved(
+    compute: Callable[..., jax.Array], problem: CanonicalConvolution, *others: Hashable
+) -> Callable[..., jax.Array]:
     """Applies `compute` to one problem. Replicas that share a device compute it one after the other, by the best plan:
     JAX would make one grouped convolution of them, which the CPU is many times slower at."""
 
     @jax.custom_batching.custom_vmap
     def solved(*operands: jax.Array) -> jax.Array:
-        return compute(*operands, problem)
+        return compute(*operands, problem, *others)
 
     @solved.def_vmap
     def _(size: int, batched: Sequence[bool], *operands: jax.Array) -> tuple[jax.Array, bool]:
         pairs = zip(operands, batched, strict=True)
         every = tuple(x if has else jax.numpy.broadcast_to(x, (size, *x.shape)) for x, has in pairs)
-        return lax.map(lambda one: compute(*one, problem), every), True
+        return lax.map(lambda one: compute(*one, problem, *others), every), True
 
     return solved

@@ -115,9 +115,16 @@ def _emit_turned_dense(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolu
     return dense_convolution(lhs, rhs, dataclasses.replace(forward_of(problem), turned=True))
 
 
-def convolution_bias_relu(lhs: jax.Array, rhs: jax.Array, bias: jax.Array, problem: CanonicalConvolution) -> jax.Array:
-    """Computes `max(convolution + bias, 0)` of a problem whose plan is `NATIVE_DENSE`."""
-    return dense_convolution(lhs, rhs, forward_of(problem), bias)
+def convolution_bias_relu(
+    lhs: jax.Array, rhs: jax.Array, bias: jax.Array, problem: CanonicalConvolution, pool: tuple[int, ...] | None = None
+) -> jax.Array:
+    """Computes `max(convolution + bias, 0)` of a problem whose plan is `NATIVE_DENSE`; pooled, if it `can_pool`."""
+    return dense_convolution(lhs, rhs, dataclasses.replace(forward_of(problem), pool=pool), bias)
+
+
+def can_pool(problem: CanonicalConvolution, pool: tuple[int, ...]) -> bool:
+    """Returns whether the kernel for dense convolutions takes the largest of windows of the result, of these sizes."""
+    return dataclasses.replace(forward_of(problem), pool=pool).is_dense()
 
 
 NATIVE_DEPTHWISE = Plan(

@@ -3,7 +3,7 @@
 //   x         [images, depth, height, width, features in]
 //   filters   [KD, KH, KW, features in, features out], of a depthwise convolution [KD, KH, KW, features]
 //             turned: the filters of the layer whose gradient this is, [-KD, -KH, -KW, features out, features in]
-//   result    [images, OD, OH, OW, features out]
+//   result    [images, OD, OH, OW, features out]; pooled, the largest of windows of it that lie beside each other
 //
 //   result[n, o] = sum over k of x[n, (o * step + k * reach - low) / spread] * filters[k]
 //
@@ -19,6 +19,7 @@ typedef struct ConvolutionShapes {
   int64_t images, in, out;
   int64_t input[3], window[3], output[3], step[3], spread[3], reach[3], low[3];
   int64_t turned;  // whether the filters are, of a dense convolution
+  int64_t pool[3];  // sizes of the windows that the result is pooled by, of a dense convolution; 1 for none
   int64_t parts;
 } ConvolutionShapes;
 
@@ -27,7 +28,7 @@ enum { MOST_TAPS = 128 };  // elements of a window, as in forward_convolution.py
 
 static inline int shapes_are_wrong(const ConvolutionShapes *s) {
   for (int axis = 0; axis < 3; axis++) {
-    if (s->input[axis] < 1 || s->window[axis] < 1 || s->output[axis] < 1) return 1;
+    if (s->input[axis] < 1 || s->window[axis] < 1 || s->pool[axis] < 1 || s->output[axis] < s->pool[axis]) return 1;
     if (s->step[axis] < 1 || s->spread[axis] < 1 || s->reach[axis] < 1) return 1;
     if (s->step[axis] > 1 && s->spread[axis] > 1) return 1;
   }

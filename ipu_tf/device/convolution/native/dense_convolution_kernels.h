@@ -173,9 +173,9 @@ static void NAME(hold)(const DenseWork *w, const Line *line, Margins margins, NA
   }
 }
 
-// Computes a line of the result, of features [f, to).
+// Computes a line before pooling, of features [f, to).
 static void NAME(line)(const DenseWork *w, int64_t number, int64_t f, int64_t to, Margins margins, NAME(Held) *held,
-                       Ahead *next) {
+                       Ahead *next, float *result) {
   const ConvolutionShapes *s = w->shapes;
   const int64_t weights = volume(s->window) * s->in;
   const float *lines[MOST_TAPS];
@@ -194,14 +194,57 @@ static void NAME(line)(const DenseWork *w, int64_t number, int64_t f, int64_t to
       if (w->bias) memcpy(bias, w->bias + at, t.features * sizeof(float));
       t.bias = w->bias ? bias : NULL;
       t.packed = w->packed + at * weights;
-      NAME(columns)(&t, &c, w->result + (number * s->output[2] + first) * s->out + at, next);
+      NAME(columns)(&t, &c, result + first * s->out + at, next);
     }
   }
 }
 
-// Computes lines of the result that follow each other.
-static void NAME(dense_lines)(const void *data, long begin, long last) {
-  const DenseWork *w = data;
+// Sets numbers to the larger ones of two, or to NaN if there is one.
+INLINE void NAME(set_larger)(V *most, V each) {
+  const I is_larger = (I)(each > *most) | (I)(each != each);
+  *most = (V)(((I)each & is_larger) | ((I)*most & ~is_larger));
+}
+
+// Sets the features of a pixel of the result to the largest of a window of lines before pooling.
+INLINE void NAME(pool_pixel)(const ConvolutionShapes *s, const float *window, int64_t features, const int64_t rows,
+                             const int64_t columns, float *result) {
+  const int64_t width = s->output[2] * s->out, whole = features / LANES * LANES, rest = features - whole;
+  for (int64_t f = 0; f < features; f += LANES) {
+    V most = (V){0} - INFINITY, each = {0};
+    for (int64_t r = 0; r < rows; r++)
+      for (int64_t c = 0; c < columns; c++) {
+        const float *from = window + r * width + c * s->out + f;
+        if (f < whole) each = *(const V *)from;
+        else memcpy(&each, from, rest * sizeof(float));
+        NAME(set_larger)(&most, each);
+      }
+    if (f < whole) *(V *)(result + f) = most;
+    else memcpy(result + f, &most, rest * sizeof(float));
+  }
+}
+
+// Sets the features of a line of the result.
+static void NAME(pool_line)(const ConvolutionShapes *s, const float *lines, int64_t features, float *result) {
+  const int64_t rows = s->pool[1], columns = s->pool[2], step = columns * s->out;
+  for (int64_t c = 0; c < s->output[2] / columns; c++)
+    if (rows == 2 && columns == 2) NAME(pool_pixel)(s, lines + c * step, features, 2, 2, result + c * s->out);
+    else NAME(pool_pixel)(s, lines + c * step, features, rows, columns, result + c * s->out);
+}
+
+// Computes a line of the result, of features [f, to): pooled, of lines that are in `pooled` then.
+static void NAME(result_line)(const DenseWork *w, int64_t number, int64_t f, int64_t to, Margins margins,
+                              NAME(Held) *held, Ahead *next, float *pooled) {
+  const ConvolutionShapes *s = w->shapes;
+  const int64_t width = s->output[2] * s->out, first = last_line(s, number) - (s->pool[1] - 1);
+  float *result = w->result + number * (s->output[2] / s->pool[2]) * s->out;
+  float *lines = is_pooled(s) ? pooled : result;
+  for (int64_t r = 0; r < s->pool[1]; r++)
+    NAME(line)(w, first + r, f, to, margins, held, next, lines + r * width);
+  if (is_pooled(s)) NAME(pool_line)(s, pooled + f, to - f, result + f);
+}
+
+// Computes lines of the result that follow each other; `pooled` has room for those before pooling.
+static __attribute__((noinline)) void NAME(result_lines)(const DenseWork *w, long begin, long last, float *pooled) {
   const ConvolutionShapes *s = w->shapes;
   const Margins margins = margins_of(s);
   const int64_t row = s->input[2] * s->in, weights = volume(s->window) * s->in;
@@ -212,17 +255,24 @@ static void NAME(dense_lines)(const void *data, long begin, long last) {
   if (margins.before + margins.after > 0) memset(held.each, 0, held.lines * held.width * sizeof(float));
   for (int64_t f = 0; f < s->out; f += together) {
     const int64_t to = least(s->out, f + together), tiles = ceiling(to - f, TILE);
-    const int64_t portions = ceiling(tiles * s->output[2], TILE_COLUMNS);
+    const int64_t portions = s->pool[1] * tiles * ceiling(s->output[2], TILE_COLUMNS);
     for (int64_t number = begin; number < last; number++) {
       Ahead next = {0};
       if (number + 1 < last && f == 0) {
-        const int64_t from = seen_until(s, number), end = seen_until(s, number + 1);
+        const int64_t from = seen_until(s, last_line(s, number)), end = seen_until(s, last_line(s, number + 1));
         if (end > from) next = ahead_of(w->x + from * row, 1, 0, (end - from) * row, portions);
       }
-      NAME(line)(w, number, f, to, margins, &held, &next);
+      NAME(result_line)(w, number, f, to, margins, &held, &next, pooled);
     }
   }
   if (w->streams) WRITES_ARE_SEEN();
+}
+
+static void NAME(dense_lines)(const void *data, long begin, long last) { NAME(result_lines)(data, begin, last, NULL); }
+
+static void NAME(pooled_lines)(const void *data, long begin, long last) {
+  float pooled[MOST_POOLED] __attribute__((aligned(64)));
+  NAME(result_lines)(data, begin, last, pooled);
 }
 
 #undef V

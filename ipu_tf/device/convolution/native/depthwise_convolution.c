@@ -44,7 +44,7 @@ static void taps_of(const DepthwiseWork *w, const Line *line, const Columns *c, 
 static const char *fault(const FfiCall *call, const ConvolutionShapes *s) {
   FfiBuffer **in = (FfiBuffer **)call->arguments.each, **out = (FfiBuffer **)call->results.each;
   if (call->arguments.size != 2 || call->results.size != 1) return "a convolution has two operands and a result";
-  if (shapes_are_wrong(s) || s->in != s->out || s->out < FEWEST_FEATURES)
+  if (shapes_are_wrong(s) || s->in != s->out || s->out < FEWEST_FEATURES || volume(s->pool) > 1)
     return "wanted sizes of at least 1, 16 features, at most 128 taps, and steps or a spread";
   if (handler_elements(in[0], FFI_FLOAT32) != s->images * volume(s->input) * s->out) return "x is not of the shape";
   if (handler_elements(in[1], FFI_FLOAT32) != volume(s->window) * s->out) return "the filters are not of the shape";

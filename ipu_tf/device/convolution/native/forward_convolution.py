@@ -20,6 +20,8 @@ PART, MOST_PARTS = 2**18, 16
 MOST_TAPS = 128
 #: Floats of the lines of the input that a part of a dense call holds, as `dense_convolution.c` has it.
 MOST_FLOATS = 2**16
+#: Floats of the lines of a result before pooling that a part of a dense call holds, as `dense_convolution.c` has it.
+MOST_POOLED = 2**15
 #: Features of the result that a dense call computes together.
 WIDTH = 32
 #: Features of a depthwise call, as `depthwise_convolution.c` has it.
@@ -43,6 +45,8 @@ class ForwardConvolution:
         low: zeros before each spatial axis; negative ones crop. Zeros after it follow from the sizes.
         turned: whether the filters are those of the layer whose gradient it is: `[*window, out features, in features]`,
             the last element of the window first. Only of a dense one.
+        pool: sizes of the windows of the result of which the largest elements are wanted; None for no pooling. Only of
+            a dense one.
     """
 
     images: int
@@ -57,6 +61,7 @@ class ForwardConvolution:
     dilation: Sizes
     low: Sizes
     turned: bool = False
+    pool: Sizes | None = None
 
     def is_dense(self) -> bool:
         """Returns whether the kernel for dense convolutions takes it: one or two axes, lines that are not long.
@@ -67,7 +72,7 @@ class ForwardConvolution:
             [True, False]
         """
         few = self.groups == 1 and len(self.input) <= 2 and self._fits() and self._lines() <= MOST_TAPS
-        return few and self._lines() * self._line() <= MOST_FLOATS
+        return few and self._lines() * self._line() <= MOST_FLOATS and self._before_pooling() <= MOST_POOLED
 
     def is_depthwise(self) -> bool:
         """Returns whether the kernel for depthwise convolutions takes it.
@@ -84,11 +89,19 @@ class ForwardConvolution:
         steps = zip(self.strides, self.spread, strict=True)
         sizes = (self.images, self.in_features, self.out_features, *self.input, *self.window, *self.output)
         small = math.prod(self.window) <= MOST_TAPS
-        return small and 1 <= len(self.input) <= 3 and min(sizes) > 0 and all(1 in pair for pair in steps)
+        least = min(*sizes, *self._pooled())
+        return small and 1 <= len(self.input) <= 3 and least > 0 and all(1 in pair for pair in steps)
 
     def _lines(self) -> int:
         """Lines of the input that lie between the first and the last that a line of the result sees."""
         return (self.window[0] - 1) * self.dilation[0] + 1 if len(self.input) > 1 else 1
+
+    def _before_pooling(self) -> int:
+        """Floats of the lines before pooling that a line of the result is of."""
+        if self.pool is None:
+            return 0
+        rows = self.pool[0] if len(self.pool) > 1 else 1
+        return rows * self.output[-1] * self.out_features
 
     def _line(self) -> int:
         """Floats of a line of the input, with zeros beside it; a bound."""
@@ -105,7 +118,7 @@ class ForwardConvolution:
 
     def parts(self) -> int:
         """Returns the parts of a call: lines of the result are dealt out to them."""
-        lines = self.images * math.prod(self.output[:-1])
+        lines = self.images * math.prod(self._pooled()[:-1])
         return min(lines, MOST_PARTS, max(1, self.products // PART))
 
     def packed(self) -> int:
@@ -116,13 +129,19 @@ class ForwardConvolution:
         """Returns the shapes as `convolution_lines.h` has them, int64."""
         each = (self.input, self.window, self.output, self.strides, self.spread, self.dilation)
         axes = [*sum(map(three_axes, each), []), *three_axes(self.low, fill=0)]
+        pool = three_axes(self.pool or ())
         return np.array(
-            [level, self.images, self.in_features, self.out_features, *axes, self.turned, self.parts()], np.int64
+            [level, self.images, self.in_features, self.out_features, *axes, self.turned, *pool, self.parts()], np.int64
         )
 
     def result(self) -> jax.ShapeDtypeStruct:
         """Returns shape and dtype of the result."""
-        return jax.ShapeDtypeStruct((self.images, *self.output, self.out_features), np.float32)
+        return jax.ShapeDtypeStruct((self.images, *self._pooled(), self.out_features), np.float32)
+
+    def _pooled(self) -> Sizes:
+        """Spatial sizes of the result."""
+        pool = self.pool or (1,) * len(self.output)
+        return tuple(size // by for size, by in zip(self.output, pool, strict=True))
 
 
 def dense_convolution(
@@ -132,7 +151,7 @@ def dense_convolution(
     bias: jax.Array | None = None,
     level: int | None = None,
 ) -> jax.Array:
-    """Computes a convolution that `is_dense`; with a bias, `max(convolution + bias, 0)`.
+    """Computes a convolution that `is_dense`; with a bias, `max(convolution + bias, 0)`; pooled if `shapes` says so.
 
     Args:
         x: `[images, *input, in features]`, float32.
@@ -142,7 +161,7 @@ def dense_convolution(
         level: the most capable instruction set to use, an index of `library.LEVELS`; by default any.
 
     Returns:
-        `[images, *output, out features]`, float32.
+        `[images, *output, out features]`, float32; pooled, `output` is divided by `pool`, without what is left.
 
     Raises:
         RuntimeError: if there is no native library.

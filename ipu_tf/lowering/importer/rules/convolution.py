@@ -1,7 +1,7 @@
 """Rules for convolutions, and for ops that a convolution can compute as well: the maximum after it, and padding.
 
 `max(convolution + bias, 0)` is one call of the native kernel. A layer's gradient needs the result alone: where it is
-above 0. So the sum before the maximum is not kept.
+above 0. So the sum before the maximum is not kept. Nor is the result, if all that reads it is max pooling.
 
 A layer that pads with zeros, such as `keras.layers.ZeroPadding2D`, is no pass over the image of its own: a convolution
 of its result pads more, and a slice, its gradient, of a convolution makes that pad less.
@@ -12,6 +12,7 @@ of its result pads more, and a slice, its gradient, of a convolution makes that 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -94,15 +95,17 @@ def _padding_of_slice(op: Op, convolved: Op) -> Pairs | None:
 
 @rule("stablehlo.maximum")
 def _maximum(importer: Importer, op: Op, left: jax.Array, right: jax.Array) -> jax.Array:
-    fused = _bias_relu(importer, op) if op.result.dtype == np.float32 and len(op.result.shape) > 2 else None
+    fused = convolution_bias_relu_of(importer, op)
     return lax.max(left, right) if fused is None else fused
 
 
-def _bias_relu(importer: Importer, op: Op) -> jax.Array | None:
-    """Computes a maximum of 0 and a convolution with bias, whose sum has no other use; None if it is none.
+def convolution_bias_relu_of(importer: Importer, op: Op, pool: Sequence[int] | None = None) -> jax.Array | None:
+    """Computes a maximum of 0 and a convolution with bias, whose sum has no other use; pooled; None if it is none.
 
     The convolution and the sum have been traced already. Nothing uses them then, and XLA drops them.
     """
+    if op.name != "stablehlo.maximum" or op.result.dtype != np.float32 or len(op.result.shape) < 3:
+        return None
     total, zero = op.operation.operands
     added = has_one_use(total)
     if added is None or added.name != "stablehlo.add" or importer.arithmetic is not None or not _is_zero(zero):
@@ -117,14 +120,21 @@ def _bias_relu(importer: Importer, op: Op) -> jax.Array | None:
         return None
     image, kernel, added_bias = importer.read(given)
     image, window = _unpadded(importer, Op(convolved), image)
-    return convolution_bias_relu(image, kernel, added_bias, **window)
+    return convolution_bias_relu(image, kernel, added_bias, pool=pool, **window)
 
 
 def _is_zero(value: Any) -> bool:
+    constant = constant_of(value)
+    return constant is not None and not np.any(constant)
+
+
+def constant_of(value: Any) -> np.ndarray | None:
+    """Returns the constant that a value is, behind broadcasts; None if it is computed."""
     source = value.owner
     while getattr(source, "name", "") == "stablehlo.broadcast_in_dim":
         source = source.operands[0].owner
-    return getattr(source, "name", "") == "stablehlo.constant" and not np.any(np.asarray(Op(source).attribute("value")))
+    is_constant = getattr(source, "name", "") == "stablehlo.constant"
+    return np.asarray(Op(source).attribute("value")) if is_constant else None
 
 
 def _bias(value: Any) -> Any:

@@ -8,6 +8,8 @@ import jax
 from jax import lax
 
 from ipu_tf.device.convolution import pooling
+from ipu_tf.lowering.importer.rules.convolution import constant_of, convolution_bias_relu_of
+from ipu_tf.lowering.importer.rules.products import has_one_use
 from ipu_tf.lowering.importer.rules.regions import combiner, pairwise
 from ipu_tf.lowering.importer.rules.registry import Importer, rule
 from ipu_tf.lowering.stablehlo.op import Op
@@ -30,9 +32,28 @@ def _reduce_window(importer: Importer, op: Op, *values: jax.Array) -> list[jax.A
         "window_dilation": op.integers("window_dilations") or ones,
     }
     reducer = _REDUCERS.get(combiner(op.regions[0])) if count == 1 else None
+    if reducer == "max":
+        fused = _of_convolution(importer, op, window)
+        if fused is not None:
+            return [fused]
     if reducer is not None:
         return [pooling.reduce_window(operands[0], starts[0], reducer, **window)]
     return list(lax.reduce_window(operands, starts, pairwise(importer, op.regions[0], starts), **window))
+
+
+def _of_convolution(importer: Importer, op: Op, window: dict[str, Any]) -> jax.Array | None:
+    """Computes max pooling of a convolution with bias and ReLU, which nothing else uses; None if it is none.
+
+    Windows lie beside each other and are inside of the result, and what they begin with is not above its least, 0.
+    """
+    operand, start = op.operation.operands
+    pooled, sizes, least = has_one_use(operand), window["window_dimensions"], constant_of(start)
+    if least is None or not least <= 0:
+        return None
+    apart = [each for name, sides in window.items() if name.endswith("dilation") for each in sides]
+    if pooled is None or window["window_strides"] != sizes or any(map(any, window["padding"])) or {*apart} != {1}:
+        return None
+    return convolution_bias_relu_of(importer, Op(pooled), sizes)
 
 
 @rule("stablehlo.select_and_scatter")

@@ -117,6 +117,29 @@ def test_it_is_the_convolution(dense: bool, data: st.DataObject) -> None:
 
 
 @settings(max_examples=60, deadline=None)
+@given(problem=problems(dense=True), data=st.data())
+def test_pooled_it_is_the_largest_of_each_window(problem: CanonicalConvolution, data: st.DataObject) -> None:
+    """With bias and ReLU before, or without; what is no whole window is left out, and NaN stays."""
+    x, filters = small_integers(*problem.input_shape), small_integers(*problem.kernel_shape, seed=1)
+    bias = small_integers(problem.out_features, seed=2) if data.draw(st.booleans()) else None
+    if data.draw(st.booleans()):
+        x.flat[data.draw(st.integers(0, x.size - 1))] = np.nan
+    shapes = forward_of(problem)
+    pool = tuple(data.draw(st.integers(1, min(size, 4))) for size in shapes.output)
+    sizes = [(size // by, by) for size, by in zip(shapes.output, pool, strict=True)]
+    given_x, given_filters = jnp.asarray(x), jnp.asarray(filters)
+    given_bias = None if bias is None else jnp.asarray(bias)
+    for level in LEVELS:
+        plain = np.asarray(dense_convolution(given_x, given_filters, shapes, given_bias, level))
+        whole = plain[(slice(None), *(slice(count * by) for count, by in sizes))]
+        blocks = whole.reshape(problem.batch, *sum(sizes, ()), problem.out_features)
+        wanted = blocks.max(tuple(range(2, 2 * problem.rank + 1, 2)))
+        pooled = dataclasses.replace(shapes, pool=pool)
+        found = dense_convolution(given_x, given_filters, pooled, given_bias, level)
+        np.testing.assert_array_equal(found, wanted)
+
+
+@settings(max_examples=60, deadline=None)
 @given(problems(dense=True))
 def test_turned_filters_are_those_of_the_layer(problem: CanonicalConvolution) -> None:
     """Each axis of the window reversed, and the features' axes exchanged: the gradient's filters, never written out."""
@@ -251,12 +274,14 @@ def test_depthwise_buffers_of_another_shape_are_refused() -> None:
             {"strides": (2, 2), "spread": (2, 2)},
         )
     )
+    pooled = dataclasses.replace(shapes, pool=(2, 2)).words(2)
     for operand, kernel, made, given_words, message in (
         (x[1:], filters, result, words, "x is not of the shape"),
         (x, filters[1:], result, words, "the filters are not of the shape"),
         (x, filters, jax.ShapeDtypeStruct((3,), np.float32), words, "the result is not of the shape"),
         (x, filters, result, words[1:], "shapes are of another version"),
         (x, filters, result, few, "wanted sizes of at least 1, 16 features"),
+        (x, filters, result, pooled, "wanted sizes of at least 1, 16 features"),
         (x, filters, result, both, "at most 128 taps, and steps or a spread"),
     ):
         call = jax.ffi.ffi_call(target, made)
@@ -287,3 +312,20 @@ def test_dense_buffers_of_another_shape_are_refused() -> None:
         call = jax.ffi.ffi_call(target, made)
         with pytest.raises(jax.errors.JaxRuntimeError, match=message):
             jax.block_until_ready(call(*operands_given, shapes=given_words))
+
+
+@pytest.mark.parametrize(
+    ("pool", "wide", "message"),
+    [
+        ((2, 1), 40, "the result is not of the shape"),
+        ((25, 1), 40, "wanted sizes of at least 1"),
+        ((24, 1), 60, "wanted short lines before pooling"),
+    ],
+)
+def test_pools_of_another_shape_are_refused(pool: tuple[int, int], wide: int, message: str) -> None:
+    problem = DENSE[0].but(out_features=wide)
+    shapes = forward_of(problem)
+    results = [shapes.result(), jax.ShapeDtypeStruct((shapes.packed(),), np.float32)]
+    call = jax.ffi.ffi_call(library.needed().target(library.DENSE_CONVOLUTION), results)
+    with pytest.raises(jax.errors.JaxRuntimeError, match=message):
+        jax.block_until_ready(call(*operands(problem), shapes=dataclasses.replace(shapes, pool=pool).words(2)))

@@ -1,4 +1,4 @@
-"""A convolution with bias and ReLU is one call of the native kernel: the same bits, NaN included, no pass beside it."""
+"""A convolution with bias and ReLU, and max pooling, is one call of the native kernel: the same bits, NaN included."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tensorflow as tf
+from jax import lax
 
 from ipu_tf.device import portable
 from ipu_tf.device.cache.compiler_options import numeric_options
 from ipu_tf.device.convolution.convolve import ConvLayout, convolution_bias_relu
 from ipu_tf.device.convolution.native import library
 from ipu_tf.lowering.importer.interpreter import Interpreter
+from ipu_tf.lowering.stablehlo.module import Module, parse
 from tests.helpers.lowering_parity import NoFeeds, lowered
 
 pytestmark = pytest.mark.skipif(library.loaded() is None, reason="the package was installed without a C compiler")
@@ -66,7 +68,11 @@ def on_positions(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
 
 def compiled(function: Callable[..., Any], *arrays: Any) -> Any:
     """The function as the importer traces it, compiled by XLA."""
-    module = lowered(function, *map(tf.constant, arrays))
+    return compiled_module(lowered(function, *map(tf.constant, arrays)), *arrays)
+
+
+def compiled_module(module: Module, *arrays: Any) -> Any:
+    """A StableHLO program as the importer traces it, compiled by XLA."""
 
     def run(*given: jax.Array) -> list[jax.Array]:
         return Interpreter(module, NoFeeds()).run_block(module.main, given)
@@ -135,6 +141,93 @@ def test_the_same_bits_as_in_three_steps(place: str, value: float) -> None:
     steps, _ = in_steps()(*arrays.values())
     np.testing.assert_array_equal(result, steps)
     assert np.isnan(result).any() == np.isnan(value) or value > 1
+
+
+def pooled(*window: int, padding: str = "VALID", strides: Any = None, also: str = "") -> Callable[..., Any]:
+    """The layer with max pooling after it; and what else the program computes."""
+
+    def program(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> Any:
+        result = layer(x, kernel, bias)
+        made = tf.nn.max_pool2d(result, window, strides or window, padding)
+        if also == "gradients":
+            return tf.gradients(tf.reduce_sum(made * made), [x, kernel, bias])
+        return [made, result] if also == "the layer" else made
+
+    return program
+
+
+def is_pooled(program: Any) -> bool:
+    """Returns whether nothing but one call is left of a program."""
+    return is_fused(program) and not re.search(r"reduce-window|maximum|fusion", program.as_text())
+
+
+@pytest.mark.parametrize("window", [(2, 2), (3, 3), (1, 4), (5, 1), (16, 16), (7, 3)], ids=str)
+@pytest.mark.parametrize("value", [1.0, np.nan, np.inf])
+def test_max_pooling_is_part_of_the_call(window: tuple[int, int], value: float) -> None:
+    """Windows that are not whole are left out. NaN stays, and is in the result of a layer that is not pooled too."""
+    images = IMAGES.copy()
+    images.flat[::501] = value
+    program = compiled(pooled(*window), images, KERNEL, BIAS)
+    assert is_pooled(program)
+    [result], [plain] = program(images, KERNEL, BIAS), fused()(images, KERNEL, BIAS)
+    rows, columns = (16 // each for each in window)
+    whole = np.asarray(plain)[:, : rows * window[0], : columns * window[1]]
+    blocks = whole.reshape(len(images), rows, window[0], columns, window[1], -1)
+    np.testing.assert_array_equal(result, blocks.max((2, 4)))
+
+
+OTHER_POOLS = {
+    "overlapping": pooled(3, 3, strides=(2, 2)),
+    "apart": pooled(2, 2, strides=(3, 3)),
+    "padded": pooled(3, 3, padding="SAME"),
+    "of a layer that is used": pooled(2, 2, also="the layer"),
+    "with gradients": pooled(2, 2, also="gradients"),
+    "of the sum": lambda x, k, b: tf.nn.relu(
+        tf.nn.max_pool2d(tf.nn.bias_add(tf.nn.conv2d(x, k, 1, "SAME"), b), 2, 2, "VALID")
+    ),
+    "of two features": lambda x, k, b: tf.nn.max_pool3d(
+        layer(x, k, b)[..., None], (1, 1, 1, 2, 1), (1, 1, 1, 2, 1), "VALID"
+    ),
+    "the average": lambda x, k, b: tf.nn.avg_pool2d(layer(x, k, b), 2, 2, "VALID"),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_POOLS)
+def test_other_pools_are_computed_after_the_layer(name: str) -> None:
+    function = tf.function(OTHER_POOLS[name])
+    program = compiled(function, IMAGES, KERNEL, BIAS)
+    assert not is_pooled(program)
+    for result, right in zip(
+        program(IMAGES, KERNEL, BIAS), tf.nest.flatten(function(IMAGES, KERNEL, BIAS)), strict=True
+    ):
+        np.testing.assert_allclose(result, right, rtol=1e-4, atol=1e-5 * np.abs(right).max())
+
+
+@pytest.mark.parametrize(
+    ("start", "is_part"), [(-np.inf, True), (-1.0, True), (0.0, True), (5.0, False), (np.nan, False)]
+)
+def test_pools_may_begin_with_what_is_not_above_a_layers_least_result(start: float, is_part: bool) -> None:
+    """Others, which TensorFlow does not make, are computed after the layer."""
+
+    def program(x: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
+        layers = ("NHWC", "HWIO", "NHWC")
+        total = lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=layers)
+        result = lax.max(total + lax.broadcast_in_dim(bias, total.shape, (3,)), jnp.zeros_like(total))
+        return lax.reduce_window(result, np.float32(start), lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+
+    wanted = jax.jit(program)(IMAGES, KERNEL, BIAS)
+    text = jax.jit(program).lower(IMAGES, KERNEL, BIAS).as_text()
+    made = compiled_module(parse(text), IMAGES, KERNEL, BIAS)
+    assert is_pooled(made) == is_part
+    np.testing.assert_allclose(made(IMAGES, KERNEL, BIAS)[0], wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_a_line_that_is_too_long_before_pooling_is_pooled_after_the_layer() -> None:
+    """The kernel holds 2^15 floats of a thread's lines."""
+    images, kernel, bias = (np.ones(shape, np.float32) for shape in ((2, 16, 128, 4), (1, 1, 4, 300), (300,)))
+    program = compiled(pooled(2, 2), images, kernel, bias)
+    assert not is_pooled(program)
+    np.testing.assert_array_equal(program(images, kernel, bias)[0], np.full((2, 8, 64, 300), 5))
 
 
 def test_programs_without_native_code_do_not_fuse() -> None:
