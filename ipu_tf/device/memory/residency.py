@@ -29,6 +29,8 @@ ONE = Replicas()
 """A program without replicas."""
 
 
+_PORTION, _SMALL = 1 << 23, 1 << 16
+"""Bytes of large values that are written back to the host together, and the most of a small one."""
 Snapshot = tuple[np.ndarray, Any]
 """A variable's present value as a view without a copy, and an object that keeps that memory from being reused.
 
@@ -193,12 +195,12 @@ class Residency:
 
     @staticmethod
     def _write(residents: Sequence[_ResidentVariable], variables: Sequence[HostVariable]) -> None:
-        if not variables:
-            return
-        values = [np.array(resident.replicas.first(resident.buffer)) for resident in residents]
-        type(variables[0]).write_all(variables, values)
-        for resident, seen in zip(residents, _snapshots(variables), strict=True):
-            resident.address, resident.anchor = _address(seen), seen[1]
+        for place in _portions([resident.buffer.nbytes for resident in residents]):
+            written, some = [variables[each] for each in place], [residents[each] for each in place]
+            values = [_private_copy(np.asarray(each.replicas.first(each.buffer))) for each in some]
+            type(written[0]).write_all(written, values)
+            for resident, seen in zip(some, _snapshots(written), strict=True):
+                resident.address, resident.anchor = _address(seen), seen[1]
 
     def forget(self, variables: Iterable[HostVariable] | None = None) -> None:
         """Drops buffers, of these variables or of all, including values that were not written back."""
@@ -246,13 +248,30 @@ def _address(seen: Snapshot) -> int:
     return seen[0].ctypes.data
 
 
+def _portions(sizes: Sequence[int]) -> list[list[int]]:
+    """Returns places of small values, and of large ones about `_PORTION` bytes at a time.
+
+    What variables had before is dropped after each. The host may have a way to write small values together.
+    """
+    portions: list[list[int]] = [[place for place, size in enumerate(sizes) if size <= _SMALL]]
+    room = 0
+    for place, size in enumerate(sizes):
+        if size > _SMALL:
+            if room <= 0:
+                portions.append([])
+                room = _PORTION
+            portions[-1].append(place)
+            room -= size
+    return [each for each in portions if each]
+
+
 def _moved(buffer: jax.Array, replicas: Replicas) -> jax.Array:
     """Moves a buffer to the devices that replicas run on."""
     return dataclasses.replace(replicas, devices=replicas.where()).place(buffer, 0)
 
 
 def _private_copy(view: np.ndarray) -> np.ndarray:
-    """Copies an array so that it can be donated: the host's memory is never donated."""
+    """Copies an array so that it can be donated, or kept: the host's memory is never donated, the device's not kept."""
     copy = aligned_empty(view.shape, view.dtype)
     copy[...] = view
     return copy

@@ -16,7 +16,6 @@ from tensorflow.python.data.ops import iterator_ops as _iterator_ops
 from tensorflow.python.distribute import device_util as _device_util
 from tensorflow.python.eager import context as _context
 from tensorflow.python.eager import core as _core
-from tensorflow.python.framework import constant_op as _constant_op
 from tensorflow.python.framework import ops as _ops
 from tensorflow.python.ops import handle_data_util as _handle_data_util
 from tensorflow.python.ops import resource_variable_ops as _resource_variable_ops
@@ -134,7 +133,9 @@ def read_variables(variables: Sequence[tuple[tf.Tensor, int]]) -> Sequence[tf.Te
 
 def host_tensor(array: np.ndarray) -> tf.Tensor:
     """Converts an array to an eager tensor, which may share its memory: the array must not be changed."""
-    return _constant_op.convert_to_eager_tensor(array, _context.context())
+    context = _context.context()
+    context.ensure_initialized()
+    return _ops.EagerTensor(array, context.device_name, None)
 
 
 def write_variables(variables: Sequence[tf.Variable], values: Sequence[np.ndarray]) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from ipu_tf.device.memory.residency import Residency
 from ipu_tf.lowering.tensorflow import joint_writes
-from ipu_tf.lowering.tensorflow.variables import host_variable
+from ipu_tf.lowering.tensorflow.variables import TensorFlowVariable, host_variable
 
 KINDS = [
     *((tf.float32, shape) for shape in [(), (), (1,), (3, 5), (16,), (0, 4), (64, 64), (200, 100), (7,)]),
@@ -63,6 +64,33 @@ def test_a_write_changes_neither_what_was_read_nor_a_neighbour() -> None:
     assert [variable.numpy()[0] for variable in variables] == [19, 20, 22, 22, 23, 24]
     joint_writes.write_jointly(variables, [np.full(64, -1, np.float32)] * 6)
     assert [tensor.numpy()[0] for tensor in read] == [19, 20, 21, 22, 23, 24]
+
+
+def test_large_values_are_written_in_portions_and_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the device and the host do with a value afterwards, they do with their own."""
+    monkeypatch.setattr("ipu_tf.device.memory.residency._PORTION", 1 << 12)
+    monkeypatch.setattr("ipu_tf.device.memory.residency._SMALL", 1 << 9)
+    sizes = [100, 2000, 30, 900, 900, 5, 1, 20000]
+    residency, variables = Residency(), [tf.Variable(np.zeros(size, np.float32)) for size in sizes]
+    hosts, double = [host_variable(variable) for variable in variables], jax.jit(lambda x: x * 2, donate_argnums=0)
+    written: list[int] = []
+    stock = TensorFlowVariable.write_all
+
+    def counted(some: Sequence[Any], values: Sequence[np.ndarray]) -> None:
+        written.append(len(some))
+        stock(some, values)
+
+    monkeypatch.setattr(TensorFlowVariable, "write_all", staticmethod(counted))
+    for place, (host, buffer) in enumerate(zip(hosts, residency.acquire_all(hosts), strict=True)):
+        residency.commit(host, buffer + place + 1)
+    residency.flush()
+    assert written == [4, 1, 2, 1]
+    given = residency.acquire_all(hosts)
+    variables[1].assign_add(np.ones(2000, np.float32))
+    results = [double(buffer) for buffer in given]
+    for place, (variable, result) in enumerate(zip(variables, results, strict=True)):
+        np.testing.assert_array_equal(variable.numpy(), np.full(sizes[place], place + 1 + (place == 1)))
+        np.testing.assert_array_equal(result, np.full(sizes[place], 2 * (place + 1)))
 
 
 def test_variables_that_are_written_together_are_not_uploaded_again() -> None:
