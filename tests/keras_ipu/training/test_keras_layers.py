@@ -42,6 +42,14 @@ def transformer() -> keras.Model:
     return keras.Model(words, layers.Dense(3, activation="softmax")(layers.GlobalAveragePooling1D()(x)))
 
 
+def wide_transformer() -> keras.Model:
+    """A block that is wide enough for the native kernels of attention, residual sums and layer normalisation."""
+    tokens = keras.Input((64, 64))
+    x = layers.LayerNormalization()(tokens + layers.MultiHeadAttention(2, 32)(tokens, tokens))
+    x = layers.LayerNormalization()(x + layers.Dense(64)(layers.Dense(128, activation="relu")(x)))
+    return keras.Model(tokens, layers.Dense(2)(layers.GlobalAveragePooling1D()(x)))
+
+
 PROGRAMS = [
     Program(
         "dense",
@@ -76,6 +84,18 @@ PROGRAMS = [
         WORDS,
         TARGETS,
     ),
+    Program(
+        "conv_relu_max_pool",
+        stacked(
+            (16, 16, 8),
+            lambda: layers.Conv2D(32, 3, activation="relu"),
+            lambda: layers.MaxPooling2D(2),
+            layers.GlobalAveragePooling2D,
+        ),
+        numbers(40, 16, 16, 8),
+        TARGETS,
+    ),
+    Program("wide_transformer", wide_transformer, numbers(40, 64, 64), TARGETS),
     Program("transformer", transformer, WORDS, LABELS, "sparse_categorical_crossentropy", lambda: ["accuracy"]),
 ]
 
