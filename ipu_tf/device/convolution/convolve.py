@@ -150,16 +150,15 @@ def convolution_bias_relu(
     problem = canonicalize(lhs.shape, rhs.shape, lhs.dtype, dimension_numbers=layout, **window)
     if choose(problem, callable_now()) is not native_plan.NATIVE_DENSE:
         return None
-    operands = (lhs.transpose(layout.input), rhs.transpose(layout.kernel), bias)
-    if pool is None:
-        with recorded(problem, f"{native_plan.NATIVE_DENSE.name} with bias and relu"):
-            result = _solved(native_plan.convolution_bias_relu, problem)(*operands)
-    else:
-        batch, *spatial, feature = (pool[axis] for axis in layout.output)
-        if (batch, feature) != (1, 1) or not native_plan.can_pool(problem, tuple(spatial)):
+    spatial, added = None, "bias and relu"
+    if pool is not None:
+        batch, *sizes, feature = (pool[axis] for axis in layout.output)
+        spatial, added = tuple(sizes), "bias, relu and max pooling"
+        if (batch, feature) != (1, 1) or not native_plan.can_pool(problem, spatial):
             return None
-        with recorded(problem, f"{native_plan.NATIVE_DENSE.name} with bias, relu and max pooling"):
-            result = _solved(native_plan.convolution_bias_relu, problem, tuple(spatial))(*operands)
+    operands = (lhs.transpose(layout.input), rhs.transpose(layout.kernel), bias)
+    with recorded(problem, f"{native_plan.NATIVE_DENSE.name} with {added}"):
+        result = _solved(native_plan.convolution_bias_relu, problem, spatial)(*operands)
     return result.transpose(np.argsort(layout.output))
 
 

@@ -20,14 +20,13 @@ from jax import lax
 from jax.extend import core
 
 from ipu_tf.device.convolution.native import library
+from ipu_tf.device.convolution.native.row_shapes import row_words
 from ipu_tf.device.elementwise.patterns import COLUMN, NUMBER, ROW, WHOLE, Patterns
 from ipu_tf.device.jaxprs.flat_equations import Equation, FlatFunction
 from ipu_tf.device.jaxprs.rewriting import Rewriting
 
-#: Elements of a part of a call, about, and the most parts: results do not depend on them.
-PART, MOST_PARTS = 2**14, 16
-LEAST, FEWEST_COLUMNS = 2**14, 16
-"""Elements, and columns, of the smallest call: XLA computes others in less than a call takes."""
+FEWEST_COLUMNS = 16
+"""Of a call: XLA computes others in less than a call takes."""
 
 
 def layer_normalization(
@@ -53,14 +52,9 @@ def layer_normalization(
         >>> [each.tolist() for each in layer_normalization(jax.numpy.array([[2.0, 4.0]]), one, one, 0.0)]
         [[[0.0, 2.0]], [6.0], [2.0]]
     """
-    native, (rows, columns) = library.needed(), x.shape
-    parts = max(1, min(MOST_PARTS, x.size // PART, rows))
-    bits = int(np.float32(epsilon).view(np.uint32))
-    words = np.array([library.level_or_best(level), rows, columns, bits, parts], np.int64)
-    results = [jax.ShapeDtypeStruct(shape, np.float32) for shape in (x.shape, (rows,), (rows,))]
-    result, sums, squares = jax.ffi.ffi_call(native.target(library.LAYER_NORMALIZATION), results)(
-        x, gamma, beta, shapes=words
-    )
+    results = [jax.ShapeDtypeStruct(shape, np.float32) for shape in (x.shape, x.shape[:1], x.shape[:1])]
+    call = jax.ffi.ffi_call(library.needed().target(library.LAYER_NORMALIZATION), results)
+    result, sums, squares = call(x, gamma, beta, shapes=row_words(x.shape, epsilon, level))
     return result, sums, squares
 
 
@@ -123,17 +117,14 @@ def _apart(found: Iterable[_Normalization]) -> list[_Normalization]:
 
 class _Normalizations:
     def __init__(self, function: FlatFunction) -> None:
-        self._function, self._patterns = function, Patterns(function)
+        self._patterns = Patterns(function)
         self._places = {value: at for at, each in enumerate(function.equations) for value in each.outputs}
 
     def found(self, result: Equation) -> _Normalization | None:
         """Returns the normalisation that an equation is the last one of."""
-        if result.name != "add":
+        shape = self._patterns.large_rows(result, FEWEST_COLUMNS) if result.name == "add" else None
+        if shape is None:
             return None
-        made = self._function.types[result.outputs[0]]
-        if made.dtype != np.float32 or made.size < LEAST or made.shape[-1] < FEWEST_COLUMNS:
-            return None
-        shape = (made.size // made.shape[-1], made.shape[-1])
         both = self._patterns.operands(result.outputs[0], "add", (WHOLE, WHOLE), shape)
         orders = () if both is None else itertools.permutations(both)
         return next(filter(None, (self._of(result, shape, *each) for each in orders)), None)
@@ -167,13 +158,10 @@ class _Normalizations:
         squares = self._sum(variance, shape)
         if total is None or squares is None or not isinstance(epsilon, core.Literal):
             return None
-        squared = self._function.made_by.get(self._patterns.shown(squares.values[0]))
-        distance = None if squared is None else self._patterns.squared(squared.outputs[0])
-        is_mean = distance is not None and read(distance, "sub", (WHOLE, ROW)) == (x, mean)
-        if not is_mean or squared is None:
+        squared, of_rows = self._patterns.shown(squares.values[0]), self._patterns.is_of_rows
+        if read(self._patterns.squared(squared), "sub", (WHOLE, ROW)) != (x, mean):
             return None
-        of_rows = self._patterns.is_of_rows
-        if not of_rows(total.outputs[0], x, shape) or not of_rows(squares.outputs[0], squared.outputs[0], shape):
+        if not of_rows(total.outputs[0], x, shape) or not of_rows(squares.outputs[0], squared, shape):
             return None
         return total, squares, float(epsilon.val)
 

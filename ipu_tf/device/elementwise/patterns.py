@@ -1,4 +1,4 @@
-"""Recognises what computes a value of a flat function: behind reshapes and broadcasts, which only show it."""
+"""Matches patterns in a flat jaxpr: what computes a value, behind reshapes and broadcasts, which only show it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from jax.extend import core
 
 from ipu_tf.device.convolution.native.sums import is_middle_sum
@@ -17,6 +18,8 @@ from ipu_tf.device.jaxprs.flat_equations import Equation, FlatFunction
 WHOLE, ROW, COLUMN, NUMBER = "whole", "row", "column", "number"
 """Operands of an elementwise operation over rows and columns: an element, a value of each row, one of each column, and
 a constant."""
+LEAST = 2**14
+"""Elements of the smallest call over rows: XLA computes others in less than a call takes."""
 _REPEATED: dict[tuple[int, ...], str] = {(0, 0, 1, 0): ROW, (0, 0, 0, 1): COLUMN}
 
 
@@ -29,6 +32,13 @@ class Patterns:
 
     def __init__(self, function: FlatFunction) -> None:
         self._function, self._views = function, Views(function)
+
+    def large_rows(self, equation: Equation, fewest_columns: int) -> tuple[int, int] | None:
+        """Returns rows and columns of what an equation makes, if a call over rows of float32 pays for so many."""
+        made = self._function.types[equation.outputs[0]]
+        if made.dtype != np.float32 or made.size < LEAST or made.shape[-1] < fewest_columns:
+            return None
+        return made.size // made.shape[-1], made.shape[-1]
 
     def made(self, value: Any, name: str) -> Equation | None:
         """Returns the equation that makes a value, if it is of a primitive, or any `sum`; None for None."""

@@ -53,8 +53,7 @@ class _Product:
     Attributes:
         product: its equation.
         form: the product.
-        last: the equation whose result is computed.
-        followers: what follows the product, up to that.
+        followers: what follows the product, in order.
         bias: a value for each column.
         addend: a value for each element.
         least_zero: whether negative results are 0.
@@ -62,15 +61,19 @@ class _Product:
 
     product: Equation
     form: MatrixProduct
-    last: Equation
     followers: tuple[Equation, ...] = ()
     bias: int | None = None
     addend: int | None = None
     least_zero: bool = False
 
-    def followed_by(self, last: Equation, **changes: Any) -> _Product:
+    @property
+    def last(self) -> Equation:
+        """The equation whose result is computed."""
+        return self.followers[-1] if self.followers else self.product
+
+    def followed_by(self, equation: Equation, **changes: Any) -> _Product:
         """Returns it with another equation that follows, and what that adds."""
-        return dataclasses.replace(self, last=last, followers=(*self.followers, last), **changes)
+        return dataclasses.replace(self, followers=(*self.followers, equation), **changes)
 
     @property
     def operands(self) -> tuple[int, ...]:
@@ -89,7 +92,7 @@ class _Products:
         form = form_of(equation.eqn)
         if form is None or not form.pays() or len(equation.values) != 2:
             return None
-        product = _Product(equation, form, equation)
+        product = _Product(equation, form)
         found = self._transposed(product) or self._bounded(self._with_addend(self._with_bias(product)))
         self._taken |= {*found.followers}
         return found
@@ -101,7 +104,7 @@ class _Products:
         if reader is None or reader.name != "transpose" or reader.values != (made,):
             return None
         form = form_of(product.product.eqn, reader.eqn.params["permutation"])
-        return None if form is None else _Product(product.product, form, reader)
+        return None if form is None else _Product(product.product, form, (reader,))
 
     def _with_bias(self, product: _Product) -> _Product:
         reader, other = self._next(product, "add")

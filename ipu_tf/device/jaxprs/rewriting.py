@@ -44,8 +44,6 @@ class Rewriting:
             operands: the values that it reads; they are made before.
             results: the values that it returns.
         """
-        if place in self._instead:
-            raise ValueError(f"wanted an equation that is not rewritten yet; received {place.name} again")
         types = [self._types[value] for value in operands]
         traced = flattened(jax.make_jaxpr(compute)(*(jax.ShapeDtypeStruct(each.shape, each.dtype) for each in types)))
         numbers: dict[Atom, int] = dict(zip(traced.inputs, operands, strict=True))
@@ -54,7 +52,7 @@ class Rewriting:
             numbers |= {
                 value: self.new_value(traced.types[value]) for value in equation.outputs if value not in numbers
             }
-        self._instead[place] = [
+        instead = [
             dataclasses.replace(
                 each,
                 inputs=_renamed(each.inputs, numbers),
@@ -63,10 +61,17 @@ class Rewriting:
             )
             for each in traced.equations
         ]
+        self._rewrite(place, instead)
 
     def leave_out(self, *equations: Equation) -> None:
-        """Leaves equations out, which are not rewritten: others make their results."""
-        self._instead |= {each: [] for each in equations}
+        """Leaves equations out: others make their results."""
+        for each in equations:
+            self._rewrite(each, [])
+
+    def _rewrite(self, place: Equation, instead: list[Equation]) -> None:
+        if place in self._instead:
+            raise ValueError(f"wanted an equation that is not rewritten yet; received {place.name} again")
+        self._instead[place] = instead
 
     def read_instead(self, value: int, other: int) -> None:
         """Lets everything that reads a value read another one, which is made before."""

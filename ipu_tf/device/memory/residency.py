@@ -29,8 +29,10 @@ ONE = Replicas()
 """A program without replicas."""
 
 
-_PORTION, _SMALL = 1 << 23, 1 << 16
-"""Bytes of large values that are written back to the host together, and the most of a small one."""
+_PORTION = 1 << 23
+"""Bytes of large values that are written back to the host together."""
+SMALL = 1 << 16
+"""Most bytes of a small value: the host may have a way to write those together."""
 Snapshot = tuple[np.ndarray, Any]
 """A variable's present value as a view without a copy, and an object that keeps that memory from being reused.
 
@@ -251,12 +253,12 @@ def _address(seen: Snapshot) -> int:
 def _portions(sizes: Sequence[int]) -> list[list[int]]:
     """Returns places of small values, and of large ones about `_PORTION` bytes at a time.
 
-    What variables had before is dropped after each. The host may have a way to write small values together.
+    What variables had before is dropped after each.
     """
-    portions: list[list[int]] = [[place for place, size in enumerate(sizes) if size <= _SMALL]]
+    portions: list[list[int]] = [[place for place, size in enumerate(sizes) if size <= SMALL]]
     room = 0
     for place, size in enumerate(sizes):
-        if size > _SMALL:
+        if size > SMALL:
             if room <= 0:
                 portions.append([])
                 room = _PORTION

@@ -1,5 +1,7 @@
 """Writes many small variables at once: as parts of one array, by one call of TensorFlow.
 
+Larger ones, of more bytes than `SMALL`, are given to TensorFlow without a copy.
+
     values ──► one array ──► a traced function: split, reshape, assign ──► variables
 
 Each op that TensorFlow runs eagerly costs some 8 us, and a variable takes two: a tensor is made, and assigned. Batch
@@ -17,10 +19,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ipu_tf.device.memory.residency import SMALL
 from ipu_tf.lowering.tensorflow import tf_values
 
-_SMALL = 1 << 16
-"""Most bytes of a variable that is copied into the array: larger ones are given to TensorFlow without a copy."""
 _FEWEST = 4
 """Variables of one dtype that are worth a function."""
 _PATIENCE = 16
@@ -36,7 +37,7 @@ def write_jointly(variables: Sequence[tf.Variable], values: Sequence[np.ndarray]
     """
     groups: dict[np.dtype[Any], list[int]] = defaultdict(list)
     for place, value in enumerate(values):
-        groups[value.dtype if value.nbytes <= _SMALL else np.dtype(object)].append(place)
+        groups[value.dtype if value.nbytes <= SMALL else np.dtype(object)].append(place)
     singly = groups.pop(np.dtype(object), [])
     for places in groups.values():
         small = [values[place] for place in places]

@@ -69,7 +69,7 @@ def test_a_write_changes_neither_what_was_read_nor_a_neighbour() -> None:
 def test_large_values_are_written_in_portions_and_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the device and the host do with a value afterwards, they do with their own."""
     monkeypatch.setattr("ipu_tf.device.memory.residency._PORTION", 1 << 12)
-    monkeypatch.setattr("ipu_tf.device.memory.residency._SMALL", 1 << 9)
+    monkeypatch.setattr("ipu_tf.device.memory.residency.SMALL", 1 << 9)
     sizes = [100, 2000, 30, 900, 900, 5, 1, 20000]
     residency, variables = Residency(), [tf.Variable(np.zeros(size, np.float32)) for size in sizes]
     hosts, double = [host_variable(variable) for variable in variables], jax.jit(lambda x: x * 2, donate_argnums=0)

@@ -20,3 +20,12 @@ INLINE void NAME(sum)(const float *x, int64_t terms, int64_t line, V *total, con
     total[group] = each[0][group];
   }
 }
+
+// Adds up 16 numbers: those that are 8 apart, then 4, 2, 1.
+INLINE float NAME(lanes_sum)(V x) {
+  x += __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
+  x += __builtin_shufflevector(x, x, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11);
+  x += __builtin_shufflevector(x, x, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
+  x += __builtin_shufflevector(x, x, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14);
+  return x[0];
+}

@@ -27,22 +27,16 @@ typedef struct ElementwiseCall {
 
 typedef void Kernel(float *to, const float *a, const float *b, const float *c, int64_t n);
 
-// Each operation is rounded: products are not joined with sums. A loop may write over what it reads, at the same place.
+// A loop may write over what it reads, at the same place.
 #ifdef __clang__
-#pragma clang fp contract(off)
 #define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #else
-#pragma GCC push_options
-#pragma GCC optimize("fp-contract=off")
 #define INDEPENDENT _Pragma("GCC ivdep")
 #endif
 
 #define KERNELS "elementwise_kernels.h"
 #define ALL_OF_AVX512
-#include "instruction_sets.h"
-#ifndef __clang__
-#pragma GCC pop_options
-#endif
+#include "rounded_instruction_sets.h"
 enum { KERNEL_COUNT = sizeof kernels_plain / sizeof *kernels_plain, SUM = KERNEL_COUNT - 2 };  // the last two add to sums
 
 static Kernel *const *kernels_of(int64_t most) {

@@ -9,53 +9,29 @@
 // Each operation is rounded, and each sum is added up in one order, so results depend neither on the instruction set nor
 // on the number of cores.
 #include <math.h>
-#include <string.h>
 
 #include "handler.h"
 #include "moments.h"
 #include "parts.h"
 #include "processor.h"
-
-typedef struct LayerShapes {
-  int64_t level;  // the most capable instruction set to use: 0 plain, 1 AVX2, 2 AVX-512
-  int64_t rows, columns;
-  int64_t epsilon;  // the bits of a float
-  int64_t parts;
-} LayerShapes;
+#include "row_shapes.h"
 
 typedef struct LayerWork {
-  const LayerShapes *shapes;
+  const RowShapes *shapes;
   const float *x, *gamma, *beta;
   float *result, *sums, *squares;
 } LayerWork;
 
-enum { LAYER_WORDS = sizeof(LayerShapes) / sizeof(int64_t) };
 enum { LAYER_ROWS = 8 };  // that are computed at once
 
-static float epsilon_of(const LayerShapes *s) {
-  const uint32_t bits = (uint32_t)s->epsilon;
-  float epsilon;
-  memcpy(&epsilon, &bits, sizeof epsilon);
-  return epsilon;
-}
-
-#ifdef __clang__
-#pragma clang fp contract(off)
-#else
-#pragma GCC push_options
-#pragma GCC optimize("fp-contract=off")
-#endif
 #define KERNELS "layer_normalization_kernels.h"
-#include "instruction_sets.h"
-#ifndef __clang__
-#pragma GCC pop_options
-#endif
+#include "rounded_instruction_sets.h"
 
 // Returns what is wrong with a call's buffers; NULL if nothing is.
-static const char *fault(const FfiCall *call, const LayerShapes *s) {
+static const char *fault(const FfiCall *call, const RowShapes *s) {
   FfiBuffer **in = (FfiBuffer **)call->arguments.each, **out = (FfiBuffer **)call->results.each;
   if (call->arguments.size != 3 || call->results.size != 3) return "a normalisation has three operands and three results";
-  if (s->rows < 1 || s->columns < 1 || s->parts < 1 || s->rows > INT64_MAX / s->columns) return "sizes are not positive";
+  if (rows_are_wrong(s)) return "sizes are not positive";
   if (handler_elements(in[0], FFI_FLOAT32) != s->rows * s->columns) return "x is not of the shape";
   for (int i = 1; i < 3; i++)
     if (handler_elements(in[i], FFI_FLOAT32) != s->columns) return "gamma or beta is not of the shape";
@@ -68,7 +44,7 @@ static const char *fault(const FfiCall *call, const LayerShapes *s) {
 // The handler.
 EXPORT FfiError *ipu_tf_layer_normalization(FfiCall *call) {
   if (!handler_executes(call)) return NULL;
-  const LayerShapes *s = handler_words(call, LAYER_WORDS);
+  const RowShapes *s = handler_words(call, ROW_WORDS);
   if (!s) return handler_refuses(call, "a normalisation's shapes are of another version");
   const char *message = fault(call, s);
   if (message) return handler_refuses(call, message);

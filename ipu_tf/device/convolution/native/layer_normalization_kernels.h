@@ -34,7 +34,7 @@ static void NAME(few_rows)(const LayerWork *w, int64_t row, int64_t rows, float 
 
 static void NAME(layer_rows)(const void *data, long row, long end) {
   const LayerWork *w = data;
-  const float epsilon = epsilon_of(w->shapes);
+  const float epsilon = row_number(w->shapes);
   for (; row < end; row += LAYER_ROWS)
     NAME(few_rows)(w, row, end - row < LAYER_ROWS ? end - row : LAYER_ROWS, epsilon);
 }

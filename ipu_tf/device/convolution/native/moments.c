@@ -25,17 +25,8 @@ typedef struct MomentsWork {
   double *sums, *squares;  // of each slice, [slices, before, after]
 } MomentsWork;
 
-#ifdef __clang__
-#pragma clang fp contract(off)
-#else
-#pragma GCC push_options
-#pragma GCC optimize("fp-contract=off")
-#endif
 #define KERNELS "moments_kernels.h"
-#include "instruction_sets.h"
-#ifndef __clang__
-#pragma GCC pop_options
-#endif
+#include "rounded_instruction_sets.h"
 
 // Puts the slices together, in order.
 static void finish(const MomentsWork *w, float *sums, float *squares) {

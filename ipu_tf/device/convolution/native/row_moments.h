@@ -1,15 +1,6 @@
 // Moments of terms that lie one after the other, for one instruction set: NAME gives the names.
 #include "distances.h"
 
-// Adds up 16 numbers: those that are 8 apart, then 4, 2, 1.
-INLINE float NAME(lanes_sum)(V x) {
-  x += __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
-  x += __builtin_shufflevector(x, x, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11);
-  x += __builtin_shufflevector(x, x, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
-  x += __builtin_shufflevector(x, x, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14);
-  return x[0];
-}
-
 // Sets the moments of `terms` terms that lie one after the other: sixteen of them beside each other, then the rest.
 INLINE void NAME(line)(const float *x, int64_t terms, double *sum, double *square) {
   const int64_t lines = terms / 16, whole = 16 * lines;

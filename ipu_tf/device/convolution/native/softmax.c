@@ -12,54 +12,30 @@
 #include "handler.h"
 #include "parts.h"
 #include "processor.h"
-
-typedef struct SoftmaxShapes {
-  int64_t level;  // the most capable instruction set to use: 0 plain, 1 AVX2, 2 AVX-512
-  int64_t rows, columns;
-  int64_t scale;  // the bits of a float
-  int64_t parts;
-} SoftmaxShapes;
+#include "row_shapes.h"
 
 typedef struct SoftmaxWork {
-  const SoftmaxShapes *shapes;
+  const RowShapes *shapes;
   const float *x;
   float *result;
 } SoftmaxWork;
 
-enum { SOFTMAX_WORDS = sizeof(SoftmaxShapes) / sizeof(int64_t) };
 enum { SUMMED = 64 };               // vectors that are added up in float32
 enum { ROWS = 16, CACHE = 4096 };  // rows that are computed at once, and floats of them, at most
 
-static float scale_of(const SoftmaxShapes *s) {
-  const uint32_t bits = (uint32_t)s->scale;
-  float scale;
-  memcpy(&scale, &bits, sizeof scale);
-  return scale;
-}
-
-static int64_t rows_at_once(const SoftmaxShapes *s) {
+static int64_t rows_at_once(const RowShapes *s) {
   const int64_t fit = CACHE / s->columns;
   return fit < 1 ? 1 : fit > ROWS ? ROWS : fit;
 }
 
-// Each operation is rounded: no multiplication is joined with an addition.
-#ifdef __clang__
-#pragma clang fp contract(off)
-#else
-#pragma GCC push_options
-#pragma GCC optimize("fp-contract=off")
-#endif
 #define KERNELS "softmax_kernels.h"
-#include "instruction_sets.h"
-#ifndef __clang__
-#pragma GCC pop_options
-#endif
+#include "rounded_instruction_sets.h"
 
 // Returns what is wrong with a call's buffers; NULL if nothing is.
-static const char *fault(const FfiCall *call, const SoftmaxShapes *s) {
+static const char *fault(const FfiCall *call, const RowShapes *s) {
   FfiBuffer **in = (FfiBuffer **)call->arguments.each, **out = (FfiBuffer **)call->results.each;
   if (call->arguments.size != 1 || call->results.size != 1) return "a softmax has one operand and one result";
-  if (s->rows < 1 || s->columns < 1 || s->parts < 1 || s->rows > INT64_MAX / s->columns) return "sizes are not positive";
+  if (rows_are_wrong(s)) return "sizes are not positive";
   if (handler_elements(in[0], FFI_FLOAT32) != s->rows * s->columns) return "x is not of the shape";
   if (handler_elements(out[0], FFI_FLOAT32) != s->rows * s->columns) return "the result is not of the shape";
   return NULL;
@@ -68,7 +44,7 @@ static const char *fault(const FfiCall *call, const SoftmaxShapes *s) {
 // The handler.
 EXPORT FfiError *ipu_tf_softmax(FfiCall *call) {
   if (!handler_executes(call)) return NULL;
-  const SoftmaxShapes *s = handler_words(call, SOFTMAX_WORDS);
+  const RowShapes *s = handler_words(call, ROW_WORDS);
   if (!s) return handler_refuses(call, "a softmax's shapes are of another version");
   const char *message = fault(call, s);
   if (message) return handler_refuses(call, message);

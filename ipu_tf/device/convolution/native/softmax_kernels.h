@@ -150,8 +150,8 @@ static void NAME(rows)(const float *x, int64_t rows, int64_t columns, float scal
 
 static void NAME(softmax_rows)(const void *data, long row, long end) {
   const SoftmaxWork *w = data;
-  const SoftmaxShapes *s = w->shapes;
-  const float scale = scale_of(s);
+  const RowShapes *s = w->shapes;
+  const float scale = row_number(s);
   const int64_t at_once = rows_at_once(s);
   for (; row < end; row += at_once)
     NAME(rows)(w->x + row * s->columns, end - row < at_once ? end - row : at_once, s->columns, scale,

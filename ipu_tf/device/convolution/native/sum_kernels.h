@@ -40,10 +40,7 @@ static float NAME(row)(const float *x, int64_t terms) {
     V each[4] = {{0}};
     for (const int64_t end = whole - i < 64 * BLOCK ? whole : i + 64 * BLOCK; i < end; i += 64)
       for (int v = 0; v < 4; v++) each[v] += *(const V *)(x + i + 16 * v);
-    V lanes = (each[0] + each[1]) + (each[2] + each[3]);
-    for (int half = 8; half; half /= 2)
-      for (int lane = 0; lane < half; lane++) lanes[lane] += lanes[lane + half];
-    total += lanes[0];
+    total += NAME(lanes_sum)((each[0] + each[1]) + (each[2] + each[3]));
   }
   for (int64_t i = whole; i < terms; i++) total += x[i];
   return (float)total;
