@@ -8,6 +8,7 @@ JAX          JAX traces the step: for this project on TensorFlow that is the imp
 lowering     JAX makes StableHLO of it
 XLA          XLA compiles it, all of its passes and LLVM
 wall, CPU    from `fit` to its end, by the clock and by all threads of the process
+MB           not seconds: the most memory that the process had, in units of 2^20 bytes
 
 The parts are by the clock, and of all programs of the process. What is left of `wall` is data, and the step itself.
 """
@@ -26,23 +27,21 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import keras
 import numpy as np
 from keras import layers
 
-import ipu_tf as ipu
 from benchmarks.keras_models import model_of, transformer
+from benchmarks.memory import peak_bytes
 from benchmarks.startup import answer
 from benchmarks.workload import CLASSES, WORKLOADS
-from ipu_tf.lowering.tensorflow import tf_private
 
 PARTS = {
     "/jax/core/compile/jaxpr_trace_duration": "JAX",
     "/jax/core/compile/jaxpr_to_mlir_module_duration": "lowering",
     "/jax/core/compile/backend_compile_duration": "XLA",
 }
-COLUMNS = ("trace", "bridge", *PARTS.values(), "wall", "CPU")
+COLUMNS = ("trace", "bridge", *PARTS.values(), "wall", "CPU", "MB")
 WHO = ("ours-tf", "stock-tf", "ours-jax", "stock-jax", "again-tf", "again-jax", "kept-tf", "kept-jax")
 """`again`: in a second process, with the programs that are kept by default; `kept`: with a folder that is asked for."""
 
@@ -140,24 +139,41 @@ def data(network: Network) -> tuple[np.ndarray, np.ndarray]:
     return samples, random.integers(0, CLASSES, (network.batch,), np.int32)
 
 
-def probe(name: str, ours: bool) -> dict[str, float]:
-    """Trains a network for one step in this process; returns the seconds by column."""
-    network, parts = NETWORKS[name], Parts()
-    keras.utils.set_random_seed(0)  # positions that a model takes from an untrained layer are constants of its program
-    jax.monitoring.register_event_duration_secs_listener(parts.note)
+def _scope(parts: Parts, ours: bool) -> contextlib.AbstractContextManager[Any]:
+    """Returns the scope of the model, whose parts are noted from now on.
+
+    Imports are here, so that stock Keras on TensorFlow is measured without JAX, and both without this project.
+    """
+    if ours or keras.backend.backend() == "jax":
+        import jax
+
+        jax.monitoring.register_event_duration_secs_listener(parts.note)
+    if not ours:
+        return contextlib.nullcontext()
+    import ipu_tf as ipu
+    from ipu_tf.lowering.tensorflow import tf_private
+
     tf_private.concrete_function = parts.timed("trace", tf_private.concrete_function)
     tf_private.stablehlo_bytecode = parts.timed("bridge", tf_private.stablehlo_bytecode)
     cfg = ipu.config.IPUConfig()
     cfg.auto_select_ipus = 1
     cfg.configure_ipu_system()
-    with ipu.ipu_strategy.IPUStrategy().scope() if ours else contextlib.nullcontext():
+    return ipu.ipu_strategy.IPUStrategy().scope()
+
+
+def probe(name: str, ours: bool) -> dict[str, float]:
+    """Trains a network for one step in this process; returns the seconds by column."""
+    network, parts = NETWORKS[name], Parts()
+    keras.utils.set_random_seed(0)  # positions that a model takes from an untrained layer are constants of its program
+    with _scope(parts, ours):
         model = network.make()
         model.compile("adam", "sparse_categorical_crossentropy")
     samples, labels = data(network)
     wall, cpu = time.perf_counter(), time.process_time()
     loss = model.fit(samples, labels, batch_size=network.batch, shuffle=False, verbose=0).history["loss"][-1]
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    return {**dict.fromkeys(COLUMNS, 0.0), **parts.seconds(), "wall": wall, "CPU": cpu, "loss": loss}
+    found = {**parts.seconds(), "wall": wall, "CPU": cpu, "MB": peak_bytes() / 2**20, "loss": loss}
+    return {**dict.fromkeys(COLUMNS, 0.0), **found}
 
 
 def probed(name: str, backend: str, ours: bool, environment: dict[str, str]) -> dict[str, float]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.contenders import CONTENDERS, Contender
+from benchmarks.memory import peak_bytes
 from benchmarks.workload import WORKLOADS
 
 WHO = ("ipu-written", "tf", "keras-jax")
@@ -43,8 +43,7 @@ def probe(name: str, model: str, steps: int) -> None:
     first = time.perf_counter() - start
     for _ in range(steps):
         run()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"first": first, "peak": peak}))
+    print(json.dumps({"first": first, "peak": peak_bytes() / 2**20}))
 
 
 def answer(command: list[str], **environment: str) -> dict[str, Any]:
