@@ -36,7 +36,7 @@ def write_values(variables: Sequence[tf.Variable], values: Sequence[Values]) -> 
     known = [host_variable(variable) for variable in variables]
     RESIDENCY.flush(known)
     RESIDENCY.forget(known)
-    type(known[0]).write_all(known, [np.array(value) for value, _ in values])  # which may keep them
+    type(known[0]).write_all(known, [value for value, _ in values])
     for one, (_, of_replicas) in zip(known, values, strict=True):
         if of_replicas is not None:
             RESIDENCY.prepare(one, of_replicas)

@@ -50,7 +50,7 @@ class HostVariable(Protocol):
 
     @staticmethod
     def write_all(variables: Sequence[Any], values: Sequence[np.ndarray]) -> None:
-        """Assigns the value of each variable. The arrays may be kept: they are not changed afterwards."""
+        """Assigns a copy of a value to each variable. The arrays may be the device's memory, which is used again."""
         ...
 
 
@@ -132,8 +132,10 @@ class Residency:
         one = replicas.count == 1
         with jax.enable_x64(True):
             place, view = home or replicas, self._values_to_upload(variable, replicas, seen)
-            own = _private_copy(view) if one and not only_read else view
-            buffer = place.place(own, 0) if one else place.spread(view, seen[0].shape)
+            if one:
+                buffer = place.place(view, 0) if only_read else _donatable(view, place)
+            else:
+                buffer = place.spread(view, seen[0].shape)
         COUNTERS.count_upload()
         self._residents[id(variable)] = _ResidentVariable(
             self._reference(variable), buffer, replicas, _address(seen), seen[1], shared=one and only_read
@@ -181,8 +183,8 @@ class Residency:
             wanted = self._residents if variables is None else map(id, variables)
             dirty = [pair for pair in map(self._dirty, list(wanted)) if pair is not None]
             # A value that the host wrote while the device's was not read back yet is the newer one.
-            seen = _snapshots([variable for _, variable in dirty])
-            older = [pair for pair, now in zip(dirty, seen, strict=True) if pair[0].address == _address(now)]
+            addresses = _addresses([variable for _, variable in dirty])
+            older = [pair for pair, now in zip(dirty, addresses, strict=True) if pair[0].address == now]
             self._write([resident for resident, _ in older], [variable for _, variable in older])
             for resident, _ in dirty:
                 resident.dirty = False
@@ -199,7 +201,7 @@ class Residency:
     def _write(residents: Sequence[_ResidentVariable], variables: Sequence[HostVariable]) -> None:
         for place in _portions([resident.buffer.nbytes for resident in residents]):
             written, some = [variables[each] for each in place], [residents[each] for each in place]
-            values = [_private_copy(np.asarray(each.replicas.first(each.buffer))) for each in some]
+            values = [np.asarray(each.replicas.first(each.buffer)) for each in some]
             type(written[0]).write_all(written, values)
             for resident, seen in zip(some, _snapshots(written), strict=True):
                 resident.address, resident.anchor = _address(seen), seen[1]
@@ -250,6 +252,11 @@ def _address(seen: Snapshot) -> int:
     return seen[0].ctypes.data
 
 
+def _addresses(variables: Sequence[HostVariable]) -> list[int]:
+    """Returns where the values are. No snapshot is left, so that a variable that is written drops what it had."""
+    return list(map(_address, _snapshots(variables)))
+
+
 def _portions(sizes: Sequence[int]) -> list[list[int]]:
     """Returns places of small values, and of large ones about `_PORTION` bytes at a time.
 
@@ -272,8 +279,22 @@ def _moved(buffer: jax.Array, replicas: Replicas) -> jax.Array:
     return dataclasses.replace(replicas, devices=replicas.where()).place(buffer, 0)
 
 
+def _donatable(view: np.ndarray, place: Replicas) -> jax.Array:
+    """Copies an array to the device, into memory that can be donated.
+
+    On a CPU JAX uses an aligned array's memory as it is, and an execution that it is donated to copies it once more.
+    So a large array is copied by JAX, to memory of its own. For a small one that takes longer than two copies.
+    """
+    if view.nbytes <= SMALL:
+        return place.place(_private_copy(view), 0)
+    buffer = place.place(view, 0)
+    if all(device.platform == "cpu" for device in buffer.devices()):
+        buffer = jax.device_put(buffer, buffer.sharding, may_alias=False)
+    return buffer.block_until_ready()  # the host may write to the array from now on
+
+
 def _private_copy(view: np.ndarray) -> np.ndarray:
-    """Copies an array so that it can be donated, or kept: the host's memory is never donated, the device's not kept."""
+    """Copies an array so that it can be donated: the host's memory never is."""
     copy = aligned_empty(view.shape, view.dtype)
     copy[...] = view
     return copy

@@ -1,6 +1,6 @@
 """Writes many small variables at once: as parts of one array, by one call of TensorFlow.
 
-Larger ones, of more bytes than `SMALL`, are given to TensorFlow without a copy.
+Larger ones, of more bytes than `SMALL`, are copied one by one.
 
     values ──► one array ──► a traced function: split, reshape, assign ──► variables
 
@@ -29,11 +29,11 @@ _PATIENCE = 16
 
 
 def write_jointly(variables: Sequence[tf.Variable], values: Sequence[np.ndarray]) -> None:
-    """Assigns to eager variables, in any thread, mode and device scope.
+    """Assigns copies of values to eager variables, in any thread, mode and device scope.
 
     Args:
         variables: on the host.
-        values: of each, of its shape and dtype; the arrays must not be changed afterwards.
+        values: of each, of its shape and dtype.
     """
     groups: dict[np.dtype[Any], list[int]] = defaultdict(list)
     for place, value in enumerate(values):

@@ -21,9 +21,12 @@ from tensorflow.python.ops import handle_data_util as _handle_data_util
 from tensorflow.python.ops import resource_variable_ops as _resource_variable_ops
 
 from ipu_tf.device.feeds.iterator_destruction import destroy_in_background
+from ipu_tf.device.memory.residency import SMALL
 
 ResourceVariable: Any = _resource_variable_ops.ResourceVariable
 """The class of what `tf.Variable(...)` makes."""
+_NOT_COPIED = ("float8_e5m2", "float8_e4m3fn", "int4", "uint4")
+"""Dtypes that TensorFlow's op `DeepCopy` has no kernel for."""
 
 
 def tensor_memory(tensor: tf.Tensor) -> np.ndarray:
@@ -139,11 +142,22 @@ def host_tensor(array: np.ndarray) -> tf.Tensor:
 
 
 def write_variables(variables: Sequence[tf.Variable], values: Sequence[np.ndarray]) -> None:
-    """Assigns to eager variables, in any thread, mode and device scope."""
+    """Assigns copies of values to eager variables, in any thread, mode and device scope."""
     with eager_mode():
         for variable, value in zip(variables, values, strict=True):
             # `Variable.assign` reads the variable as well, for a result.
-            tf.raw_ops.AssignVariableOp(resource=variable.handle, value=host_tensor(value))
+            tf.raw_ops.AssignVariableOp(resource=variable.handle, value=_copy(value))
+
+
+def _copy(value: np.ndarray) -> tf.Tensor:
+    """Copies an array to an eager tensor: a large one by TensorFlow, to memory that it takes of what it freed itself.
+
+    TensorFlow gives nothing back to the system. What variables had before would be lost if arrays of numpy, which need
+    memory of the system's, took its place.
+    """
+    if value.nbytes <= SMALL or value.dtype.name in _NOT_COPIED:
+        return host_tensor(np.array(value))
+    return tf.raw_ops.DeepCopy(x=host_tensor(value))
 
 
 def call_without_results(function: Any, arguments: Sequence[tf.Tensor]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from ipu_tf.device.feeds import queues
 from ipu_tf.device.feeds.infeed import Infeed
 from ipu_tf.device.feeds.outfeed import Outfeed
 from ipu_tf.device.feeds.staging import CHUNK_BYTES, CHUNK_STEPS, aligned_empty, chunk_capacity
-from ipu_tf.device.memory.residency import Residency
+from ipu_tf.device.memory.residency import SMALL, Residency
 from ipu_tf.device.program.program import LoopPart, Program, StraightLinePart
 from ipu_tf.device.run.executable import Executable
 
@@ -142,8 +143,8 @@ def test_chunks_are_bounded_and_shared_by_lengths(size: int, wanted: int | None)
 class FakeVariable:
     """A host variable whose writes go to new memory."""
 
-    def __init__(self, value: float) -> None:
-        self.array = np.full((3,), value, np.float32)
+    def __init__(self, value: float, size: int = 3) -> None:
+        self.array = np.full((size,), value, np.float32)
         self.writes = 0
 
     @staticmethod
@@ -185,6 +186,33 @@ def test_the_hosts_memory_is_never_given_up() -> None:
     double = jax.jit(lambda x: x * 2, donate_argnums=0)
     residency.commit(variable, double(residency.acquire_all([variable])[0]))
     assert variable.array[0] == 1.0
+
+
+def test_the_first_execution_changes_a_large_variable_in_place() -> None:
+    residency, variable = Residency(), FakeVariable(1.0, SMALL)
+    given = residency.acquire_all([variable])[0]
+    place = given.unsafe_buffer_pointer()
+    result = jax.jit(lambda x: x * 2, donate_argnums=0)(given)
+    assert result.unsafe_buffer_pointer() == place
+    assert (variable.array[0], float(result[0])) == (1.0, 2.0)
+
+
+def test_large_variables_drop_what_they_had_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ipu_tf.device.memory.residency._PORTION", 1)
+    residency, variables = Residency(), [FakeVariable(1.0, SMALL) for _ in range(3)]
+    for variable, buffer in zip(variables, residency.acquire_all(variables), strict=True):
+        residency.commit(variable, buffer + 1)
+    had = [weakref.ref(variable.array) for variable in variables]
+    alive: list[int] = []
+    write = FakeVariable.write
+
+    def counted(variable: FakeVariable, value: np.ndarray) -> None:
+        alive.append(sum(each() is not None for each in had))
+        write(variable, value)
+
+    monkeypatch.setattr(FakeVariable, "write", counted)
+    residency.flush()
+    assert alive == [3, 2, 1]
 
 
 def test_variables_that_are_gone_leave_no_buffers() -> None:
