@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from ipu_tf.device.memory.residency import Residency
+from ipu_tf.device.memory.residency import SMALL, Residency
 from ipu_tf.lowering.tensorflow import joint_writes
 from ipu_tf.lowering.tensorflow.variables import TensorFlowVariable, host_variable
 
@@ -64,6 +65,21 @@ def test_a_write_changes_neither_what_was_read_nor_a_neighbour() -> None:
     assert [variable.numpy()[0] for variable in variables] == [19, 20, 22, 22, 23, 24]
     joint_writes.write_jointly(variables, [np.full(64, -1, np.float32)] * 6)
     assert [tensor.numpy()[0] for tensor in read] == [19, 20, 21, 22, 23, 24]
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        *("float16", "float32", "float64", "bool", "int8", "uint16", "uint32", "int64", "complex64"),
+        *(ml_dtypes.bfloat16, ml_dtypes.float8_e5m2, ml_dtypes.float8_e4m3fn, ml_dtypes.int4, ml_dtypes.uint4),
+    ],
+)
+def test_large_values_of_every_dtype_are_copied(dtype: Any) -> None:
+    value = np.ones(SMALL + 1, dtype)
+    variable = tf.Variable(np.zeros_like(value))
+    joint_writes.write_jointly([variable], [value])
+    value[:] = 0
+    np.testing.assert_array_equal(variable.numpy(), np.ones_like(value))
 
 
 def test_large_values_are_written_in_portions_and_copied(monkeypatch: pytest.MonkeyPatch) -> None:
