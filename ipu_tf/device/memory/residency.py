@@ -32,7 +32,7 @@ ONE = Replicas()
 _PORTION = 1 << 23
 """Bytes of large values that are written back to the host together."""
 SMALL = 1 << 16
-"""Most bytes of a small value: the host may have a way to write those together."""
+"""Most bytes of a small value: the host may write those together, and another copy costs less than avoiding it."""
 Snapshot = tuple[np.ndarray, Any]
 """A variable's present value as a view without a copy, and an object that keeps that memory from being reused.
 
@@ -286,18 +286,13 @@ def _donatable(view: np.ndarray, place: Replicas) -> jax.Array:
     So a large array is copied by JAX, to memory of its own. For a small one that takes longer than two copies.
     """
     if view.nbytes <= SMALL:
-        return place.place(_private_copy(view), 0)
+        copy = aligned_empty(view.shape, view.dtype)
+        copy[...] = view
+        return place.place(copy, 0)
     buffer = place.place(view, 0)
     if all(device.platform == "cpu" for device in buffer.devices()):
         buffer = jax.device_put(buffer, buffer.sharding, may_alias=False)
     return buffer.block_until_ready()  # the host may write to the array from now on
-
-
-def _private_copy(view: np.ndarray) -> np.ndarray:
-    """Copies an array so that it can be donated: the host's memory never is."""
-    copy = aligned_empty(view.shape, view.dtype)
-    copy[...] = view
-    return copy
 
 
 RESIDENCY = register_state("variables on the device", Residency())

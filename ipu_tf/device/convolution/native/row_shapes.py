@@ -1,4 +1,4 @@
-"""`row_words`: shapes of native calls over rows, such as those of a softmax, as `row_shapes.h` has them."""
+"""`row_words`: attribute `shapes` of native calls over rows: softmax and layer normalisation, as in `row_shapes.h`."""
 
 from __future__ import annotations
 
