@@ -14,6 +14,7 @@ _EAGER = "tensorflow.python.eager"
 _OPS = "tensorflow.python.ops"
 _TF_PATCHES = "ipu_tf.lowering.tensorflow.tf_patches"
 _TF_EAGER_PATCHES = "ipu_tf.lowering.tensorflow.tf_eager_patches"
+_TF_STACKS = "ipu_tf.lowering.tensorflow.tf_stacks"
 _TF_SESSION_PATCHES = "ipu_tf.lowering.tensorflow.tf_session_patches"
 _PROGRAM_OPS = "ipu_tf._sessions.program_ops"
 _TF1_NAMES = "ipu_tf._compat.tf1_names"
@@ -68,6 +69,12 @@ TENSORFLOW = (
         "a `tf.function` that the host has traced is traced again for the device, and the other way round: a program's "
         "random numbers and lengths are made of other ops",
         _TF_PATCHES,
+    ),
+    Patch(
+        "tensorflow.python.util.tf_stack:extract_stack",
+        When.USE,
+        "ops of a program share the stack of the user's line: TensorFlow keeps 12 KB for each op's own",
+        _TF_STACKS,
     ),
     Patch(
         "tensorflow.python.pywrap_tfe:TFE_Py_RegisterGradientFunction",

@@ -95,6 +95,7 @@ PRIVATE_API_FILES = {
     "ipu_tf/lowering/tensorflow/tf_session_patches.py": ("tensorflow",),
     "ipu_tf/lowering/tensorflow/tf_private.py": ("tensorflow",),
     "ipu_tf/lowering/tensorflow/tf_graphs.py": ("tensorflow",),
+    "ipu_tf/lowering/tensorflow/tf_stacks.py": ("tensorflow",),
     "ipu_tf/lowering/tensorflow/tf_values.py": ("tensorflow",),
     "ipu_tf/lowering/jax/jax_private.py": ("jax", "jaxlib"),
     "ipu_tf/device/feeds/jax_effects.py": ("jax",),

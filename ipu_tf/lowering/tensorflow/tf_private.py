@@ -27,6 +27,7 @@ from tensorflow.python.platform import tf_logging as _tf_logging
 from ipu_tf.device.paused_collection import paused_collection
 from ipu_tf.lowering.tensorflow.graph_pruning import part_of
 from ipu_tf.lowering.tensorflow.tf_graphs import ancestors, set_origin, tracing_for_device
+from ipu_tf.lowering.tensorflow.tf_stacks import shared_stacks
 from ipu_tf.lowering.tensorflow.tf_values import current_device
 
 
@@ -37,7 +38,7 @@ def concrete_function(function: Any, *specs: tf.TensorSpec) -> Any:
     Its graph is dismantled when the concrete function is dropped. The public method gives up that duty. A graph left
     alone is a cycle that Python's collector does not find, and keeps every variable that the function uses.
     """
-    with tracing_for_device():
+    with tracing_for_device(), shared_stacks():
         return function._get_concrete_function_garbage_collected(*specs)
 
 
@@ -105,7 +106,7 @@ def trace_in_graph(name: str, function: Callable[..., Any], arguments: Sequence[
         finally:
             xla.Exit()
 
-    with tracing_for_device():
+    with tracing_for_device(), shared_stacks():
         return _func_graph.func_graph_from_py_func(
             name, in_xla_context, tuple(arguments), {}, add_control_dependencies=True
         )

@@ -27,6 +27,8 @@ ResourceVariable: Any = _resource_variable_ops.ResourceVariable
 """The class of what `tf.Variable(...)` makes."""
 _NOT_COPIED = ("float8_e5m2", "float8_e4m3fn", "int4", "uint4")
 """Dtypes that TensorFlow's op `DeepCopy` has no kernel for."""
+_ALIGNMENT = 64
+"""Of an array's memory, in bytes, which a tensor shares."""
 
 
 def tensor_memory(tensor: tf.Tensor) -> np.ndarray:
@@ -150,14 +152,23 @@ def write_variables(variables: Sequence[tf.Variable], values: Sequence[np.ndarra
 
 
 def _copy(value: np.ndarray) -> tf.Tensor:
-    """Copies an array to an eager tensor: a large one by TensorFlow, to memory that it takes of what it freed itself.
+    """Copies an array to an eager tensor: a large one to memory that a variable of its size freed, if possible.
 
-    TensorFlow gives nothing back to the system. What variables had before would be lost if arrays of numpy, which need
-    memory of the system's, took its place.
+    TensorFlow asks malloc for more than a tensor's bytes, so that it can align them, and so for new memory.
     """
     if value.nbytes <= SMALL or value.dtype.name in _NOT_COPIED:
         return host_tensor(np.array(value))
-    return tf.raw_ops.DeepCopy(x=host_tensor(value))
+    block = _aligned_block(value)
+    if block is None:
+        return tf.raw_ops.DeepCopy(x=host_tensor(value))
+    block[...] = value
+    return host_tensor(block)
+
+
+def _aligned_block(value: np.ndarray) -> np.ndarray | None:
+    """Returns an array like this one where malloc has a block of just its bytes that TensorFlow can use; else None."""
+    block = np.empty(value.shape, value.dtype)
+    return block if block.ctypes.data % _ALIGNMENT == 0 else None
 
 
 def call_without_results(function: Any, arguments: Sequence[tf.Tensor]) -> None:

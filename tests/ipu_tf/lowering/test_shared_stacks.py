@@ -1,0 +1,87 @@
+"""Ops of a program share the Python stack of the user's line; ops that the host runs keep stacks of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import pytest
+import tensorflow as tf
+
+from ipu_tf.lowering.tensorflow import tf_private
+from ipu_tf.lowering.tensorflow.tf_stacks import shared_stacks
+
+VECTOR = tf.TensorSpec((4,))
+
+
+def _ops(function: Callable[..., Any], autograph: bool = False) -> list[tf.Operation]:
+    traced = tf_private.concrete_function(tf.function(function, autograph=autograph), VECTOR)
+    _kept.append(traced)
+    return [operation for operation in traced.graph.get_operations() if operation.type != "Placeholder"]
+
+
+#: A graph is dismantled with its function.
+_kept: list[Any] = []
+
+
+def _line(operation: tf.Operation) -> tuple[str, str]:
+    """The file and the text of the line that an op's stack ends with."""
+    frame = operation.traceback[-1]
+    return frame.filename, (Path(frame.filename).read_text().splitlines())[frame.lineno - 1].strip()
+
+
+def test_ops_of_one_line_share_a_stack_that_ends_there() -> None:
+    layer = keras.layers.LayerNormalization()
+    layer.build((1, 4))
+
+    def function(x: tf.Tensor) -> tf.Tensor:
+        normal = layer(x[None])
+        return tf.nn.softmax(normal) + 1.0
+
+    operations = _ops(function)
+    lines = {_line(operation) for operation in operations}
+    assert {(__file__, "normal = layer(x[None])"), (__file__, "return tf.nn.softmax(normal) + 1.0")} <= lines
+    normalization = [operation for operation in operations if _line(operation)[1].startswith("normal =")]
+    assert len(normalization) > 10
+    stacks = [operation.traceback for operation in normalization]
+    assert len(set(map(id, stacks))) == 2  # of `x[None]`, and of the call
+
+
+def test_each_frame_has_its_own() -> None:
+    def inner(x: tf.Tensor, scale: float) -> tf.Tensor:
+        return x * scale
+
+    def function(x: tf.Tensor) -> tf.Tensor:
+        first = inner(x, 2.0)
+        return inner(first, 3.0)
+
+    products = [operation for operation in _ops(function) if operation.type == "Mul"]
+    assert [_line(op)[1] for op in products] == ["return x * scale"] * 2
+    callers = [Path(__file__).read_text().splitlines()[op.traceback[-2].lineno - 1].strip() for op in products]
+    assert callers == ["first = inner(x, 2.0)", "return inner(first, 3.0)"]
+
+
+@pytest.mark.parametrize("autograph", (False, True))
+def test_a_line_in_a_loop_is_found(autograph: bool) -> None:
+    def function(x: tf.Tensor) -> tf.Tensor:
+        for _ in range(3):
+            x = x * 2.0
+        return x
+
+    products = [operation for operation in _ops(function, autograph) if operation.type == "Mul"]
+    assert [_line(op) for op in products] == [(__file__, "x = x * 2.0")] * 3
+
+
+def test_host_functions_keep_whole_stacks() -> None:
+    @tf.function(autograph=False)
+    def function(x: tf.Tensor) -> tf.Tensor:
+        return tf.nn.softmax(x)
+
+    with shared_stacks():
+        pass  # installs the patch
+    [softmax] = [op for op in function.get_concrete_function(VECTOR).graph.get_operations() if op.type == "Softmax"]
+    names = [frame.name for frame in softmax.traceback]
+    assert names[names.index("function") :] != ["function"]
+    assert test_host_functions_keep_whole_stacks.__name__ in names
