@@ -258,13 +258,13 @@ def _addresses(variables: Sequence[HostVariable]) -> list[int]:
 
 
 def _portions(sizes: Sequence[int]) -> list[list[int]]:
-    """Returns places of small values, and of large ones about `_PORTION` bytes at a time.
+    """Returns places of small values, and of large ones about `_PORTION` bytes at a time, the largest first.
 
-    What variables had before is dropped after each.
+    What variables had before is dropped after each, and fits what comes next.
     """
     portions: list[list[int]] = [[place for place, size in enumerate(sizes) if size <= SMALL]]
     room = 0
-    for place, size in enumerate(sizes):
+    for place, size in sorted(enumerate(sizes), key=lambda pair: -pair[1]):
         if size > SMALL:
             if room <= 0:
                 portions.append([])

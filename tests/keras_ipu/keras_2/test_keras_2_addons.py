@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -19,8 +20,8 @@ from keras_ipu import addons
 from keras_ipu.legacy.tensorflow_addons import optimizers as tfa_of_keras_3
 
 keras_2: Any = pytest.importorskip("tf_keras", reason="Keras 2 is the package tf_keras, which only its programs need")
-of_keras_2: Any = pytest.importorskip("keras_ipu.keras_2.addons")
-tfa: Any = pytest.importorskip("keras_ipu.keras_2.tensorflow_addons").optimizers
+of_keras_2: Any = importlib.import_module("keras_ipu.keras_2.addons")
+tfa: Any = importlib.import_module("keras_ipu.keras_2.tensorflow_addons").optimizers
 
 ROOT = Path(__file__).resolve().parents[3]
 _RNG = np.random.default_rng(0)

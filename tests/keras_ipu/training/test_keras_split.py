@@ -101,8 +101,13 @@ class NormsSGD(Norms, keras.optimizers.SGD):
 
 
 def adamw() -> keras.optimizers.Optimizer:
+    """AdamW that does not magnify round-off.
+
+    With the default epsilon of 1e-7 plain Keras's own weights differ by up to 1e-5 where the initial ones do by 6e-8;
+    with this one by 8e-7.
+    """
     schedule = keras.optimizers.schedules.ExponentialDecay(0.02, 4, 0.9)
-    return NormsAdamW(schedule, clipnorm=0.3, weight_decay=0.01)
+    return NormsAdamW(schedule, clipnorm=0.3, weight_decay=0.01, epsilon=1e-3)
 
 
 def momentum() -> keras.optimizers.Optimizer:
