@@ -19,7 +19,6 @@ from types import TracebackType
 _LIBRARIES = ("tensorflow", "keras", "tf_keras", "jax", "jaxlib", "ipu_tf", "keras_ipu")
 _INSTALLED = ("site-packages", "dist-packages")
 _MADE_UP = ("<frozen ", "<__array_function__", "<attrs ", "<decorator-gen")
-_AUTOGRAPH = "__autograph_generated_file"
 
 Frame = tuple[str, int, str]
 """A frame of a stack: file, line number from 1, name of the function."""
@@ -72,8 +71,8 @@ def stack_frames() -> list[Frame]:
 
 
 def is_user_code(file: str) -> bool:
-    """Returns whether frames of a file may be shown by `user_lines`; AutoGraph's files stand for the user's."""
-    return _AUTOGRAPH in file or not _of_library(file)
+    """Returns whether `user_lines` may show frames of a file."""
+    return not _of_library(file)
 
 
 def traceback_frames(raised: TracebackType | None) -> Iterator[Frame]:
@@ -91,7 +90,7 @@ def indented(text: object, by: str = "    ") -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _of_library(file: str) -> bool:
-    if file.startswith(_MADE_UP) or _AUTOGRAPH in file:
+    if file.startswith(_MADE_UP) or "__autograph_generated_file" in file:
         return True
     path = Path(file)
     if any(root in path.parents for root in _library_roots()):

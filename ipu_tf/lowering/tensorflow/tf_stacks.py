@@ -13,6 +13,7 @@ import contextlib
 import contextvars
 import functools
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
@@ -55,7 +56,7 @@ def _sharing(stock: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(stock)
     def extract_stack(stacklevel: int = 1) -> Any:
         last = _last.get()
-        if last is None:
+        if last is None or _in_rewritten_function():
             return stock(stacklevel + 1)
         frame: FrameType | None = sys._getframe(1)
         depth = 3  # frames of TensorFlow's own function, `at` and this one
@@ -64,3 +65,9 @@ def _sharing(stock: Callable[..., Any]) -> Callable[..., Any]:
         return stock(stacklevel + 1) if frame is None else last.at(frame, functools.partial(stock, depth))
 
     return extract_stack
+
+
+def _in_rewritten_function() -> bool:
+    """Returns whether code that AutoGraph has rewritten is running: TensorFlow leaves out frames there, uncounted."""
+    filters = _tf_stack._source_filter_stacks[threading.get_ident()]
+    return len(filters) > 1

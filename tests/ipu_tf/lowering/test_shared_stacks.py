@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import keras
-import pytest
 import tensorflow as tf
 
 from ipu_tf.lowering.tensorflow import tf_private
@@ -63,15 +62,23 @@ def test_each_frame_has_its_own() -> None:
     assert callers == ["first = inner(x, 2.0)", "return inner(first, 3.0)"]
 
 
-@pytest.mark.parametrize("autograph", (False, True))
-def test_a_line_in_a_loop_is_found(autograph: bool) -> None:
+def test_a_line_in_a_loop_is_found() -> None:
     def function(x: tf.Tensor) -> tf.Tensor:
         for _ in range(3):
             x = x * 2.0
         return x
 
-    products = [operation for operation in _ops(function, autograph) if operation.type == "Mul"]
+    products = [operation for operation in _ops(function) if operation.type == "Mul"]
     assert [_line(op) for op in products] == [(__file__, "x = x * 2.0")] * 3
+
+
+def test_functions_that_autograph_rewrites_keep_whole_stacks() -> None:
+    def function(x: tf.Tensor) -> tf.Tensor:
+        return tf.nn.softmax(x)  # called by AutoGraph, whose frames TensorFlow leaves out
+
+    [softmax] = [operation for operation in _ops(function, autograph=True) if operation.type == "Softmax"]
+    found = [(frame.filename, frame.name) for frame in softmax.traceback]
+    assert (__file__, "function") in found[:-1]
 
 
 def test_host_functions_keep_whole_stacks() -> None:
