@@ -52,7 +52,7 @@ def user_lines(frames: Iterable[Frame]) -> tuple[SourceLine, ...]:
     Args:
         frames: a stack, outermost frame first.
     """
-    own = [frame for frame in frames if not _of_library(frame[0])]
+    own = [frame for frame in frames if is_user_code(frame[0])]
     found = own[-1:]
     if found and _installed(found[0][0]):
         found += [frame for frame in own if not _installed(frame[0])][-1:]
@@ -70,11 +70,6 @@ def stack_frames() -> list[Frame]:
     return stack[::-1]
 
 
-def is_user_code(file: str) -> bool:
-    """Returns whether `user_lines` may show frames of a file."""
-    return not _of_library(file)
-
-
 def traceback_frames(raised: TracebackType | None) -> Iterator[Frame]:
     """Returns the frames of an exception's traceback, outermost first."""
     while raised is not None:
@@ -89,13 +84,14 @@ def indented(text: object, by: str = "    ") -> str:
 
 
 @functools.lru_cache(maxsize=4096)
-def _of_library(file: str) -> bool:
+def is_user_code(file: str) -> bool:
+    """Returns whether a file lies outside of TensorFlow, Keras, JAX, this package and Python's library."""
     if file.startswith(_MADE_UP) or "__autograph_generated_file" in file:
-        return True
+        return False
     path = Path(file)
     if any(root in path.parents for root in _library_roots()):
-        return True
-    return _standard_library() in path.parents and not _installed(file)
+        return False
+    return _standard_library() not in path.parents or _installed(file)
 
 
 def _installed(file: str) -> bool:

@@ -147,6 +147,19 @@ def test_a_function_whose_variables_are_made_outside_of_its_trace_is_traced_once
     assert traces == [1]
 
 
+def test_tensorflow_notes_that_autograph_has_rewritten_what_runs() -> None:
+    from ipu_tf.lowering.tensorflow.tf_stacks import _in_rewritten_function
+
+    found = {}
+    for rewritten in (False, True):
+
+        def function() -> None:
+            found[rewritten] = _in_rewritten_function()  # noqa: B023 - called at once
+
+        tf.function(function, autograph=rewritten).get_concrete_function()
+    assert found == {False: False, True: True}, "`tf_stack` has changed: see `ipu_tf/lowering/tensorflow/tf_stacks.py`"
+
+
 def test_variables_read_together_are_those_read_one_by_one() -> None:
     from ipu_tf.lowering.tensorflow import tf_values
     from ipu_tf.lowering.tensorflow.variables import TensorFlowVariable

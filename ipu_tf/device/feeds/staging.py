@@ -17,7 +17,8 @@ SHARED_BYTES, SHARED_STEPS = 2 << 20, 64
 """The same where a loop may run one iteration now and many the next time."""
 OPEN_ENDED_STEPS = 16
 """Iterations of a chunk for a data-dependent loop, whose trip count is unknown."""
-_ALIGNMENT = 64
+ALIGNMENT = 64
+"""Bytes at whose multiples memory begins that JAX on CPU and TensorFlow use without a copy."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,8 +60,8 @@ def chunk_capacity(size: int, wanted: int | None, replicas: int = 1, shared: boo
 def aligned_empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """Allocates an uninitialised array, aligned so that JAX on CPU uses its memory without a copy."""
     size = int(np.prod(shape)) * dtype.itemsize
-    raw = np.empty(size + _ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % _ALIGNMENT
+    raw = np.empty(size + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + size].view(dtype).reshape(shape)
 
 

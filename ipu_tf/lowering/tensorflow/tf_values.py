@@ -21,14 +21,13 @@ from tensorflow.python.ops import handle_data_util as _handle_data_util
 from tensorflow.python.ops import resource_variable_ops as _resource_variable_ops
 
 from ipu_tf.device.feeds.iterator_destruction import destroy_in_background
+from ipu_tf.device.feeds.staging import ALIGNMENT
 from ipu_tf.device.memory.residency import SMALL
 
 ResourceVariable: Any = _resource_variable_ops.ResourceVariable
 """The class of what `tf.Variable(...)` makes."""
 _NOT_COPIED = ("float8_e5m2", "float8_e4m3fn", "int4", "uint4")
 """Dtypes that TensorFlow's op `DeepCopy` has no kernel for."""
-_ALIGNMENT = 64
-"""Of an array's memory, in bytes, which a tensor shares."""
 
 
 def tensor_memory(tensor: tf.Tensor) -> np.ndarray:
@@ -168,7 +167,7 @@ def _copy(value: np.ndarray) -> tf.Tensor:
 def _aligned_block(value: np.ndarray) -> np.ndarray | None:
     """Returns an array like this one where malloc has a block of just its bytes that TensorFlow can use; else None."""
     block = np.empty(value.shape, value.dtype)
-    return block if block.ctypes.data % _ALIGNMENT == 0 else None
+    return block if block.ctypes.data % ALIGNMENT == 0 else None
 
 
 def call_without_results(function: Any, arguments: Sequence[tf.Tensor]) -> None:

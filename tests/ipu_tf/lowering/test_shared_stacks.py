@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import linecache
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -13,6 +13,8 @@ from ipu_tf.lowering.tensorflow import tf_private
 from ipu_tf.lowering.tensorflow.tf_stacks import shared_stacks
 
 VECTOR = tf.TensorSpec((4,))
+#: A graph is dismantled with its function.
+_kept: list[Any] = []
 
 
 def _ops(function: Callable[..., Any], autograph: bool = False) -> list[tf.Operation]:
@@ -21,14 +23,10 @@ def _ops(function: Callable[..., Any], autograph: bool = False) -> list[tf.Opera
     return [operation for operation in traced.graph.get_operations() if operation.type != "Placeholder"]
 
 
-#: A graph is dismantled with its function.
-_kept: list[Any] = []
-
-
-def _line(operation: tf.Operation) -> tuple[str, str]:
-    """The file and the text of the line that an op's stack ends with."""
-    frame = operation.traceback[-1]
-    return frame.filename, (Path(frame.filename).read_text().splitlines())[frame.lineno - 1].strip()
+def _line(operation: tf.Operation, place: int = -1) -> tuple[str, str]:
+    """The file and the text of a line of an op's stack, the last one by default."""
+    frame = operation.traceback[place]
+    return frame.filename, linecache.getline(frame.filename, frame.lineno).strip()
 
 
 def test_ops_of_one_line_share_a_stack_that_ends_there() -> None:
@@ -58,7 +56,7 @@ def test_each_frame_has_its_own() -> None:
 
     products = [operation for operation in _ops(function) if operation.type == "Mul"]
     assert [_line(op)[1] for op in products] == ["return x * scale"] * 2
-    callers = [Path(__file__).read_text().splitlines()[op.traceback[-2].lineno - 1].strip() for op in products]
+    callers = [_line(operation, -2)[1] for operation in products]
     assert callers == ["first = inner(x, 2.0)", "return inner(first, 3.0)"]
 
 
