@@ -52,6 +52,7 @@ LONG = (
     "test_pipeline_run.py",
     "test_keras_memory.py",
     "test_keras_on_jax.py",
+    "test_both_backends.py",
     "test_keras_applications.py",
     "test_keras_split.py",
     "test_keras_tables.py",

@@ -1,4 +1,4 @@
-"""Tests of captured gradients that need KERAS_BACKEND=jax: run by `test_keras_on_jax.py`."""
+"""Tests of captured gradients that need KERAS_BACKEND=jax: run by `test_both_backends.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of Keras models on the device that need KERAS_BACKEND=jax: run by `test_keras_on_jax.py`.
+"""Tests of Keras models on the device that need KERAS_BACKEND=jax: run by `test_both_backends.py`.
 
 Splits, options, callbacks and errors are checked by the same tests as on the TensorFlow backend, which `python -m
 tests.helpers.keras_grid --backends jax` and `KERAS_BACKEND=jax pytest tests/keras_ipu/training/test_keras_split.py`

@@ -31,6 +31,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 _FILE = "IPU_TEST_RESULTS"
 _CASE = "case"
+#: Options of a process with Keras on JAX, which makes arrays of its variables in a way that NumPy 2 no longer likes.
+KERAS_ON_JAX = ("-W", "ignore:__array__ implementation:DeprecationWarning")
 
 
 @dataclasses.dataclass(frozen=True)

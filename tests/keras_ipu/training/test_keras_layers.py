@@ -9,7 +9,7 @@ import keras
 import pytest
 from keras import layers
 
-from tests.helpers.keras_parity import LOOSE, TIGHT, Program, integers, numbers
+from tests.helpers.keras_parity import LOOSE, TIGHT, Program, integers, numbers, sgd
 
 IMAGES = numbers(40, 6, 6, 4)
 SERIES = numbers(40, 5, 3)
@@ -25,7 +25,7 @@ def stacked(shape: tuple[int, ...], *made: Callable[[], Any]) -> Callable[[], ke
 
 def image_program(name: str, *made: Callable[[], Any], rtol: float = LOOSE) -> Program:
     """A program with these layers on images of `[6, 6, 4]`."""
-    return Program(name, stacked((6, 6, 4), *made), IMAGES, TARGETS, rtol=rtol)
+    return Program(name, stacked((6, 6, 4), *made), IMAGES, TARGETS, optimizer=lambda: sgd(0.005), rtol=rtol)
 
 
 def series_program(name: str, *made: Callable[[], Any], rtol: float = LOOSE) -> Program:

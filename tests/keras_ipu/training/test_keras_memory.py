@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers.subprocess_cases import Results, parametrize_cases, run_cases
-
-#: Keras on JAX makes arrays of its variables in a way that NumPy 2 no longer likes.
-WARNS = "ignore:__array__ implementation:DeprecationWarning"
+from tests.helpers.subprocess_cases import KERAS_ON_JAX, Results, parametrize_cases, run_cases
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -17,7 +14,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture(scope="module", params=["tensorflow", pytest.param("jax", marks=pytest.mark.slow)])
 def results(request: pytest.FixtureRequest) -> Results:
     """Results of a process with this backend of Keras."""
-    return run_cases(request, {"KERAS_BACKEND": request.param}, options=("-W", WARNS), timeout=600)
+    return run_cases(request, {"KERAS_BACKEND": request.param}, options=KERAS_ON_JAX, timeout=600)
 
 
 def test_nothing_is_left_behind(case: str, results: Results) -> None:

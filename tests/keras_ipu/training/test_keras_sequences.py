@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers.subprocess_cases import Results, parametrize_cases, run_cases
+from tests.helpers.subprocess_cases import KERAS_ON_JAX, Results, parametrize_cases, run_cases
 
 FILE = "tests/helpers/keras_sequence_checks.py"
-#: Keras makes arrays of JAX's in a way that NumPy 2 no longer likes.
-IGNORED = "ignore:__array__ implementation:DeprecationWarning"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -24,7 +22,7 @@ def results(request: pytest.FixtureRequest) -> Results:
     """Results of the process with a back end of Keras and a number of JAX's devices."""
     backend, devices = request.param
     flags = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}", "JAX_PLATFORMS": "cpu"}
-    return run_cases(request, flags | {"KERAS_BACKEND": backend}, options=("-W", IGNORED), timeout=900)
+    return run_cases(request, flags | {"KERAS_BACKEND": backend}, options=KERAS_ON_JAX, timeout=900)
 
 
 def test_sequences_of_calls_are_those_of_stock_keras(case: str, results: Results) -> None:
