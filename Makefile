@@ -15,6 +15,9 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 METADATA := setup.cfg pyproject.toml setup.py $(wildcard ipu_tf/device/convolution/native/*.[ch])
 FOLDERS := ipu_tf keras_ipu pytest_ipu examples benchmarks tests
 
+# Tests start hundreds of processes: without kept bytecode each would compile these packages again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test bench lint docs clean
 
 demo: $(VENV)/.installed-examples

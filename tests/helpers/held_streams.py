@@ -16,6 +16,7 @@ import pytest
 
 import ipu_tf as ipu
 from ipu_tf.device.feeds.outfeed import Outfeed
+from tests.helpers.keras_parity import STOCK_JIT
 from tests.helpers.some_ipus import ipus
 
 WORDS, LENGTH, GIVEN = 40, 12, 4
@@ -74,4 +75,4 @@ def gpt2(scope: contextlib.AbstractContextManager[Any]) -> Any:
 def compile_for(model: Any, sampler: str = "greedy") -> None:
     """Compiles a model to train, and to generate by a sampler."""
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile("sgd", loss, weighted_metrics=[], sampler=sampler, jit_compile=False)
+    model.compile("sgd", loss, weighted_metrics=[], sampler=sampler, jit_compile=STOCK_JIT)

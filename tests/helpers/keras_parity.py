@@ -14,6 +14,9 @@ import ipu_tf as ipu
 from ipu_tf.device.counters import COUNTERS, DeviceCounts
 from tests.helpers.lowering_parity import assert_close
 
+STOCK_JIT = keras.backend.backend() == "jax"
+"""`jit_compile` of stock Keras: kernels of TensorFlow, programs of JAX, which else runs every op by itself."""
+
 BATCH = 4
 STEPS = 10
 EPOCHS = 2
@@ -125,7 +128,7 @@ class Program:
 
     def run_stock(self) -> Seen:
         """The program outside the scope."""
-        return self._run(contextlib.nullcontext(), jit_compile=False)
+        return self._run(contextlib.nullcontext(), jit_compile=STOCK_JIT)
 
     def run_device(self, steps_per_execution: int = 5) -> Seen:
         """The program in the scope."""

@@ -19,6 +19,7 @@ import ipu_tf as ipu
 from ipu_tf.device.feeds.outfeed import Outfeed
 from tests.helpers.device_counts import device_work
 from tests.helpers.generated_tokens import LENGTH, SAMPLERS, WORDS, check_tokens, gpt2, llama, pair, prompts
+from tests.helpers.keras_parity import STOCK_JIT
 from tests.helpers.some_ipus import ipus
 
 keras_hub = pytest.importorskip("keras_hub", reason="KerasHub is not installed: pip install keras-hub")
@@ -106,7 +107,7 @@ def test_training_changes_what_is_generated_next() -> None:
                     keras.losses.SparseCategoricalCrossentropy(from_logits=True),
                     weighted_metrics=[],
                     sampler="greedy",
-                    jit_compile=False,
+                    jit_compile=STOCK_JIT,
                 )
                 before = model.generate(dict(inputs), stop_token_ids=None)["token_ids"]
                 keras.utils.set_random_seed(2)

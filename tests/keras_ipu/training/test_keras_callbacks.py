@@ -14,6 +14,7 @@ import pytest
 from keras import layers
 
 from tests.helpers.keras_parity import (
+    STOCK_JIT,
     TIGHT,
     assert_same_numbers,
     counted,
@@ -36,7 +37,7 @@ def model(on_device: bool, optimizer: Any = None, **compiled: Any) -> keras.Mode
 
     def build() -> keras.Model:
         made = keras.Sequential([keras.Input((5,)), layers.Dense(2)])
-        made.compile(optimizer or sgd(), "mse", metrics=["mae"], jit_compile=False, **compiled)
+        made.compile(optimizer or sgd(), "mse", metrics=["mae"], jit_compile=STOCK_JIT, **compiled)
         return made
 
     return on_side(on_device, build)

@@ -20,7 +20,7 @@ from keras_ipu.pipeline.run_checks import shard_count, stage_numbers
 from tests.helpers.device_counts import device_work
 from tests.helpers.garden import CELLS, page
 from tests.helpers.garden_cells import BATCH, BATCHES, Cell, Data
-from tests.helpers.keras_parity import ipu_scope
+from tests.helpers.keras_parity import STOCK_JIT, ipu_scope
 from tests.helpers.some_ipus import ipus
 
 pytest.importorskip("keras_hub", reason="KerasHub is not installed: pip install keras-hub")
@@ -43,8 +43,8 @@ IN_CI = "BERT: masked LM"
 def trained(cell: Cell, data: Data, model: Any, optimizer: Any, steps_per_execution: int) -> dict[str, np.ndarray]:
     """Returns losses, weights and predictions after a few updates."""
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    # KerasHub would have Keras compile for XLA by itself.
-    model.compile(optimizer, loss, steps_per_execution=steps_per_execution, jit_compile=False)
+    # KerasHub would have Keras compile for XLA by itself, with TensorFlow too.
+    model.compile(optimizer, loss, steps_per_execution=steps_per_execution, jit_compile=STOCK_JIT)
     # Of arrays KerasHub's `fit` would make batches of no fixed size.
     batches = tf.data.Dataset.from_tensor_slices((data.x, data.y)).batch(BATCH, drop_remainder=True)
     losses = model.fit(batches, shuffle=False, verbose=0).history["loss"]

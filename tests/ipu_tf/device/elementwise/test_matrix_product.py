@@ -54,7 +54,7 @@ RESULTS = ((0, 1, 2, 3), (0, 2, 1, 3), (1, 0, 2, 3), (0, 3, 1, 2), (3, 0, 1, 2),
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("order", ORDERS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     batch=st.tuples(st.integers(1, 5), st.integers(1, 4)),
     rows=st.integers(1, 40),
@@ -90,7 +90,7 @@ def test_it_is_the_product(
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("least_zero", [False, True])
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     rows=st.integers(1, 40),
     inner=st.integers(1, 600),
@@ -142,7 +142,7 @@ SIZES = {"rows": st.integers(1, 230), "inner": st.integers(200, 800), "columns":
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("left", ["ij", "ji"])
 @pytest.mark.parametrize("right", ["jk", "kj"])
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(**SIZES)
 def test_it_is_the_product_of_large_matrices(
     level: int, left: str, right: str, rows: int, inner: int, columns: int
