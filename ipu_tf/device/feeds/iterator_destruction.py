@@ -6,6 +6,10 @@ process: iterators that are left at its exit are not destroyed at all.
 
     owner is collected --1 s--> its object is destroyed in a thread of its own, however long that takes
     owner is collected --1 s--> the next object does not wait for it
+    owner is collected --1 s--> something else refers to the object still --1 s--> destroyed, or looked at again
+
+Whoever drops the last reference destroys the object, so the last reference is this module's. Python's garbage collector
+calls back when it finds an owner, long before it drops what the owner refers to.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import collections
 import contextlib
 import ctypes
 import queue
+import sys
 import threading
 import time
 import weakref
@@ -23,12 +28,15 @@ from typing import Any
 from ipu_tf._state.registry import register_state
 
 _KEPT = 1.0
-"""Seconds from the collection of an owner to the destruction of its object, so that other references end first."""
+"""Seconds from the collection of an owner to the destruction of its object; a process that ends by then leaves it."""
 
 _MOST = 4
 """Most iterators that wait for that: each iterator has threads of its own."""
 
-_ended: queue.SimpleQueue[tuple[float, Any]] = register_state(
+_Ended = tuple[float, list[Any]]
+"""When an object is due, and the object, in a list of its own: `_is_last` counts references."""
+
+_ended: queue.SimpleQueue[_Ended] = register_state(
     "objects that wait to be destroyed", queue.SimpleQueue(), kept="they are destroyed soon"
 )
 _begun = threading.Lock()
@@ -44,7 +52,7 @@ def destroy_in_background(owner: Any, iterator: Any) -> None:
 
     Args:
         owner: object that refers to `iterator` now; supports weak references.
-        iterator: object that is slow to destroy. Other references to it end together with the owner.
+        iterator: object that is slow to destroy. It is destroyed when nothing else refers to it.
 
     >>> class Iterator: pass
     >>> iterator, buffer = Iterator(), bytearray(8)
@@ -60,23 +68,42 @@ def _schedule(iterator: Any) -> None:
     if _process_ends.is_set():
         _leak(iterator)
     else:
-        _ended.put((time.monotonic() + _KEPT, iterator))
+        _ended.put((time.monotonic() + _KEPT, [iterator]))
 
 
 def _destroy() -> None:
-    waiting: collections.deque[tuple[float, Any]] = collections.deque()
+    waiting: collections.deque[_Ended] = collections.deque()
     while True:
         with contextlib.suppress(queue.Empty):
-            waiting.append(_ended.get(timeout=_left(waiting[0]) if waiting else None))
-        while waiting and (len(waiting) > _MOST or not _left(waiting[0])):
-            iterators = [waiting.popleft()[1]]
-            with _starting:
-                _start(iterators)
+            _add(waiting, _ended.get(timeout=_left(waiting[0]) if waiting else None))
+        for _, iterators in _take_due(waiting):
+            if _is_last(iterators):
+                with _starting:
+                    _start(iterators)
+            else:
+                waiting.append((time.monotonic() + _KEPT, iterators))
 
 
-def _left(waiting: tuple[float, Any]) -> float:
-    """Returns the seconds until an object is to be destroyed."""
-    return max(0.0, waiting[0] - time.monotonic())
+def _add(waiting: collections.deque[_Ended], ended: _Ended) -> None:
+    """Adds an object, unless it waits already, since another owner of it ended before."""
+    if all(iterators[0] is not ended[1][0] for _, iterators in waiting):
+        waiting.append(ended)
+
+
+def _take_due(waiting: collections.deque[_Ended]) -> list[_Ended]:
+    """Removes the objects that are due, the first of too many among them, and returns them."""
+    due = max(len(waiting) - _MOST, sum(not _left(each) for each in waiting))
+    return [waiting.popleft() for _ in range(due)]
+
+
+def _left(ended: _Ended) -> float:
+    """Returns the seconds until an object is due."""
+    return max(0.0, ended[0] - time.monotonic())
+
+
+def _is_last(iterators: list[Any]) -> bool:
+    """Returns whether a list has the only reference to its one object, beside this call's."""
+    return sys.getrefcount(iterators[0]) <= 2
 
 
 def _start(iterators: list[Any]) -> None:

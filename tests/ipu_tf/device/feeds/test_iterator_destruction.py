@@ -77,6 +77,26 @@ def test_an_iterator_that_takes_long_does_not_delay_the_next() -> None:
     assert eventually(lambda: slow)
 
 
+@pytest.mark.parametrize("owners", [1, 2])
+def test_an_iterator_is_not_destroyed_by_what_refers_to_it_longest(owners: int) -> None:
+    """As the garbage collector does, which finds all owners first, calls back, and drops what they refer to last."""
+    ended: list[str] = []
+    may_end = threading.Event()
+    may_end.set()
+    others = [SlowIterator(ended, may_end) for _ in range(2 * iterator_destruction._MOST)]
+    for _ in range(owners):
+        feeds = [Feed() for _ in others]
+        for feed, other in zip(feeds, others, strict=True):
+            destroy_in_background(feed, other)
+        del feeds, feed, other
+    time.sleep(2 * iterator_destruction._KEPT)
+    assert not ended
+    count = len(others)
+    others.clear()
+    assert eventually(lambda: len(ended) == count)
+    assert set(ended) == {"ipu-destroy-iterator"}
+
+
 HEAD = """
 import time
 from ipu_tf.device.feeds import iterator_destruction
