@@ -59,18 +59,23 @@ class Results:
         assert self.status in (0, 1), self.output[-8000:]
 
 
-def parametrize_cases(metafunc: pytest.Metafunc, files: Iterable[str], thinned: Iterable[str] = ()) -> None:
+def parametrize_cases(
+    metafunc: pytest.Metafunc, files: Iterable[str], thinned: Iterable[str] = (), sampled: Iterable[str] = ()
+) -> None:
     """Parametrises a test that has an argument `case` with the node ids of all cases in some files.
 
     Args:
         metafunc: of the test.
         files: all of their cases.
         thinned: files whose tests with parameters have two cases, of their first and their last; the others are `slow`.
-            For tests that run with all of their parameters elsewhere, or whose parameters differ little.
+            For tests whose parameters differ little.
+        sampled: files whose tests with parameters have one case, of their last; the others are `slow`. For tests that
+            run with all of their parameters elsewhere.
     """
     if _CASE in metafunc.fixturenames:
         cases = [case for file in files for case in _cases(metafunc, ROOT / file)]
-        cases += [case for file in thinned for case in _thinned(_cases(metafunc, ROOT / file))]
+        cases += [case for file in thinned for case in _thinned(_cases(metafunc, ROOT / file), (0, -1))]
+        cases += [case for file in sampled for case in _thinned(_cases(metafunc, ROOT / file), (-1,))]
         metafunc.parametrize(_CASE, [case.parameter() for case in cases])
 
 
@@ -92,12 +97,13 @@ class _Case:
         return pytest.param(self.node, marks=[pytest.mark.slow] if self.slow else [], id=self.name)
 
 
-def _thinned(cases: Iterable[_Case]) -> Iterator[_Case]:
-    """The cases; of each test all but the first and the last are slow."""
+def _thinned(cases: Iterable[_Case], kept: tuple[int, ...]) -> Iterator[_Case]:
+    """The cases; of each test all but those at some places are slow."""
     for _, group in itertools.groupby(cases, lambda case: case.test):
         of_test = list(group)
         for place, case in enumerate(of_test):
-            yield case if place in (0, len(of_test) - 1) else dataclasses.replace(case, slow=True)
+            here = place in kept or place - len(of_test) in kept
+            yield case if here else dataclasses.replace(case, slow=True)
 
 
 def _cases(metafunc: pytest.Metafunc, path: Path) -> Iterator[_Case]:

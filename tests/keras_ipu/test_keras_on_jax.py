@@ -40,7 +40,7 @@ ON_BOTH = (
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    parametrize_cases(metafunc, (), thinned=ON_BOTH)
+    parametrize_cases(metafunc, (), sampled=ON_BOTH)
 
 
 @pytest.fixture(scope="module")
