@@ -7,13 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.helpers.sigint import sigint_interrupts  # noqa: F401 - a fixture
+
 
 @pytest.fixture(autouse=True)
-def default_signals() -> Iterator[None]:
+def default_signals(sigint_interrupts: None) -> Iterator[None]:  # noqa: F811
     """Processes inherit what is ignored: SIGINT by what a shell runs in the background, SIGHUP under `nohup`."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGHUP)}
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    signal.signal(signal.SIGHUP, before)

@@ -79,18 +79,23 @@ def _with_gradients(fn: Any) -> Any:
     return run
 
 
-def _convolution(name: str, fn: Any, rank: int, channels: int, filters: int, inputs: int | None = None) -> Case:
+def _convolution(
+    name: str, fn: Any, rank: int, channels: int, filters: int, inputs: int | None = None, refused: bool = False
+) -> Case:
+    """A convolution with its gradients.
+
+    Without AVX-512, TensorFlow does not use oneDNN, and its own kernels refuse some gradients: those of `refused`.
+    """
     args = (_image(rank, channels), _kernel(rank, inputs or channels, filters))
-    # On a CPU without AVX-512, TensorFlow does not use oneDNN, and its own kernels refuse these gradients.
-    return Case(name, _with_gradients(fn), args, CONVOLUTION, 1e-4, xla=name in ("conv2d dilated", "conv2d in groups"))
+    return Case(name, _with_gradients(fn), args, CONVOLUTION, 1e-4, xla=refused)
 
 
 CASES += [
     _convolution("conv1d", lambda x, k: tf.nn.conv1d(x, k, 2, "SAME"), 1, 3, 4),
     _convolution("conv2d", lambda x, k: tf.nn.conv2d(x, k, 1, "SAME"), 2, 3, 4),
     _convolution("conv2d strided", lambda x, k: tf.nn.conv2d(x, k, (2, 3), "VALID"), 2, 3, 4),
-    _convolution("conv2d dilated", lambda x, k: tf.nn.conv2d(x, k, 1, "SAME", dilations=2), 2, 3, 4),
-    _convolution("conv2d in groups", lambda x, k: tf.nn.conv2d(x, k, 1, "VALID"), 2, 6, 4, inputs=3),
+    _convolution("conv2d dilated", lambda x, k: tf.nn.conv2d(x, k, 1, "SAME", dilations=2), 2, 3, 4, refused=True),
+    _convolution("conv2d in groups", lambda x, k: tf.nn.conv2d(x, k, 1, "VALID"), 2, 6, 4, inputs=3, refused=True),
     _convolution("conv3d", lambda x, k: tf.nn.conv3d(x, k, (1, 2, 2, 2, 1), "SAME"), 3, 2, 3),
     _convolution("depthwise", lambda x, k: tf.nn.depthwise_conv2d(x, k, (1, 2, 2, 1), "SAME"), 2, 3, 2),
     _convolution(
