@@ -112,8 +112,9 @@ def test_large_values_of_every_dtype_are_copied(dtype: Any, aligned: bool, monke
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mallopt is glibc's; elsewhere nothing is changed")
 def test_large_values_take_the_memory_that_variables_have_freed() -> None:
+    """Half of the 144 MiB at most are new: 9 to 45, as malloc's blocks happen to lie, and 153 and more otherwise."""
     ran = subprocess.run([sys.executable, "-c", GROWTH], capture_output=True, text=True, check=True)
-    assert float(ran.stdout) < 40
+    assert float(ran.stdout) < 72
 
 
 def test_large_values_are_written_in_portions_and_copied(monkeypatch: pytest.MonkeyPatch) -> None:
