@@ -51,7 +51,9 @@ OPTIMIZERS: dict[str, Callable[[], keras.optimizers.Optimizer]] = {
     "adam": lambda: keras.optimizers.Adam(0.01, epsilon=1e-2),
     "clipped": lambda: keras.optimizers.SGD(0.05, global_clipnorm=0.5),
 }
-SPLIT_DEPENDENT = ("first_loss", "second_loss", "learning_rate")
+MEANS_OVER_BATCHES = () if keras.backend.backend() == "jax" else ("first_loss", "second_loss")
+"""What `fit` shows of batches that are split: on JAX means over samples, which do not depend on it."""
+SPLIT_DEPENDENT = (*MEANS_OVER_BATCHES, "learning_rate")
 CALLBACKS: dict[str, Callable[[], keras.callbacks.Callback]] = {
     "early stopping": lambda: keras.callbacks.EarlyStopping("loss", min_delta=1e-2, patience=1),
     "best weights": lambda: keras.callbacks.EarlyStopping("loss", patience=0, restore_best_weights=True),
@@ -179,11 +181,11 @@ class Fit:
         x, y = self.columns[:2]
         evaluated = model.evaluate(x, y, self.batch + 1, verbose=0, return_dict=True)
         predicted = model.predict(x, self.batch, verbose=0)
-        logs = [self.compared(each) for each in (history.history, evaluated)]
+        logs = [self.compared(history.history), evaluated]
         return logs, history.epoch, shown, predicted, model.get_weights(), int(model.optimizer.iterations)
 
     def compared(self, logs: dict[str, Any]) -> dict[str, Any]:
-        """Logs without what depends on how a program is split: means over batches, and the rate for replicas."""
+        """Logs of `fit` without what depends on how it is split: means over batches, and the rate for replicas."""
         split = self.accumulation * self.replicas > 1
         return {name: values for name, values in logs.items() if not (split and name.endswith(SPLIT_DEPENDENT))}
 

@@ -5,6 +5,7 @@ Keras calls the train and test function with an epoch's iterator, the predict fu
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -79,7 +80,7 @@ class TensorFlowStepFunction(StepFunction):
 
         def traced(batch: Any) -> Any:
             staged = staged_call(model, split.accumulation_count, self._kind.training)
-            counted = batches_counted_alike(model) if split.is_trivial else metrics_in_step(model, split, all_gather)
+            counted = _counted(model, metrics_in_step(model, split, all_gather))
             layers, wrapped = after_host_layers(model, batch), hoist_weight_reads()
             with strategy.replica_context(), staged, wrapped, metrics_created(model), counted, layers as (given,):
                 return step(given)
@@ -92,7 +93,7 @@ class TensorFlowStepFunction(StepFunction):
         steps = remainder_step(model, self._kind, split)
 
         def traced(batches: Any) -> Any:
-            counted = batches_counted_alike(model) if split.is_trivial else metrics_in_remainder(model, split)
+            counted = _counted(model, metrics_in_remainder(model, split))
             layers = after_host_layers(model, *batches)
             with strategy.replica_context(), hoist_weight_reads(), metrics_created(model), counted, layers as given:
                 return steps(given)
@@ -133,6 +134,18 @@ class TensorFlowPredictFunction(TensorFlowStepFunction):
         batches = [batch for step in steps for batch in step] if for_replicas else steps
         feed = self._feed(self._prepared(iter(batches)))
         return ExecutionBatches(len(steps), feed, for_replicas=for_replicas, ahead=False)
+
+
+@contextlib.contextmanager
+def _counted(model: Any, updates: contextlib.AbstractContextManager[None]) -> Iterator[None]:
+    """Context in which metrics count as stock Keras on TensorFlow does, and once for all replicas.
+
+    Args:
+        model: the model.
+        updates: context of the split, which takes whatever updates of metrics it finds as stock ones.
+    """
+    with batches_counted_alike(model), updates:
+        yield
 
 
 def _inputs_of(batch: Any) -> Any:

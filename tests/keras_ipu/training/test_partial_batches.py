@@ -129,21 +129,33 @@ def test_empty_data_as_in_stock_keras(kind: str, replicas: int) -> None:
             assert_close(ours, theirs)
 
 
-def test_losses_of_two_outputs_as_in_stock_keras() -> None:
-    """Keras on TensorFlow shows means over batches of any size for single outputs, and Keras on JAX over samples."""
+@pytest.mark.parametrize(
+    ("replicas", "accumulation", "steps"), [(1, 1, 2 * 2 + 4), (2, 1, 2 * 1 + 2), (2, 2, 2 * 1 + 2), (1, 2, 2 * 1 + 4)]
+)
+def test_losses_of_two_outputs_as_in_stock_keras(replicas: int, accumulation: int, steps: int) -> None:
+    """Keras on TensorFlow shows means over batches of any size for single outputs, and Keras on JAX over samples.
 
-    def shown(**compiled: Any) -> Any:
+    The weights are not trained where several batches make an update: so each batch shows what it shows in stock Keras.
+    """
+
+    def shown(options: Callable[[keras.Model], None] = lambda model: None, **compiled: Any) -> Any:
         keras.utils.set_random_seed(1)
         inputs = keras.Input((5,))
         model = keras.Model(inputs, [layers.Dense(2, name="a")(inputs), layers.Dense(2, name="b")(inputs)])
-        model.compile("sgd", ["mse", "mae"], loss_weights=[0.5, 2.0], **compiled)
+        rate = RATE if replicas * accumulation == 1 else 0.0
+        model.compile(keras.optimizers.SGD(rate), ["mse", "mae"], loss_weights=[0.5, 2.0], **compiled)
+        options(model)
         history = model.fit(X[:21], (Y[:21], Y[:21]), 16, epochs=2, verbose=0).history
         return history, model.evaluate(X, (Y, Y), 16, verbose=0, return_dict=True)
 
+    def options(model: keras.Model) -> None:
+        if accumulation > 1:
+            model.set_gradient_accumulation_options(gradient_accumulation_steps_per_replica=accumulation)
+
     wanted = shown()
-    with ipus(1) as strategy, strategy.scope(), device_work() as work:
-        found = shown(steps_per_execution=3)
-    assert work.counts.steps == 2 * 2 + 4
+    with ipus(replicas) as strategy, strategy.scope(), device_work() as work:
+        found = shown(options, steps_per_execution=4)
+    assert work.counts.steps == steps
     assert {"a_loss", "b_loss"} < {*found[1]}
     assert_close(found, wanted)
 
