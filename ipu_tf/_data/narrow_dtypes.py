@@ -14,6 +14,11 @@ NARROW = {tf.float64: tf.float32, tf.int64: tf.int32, tf.uint64: tf.uint32}
 """The dtype that data of each 64-bit one is fed as."""
 
 
+def fed(spec: tf.TensorSpec) -> tf.TensorSpec:
+    """Returns the spec of what the device is fed for a tensor of data, as `narrowed` does."""
+    return tf.TensorSpec(spec.shape, NARROW.get(spec.dtype, spec.dtype))
+
+
 def narrowed(spec: tf.TensorSpec, on_cast: Callable[[str, str], None]) -> tf.TensorSpec:
     """Returns the spec of what the device is fed for a tensor of data.
 

@@ -95,7 +95,12 @@ class ArrayFeed(TensorFeed):
         raise StopIteration
 
     def _batch_of(self, samples: np.ndarray) -> Any:
-        return tf.nest.map_structure(lambda array: None if array is None else batch_of(array, samples), self._arrays)
+        def taken(array: np.ndarray | None, spec: tf.TensorSpec | None) -> Any:
+            if array is None or spec is None:
+                return None
+            return batch_of(array, samples).astype(spec.dtype.as_numpy_dtype, copy=False)
+
+        return tf.nest.map_structure(taken, self._arrays, self._spec)
 
     def _new_infeed(self, name: str) -> Infeed:
         return ArrayInfeed(name, self._types_of(self._spec), self.samples, self._order, lambda: self.check())

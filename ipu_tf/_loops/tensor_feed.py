@@ -9,14 +9,17 @@ import jax
 import numpy as np
 import tensorflow as tf
 
-from ipu_tf._data.narrow_dtypes import narrowed
+from ipu_tf._data.narrow_dtypes import fed, narrowed
 from ipu_tf._loops.batch_feed import Arrays, BatchFeed
 from ipu_tf.device.program.program import Types
 from ipu_tf.lowering.tensorflow import tf_values
 
 
 class TensorFeed(BatchFeed):
-    """Elements for step loops: structures of tensors or arrays. Its `spec` is one of `tf.TensorSpec`s and `None`s."""
+    """Elements for step loops: structures of tensors or arrays. Its `spec` is one of `tf.TensorSpec`s and `None`s.
+
+    The `spec` has the dtypes of the data, as the step's function sees them; `types` have 32 bits for 64, as fed.
+    """
 
     def __init__(
         self,
@@ -31,7 +34,7 @@ class TensorFeed(BatchFeed):
         return tf.nest.map_structure(self._leaf_spec, _without_optionals(element))
 
     def _types_of(self, spec: Any) -> Types:
-        types = [t for t in tf.nest.flatten(spec) if t is not None]
+        types = [fed(t) for t in tf.nest.flatten(spec) if t is not None]
         return tuple(jax.ShapeDtypeStruct(tuple(t.shape.as_list()), t.dtype.as_numpy_dtype) for t in types)
 
     def _arrays_of(self, element: Any) -> Arrays:
@@ -53,7 +56,8 @@ class TensorFeed(BatchFeed):
         if leaf is None:
             return None
         spec = tf.TensorSpec.from_tensor(leaf) if isinstance(leaf, tf.Tensor) else _array_spec(leaf)
-        return narrowed(spec, self._on_cast)
+        narrowed(spec, self._on_cast)
+        return spec
 
 
 def _array_spec(leaf: Any) -> tf.TensorSpec:

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_tf._data.narrow_dtypes import fed
 from ipu_tf._loops.step_loop import INFEED, OUTFEED, LoopOptions
 from ipu_tf.device.memory.residency import RESIDENCY
 from ipu_tf.device.program.program import Program
@@ -23,7 +24,8 @@ class TensorFlowStep:
 
     Args:
         step: takes one batch and returns a structure of tensors; may read and change variables, which are its state.
-        batch_spec: the structure of `tf.TensorSpec`s of a batch, `None`s allowed; shapes fully defined.
+        batch_spec: the structure of `tf.TensorSpec`s of a batch, `None`s allowed; shapes fully defined. Data of 64 bits
+            is fed as 32 bits, and the step gets it in its own dtype.
         optimizer_state: gives the variables of the optimizer once the step is traced, for reports.
     """
 
@@ -36,7 +38,7 @@ class TensorFlowStep:
 
     def trace(self, target: Target, options: LoopOptions) -> Program:
         """Traces and lowers the step; see `DeviceStep.trace`."""
-        specs = [spec for spec in tf.nest.flatten(self._batch_spec) if spec is not None]
+        specs = [fed(spec) for spec in tf.nest.flatten(self._batch_spec) if spec is not None]
         # Gradients of loops, as of masked RNNs, lower only if TensorFlow knows while tracing that XLA will compile.
         traced = tf.function(self._flat_step, autograph=False, jit_compile=True)
         function = tf_private.concrete_function(traced, *specs)
@@ -73,7 +75,8 @@ class TensorFlowStep:
 
     def _flat_step(self, *tensors: tf.Tensor) -> Any:
         given = iter(tensors)
-        filled = [None if spec is None else next(given) for spec in tf.nest.flatten(self._batch_spec)]
+        specs = tf.nest.flatten(self._batch_spec)
+        filled = [None if spec is None else tf.cast(next(given), spec.dtype) for spec in specs]
         return self._step(tf.nest.pack_sequence_as(self._batch_spec, filled))
 
 

@@ -10,6 +10,8 @@ import tensorflow as tf
 from ipu_tf.ops.rand_ops import new_seed
 
 Candidates = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
+_SEEDS = 2**31 - 1
+"""TensorFlow's seeds of ops are less."""
 
 
 def uniform_candidate_sampler(
@@ -112,11 +114,24 @@ def _as_raw_op(sampler: Callable[..., Candidates]) -> Callable[..., Candidates]:
         seed2: int | None = 0,
         name: str | None = None,
     ) -> Candidates:
-        # TensorFlow asks for a seed of the op's own by two zeros.
-        combined = (seed or 0) + (seed2 or 0) or None
-        return sampler(true_classes, num_true, num_sampled, unique, range_max, combined, name)
+        own = None if _is_global(seed) else _combined(seed or 0, seed2 or 0)
+        return sampler(true_classes, num_true, num_sampled, unique, range_max, own, name)
 
     return sampled
+
+
+def _is_global(seed: int | None) -> bool:
+    """Returns whether the first seed of a raw op is that of `tf.random.set_seed`: every execution draws other numbers.
+
+    The second is then one that the graph has counted, or the op's own; the device's seed is derived from the first.
+    """
+    given = tf.compat.v1.get_default_graph().seed
+    return given is not None and seed == given % _SEEDS
+
+
+def _combined(seed: int, seed2: int) -> int | None:
+    """Returns one seed for the two of a raw op; None for two zeros, which ask for other numbers in every execution."""
+    return (seed + seed2) % _SEEDS if seed or seed2 else None
 
 
 SAMPLERS: dict[str, Callable[..., Candidates]] = {

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_tf._arguments.averages import check_averaged
 from ipu_tf._arguments.counts import checked_integer
 from ipu_tf.lowering.stablehlo.replica_divergence import ASSUME_EQUAL
 from ipu_tf.lowering.tensorflow import tf_graphs
@@ -74,10 +75,13 @@ def cross_replica_mean(x: Any, replica_group_size: int | None = None, name: str 
 
     Raises:
         ValueError: if the group size is negative.
+        TypeError: if `x` is no floating-point or complex tensor.
         tf.errors.InvalidArgumentError: when the program is built, if the group size does not divide the replicas.
     """
+    value = tf.convert_to_tensor(x)
+    check_averaged("cross_replica_mean", value.dtype)
     with tf.name_scope(name or "cross_replica_mean"):
-        return _all_reduce([tf.convert_to_tensor(x)], "MEAN", _checked_group(replica_group_size))[0]
+        return _all_reduce([value], "MEAN", _checked_group(replica_group_size))[0]
 
 
 def assume_equal_across_replicas(tensors: Any, inplace: bool = False) -> Any:

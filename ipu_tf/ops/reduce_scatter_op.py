@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_tf._arguments.averages import check_averaged
 from ipu_tf._arguments.counts import checked_count
 from ipu_tf.device.program.collectives import OPERATIONS
 from ipu_tf.lowering.tensorflow.markers import marker
@@ -31,33 +32,38 @@ def reduce_scatter(x: Any, replication_factor: int, op: str = "COLLECTIVE_OP_ADD
     Raises:
         ValueError: for an unknown `op`, a tensor that is not of rank 1; when the program is built, if
             `replication_factor` is not the number of replicas.
+        TypeError: for a mean of whole numbers.
     """
     replication_factor = checked_count("replication_factor", replication_factor)
     tensors = (
         [tf.convert_to_tensor(value) for value in x] if isinstance(x, (list, tuple)) else [tf.convert_to_tensor(x)]
     )
     for tensor in tensors:
+        operation = collective_operation(op, tensor.dtype)
         if tensor.shape.rank != 1:
             raise ValueError(f"reduce_scatter wants tensors of rank 1. Received: shape {tensor.shape}.")
     specs = [tf.TensorSpec([-(-tensor.shape[0] // replication_factor)], tensor.dtype) for tensor in tensors]
     with tf.name_scope(name or "reduce_scatter"):
-        attributes = {"operation": collective_operation(op), "replication_factor": replication_factor}
+        attributes = {"operation": operation, "replication_factor": replication_factor}
         results = marker("ipu.reduce_scatter", tensors, specs, **attributes)
     return results if isinstance(x, (list, tuple)) else results[0]
 
 
-def collective_operation(op: str) -> str:
-    """The operation behind a name such as `COLLECTIVE_OP_ADD`.
+def collective_operation(op: str, dtype: tf.DType) -> str:
+    """The operation behind a name such as `COLLECTIVE_OP_ADD`, for tensors of a dtype.
 
     Raises:
         ValueError: for an unknown name.
+        TypeError: for a mean of whole numbers.
 
     Example:
-        >>> collective_operation("COLLECTIVE_OP_ADD")
+        >>> collective_operation("COLLECTIVE_OP_ADD", tf.int32)
         'ADD'
     """
     operation = op.removeprefix(_PREFIX)
     if not op.startswith(_PREFIX) or operation not in OPERATIONS:
         known = ", ".join(_PREFIX + name for name in OPERATIONS)
         raise ValueError(f"`op` must be one of {known}. Received: {op!r}.")
+    if operation == "MEAN":
+        check_averaged(op, dtype)
     return operation

@@ -38,10 +38,11 @@ def all_reduce(input_shards: Sequence[tf.Tensor], op: str) -> tuple[tf.Tensor, .
 
     Raises:
         ValueError: for tensors given twice, of different dtypes or ranks, or an unknown `op`.
+        TypeError: for a mean of whole numbers.
         tf.errors.FailedPreconditionError: if tensor `i` is on another shard; in a graph, when the program runs.
     """
     rows = _rows(input_shards)
-    operation = collective_operation(op)
+    operation = collective_operation(op, rows.dtype)
     if operation == "LOCAL":
         return _on_shards(tf.unstack(rows))
 
@@ -69,10 +70,10 @@ def reduce_scatter(input_shards: Sequence[tf.Tensor], op: str) -> tuple[tf.Tenso
         For each shard `[ceil(n / shards)]`, filled up with zeros.
 
     Raises:
-        ValueError, tf.errors.FailedPreconditionError: as `all_reduce`.
+        ValueError, TypeError, tf.errors.FailedPreconditionError: as `all_reduce`.
     """
     rows = _rows(input_shards)
-    operation, count = collective_operation(op), len(input_shards)
+    operation, count = collective_operation(op, rows.dtype), len(input_shards)
     shares = _shares(rows.shape[1], count)
     if operation == "LOCAL":
         parts = [part[i] for i, part in enumerate(tf.split(rows, shares, axis=1))]
@@ -89,7 +90,7 @@ def all_gather(input_shards: Sequence[tf.Tensor], axis: int = 0) -> tuple[tf.Ten
         axis: along which they are joined; scalars make a tensor of rank 1.
 
     Raises:
-        ValueError, tf.errors.FailedPreconditionError: as `all_reduce`.
+        ValueError, TypeError, tf.errors.FailedPreconditionError: as `all_reduce`.
     """
     _check(input_shards)
     shards = [tensor[None] if tensor.shape.rank == 0 else tensor for tensor in input_shards]

@@ -36,10 +36,13 @@ def compile_config(model: Any) -> dict[str, Any]:
 
 
 def adopt(optimizer: Any, strategy: Any) -> None:
-    """Assigns an optimizer, and the one it may wrap, to a strategy, wherever it was made."""
-    while optimizer is not None:
-        optimizer._distribution_strategy = strategy
-        optimizer = getattr(optimizer, "inner_optimizer", None)
+    """Assigns an optimizer, and those it may wrap or consist of, to a strategy, wherever they were made."""
+    if optimizer is None:
+        return
+    optimizer._distribution_strategy = strategy
+    parts = optimizer.optimizers if isinstance(optimizer, keras.optimizers.MultiOptimizer) else ()
+    for part in (getattr(optimizer, "inner_optimizer", None), *parts):
+        adopt(part, strategy)
 
 
 def scope_of_optimizer(optimizer: Any) -> Any:

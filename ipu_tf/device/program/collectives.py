@@ -36,8 +36,8 @@ _OVER_ROWS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "MUL": lambda rows: jnp.prod(rows, 0, dtype=rows.dtype),
     "MIN": lambda rows: jnp.min(rows, 0),
     "MAX": lambda rows: jnp.max(rows, 0),
-    "LOGICAL_AND": lambda rows: jnp.all(rows, 0),
-    "LOGICAL_OR": lambda rows: jnp.any(rows, 0),
+    "LOGICAL_AND": lambda rows: jnp.all(rows, 0).astype(rows.dtype),
+    "LOGICAL_OR": lambda rows: jnp.any(rows, 0).astype(rows.dtype),
     "SQUARE_ADD": lambda rows: _added(rows * rows),
     "MEAN": lambda rows: _mean(rows),
 }

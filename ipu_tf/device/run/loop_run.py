@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -66,15 +67,19 @@ class LoopRun:
         Raises:
             AccumulationCountError: for a number that makes no whole number of weight updates.
         """
-        if self._part.trip_count is None:
-            iterations = None
-        else:
-            carry = [self._replicas.first(array) for array in self._slots.read(self._part.carry_in)]
-            iterations = self._part.trip_count(carry)
+        iterations = None if self._part.trip_count is None else self._trips_of_all(self._part.trip_count)
         for count in self._part.accumulation_counts:
             if iterations is None or iterations % count:
                 raise AccumulationCountError(count, iterations, self._part.accumulated_at)
         return iterations
+
+    def _trips_of_all(self, count: Callable[[Sequence[Any]], int | None]) -> int | None:
+        """Returns the trip count that all replicas have; None where they differ: the loop's condition is asked then."""
+        carry = self._slots.read(self._part.carry_in)
+        if self._replicas.count == 1:
+            return count(carry)
+        counts = {count(_OfReplica(carry, replica)) for replica in range(self._replicas.count)}
+        return counts.pop() if len(counts) == 1 else None
 
     def _chunk_function(self, index: int) -> Any:
         """Returns the compiled function of a chunk."""
@@ -164,6 +169,19 @@ class LoopRun:
         if ASSERTIONS in self._hidden:
             check_assertions(np.asarray(self._hidden[ASSERTIONS]), self._executable.program.checks)
         return ran, more
+
+
+class _OfReplica(Sequence[Any]):
+    """One replica's values of arrays with a leading replica axis, each read when it is asked for."""
+
+    def __init__(self, arrays: Sequence[Any], replica: int) -> None:
+        self._arrays, self._replica = arrays, replica
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def __getitem__(self, index: Any) -> Any:
+        return np.asarray(self._arrays[index])[self._replica]
 
 
 SECONDS = 0.25

@@ -89,7 +89,7 @@ def _in_chunks(module: Module, loop: Any) -> bool:
     """Returns whether a loop without feeds runs in chunks: one that may run long, and is not faster as a whole."""
     if types_in(walk(loop.regions[0].blocks[0], module.functions), module):
         return False  # a condition that notes failures is evaluated in the loop's body
-    return runs_long(module, loop) and deferred_products(loop, most_trips(module, loop)) is None
+    return runs_long(module, loop) and deferred_products(module, loop, most_trips(module, loop)) is None
 
 
 def _same_for_replicas(module: Module, loop: Any, replicas: int) -> bool:

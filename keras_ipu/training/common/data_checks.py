@@ -12,6 +12,8 @@ from ipu_tf._loops.feature_names import check_whole_numbers
 from ipu_tf._state.once import first_time
 
 _log = logging.getLogger("ipu_tf")
+_NONE = type(tf.type_spec_from_value(None))
+"""The class of the spec of `None` in an element, as where a dataset gives no targets."""
 
 
 def checked_data(x: Any, steps_per_epoch: int | None, full: bool = True) -> None:
@@ -34,6 +36,8 @@ def checked_data(x: Any, steps_per_epoch: int | None, full: bool = True) -> None
             "create an infinite dataset, make sure to not call `repeat()` on the dataset)."
         )
     for spec in tf.nest.flatten(x.element_spec):
+        if isinstance(spec, _NONE):
+            continue
         if not isinstance(spec, tf.TensorSpec | tf.SparseTensorSpec):
             raise ValueError(
                 f"The device is fed dense tensors. Received: a dataset with elements of {spec}. Pad rows of different "

@@ -1,4 +1,7 @@
-"""`run_eagerly=True`: a model's steps run op by op on the device, by Keras's own functions, for debugging."""
+"""`run_eagerly=True`: a model's steps run op by op on the device, by Keras's own functions, for debugging.
+
+On TensorFlow `tf.config.run_functions_eagerly(True)` does the same for all models.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from ipu_tf._config.state import graphcore_rules
@@ -24,6 +28,7 @@ _log = logging.getLogger("ipu_tf")
 _GRAPHCORES = (
     "Keras models cannot run eagerly when using `IPUStrategy`. Set `run_eagerly=False` when calling `compile`."
 )
+_SWITCH = "Call `tf.config.run_functions_eagerly(False)`"
 
 
 _eager: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_eager_run", default=False)
@@ -76,8 +81,9 @@ class EagerFunction:
 
 
 def runs_eagerly(model: Any) -> bool:
-    """Returns whether an IPU model was compiled with `run_eagerly=True`."""
-    return bool(model.compiled and model.run_eagerly)
+    """Returns whether an IPU model runs op by op: by `compile(run_eagerly=True)`, or by TensorFlow's own switch."""
+    switched = keras.backend.backend() == "tensorflow" and tf.config.functions_run_eagerly()
+    return bool(model.compiled and (model.run_eagerly or switched))
 
 
 def check_graphcores_rule(eagerly: bool) -> None:
@@ -109,11 +115,13 @@ def check_eager_model(model: Any) -> None:
     if wanted:
         raise RuntimeError(
             "With `run_eagerly=True` each step runs op by op on one IPU, without gradient accumulation, replicas, "
-            f"pipelines and asynchronous callbacks. Received: a model with {' and '.join(wanted)}. Compile it with "
-            "`run_eagerly=False`, or without these."
+            f"pipelines and asynchronous callbacks. Received: a model with {' and '.join(wanted)}. "
+            + ("Compile it with `run_eagerly=False`" if model.run_eagerly else _SWITCH)
+            + ", or without these."
         )
     if first_time("run_eagerly"):
         _log.warning(
-            "ipu_tf: `run_eagerly=True`: each op runs by itself on the device, which is slow, for debugging. "
-            "`compile(run_eagerly=False)` runs each step as one program."
+            "ipu_tf: `run_eagerly=True`: each op runs by itself on the device, which is slow, for debugging. %s "
+            "runs each step as one program.",
+            "`compile(run_eagerly=False)`" if model.run_eagerly else "`tf.config.run_functions_eagerly(False)`",
         )

@@ -35,6 +35,7 @@ class BatchesInOrder(keras.callbacks.Callback):
         """As for training."""
 
 
+#: Look at logs only, or see to variables themselves; a subclass may do more.
 _LOGS_ONLY = (
     keras.callbacks.History,
     keras.callbacks.ProgbarLogger,
@@ -126,7 +127,7 @@ def add_variable_sync(model: Any, arguments: dict[str, Any], batch_view: type[Sy
     given = arguments.get("callbacks")
     own_list = given.callbacks if isinstance(given, keras.callbacks.CallbackList) else None
     callbacks = own_list if own_list is not None else keras.tree.flatten(given) if given else []
-    curious = [callback for callback in callbacks if not isinstance(callback, _LOGS_ONLY)]
+    curious = [callback for callback in callbacks if type(callback) not in _LOGS_ONLY]
     watched = any(map(reads_variables_each_batch, callbacks))
     views: list[Any] = []
     if curious and not any(isinstance(callback, SyncVariablesEachEpoch) for callback in callbacks):

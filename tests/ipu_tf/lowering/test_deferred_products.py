@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipu_tf.lowering.importer.rules import deferred_products
+from tests.helpers.device_counts import device_work
 from tests.helpers.lowering_parity import assert_same, lowered, traced_module
+from tests.helpers.some_ipus import ipus
 
 RNG = np.random.default_rng(0)
 TRIPS = 6
@@ -160,3 +162,19 @@ def test_operands_that_are_large_are_not_kept(monkeypatch: pytest.MonkeyPatch) -
 @given(first=st.integers(0, 3), limit=st.integers(0, TRIPS), by=st.integers(1, 3))
 def test_any_counter(first: int, limit: int, by: int) -> None:
     assert_same(lambda x, g: counted(x, g, first, limit, by), X, G)
+
+
+def test_a_check_of_the_total_in_the_condition_sees_each_iterations() -> None:
+    def condition(i: tf.Tensor, total: tf.Tensor) -> tf.Tensor:
+        tf.debugging.assert_less(tf.reduce_max(tf.abs(total)), 1.0, "too large")
+        return i < TRIPS
+
+    def program(x: tf.Tensor, g: tf.Tensor) -> tf.Tensor:
+        return tf.while_loop(condition, lambda i, t: (i + 1, step(i, t, x, g)), (0, start()))[1]
+
+    with ipus(1) as strategy:
+        with pytest.raises(tf.errors.InvalidArgumentError, match="too large"):
+            strategy.run(tf.function(program, autograph=False), [X, G])
+        with device_work() as work:
+            strategy.run(tf.function(program, autograph=False), [X * 1e-3, G])
+        assert work.counts.executions == 1

@@ -96,6 +96,17 @@ def test_tensorflows_samplers_in_programs(session: Any, name: str) -> None:
         assert of_samples.shape == (5,)
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2**31 - 2, 2**31 - 1])
+@pytest.mark.parametrize("own", [None, 2**31 - 2])
+def test_a_global_seed_gives_other_samples_in_every_execution(session: Any, seed: int, own: int | None) -> None:
+    tf1.set_random_seed(seed)
+    program = compiled(lambda: tf.random.log_uniform_candidate_sampler([[0]], 1, 5, True, 1000, own)[0])
+    with device_work() as did:
+        runs = [tuple(np.ravel(session.run(program))) for _ in range(4)]
+    assert did.counts.executions == 4
+    assert len(set(runs)) == 4
+
+
 def test_an_op_that_only_the_device_knows_is_placed_there(session: Any) -> None:
     x = tf.random.uniform([4])
     total = ipu.cross_replica_ops.cross_replica_sum(x)

@@ -97,3 +97,35 @@ def test_a_branch_that_not_every_replica_takes_ends_with_the_numbers_of_its_own_
     # All replicas meet in the sum, whichever of its sides each takes.
     wanted: list[Any] = [sum(range(1, replicas + 1)), *(-number for number in range(2, replicas + 1))]
     np.testing.assert_array_equal(taken, wanted)
+
+
+@pytest.mark.parametrize("replicas", REPLICAS)
+@pytest.mark.parametrize("dtype", ["int32", "bool"])
+def test_a_mean_of_whole_numbers_is_refused(dtype: str, replicas: int) -> None:
+    value = tf.zeros([4], dtype)
+    with ipus(replicas) as strategy:
+        for mean in (
+            lambda: cross_replica_mean(value),
+            lambda: reduce_scatter(value, replicas, "COLLECTIVE_OP_MEAN"),
+            lambda: reduce_scatter([tf.zeros([4]), value], replicas, "COLLECTIVE_OP_MEAN"),
+        ):
+            with pytest.raises(TypeError, match=f"MEAN|mean averages floating-point numbers. Received: {dtype}. Cast"):
+                strategy.run(tf.function(mean, autograph=False))
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float32", "bool"])
+def test_logical_operators_keep_the_dtype(dtype: str) -> None:
+    queue = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+    rows = np.array([[1, 1, 0, 0], [1, 0, 1, 0]]).astype(dtype)
+    with ipus(2) as strategy:
+
+        def program() -> None:
+            mine = tf.constant(rows)[replication_index()]
+            both = reduce_scatter(mine, 2, "COLLECTIVE_OP_LOGICAL_AND")
+            queue.enqueue((both, reduce_scatter(mine, 2, "COLLECTIVE_OP_LOGICAL_OR")))
+
+        strategy.run(tf.function(program, autograph=False))
+        both, either = (array.numpy()[0] for array in queue.dequeue())
+    assert (both.dtype, either.dtype) == (rows.dtype, rows.dtype)
+    np.testing.assert_array_equal(both.reshape(-1), rows.astype(bool).all(0).astype(dtype))
+    np.testing.assert_array_equal(either.reshape(-1), rows.astype(bool).any(0).astype(dtype))

@@ -11,6 +11,7 @@ import tensorflow as tf
 import ipu_tf as ipu
 from ipu_tf.ops import embedding_ops
 from ipu_tf.ops.replication_ops import replication_index
+from tests.helpers.device_counts import device_work
 from tests.helpers.some_ipus import ipus
 
 COUNT = 2
@@ -128,3 +129,43 @@ def test_a_branch_that_trains_a_table_on_the_host(own: bool) -> None:
         changed = words.get_embedding_tensor().numpy()
     table[1 if own else slice(0, 2)] = 0.5
     np.testing.assert_array_equal(changed, table)
+
+
+def test_a_counted_loop_that_is_longer_on_another_replica_than_the_first() -> None:
+    """A loop that is streamed goes on as long as any replica does, and then runs on all of them."""
+    queue = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+
+    @tf.function
+    def program() -> tf.Tensor:
+        total = tf.constant(0)
+        for _ in tf.range(1 + 2 * replication_index()):
+            total += 1
+            queue.enqueue(total)
+        return total
+
+    with ipus(COUNT) as strategy:
+        total = strategy.run(program)
+        np.testing.assert_array_equal(queue.dequeue(), [[1, 1], [2, 2], [3, 3]])
+    assert int(total) == 3
+
+
+@pytest.mark.parametrize("index", [-1, 0, 1, 2, 9])
+def test_a_branch_that_calls_the_host_is_the_last_one_for_an_index_out_of_range(
+    index: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def branch(name: str, value: tf.Tensor) -> Any:
+        def run() -> tf.Tensor:
+            ipu.internal_ops.print_tensor(value, name)
+            return value
+
+        return run
+
+    def program(k: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+        return tf.switch_case(k, [branch("first", x), branch("last", -x)])
+
+    with ipus(COUNT) as strategy, device_work() as work:
+        given = strategy.run(tf.function(program, autograph=False), [tf.constant(index), tf.constant(2.0)])
+    assert work.counts.executions == 1
+    assert float(given) == (2.0 if index == 0 else -2.0)
+    printed = capfd.readouterr().err
+    assert ("first" in printed, "last" in printed) == (index == 0, index != 0)

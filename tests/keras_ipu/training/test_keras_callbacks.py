@@ -80,6 +80,42 @@ def test_a_lambda_callback_sees_the_weights_of_its_batch(steps_per_execution: in
     assert_same_watched(watch, steps_per_execution=steps_per_execution)
 
 
+QUIET: dict[str, Callable[[Path], keras.callbacks.Callback]] = {
+    "History": lambda path: looking(keras.callbacks.History)(),
+    "CSVLogger": lambda path: looking(keras.callbacks.CSVLogger)(str(path / "log.csv")),
+    "ProgbarLogger": lambda path: looking(keras.callbacks.ProgbarLogger)(),
+    "TerminateOnNaN": lambda path: looking(keras.callbacks.TerminateOnNaN)(),
+}
+
+
+def looking(base: type[keras.callbacks.Callback]) -> type[Any]:
+    """A subclass of a callback that itself looks at logs only; it changes weights, and notes them and the steps."""
+
+    class Looking(base):  # type: ignore[misc, valid-type]
+        noted: list[Any]
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            super().on_train_batch_end(batch, logs)
+            made = now(self.model)
+            made.layers[0].kernel.assign(made.layers[0].kernel.numpy() * 0.99)
+            self.noted.extend([made.optimizer.iterations.numpy(), made.layers[0].kernel.numpy()])
+
+    return Looking
+
+
+@pytest.mark.parametrize("name", QUIET)
+@pytest.mark.parametrize("steps_per_execution", [1, 5])
+def test_a_subclass_of_a_callback_that_reads_logs_sees_the_weights(
+    name: str, steps_per_execution: int, tmp_path: Path
+) -> None:
+    def watch(made: keras.Model, seen: list[Any]) -> list[keras.callbacks.Callback]:
+        callback: Any = QUIET[name](tmp_path)
+        callback.noted = seen
+        return [callback]
+
+    assert_same_watched(watch, epochs=2, steps_per_execution=steps_per_execution)
+
+
 class Everywhere(keras.callbacks.Callback):
     """Notes a weight and the number of steps wherever Keras calls."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,55 @@ def test_64_bit_data_is_cast_and_said_once(caplog: pytest.LogCaptureFixture) -> 
     assert len(said) == 2
     assert "float64" in said[0] and "float32" in said[0]
     assert "int64" in said[1] and "int32" in said[1]
+
+
+WIDE: dict[str, Callable[[], Any]] = {
+    "arrays": lambda: {"x": X, "y": LABELS.astype(np.int64), "batch_size": 4},
+    "arrays with a rest": lambda: {"x": X[:38], "y": LABELS[:38].astype(np.int64), "batch_size": 4},
+    "dataset": lambda: {"x": tf.data.Dataset.from_tensor_slices((X, LABELS.astype(np.int64))).batch(4)},
+    "dataset with a rest": lambda: {"x": tf.data.Dataset.from_tensor_slices((X, LABELS.astype(np.int64))).batch(12)},
+    "generator": lambda: {"x": ((x, LABELS[:4].astype(np.int64)) for x, _ in generator()), "steps_per_epoch": 5},
+}
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_the_users_code_sees_64_bit_data_in_its_dtype(name: str) -> None:
+    """Labels are of 64 bits if NumPy makes them, and so is what `tf.argmax` gives."""
+    seen = []
+
+    def hits(y_true: Any, y_pred: Any) -> Any:
+        seen.append(y_true.dtype)
+        return tf.cast(tf.equal(tf.argmax(y_pred, -1), tf.reshape(y_true, [-1])), tf.float32)
+
+    sides = []
+    for on_device in (False, True):
+        made = model(on_device, "sparse_categorical_crossentropy")
+        made.compile("sgd", "sparse_categorical_crossentropy", metrics=[hits], steps_per_execution=5)
+        with counted() as device:
+            sides.append(made.fit(**WIDE[name](), epochs=1, verbose=0, shuffle=False).history)
+        assert (device().steps > 0) == on_device
+    assert_same_numbers(sides[1], sides[0], TIGHT)
+    assert set(seen) == {tf.int64}
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_dataset_with_none_for_targets(whole: bool) -> None:
+    """Only the losses that layers add are trained then."""
+
+    def losses(on_device: bool) -> list[float]:
+        keras.utils.set_random_seed(1)
+        with ipu_scope() if on_device else contextlib.nullcontext():
+            made = keras.Sequential([keras.Input(X.shape[1:]), keras.layers.Dense(4, activity_regularizer="l2")])
+            made.compile("sgd")
+        data = tf.data.Dataset.from_tensor_slices(X).batch(4 if whole else 12).map(lambda x: (x, None))
+        return made.fit(data, epochs=2, verbose=0, shuffle=False).history["loss"]
+
+    configure()
+    wanted = losses(False)
+    with counted() as device:
+        found = losses(True)
+    assert device().steps == (20 if whole else 8)
+    np.testing.assert_allclose(found, wanted, rtol=TIGHT)
 
 
 @pytest.mark.parametrize("saved_on_device", [True, False])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -162,3 +162,33 @@ def test_variables_in_an_eager_step(strategy: Any) -> None:
     np.testing.assert_allclose(total, [1.5, 3.0])
     np.testing.assert_allclose(table, np.stack([np.zeros(3), start[1] + 2, start[2], start[3]]), rtol=TIGHT)
     np.testing.assert_allclose(got, np.stack([start[1] + 2, start[2] + start[1] + 2]), rtol=TIGHT)
+
+
+@pytest.fixture
+def functions_run_eagerly() -> Iterator[None]:
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
+@pytest.mark.skipif(not TENSORFLOW, reason="a switch of TensorFlow")
+@pytest.mark.filterwarnings("ignore:Even though the `tf.config.experimental_run_functions_eagerly` option is set")
+@pytest.mark.usefixtures("functions_run_eagerly")
+def test_tensorflow_s_own_switch(strategy: Any, caplog: pytest.LogCaptureFixture) -> None:
+    ipu.emulation.clear_session()
+    with strategy.scope(), caplog.at_level(logging.WARNING, "ipu_tf"):
+        config = ipu.config.IPUConfig()
+        config.auto_select_ipus = 1
+        config.configure_ipu_system()
+        model = _model()
+        model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        with device_work() as work:
+            model.fit(IDS, Y, 4, verbose=0)
+        [printing] = [layer for layer in model._flatten_layers() if isinstance(layer, Printing)]
+        assert [each.shape for each in printing.seen] == [(4, 4)] * 2
+        assert work.counts.executions > 20
+        model.set_gradient_accumulation_options(gradient_accumulation_steps_per_replica=2)
+        with pytest.raises(RuntimeError, match=r"accumulation. Call `tf.config.run_functions_eagerly\(False\)`, or"):
+            model.fit(IDS, Y, 4, verbose=0)
+    [said] = [record.getMessage() for record in caplog.records if "by itself" in record.getMessage()]
+    assert "`tf.config.run_functions_eagerly(False)` runs each step as one program" in said

@@ -306,6 +306,29 @@ def test_an_optimizer_made_outside_the_scope() -> None:
         assert device().steps == 20
 
 
+@pytest.mark.parametrize("made_inside", [True, False])
+def test_an_optimizer_of_several_wherever_it_was_made(made_inside: bool) -> None:
+    def several() -> keras.optimizers.Optimizer:
+        of_biases = {".*/bias": keras.optimizers.Adam(0.05)}
+        parts = keras.optimizers.OptimizerMap(keras.optimizers.SGD(0.1, momentum=0.9), of_biases)
+        return keras.optimizers.MultiOptimizer(parts)
+
+    def losses(model: keras.Model, optimizer: Any) -> list[float]:
+        model.compile(optimizer, "mse")
+        return model.fit(X, Y, batch_size=4, epochs=2, verbose=0, shuffle=False).history["loss"]
+
+    keras.utils.set_random_seed(1)
+    wanted = losses(dense(), several())
+    configure()
+    keras.utils.set_random_seed(1)
+    outside = several()
+    with ipu_scope():
+        model, optimizer = dense(), several() if made_inside else outside
+    with counted() as device:
+        np.testing.assert_allclose(losses(model, optimizer), wanted, rtol=LOOSE)
+    assert device().steps == 20
+
+
 def test_a_second_fit_compiles_nothing() -> None:
     configure()
     with ipu_scope():

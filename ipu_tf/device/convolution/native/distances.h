@@ -38,6 +38,7 @@ INLINE void NAME(exact)(const float *means, const float *aparts, const float *sq
   for (int64_t c = 0; c < columns; c++) {
     const double apart = aparts[c];
     sums[c] = means[c] * count + (means[c] - means[c] == 0 ? apart : 0);  // infinite means stay
-    squares[c] = squareds[c] - apart * apart * inverse;
+    const double about = squareds[c] - apart * apart * inverse;
+    squares[c] = about < 0 ? 0 : about;  // round-off of equal terms; NaN stays
   }
 }

@@ -50,7 +50,7 @@ def _while(importer: Any, op: Op, *operands: jax.Array) -> list[jax.Array]:
         body_block,
         noting=_notes(importer, condition_block),
         stops=trips is None and collectives.total(importer.replicas) == 1,
-        deferred=deferred_products(op.operation, trips) if importer.arithmetic is None else None,
+        deferred=deferred_products(importer.module, op.operation, trips) if importer.arithmetic is None else None,
     )
     run = functools.partial(host_regions.loop, importer) if host_regions.calls_host(importer, op) else lax.while_loop
     inner, results = loop.run(run, inner, operands)
@@ -139,9 +139,9 @@ def _case(importer: Any, op: Op, which: jax.Array) -> list[jax.Array]:
 
         return run
 
-    # StableHLO: an index out of range takes the last branch; `lax.switch` clamps, which differs below zero.
+    # StableHLO: an index out of range, above or below, takes the last branch.
     index = jnp.reshape(which, ()).astype(jnp.int32)
-    index = jnp.where(index < 0, len(blocks) - 1, index)
+    index = jnp.where((index < 0) | (index >= len(blocks)), len(blocks) - 1, index)
     _, inner = _parted(importer, op)
     elements = empty_elements(importer, blocks)
     branches = [branch(block) for block in blocks]

@@ -22,6 +22,7 @@ import numpy as np
 from jax import lax
 
 from ipu_tf.lowering.importer.rules.products import has_one_use, is_matrix_product, sum_of_matrix_products
+from ipu_tf.lowering.stablehlo.module import Module, custom_call_target, walk
 from ipu_tf.lowering.stablehlo.op import Op, array_type
 
 #: Bytes of the operands that are kept for one loop, at most.
@@ -88,16 +89,19 @@ class DeferredProducts:
         return results
 
 
-def deferred_products(loop: Any, trips: int | None) -> DeferredProducts | None:
+def deferred_products(module: Module, loop: Any, trips: int | None) -> DeferredProducts | None:
     """Finds the products of a `stablehlo.while` that can be computed after it; None if there are none.
 
     Args:
+        module: what the loop is in.
         loop: the operation.
         trips: how many iterations it has at most; None if that is not known.
     """
     if trips is None or trips < 2:
         return None
-    body = loop.regions[1].blocks[0]
+    condition, body = (region.blocks[0] for region in loop.regions)
+    if any(map(custom_call_target, walk(condition, module.functions))):
+        return None  # a check or a print in the condition sees the total of that iteration
     returned = body.operations[len(body.operations) - 1].operands
     found = tuple(d for d in (_deferred(body, returned, place) for place in range(len(returned))) if d is not None)
     products = DeferredProducts(trips, found)

@@ -56,6 +56,8 @@ def summed_product(importer: Importer, total: Op) -> jax.Array | None:
     contracting, batching = _dimensions(op)
     if not summed or max(summed) >= len(batching[0]) or op.has("algorithm") or op.result.dtype != np.float32:
         return None
+    if not importer.has(op.operation.operands):
+        return None  # the product is part of what ran before a loop
     left, right = importer.read(op.operation.operands)
     # The dimensions of a batch are the first of a product, in their order.
     kept = [tuple(d for place, d in enumerate(side) if place not in summed) for side in batching]
