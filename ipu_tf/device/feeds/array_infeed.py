@@ -8,8 +8,8 @@ import numpy as np
 
 from ipu_tf.device.errors import InfeedExhausted
 from ipu_tf.device.feeds import synthetic
-from ipu_tf.device.feeds.infeed import Element, Infeed
-from ipu_tf.device.feeds.staging import Staged
+from ipu_tf.device.feeds.infeed import Infeed
+from ipu_tf.device.feeds.reading import Element, Filling
 from ipu_tf.device.program.program import Types
 
 
@@ -118,25 +118,37 @@ class ArrayInfeed(Infeed):
         self._order = order
         self._check_first_enqueue = check
 
-    def fill(self, buffers: tuple[np.ndarray, ...], count: int) -> Staged:
-        """As `Infeed.fill`, gathering all samples of an array at once."""
-        with self._lock:
-            if self._returned or synthetic.current().feeds:
-                return super().fill(buffers, count)
-            flat, replicas = self._flat(buffers)
+    def read_into(self, filling: Filling, count: int) -> None:
+        """As `Infeed.read_into`, gathering all samples of an array at once."""
+        with self._reading:
+            if self._queued or synthetic.current().feeds:
+                super().read_into(filling, count)
+                return
             try:
-                chosen = self._next_batches(count * replicas)
+                chosen = self._next_batches(count * filling.replicas)
             except BaseException as error:  # noqa: B036 - raised in the thread that runs the program
-                return Staged(buffers, 0, error)
-            steps = len(chosen) // replicas
-            whole = steps * replicas
-            self._order.put_back(chosen[whole:])
-            for buffer, array in zip(flat, self._arrays, strict=True):
-                out = buffer[:whole].reshape(-1, *array.shape[1:])
+                filling.error = error
+                return
+            whole = len(chosen) // filling.replicas * filling.replicas
+            if self._gathered(filling, chosen[:whole]):
+                self._order.put_back(chosen[whole:])
+                if whole < count * filling.replicas:
+                    filling.error = InfeedExhausted(self.name, self.taken)
+            else:
+                self._order.put_back(chosen)
+
+    def _gathered(self, filling: Filling, chosen: np.ndarray) -> bool:
+        """Gathers batches into staging buffers; returns False, and leaves them, if the reading was abandoned."""
+        with filling.of.lock:
+            if filling.of.abandoned:
+                return False
+            for buffer, array in zip(filling.flat, self._arrays, strict=True):
+                out = buffer[: len(chosen)].reshape(-1, *array.shape[1:])
                 # Indices are those of samples; with mode="raise" numpy would fill a buffer of its own first.
-                np.take(array, chosen[:whole].reshape(-1), axis=0, out=out, mode="clip")
-            self._taken += whole
-            return Staged(buffers, steps, None if steps == count else InfeedExhausted(self.name, self._taken))
+                np.take(array, chosen.reshape(-1), axis=0, out=out, mode="clip")
+            filling.elements = len(chosen)
+        self._given += len(chosen)
+        return True
 
     def _next_batches(self, batches: int) -> np.ndarray:
         self._check_first_enqueue()

@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 
 import numpy as np
 
-from ipu_tf.device.errors import InfeedTimeout
+from ipu_tf.device.feeds.chunk_reading import ChunkReading, StagedChunk
 from ipu_tf.device.feeds.infeed import Infeed
-from ipu_tf.device.feeds.staging import Staged, stage_buffers
-from ipu_tf.device.feeds.timeout import TimedRead
+from ipu_tf.device.feeds.staging import stage_buffers
+from ipu_tf.device.feeds.timeout import never
 from ipu_tf.device.program.program import LoopPart
 from ipu_tf.device.program.replicas import Replicas
-from ipu_tf.device.timeline import span
-
-
-@dataclasses.dataclass(frozen=True)
-class StagedChunk:
-    """Staged elements of one chunk of a loop.
-
-    Attributes:
-        staged: the elements of each infeed.
-        count: iterations that every infeed has an element for.
-        error: what ended an infeed early, if one did.
-        position: elements that were taken before, of infeeds of which all instances have to be at the same one.
-    """
-
-    staged: dict[str, Staged]
-    count: int
-    error: BaseException | None
-    position: int = 0
 
 
 class Stager:
@@ -44,17 +24,22 @@ class Stager:
         infeeds: the loop's infeeds by name.
         capacity: most iterations of a chunk; the buffers may have room for more.
         buffers: two sets of staging buffers to use in turn, from `make_buffers`.
+        interrupted: whether Ctrl-C was pressed: a chunk then has the elements that there are.
     """
 
     def __init__(
-        self, infeeds: Mapping[str, Infeed], capacity: int, buffers: list[dict[str, tuple[np.ndarray, ...]]]
+        self,
+        infeeds: Mapping[str, Infeed],
+        capacity: int,
+        buffers: list[dict[str, tuple[np.ndarray, ...]]],
+        interrupted: Callable[[], bool] = never,
     ) -> None:
         self._infeeds = infeeds
         self._capacity = capacity
         self._buffers = buffers
+        self._interrupted = interrupted
         self._turn = 0
-        self._began_at = 0
-        self._reading: TimedRead[StagedChunk] | None = None
+        self._reading: ChunkReading | None = None
 
     @staticmethod
     def make_buffers(part: LoopPart, capacity: int, replicas: Replicas) -> list[dict[str, tuple[np.ndarray, ...]]]:
@@ -65,54 +50,50 @@ class Stager:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._reading is not None and not isinstance(error, KeyboardInterrupt):
-            with contextlib.suppress(InfeedTimeout):
-                self._return(self._reading.result(), 0)
+        try:
+            if not isinstance(error, KeyboardInterrupt):
+                self._return_staged_ahead()
+        finally:
+            if self._reading is not None:
+                self._reading.abandon()
 
     def take(self, count: int) -> StagedChunk:
         """Returns a chunk of at most `count` iterations: the one staged ahead if there is one, else staged now."""
-        if self._reading is None and not any(infeed.may_block for infeed in self._infeeds.values()):
-            return self._stage(count)
-        reading, self._reading = self._reading or self._started(count), None
-        try:
-            return reading.result()
-        except InfeedTimeout as error:
-            # A late element is then written to a buffer that is not read: further executions use the list.
-            self._buffers[:] = [{n: tuple(map(np.empty_like, a)) for n, a in each.items()} for each in self._buffers]
-            return StagedChunk({n: Staged(a, 0) for n, a in self._buffers[0].items()}, 0, error, self._began_at)
+        if self._reading is None:
+            self._reading = self._next_reading(count)
+            if any(infeed.may_block for infeed in self._infeeds.values()):
+                self._reading.start()
+        chunk = self._reading.result(self._interrupted)
+        self._reading = None
+        return chunk
 
     def stage_ahead(self, count: int) -> None:
         """Starts to stage the next chunk while the device runs the present one."""
-        if count > 0 and self._infeeds:
-            self._reading = self._started(count)
+        if count > 0 and self._infeeds and not self._interrupted():
+            self._reading = self._next_reading(count)
+            self._reading.start()
 
     def return_unused(self, chunk: StagedChunk, used: int) -> None:
         """Returns the elements of iterations that the loop did not run."""
         if used < chunk.count:
+            self._return_staged_ahead()  # they are behind the others
             self._return(chunk, used)
 
-    def _position(self) -> int:
-        return sum(infeed.taken for infeed in self._infeeds.values() if infeed.aligned)
+    def take_error(self, error: BaseException) -> None:
+        """Has an error that ends the loop raised once; others of the infeeds are raised when they are read again."""
+        for infeed in self._infeeds.values():
+            infeed.take_error(error)
 
-    def _started(self, count: int) -> TimedRead[StagedChunk]:
-        self._began_at = self._position()
-        return TimedRead(list(self._infeeds.values()), self._stage, count)
-
-    def _stage(self, count: int) -> StagedChunk:
-        count = min(count, self._capacity)
-        position = self._position()
+    def _next_reading(self, count: int) -> ChunkReading:
         buffers = self._buffers[self._turn]
         self._turn = 1 - self._turn
-        with span("Feeds", "stage"):
-            staged = {name: infeed.fill(buffers[name], count) for name, infeed in self._infeeds.items()}
-        common = min((s.count for s in staged.values()), default=count)
-        for name, s in staged.items():
-            if s.count > common:
-                self._infeeds[name].return_elements(s, common)
-        error = next((s.error for s in staged.values() if s.error is not None), None)
-        return StagedChunk(
-            {n: dataclasses.replace(s, count=common) for n, s in staged.items()}, common, error, position
-        )
+        return ChunkReading(self._infeeds, buffers, min(count, self._capacity))
+
+    def _return_staged_ahead(self) -> None:
+        if self._reading is not None:
+            chunk = self._reading.result(lambda: True)
+            self._reading = None
+            self._return(chunk, 0)
 
     def _return(self, chunk: StagedChunk, first: int) -> None:
         for name, staged in chunk.staged.items():

@@ -2,7 +2,7 @@
 
 Reading an element may block for ever: a generator that waits for a message, a file on a server that is gone. Python
 cannot interrupt it, so elements are read in threads of their own, and a program raises an error after some time
-without an element. The blocked thread is abandoned.
+without an element. The blocked thread is abandoned: it ends when its element arrives, which stays in the infeed.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import itertools
-import queue
 import threading
 import time
-import weakref
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from ipu_tf._state.registry import register_state
 from ipu_tf.device.environment import feed_timeout
 from ipu_tf.device.errors import InfeedTimeout
-from ipu_tf.device.feeds.infeed import Element, Infeed
+from ipu_tf.device.feeds.infeed import Infeed
+from ipu_tf.device.feeds.reader_threads import reader_thread
+from ipu_tf.device.feeds.reading import Element, Reading, Slot
 
 T = TypeVar("T")
 
@@ -81,59 +81,19 @@ def watched(name: Callable[[], str], open_source: Callable[[], Iterator[T]]) -> 
     return opened
 
 
-_KEPT = 2.0
-"""Seconds that a thread without work waits for more before it ends."""
+_POLL = 0.1
+"""Seconds after which a program that waits for an element looks for Ctrl-C again."""
+_PATIENCE = 0.5
+"""Seconds that a program waits for the present element after Ctrl-C."""
 
 
-class _ReaderThread:
-    """Worker thread that runs one function after the other."""
-
-    def __init__(self) -> None:
-        self._jobs: queue.SimpleQueue[tuple[concurrent.futures.Future[Any], Callable[..., Any], Any]] = (
-            queue.SimpleQueue()
-        )
-        self._thread = threading.Thread(target=self._work, name="ipu-infeed", daemon=True)
-        self._thread.start()
-
-    def submit(self, function: Callable[..., Any], *arguments: Any) -> concurrent.futures.Future[Any]:
-        future: concurrent.futures.Future[Any] = concurrent.futures.Future()
-        self._jobs.put((future, function, arguments))
-        return future
-
-    def wait(self) -> _PendingRead | None:
-        """Returns the present wait of the thread."""
-        return _waits.get(self._thread.ident or 0)
-
-    def _work(self) -> None:
-        while True:
-            try:
-                future, function, arguments = self._jobs.get(timeout=_KEPT)
-            except queue.Empty:
-                if self._retired():
-                    return
-                continue
-            try:
-                future.set_result(function(*arguments))
-            except BaseException as error:  # noqa: B036 - raised in the thread that waits
-                future.set_exception(error)
-            # Results may be large, and the next job may be long in coming.
-            del future, function, arguments
-
-    def _retired(self) -> bool:
-        """Removes the thread from the idle ones, unless a job is about to be given to it; returns whether it did."""
-        with _lock:
-            idle = self in _idle
-            if idle:
-                _idle.remove(self)
-        return idle
+class ReadInterrupted(KeyboardInterrupt):
+    """Raised where Ctrl-C ends the wait for an element: the first one, which `Interrupts` notes."""
 
 
-_idle: list[_ReaderThread] = register_state("reading threads without work", [], kept="they end after seconds")
-_stuck: weakref.WeakKeyDictionary[Infeed, _ReaderThread] = register_state(
-    "abandoned reading threads by infeed", weakref.WeakKeyDictionary(), kept="they read the infeed still"
-)
-"""Abandoned threads by the infeed that they are still reading; no other thread reads it meanwhile."""
-_lock = threading.Lock()
+def never() -> bool:
+    """Says that nothing was interrupted."""
+    return False
 
 
 class TimedRead(Generic[T]):
@@ -147,26 +107,37 @@ class TimedRead(Generic[T]):
 
     def __init__(self, infeeds: Collection[Infeed], function: Callable[..., T], *arguments: Any) -> None:
         self._infeeds = infeeds
-        with _lock:
-            self._worker = _idle.pop() if _idle else _ReaderThread()
+        self._began = time.monotonic()
+        self._worker = reader_thread()
         self._future: concurrent.futures.Future[T] = self._worker.submit(function, *arguments)
 
-    def result(self) -> T:
+    def result(self, interrupted: Callable[[], bool] = never, stop: Callable[[], None] = lambda: None) -> T:
         """Waits for the function's result. May be called once.
+
+        Args:
+            interrupted: whether Ctrl-C was pressed.
+            stop: called once it was, to have the function end with the present element.
 
         Raises:
             InfeedTimeout: if no element arrived for as long as `environment.feed_timeout` says.
+            ReadInterrupted: if none arrived soon after Ctrl-C.
             BaseException: exceptions of the function.
         """
-        while not self._finished_within(self._timeout_seconds()):
-            wait, now = self._wait(), time.monotonic()
-            if wait is not None and now - wait.since >= feed_timeout():
-                with _lock:
-                    _stuck.update((infeed, self._worker) for infeed in self._infeeds if infeed not in _stuck)
-                raise InfeedTimeout(wait.queue, wait.element, now - wait.since)
-        with _lock:
-            _idle.append(self._worker)
-        return self._future.result()
+        stopped: float | None = None
+        while True:
+            if stopped is None and interrupted():
+                stopped = time.monotonic()
+                stop()
+            if self._finished_within(self._seconds_to_wait(stopped, interrupted)):
+                return self._future.result()
+            if stopped is not None and time.monotonic() - stopped >= _PATIENCE:
+                raise ReadInterrupted
+            self._check_timeout()
+
+    def _check_timeout(self) -> None:
+        now, wait = time.monotonic(), self._wait()
+        if wait is not None and now - max(wait.since, self._began) >= feed_timeout():
+            raise InfeedTimeout(wait.queue, wait.element, now - wait.since)
 
     def _finished_within(self, seconds: float) -> bool:
         with contextlib.suppress(concurrent.futures.TimeoutError):
@@ -174,24 +145,45 @@ class TimedRead(Generic[T]):
         return self._future.done()
 
     def _wait(self) -> _PendingRead | None:
-        """Returns the present wait: of the own thread, or of one that has been reading an infeed for longer."""
-        with _lock:
-            waits = [self._worker.wait(), *(_stuck[i].wait() for i in self._infeeds if i in _stuck)]
-        names = {infeed.name for infeed in self._infeeds}
-        return next((wait for index, wait in enumerate(waits) if wait and (index == 0 or wait.queue in names)), None)
+        """Returns the present wait: of the own thread, or of another that reads an infeed, which the own waits for."""
+        readers = (self._worker.ident, *(infeed.reader for infeed in self._infeeds))
+        waits = (_waits.get(reader) for reader in readers if reader is not None)
+        return next((wait for wait in waits if wait is not None), None)
 
-    def _timeout_seconds(self) -> float:
-        """Returns the seconds until the timeout may be reached."""
+    def _seconds_to_wait(self, stopped: float | None, interrupted: Callable[[], bool]) -> float:
+        """Returns the seconds until the timeout may be reached, or Ctrl-C is to be looked for."""
         wait = self._wait()
-        begun = time.monotonic() if wait is None else wait.since
-        return max(begun + feed_timeout() - time.monotonic(), 0.01)
+        begun = time.monotonic() if wait is None else max(wait.since, self._began)
+        left = begun + feed_timeout() - time.monotonic()
+        if stopped is not None:
+            left = min(left, stopped + _PATIENCE - time.monotonic())
+        elif interrupted is not never:
+            left = min(left, _POLL)
+        return max(left, 0.01)
 
 
-def next_element(infeed: Infeed) -> Element:
-    """Dequeues the next element of an infeed, with the timeout.
+def next_element(infeed: Infeed, interrupted: Callable[[], bool] = never) -> Element:
+    """Dequeues the next element of an infeed, with the timeout. One that is late, or fails, stays in the infeed.
+
+    Args:
+        infeed: the infeed.
+        interrupted: whether Ctrl-C was pressed; it ends the wait.
 
     Raises:
         InfeedExhausted: at the end of the data.
         InfeedTimeout: if none arrived for as long as `environment.feed_timeout` says.
+        ReadInterrupted: if none arrived soon after Ctrl-C.
     """
-    return TimedRead([infeed], infeed.next).result()
+    reading = Reading()
+    slot = Slot(reading)
+    read = TimedRead([infeed], infeed.read, slot.store)
+    try:
+        read.result(interrupted)
+    except BaseException as error:
+        reading.abandon()
+        if slot.element is not None:
+            infeed.return_element(slot.element)
+        infeed.take_error(error)
+        raise
+    assert slot.element is not None
+    return slot.element

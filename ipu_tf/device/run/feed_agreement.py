@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipu_tf.device.errors import InfeedExhausted
-from ipu_tf.device.feeds.stager import StagedChunk
+from ipu_tf.device.feeds.chunk_reading import StagedChunk
 from ipu_tf.device.instances.group import EQUAL_DATA, InstanceError
 from ipu_tf.device.instances.sums import gather_over_instances
 

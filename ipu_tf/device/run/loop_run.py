@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipu_tf.device.errors import AccumulationCountError
-from ipu_tf.device.feeds.stager import StagedChunk, Stager
+from ipu_tf.device.feeds.chunk_reading import StagedChunk
+from ipu_tf.device.feeds.stager import Stager
 from ipu_tf.device.feeds.staging import chunk_capacity
 from ipu_tf.device.memory.hidden_state import ITERATION
 from ipu_tf.device.numerics.assertions import ASSERTIONS, check_assertions
@@ -120,6 +121,8 @@ class LoopRun:
                 done += ran
                 complete = stopped or not (goes_on if self._wanted is None else done < self._wanted)
                 error = self._agreement.ended_by(chunk, ran, complete)
+                if error is not None:
+                    stager.take_error(error)
                 if complete or error is not None:
                     break
                 if self._executable.compilation.interrupts.requested:

@@ -38,7 +38,7 @@ def test_a_loop_gives_up_and_so_does_the_next(strategy: Strategy, stuck: Source,
     with pytest.raises(tf.errors.DeadlineExceededError, match=STARVED.format(good)):
         strategy.run(loop)
     assert SECONDS <= time.monotonic() - began < 30
-    # The thread is still blocked in the dataset: the next reader's timeout has already passed.
+    # The thread is still blocked in the dataset: the next reader waits for it.
     with pytest.raises(tf.errors.DeadlineExceededError, match="IPU_TF_FEED_TIMEOUT"):
         strategy.run(loop)
 
