@@ -21,11 +21,9 @@ from ipu_tf.device.run.chunk_function import agrees, replicated_chunk_function
 from ipu_tf.device.run.compilation_log import log_chunk
 from ipu_tf.device.run.execution_context import ExecutionContext
 from ipu_tf.device.run.feed_agreement import FeedAgreement
+from ipu_tf.device.run.pace import MOST_WITHOUT_FEEDS, Pace
 from ipu_tf.device.run.pipeline_placement import together
 from ipu_tf.device.timeline import span
-
-_MOST_WITHOUT_FEEDS = 2**30
-"""Iterations of a chunk of a loop that no memory has to be kept for."""
 
 
 class LoopRun:
@@ -49,7 +47,7 @@ class LoopRun:
         # A loop of single steps computes by the same function as one of varying lengths: to the same bits.
         shared = part.lengths_vary or part.most_steps is not None
         self.capacity = chunk_capacity(part.element_bytes, self._wanted, self._replicas.count, shared)
-        self._most = _MOST_WITHOUT_FEEDS if part.feedless else min(self.capacity, part.most_steps or self.capacity)
+        self._most = MOST_WITHOUT_FEEDS if part.feedless else min(self.capacity, part.most_steps or self.capacity)
         self._index = index
         # Instances run chunks of the same lengths: what the device asks after each is asked in all of them.
         self._pace: Pace = self._executable.kept(("pace", index), lambda: Pace(self._replicas.instances == 1))
@@ -116,8 +114,7 @@ class LoopRun:
                     chunk = stager.take(min(left, self._pace.most))
                 if self._wanted is not None and chunk.error is None:
                     stager.stage_ahead(min(left - chunk.count, self._pace.most))
-                ran, goes_on = self._timed_chunk(chunk)
-                stager.return_unused(chunk, ran)
+                ran, goes_on = self._used_chunk(chunk, stager)
                 done += ran
                 complete = stopped or not (goes_on if self._wanted is None else done < self._wanted)
                 error = self._agreement.ended_by(chunk, ran, complete)
@@ -141,16 +138,29 @@ class LoopRun:
     def _left(self, done: int) -> int:
         return self._most if self._wanted is None else self._wanted - done
 
+    def _used_chunk(self, chunk: StagedChunk, stager: Stager) -> tuple[int, bool]:
+        """Runs one chunk, gives back the elements that it did not use, and raises failed checks."""
+        try:
+            ran, goes_on = self._timed_chunk(chunk)
+        except BaseException:
+            if self._executable.compilation.nothing_donated:  # nothing has run: it was not compiled
+                stager.return_unused(chunk, 0)
+            raise
+        stager.return_unused(chunk, ran)
+        if ASSERTIONS in self._hidden:
+            check_assertions(np.asarray(self._hidden[ASSERTIONS]), self._executable.program.checks)
+        if EXCEPTIONS in self._hidden:
+            check_exceptions(np.asarray(self._hidden[EXCEPTIONS]), self._executable.program.checked)
+        return ran, goes_on
+
     def _timed_chunk(self, chunk: StagedChunk) -> tuple[int, bool]:
-        """Runs one chunk by `_run_chunk`, records its time, and raises floating-point exceptions."""
+        """Runs one chunk by `_run_chunk`, and records its time."""
         start = time.perf_counter()
         with span("Device", "chunk"):
             ran, goes_on = self._run_chunk(chunk)
         seconds = time.perf_counter() - start
         self._pace.ran(ran, seconds)
         log_chunk(self._executable.program, self._index, self._part, ran, seconds)
-        if EXCEPTIONS in self._hidden:
-            check_exceptions(np.asarray(self._hidden[EXCEPTIONS]), self._executable.program.checked)
         return ran, goes_on
 
     def _run_chunk(self, chunk: StagedChunk) -> tuple[int, bool]:
@@ -169,8 +179,6 @@ class LoopRun:
         ran, more = int(np.asarray(index)), bool(np.asarray(goes_on))
         for name, queue in self._outfeeds.items():
             queue.put(elements[name], int(np.asarray(lengths[name])))
-        if ASSERTIONS in self._hidden:
-            check_assertions(np.asarray(self._hidden[ASSERTIONS]), self._executable.program.checks)
         return ran, more
 
 
@@ -185,36 +193,3 @@ class _OfReplica(Sequence[Any]):
 
     def __getitem__(self, index: Any) -> Any:
         return np.asarray(self._arrays[index])[self._replica]
-
-
-SECONDS = 0.25
-"""About how long a chunk lasts at most, unless one iteration lasts longer."""
-_GROWTH = 8
-"""Factor by which a chunk may have more iterations than the one before it."""
-
-
-class Pace:
-    """Measured speed of a loop, which limits its chunks to a quarter of a second.
-
-    Between two chunks the host handles Ctrl-C, failed feeds and exceptions. It is kept between executions, so only the
-    first one starts with short chunks.
-
-    Args:
-        measured: whether it limits them; else chunks are as long as staging buffers allow.
-
-    Attributes:
-        most: how many iterations the next chunk should have at most.
-    """
-
-    def __init__(self, measured: bool = True) -> None:
-        self.most = 1 if measured else _MOST_WITHOUT_FEEDS
-        self._compiled, self._measured = False, measured
-
-    def ran(self, iterations: int, seconds: float) -> None:
-        """Records the time of a chunk; the first one's is ignored, as it includes compilation."""
-        if not self._compiled or not self._measured:
-            self._compiled = iterations > 0
-            return
-        if iterations:
-            fitting = int(SECONDS * iterations / max(seconds, 1e-9))
-            self.most = max(1, min(fitting, _GROWTH * max(iterations, self.most)))

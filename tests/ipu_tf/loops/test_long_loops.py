@@ -15,9 +15,10 @@ import pytest
 import tensorflow as tf
 
 from ipu_tf import ipu_compiler, loops, scopes
-from ipu_tf.device.run import loop_run
+from ipu_tf.device.run import pace
 from ipu_tf.device.run.interruptible_function import InterruptibleFunction
-from ipu_tf.device.run.loop_run import LoopRun, Pace
+from ipu_tf.device.run.loop_run import LoopRun
+from ipu_tf.device.run.pace import Pace
 from ipu_tf.ipu_infeed_queue import IPUInfeedQueue
 from ipu_tf.lowering.programs import build
 from ipu_tf.ops.cross_replica_ops import cross_replica_sum
@@ -146,7 +147,7 @@ def test_a_counted_loop_of_replicas_is_interrupted(chunks: list[tuple[int, float
 def test_chunks_of_replicas_change_no_bit(monkeypatch: pytest.MonkeyPatch, chunks: list[tuple[int, float]]) -> None:
     results = []
     for seconds in (0.0005, 1000.0):
-        monkeypatch.setattr(loop_run, "SECONDS", seconds)
+        monkeypatch.setattr(pace, "SECONDS", seconds)
         program, total = replicated_loop(600_000)
         with ipus(2) as strategy:
             results.append([np.asarray(strategy.run(program, [tf.ones((4,))])), total.numpy()])
@@ -196,7 +197,7 @@ def test_chunks_of_replicas_that_end_at_other_times_change_no_bit(
     for in_chunks in (True, False):
         if not in_chunks:
             monkeypatch.setattr(build, "_in_chunks", lambda *arguments: False)
-        monkeypatch.setattr(loop_run, "SECONDS", 0.0005)
+        monkeypatch.setattr(pace, "SECONDS", 0.0005)
         program, total = uneven_loop(0.9)
         with ipus(2) as strategy:
             tf.random.set_seed(3)
@@ -221,7 +222,7 @@ def test_chunks_change_no_bit(limit: int, monkeypatch: pytest.MonkeyPatch, chunk
 
     results = []
     for seconds in (0.25, 0.0005, 1000.0):
-        monkeypatch.setattr(loop_run, "SECONDS", seconds)
+        monkeypatch.setattr(pace, "SECONDS", seconds)
         with ipus(1) as strategy, device_work() as device:
             results.append(strategy.run(tf.function(iterated.python_function), [tf.constant(limit)]))
         assert device.counts.steps == 1  # an execution, not its iterations

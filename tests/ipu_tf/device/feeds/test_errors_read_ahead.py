@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -105,3 +106,16 @@ def test_replicas_that_lack_elements_for_a_step_give_them_back_before_it() -> No
     assert [float(infeed.next()[0]) for _ in range(3)] == [2, 3, 4]
     with pytest.raises(OSError, match="the disk of in is gone"):
         infeed.next()
+
+
+def test_a_program_that_does_not_compile_uses_no_element() -> None:
+    infeed, part = failing_after(3), loop_over("in", counted=True)
+
+    def step(*given: Any) -> Any:
+        raise NotImplementedError("no such op")
+
+    program = Program("failing", (SCALAR, COUNT), (dataclasses.replace(part, step=step),), (2,), {0: 0})
+    with pytest.raises(NotImplementedError, match="no such op"):
+        Executable(program).run([jnp.float32(0), np.int32(3)], ExecutionQueues({"in": infeed}))
+    assert infeed.taken == 0
+    assert float(infeed.next()[0]) == 0
