@@ -10,6 +10,7 @@ Everything that does not depend on who traces the step is here: queues, Ctrl-C, 
 from __future__ import annotations
 
 import dataclasses
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
@@ -157,6 +158,7 @@ class StepLoop:
         self.output_bytes = bytes_of(step.output_types)
         replicas = self._executable.replicas
         self._outputs = StepOutputs(self._outfeed, step.output_types, replicas, options.all_outputs)
+        self._one_run = threading.Lock()  # the outfeed holds the outputs of one run: threads take turns
 
     @property
     def executable(self) -> Executable:
@@ -250,6 +252,10 @@ class StepLoop:
             watch(self._step.pack(arrays))
 
     def _run(self, state: Any, batches: BatchFeed, steps: int) -> StepLoopResult:
+        with self._one_run:
+            return self._run_alone(state, batches, steps)
+
+    def _run_alone(self, state: Any, batches: BatchFeed, steps: int) -> StepLoopResult:
         outcome = self._execute(state, batches, steps)
         state = self._step.commit(outcome.results)
         error = outcome.error

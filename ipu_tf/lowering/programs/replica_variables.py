@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ipu_tf.device.program.replicas import Replicas
@@ -14,7 +15,7 @@ class ReplicaVariables:
     """Values of one program's replicas after its last run.
 
     The session owns its variables: if one has another value than replica 0 left in it, the session changed it, and all
-    replicas start from that.
+    replicas start from that. A run that fails changes neither: the next one starts from what the run before it left.
     """
 
     def __init__(self) -> None:
@@ -24,8 +25,11 @@ class ReplicaVariables:
         """Returns state `index` for the next run: each replica's own value, if the session's is still replica 0's."""
         if index not in self._left:
             return value
-        left, buffer = self._left.pop(index)
-        return buffer if np.array_equal(left, value, equal_nan=left.dtype.kind == "f") else value
+        left, buffer = self._left[index]
+        if not np.array_equal(left, value, equal_nan=left.dtype.kind == "f"):
+            del self._left[index]
+            return value
+        return jnp.copy(buffer)  # which the run is given for good, also if it fails
 
     def kept(self, index: int, buffer: jax.Array, replicas: Replicas) -> np.ndarray:
         """Stores the replicas' new values of state `index`; returns replica 0's."""

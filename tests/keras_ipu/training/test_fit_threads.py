@@ -1,14 +1,17 @@
-"""Repeated `fit` leaves no threads behind."""
+"""Repeated `fit` leaves no threads behind; threads of the user may share a model."""
 
 from __future__ import annotations
 
+import concurrent.futures
 import gc
 import os
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from tests.helpers.device_counts import device_work
 from tests.helpers.some_ipus import ipus
 
 
@@ -34,3 +37,26 @@ def test_iterators_end_with_their_epochs() -> None:
         finally:
             gc.enable()
     assert max(counts) <= counts[0] + 80, counts
+
+
+def test_threads_may_predict_with_one_model() -> None:
+    """Each gets the outputs of its own data."""
+    wrong: list[Any] = []
+
+    def work(number: int) -> None:
+        data = np.full((512, 1), number, np.float32)
+        for _ in range(10):
+            found = model.predict(data, batch_size=8, verbose=0)
+            if found.shape != data.shape or (found != data).any():
+                wrong.append((number, found.shape, np.unique(found)))
+
+    with ipus(1) as strategy, concurrent.futures.ThreadPoolExecutor(4) as pool:
+        with strategy.scope():
+            layer = keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")
+            model = keras.Sequential([keras.Input((1,)), layer])
+            model.compile(loss="mse", steps_per_execution=8)
+        model.predict(np.zeros((64, 1), np.float32), batch_size=8, verbose=0)
+        with device_work() as did:
+            list(pool.map(work, range(1, 5)))
+    assert wrong == []
+    assert did.counts.steps == 4 * 10 * 64
