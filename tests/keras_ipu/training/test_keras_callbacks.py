@@ -91,7 +91,7 @@ QUIET: dict[str, Callable[[Path], keras.callbacks.Callback]] = {
 def looking(base: type[keras.callbacks.Callback]) -> type[Any]:
     """A subclass of a callback that itself looks at logs only; it changes weights, and notes them and the steps."""
 
-    class Looking(base):  # type: ignore[misc, valid-type]
+    class Looking(base):
         noted: list[Any]
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
