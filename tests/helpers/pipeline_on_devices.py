@@ -31,6 +31,7 @@ from ipu_tf.pipeline import (
     run_on_devices,
 )
 from tests.helpers.device_counts import device_work
+from tests.helpers.sigint import press_ctrl_c, sigint_interrupts  # noqa: F401 - a fixture
 from tests.helpers.some_ipus import ipus
 
 SIZES = (3, 4, 5, 6, 7)
@@ -316,6 +317,32 @@ def test_an_exception_in_the_infeed_is_the_users_own(strategy: Any) -> None:
     assert len(found[0][-1]) == COUNT + 3  # what had started was finished
     same(*found)
     Model(strategy, momentum).run()
+
+
+@pytest.mark.usefixtures("sigint_interrupts")
+@pytest.mark.parametrize("trains", [True, False])
+def test_an_interrupted_run_ends_before_the_next_update_or_micro_batch(strategy: Any, trains: bool) -> None:
+    run_on_devices("devices")
+    model = Model(strategy, momentum if trains else None, repeat_count=20)
+    asked: list[int] = []
+
+    def samples() -> Iterator[np.ndarray]:
+        for index, sample in enumerate(model.x):
+            asked.append(index)
+            if index == COUNT + 3:
+                press_ctrl_c()
+            yield sample
+
+    one_by_one = tf.data.Options()
+    one_by_one.experimental_optimization.inject_prefetch = False
+    spec = tf.TensorSpec(model.x.shape[1:], tf.float32)
+    data = tf.data.Dataset.from_generator(samples, output_signature=spec).with_options(one_by_one)
+    model.infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(data)
+    with pytest.raises(KeyboardInterrupt):
+        model.run()
+    elements = len(model.elements())
+    assert elements in ((2 * COUNT,) if trains else (COUNT + 3, COUNT + 4))
+    assert asked == list(range(elements))
 
 
 def test_an_infeed_that_gives_nothing_ends_the_run(strategy: Any, monkeypatch: pytest.MonkeyPatch) -> None:

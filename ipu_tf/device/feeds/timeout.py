@@ -172,7 +172,7 @@ def next_element(infeed: Infeed, interrupted: Callable[[], bool] = never) -> Ele
     Raises:
         InfeedExhausted: at the end of the data.
         InfeedTimeout: if none arrived for as long as `environment.feed_timeout` says.
-        ReadInterrupted: if none arrived soon after Ctrl-C.
+        KeyboardInterrupt: if none arrived soon after Ctrl-C.
     """
     reading = Reading()
     slot = Slot(reading)
@@ -184,6 +184,8 @@ def next_element(infeed: Infeed, interrupted: Callable[[], bool] = never) -> Ele
         if slot.element is not None:
             infeed.return_element(slot.element)
         infeed.take_error(error)
+        if isinstance(error, ReadInterrupted):
+            raise KeyboardInterrupt from None
         raise
     assert slot.element is not None
     return slot.element

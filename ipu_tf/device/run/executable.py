@@ -15,8 +15,6 @@ import numpy as np
 from ipu_tf.device.counters import COUNTERS
 from ipu_tf.device.feeds import callbacks, connection_type, queues, synthetic
 from ipu_tf.device.feeds.execution_queues import ExecutionQueues
-from ipu_tf.device.feeds.infeed import Infeed
-from ipu_tf.device.feeds.timeout import next_element
 from ipu_tf.device.files import saved_programs
 from ipu_tf.device.memory import hidden_state
 from ipu_tf.device.memory.malloc_options import keep_freed_memory
@@ -37,6 +35,7 @@ from ipu_tf.device.run.loop_run import LoopRun
 from ipu_tf.device.run.pipeline_placement import parameter_devices, stage_places, together
 from ipu_tf.device.run.pipeline_run import PipelineRun
 from ipu_tf.device.run.run_record import RunRecord
+from ipu_tf.device.run.step_elements import StepElements
 from ipu_tf.device.timeline import span
 
 
@@ -221,7 +220,7 @@ class Executable(CompiledParts):
     def _run_straight_line(
         self, context: ExecutionContext, index: int, part: StraightLinePart, state: Hidden
     ) -> Hidden:
-        elements = {name: self._element(context.queues.infeed(name)) for name in part.infeeds}
+        elements = self._elements(context, part)
         taken, kept = together(context.slots.take(index), self.replicas)
         outputs, state, enqueued = self.straight_line_function(index, part)(taken, kept, state, elements)
         self.compilation.nothing_donated &= not taken
@@ -237,12 +236,11 @@ class Executable(CompiledParts):
             return (None,) * len(self.program.parameters)
         return parameter_devices(self.program)
 
-    def _element(self, infeed: Infeed) -> Arrays:
-        """Dequeues the next element of an infeed, one for each replica, to the device."""
-        if self.replicas.count == 1:
-            return tuple(jax.device_put(array) for array in next_element(infeed))
-        elements = [next_element(infeed) for _ in range(self.replicas.count)]
-        return tuple(self.replicas.place(np.stack(arrays), 0) for arrays in zip(*elements, strict=True))
+    def _elements(self, context: ExecutionContext, part: StraightLinePart) -> dict[str, Arrays]:
+        """Dequeues the next element of each infeed, one for each replica, to the device."""
+        infeeds, count = context.queues.infeeds(part.infeeds), self.replicas.count
+        taken = StepElements(infeeds, count, self.compilation.interrupted).take(part.infeeds)
+        return {name: tuple(self.replicas.place(array, 0) for array in arrays) for name, arrays in taken.items()}
 
     def _count(self, totals: _LoopTotals) -> None:
         if totals.capacities not in self._shapes_seen:

@@ -32,6 +32,10 @@ class CompilationState:
         self.interrupts = Interrupts()
         self.nothing_donated = True
 
+    def interrupted(self) -> bool:
+        """Returns whether Ctrl-C was pressed during the present execution."""
+        return self.interrupts.requested
+
     def compiled(self, key: Any, compile_it: Callable[[], Any], started: dict[Any, Future[Any]]) -> Any:
         """Runs a compilation, in a thread of its own where Ctrl-C may leave the wait for it.
 

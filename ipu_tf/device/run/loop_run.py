@@ -107,7 +107,7 @@ class LoopRun:
             The hidden state, the number of iterations run, and the error that ended the loop early, or None.
         """
         done, error = 0, None
-        with Stager(self._queues.infeeds(self._part.infeeds), self._most, self._buffers) as stager:
+        with Stager(self._queues.infeeds(self._part.infeeds), self._most, self._buffers, self._interrupted) as stager:
             while True:
                 left = 0 if stopped else self._left(done)
                 with span("Feeds", "wait for feed"):
@@ -122,7 +122,7 @@ class LoopRun:
                     stager.take_error(error)
                 if complete or error is not None:
                     break
-                if self._executable.compilation.interrupts.requested:
+                if self._executable.compilation.interrupted():
                     error = KeyboardInterrupt()
                     break
         self._slots.fill(self._part.carry_out, self._carry)
@@ -134,6 +134,10 @@ class LoopRun:
         given = (self._carry, self._constants, self._hidden, arrays, self._agreement.said(None))
         carry: Arrays = self._chunk.prepare(*given)[0]
         return carry
+
+    def _interrupted(self) -> bool:
+        """Returns whether chunks are to have the elements that there are; instances run chunks of the same lengths."""
+        return self._replicas.instances == 1 and self._executable.compilation.interrupted()
 
     def _left(self, done: int) -> int:
         return self._most if self._wanted is None else self._wanted - done

@@ -28,12 +28,12 @@ from ipu_tf.device.program.replicas import Replicas
 from ipu_tf.device.program.stage_program import StageProgram, StageSegment, UpdateStep
 from ipu_tf.device.run.execution_context import ExecutionContext
 from ipu_tf.device.run.pipeline_counts import PipelineRecorder, record
-from ipu_tf.device.run.pipeline_elements import PipelineElements
 from ipu_tf.device.run.pipeline_functions import StageFunctions
 from ipu_tf.device.run.pipeline_passes import passes
 from ipu_tf.device.run.pipeline_placement import measures_times, together
 from ipu_tf.device.run.pipeline_routes import routes
 from ipu_tf.device.run.pipeline_state import PipelineState
+from ipu_tf.device.run.step_elements import StepElements
 from ipu_tf.device.schedule.timetable import Task, TaskKind, Timetable
 from ipu_tf.device.timeline import recording
 
@@ -83,7 +83,8 @@ class PipelineRun:
         own = {place for place, value in enumerate(self._program.carried) if value in self._program.homes}
         self._carry = slots.donate_carry(index, part, own)
         self._place(self._carry, slots.read(part.constants))
-        self._source = PipelineElements(context.queues.infeeds(part.infeeds), self._replicas)
+        self._interrupted = executable.compilation.interrupted
+        self._source = StepElements(context.queues.infeeds(part.infeeds), self._replicas, self._interrupted)
         self._outfeeds = context.queues.outfeeds(part.outfeeds)
         self._outputs: list[tuple[str, Arrays]] = []
         self._older_outputs: list[tuple[str, Arrays]] = []
@@ -101,6 +102,8 @@ class PipelineRun:
         done = 0
         try:
             for timetable in () if stopped else self._passes:
+                if self._error is None and self._interrupted():
+                    self._error = KeyboardInterrupt()
                 if self._error is None:
                     self._pass(timetable)
                     done += self._limit
@@ -149,12 +152,20 @@ class PipelineRun:
                         self._update()
                     updated = True
             elif task.micro_batch is not None and task.micro_batch < self._limit:
-                self._segment(task, task.micro_batch)
+                if self._leaves_before(task):
+                    self._error, self._limit = KeyboardInterrupt(), task.micro_batch
+                else:
+                    self._segment(task, task.micro_batch)
         if not self._program.training and self._program.updates and self._error is None:
             self._update()  # sums of an outfeed's elements: inference has no task for them
         self._state.forget_micro_batches()
         self._enqueue_outputs(self._older_outputs)
         self._older_outputs, self._outputs = self._outputs, []
+
+    def _leaves_before(self, task: Task) -> bool:
+        """Returns whether Ctrl-C ends inference before the micro-batch of a task; training ends between updates."""
+        begins = task.stage == 0 and task.kind is TaskKind.FORWARD and not self._program.training
+        return begins and self._error is None and self._interrupted()
 
     def _segment(self, task: Task, micro_batch: int) -> None:
         """Runs one stage's forward or backward pass of one micro-batch."""
