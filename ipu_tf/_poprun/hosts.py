@@ -43,9 +43,15 @@ def hosts_in_file(path: str) -> tuple[str, ...]:
 
     Raises:
         OSError: if it cannot be read.
-        ValueError: if it lists none.
+        ValueError: if it lists none, or not as many slots for each.
     """
-    lines = (line.partition("#")[0].split() for line in Path(path).read_text().splitlines())
+    lines = [line.partition("#")[0].split() for line in Path(path).read_text().splitlines()]
+    slots = {next((word for word in words[1:] if word.startswith("slots=")), "slots=1") for words in lines if words}
+    if len(slots) > 1:
+        raise ValueError(
+            "must have as many slots for each host, as instances are divided evenly: name a host twice to have twice "
+            f"as many there. Received: {', '.join(sorted(slots))} in {path}"
+        )
     return hosts_of(",".join(words[0] for words in lines if words))
 
 

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from ipu_tf._poprun.arguments import UsageError
+from ipu_tf._poprun.hosts import is_this_machine
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +46,10 @@ def instances(count: int, replicas: int, hosts: Sequence[str]) -> tuple[Instance
             f"{len(hosts)} hosts."
         )
     each, own = count // len(hosts), replicas // count
-    return tuple(Instance(i, hosts[i // each], i % each, each, own, i * own) for i in range(count))
+    # A host may be named several times, and this machine by several names.
+    machines = ["" if is_this_machine(hosts[i // each]) else hosts[i // each] for i in range(count)]
+    places = [(machines[:i].count(machines[i]), machines.count(machines[i])) for i in range(count)]
+    return tuple(Instance(i, hosts[i // each], *places[i], own, i * own) for i in range(count))
 
 
 def variables(

@@ -144,6 +144,8 @@ def _collective(
         # Not stateful: TensorFlow would run them one after the other, and their order differs between instances.
         op = re.sub(r"\W", "_", name)  # users name values as they like
         result = tf.numpy_function(exchange, [value], value.dtype, stateful=False, name=op)
+        # The other instances wait for this one, also if it makes no use of the result.
+        getattr(result.graph, "control_outputs", []).append(result.op)
     result.set_shape(tf.TensorShape(shape))
     return result
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from urllib.parse import quote
 
 from ipu_tf.device.errors import DeviceError
 from ipu_tf.device.instances.coordination import Coordination
@@ -78,14 +79,15 @@ class InstanceGroup:
         Raises:
             InstanceError: if an instance ended, or does not come within the timeout.
         """
+        folder = f"exchange/{quote(name, safe='')}"  # a name may have slashes, which part keys
         with self._lock:
             use = self._uses[name]
             self._uses[name] += 1
         with self._signs.waiting(f"in '{name}'"):
-            self._coordination.put(f"exchange/{name}/{use}/{self.place.index}", value)
-            values = {other: self._wait(f"exchange/{name}/{use}/{other}", other, name) for other in self._others()}
+            self._coordination.put(f"{folder}/{use}/{self.place.index}", value)
+            values = {other: self._wait(f"{folder}/{use}/{other}", other, name) for other in self._others()}
         if use:  # all have given this one: they have read the one before
-            self._coordination.delete(f"exchange/{name}/{use - 1}/{self.place.index}")
+            self._coordination.delete(f"{folder}/{use - 1}/{self.place.index}")
         return [values.get(instance, value) for instance in range(self.place.count)]
 
     @contextlib.contextmanager

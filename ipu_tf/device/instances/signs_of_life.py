@@ -48,6 +48,7 @@ class SignsOfLife:
         self._seen: dict[int, tuple[str | None, float]] = {}
         self._lost: set[int] = set()
         self._dead: set[int] = set()
+        self._ended_at: dict[int, float] = {}
         self._waits: list[str] = []
         self._program: tuple[str, float] | None = None
         self._unanswered = 0
@@ -147,8 +148,11 @@ class SignsOfLife:
         what, since = program
         ended, signs = self._coordination.all_noted("ended"), self._coordination.all_noted("alive")
         fates = {other: self._judged(other, other in ended, signs.get(other)) for other in self._others}
-        seconds = time.monotonic() - since
-        for other, fate in fates.items() if seconds > min(LEFT_ALONE, self._timeout) else ():
+        now = time.monotonic()
+        seconds, patience = now - since, min(LEFT_ALONE, self._timeout)
+        for other, fate in fates.items() if seconds > patience else ():
+            if other in ended and now - self._ended_at.setdefault(other, now) < patience:
+                continue  # the program may need nothing of it
             if not fate and seconds > self._timeout and signs.get(other, "").partition(" ")[2] != what:
                 fate = f"is not in it after {self._timeout:.0f} seconds (IPU_TF_INSTANCE_TIMEOUT sets them)"
             if fate and self._program is program:

@@ -14,7 +14,8 @@ import tensorflow as tf
 import ipu_tf as ipu
 from ipu_tf import popdist
 from ipu_tf.config import IPUConfig, reset_ipu_configuration
-from ipu_tf.distributed import allgather, allreduce, broadcast
+from ipu_tf.device.instances.place import Place
+from ipu_tf.distributed import allgather, allreduce, broadcast, host_collective_ops
 from ipu_tf.distributed.popdist_strategy import PopDistStrategy
 from ipu_tf.emulation import EmulationError, ignored_arguments
 from ipu_tf.horovod.ipu_horovod_strategy import IPUHorovodStrategy
@@ -281,3 +282,27 @@ def test_a_host_with_an_unknown_number_of_instances(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("POPDIST_NUM_INSTANCES", "2")
     with pytest.raises(EmulationError, match="not known: set OMPI_COMM_WORLD_LOCAL_SIZE"):
         ipu.horovod.local_size()
+
+
+def test_a_collective_whose_result_is_not_used_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other instances wait for it. A constant is exchanged in every run, too."""
+    exchanged: list[str] = []
+
+    class Others:
+        place = Place(2, 0)
+
+        def exchange(self, name: str, value: bytes) -> list[bytes]:
+            exchanged.append(name)
+            return [value, value]
+
+    monkeypatch.setattr(host_collective_ops, "join", Others)
+
+    @tf.function
+    def step(loss: tf.Tensor) -> tf.Tensor:
+        allreduce(loss, SUM, tensor_name="loss")
+        broadcast(tf.constant(2.0), tensor_name="constant")
+        return loss
+
+    for _ in range(3):
+        step(tf.constant(1.0))
+    assert sorted(exchanged) == ["PopDistAllReduce_loss"] * 3 + ["PopDistBroadcast_constant"] * 3

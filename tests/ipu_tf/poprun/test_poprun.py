@@ -17,7 +17,7 @@ from ipu_tf import _poprun
 from ipu_tf._poprun import command_line
 from ipu_tf._poprun.arguments import UsageError, parse, usage
 from ipu_tf._poprun.command_line import main
-from ipu_tf._poprun.hosts import hosts_of
+from ipu_tf._poprun.hosts import hosts_in_file, hosts_of
 from ipu_tf._poprun.instances import instances, variables
 from ipu_tf._poprun.options import OPTIONS, Option, boolean
 from tests.helpers.subprocess_cases import ROOT
@@ -118,6 +118,23 @@ def test_variables_of_an_instance() -> None:
         "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
         "OMPI_COMM_WORLD_LOCAL_RANK": "1",
     }
+
+
+def test_instances_of_a_host_that_is_named_twice_are_counted_together() -> None:
+    found = instances(6, 6, ("a", "localhost", "a", "127.0.0.1", "b", socket.gethostname()))
+    assert [(each.local_index, each.local_count) for each in found] == [(0, 2), (0, 3), (1, 2), (1, 3), (0, 1), (2, 3)]
+
+
+@pytest.mark.parametrize(("lines", "hosts"), [
+    ("a slots=2\n# none\nb slots=2  # two\n", ("a", "b")), ("a\nb slots=1\na\n", ("a", "b", "a")),
+    ("a\nb slots=2\n", None), ("a slots=3\nb slots=1\n", None)])  # fmt: skip
+def test_a_file_of_hosts(lines: str, hosts: tuple[str, ...] | None, tmp_path: Path) -> None:
+    (tmp_path / "hosts").write_text(lines)
+    if hosts is not None:
+        assert hosts_in_file(str(tmp_path / "hosts")) == hosts
+        return
+    with pytest.raises(ValueError, match="as many slots for each host.*Received: slots=1, slots="):
+        hosts_in_file(str(tmp_path / "hosts"))
 
 
 @pytest.mark.parametrize(("what", "code", "said"), [

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -141,3 +142,40 @@ def test_a_program_that_waits_for_an_instance_that_is_gone_ends_the_process(ende
     store.values["ended/1"] = ""
     others.leave()
     assert store.waited == [1.0]
+
+
+def test_a_program_goes_on_for_a_while_after_another_instance_ended(ended: Ended) -> None:
+    """From that end on, not from its own beginning: it may need nothing more of the other one."""
+    store = Store()
+    others = InstanceGroup(Place(2, 0), store, 1000.0)  # type: ignore[arg-type]
+    alive = threading.Event()
+
+    def live() -> None:
+        for beat in range(10_000):
+            if alive.wait(0.01):
+                return
+            store.values["alive/1"] = f"{beat} train step"
+
+    living = threading.Thread(target=live)
+    living.start()
+    with others.in_program("train step"):
+        time.sleep(0.5)  # longer than LEFT_ALONE
+        begun = time.monotonic()
+        store.values["ended/1"] = ""
+        (said,) = ended()
+        assert time.monotonic() - begun >= 0.3
+    alive.set()
+    living.join()
+    assert said.startswith("ipu_tf: Instance 0 waits in the program 'train step' for instance 1, which has ended")
+    others.leave()
+
+
+def test_names_with_slashes_are_other_names() -> None:
+    store = Store()
+    others = InstanceGroup(Place(2, 0), store, 1000.0)  # type: ignore[arg-type]
+    for name in ("x", "x/0", "x/0/1"):
+        store.values[f"exchange/{quote(name, safe='')}/0/1"] = name.encode()
+    assert [others.exchange(name, b"")[1] for name in ("x", "x/0", "x/0/1")] == [b"x", b"x/0", b"x/0/1"]
+    own = [key for key in store.values if key.startswith("exchange/") and key.endswith("/0")]
+    assert len(own) == 3 and all(key.count("/") == 3 for key in own)
+    others.leave()
