@@ -112,8 +112,12 @@ class EvaluationLoop(EstimatorLoop):
 
     def _newest(self) -> dict[str, tuple[tf.Tensor, tf.Operation]]:
         """The device's metrics, over replicas their mean. They are read once, at the end: nothing is to be updated."""
+        replicated = self.model.run.num_replicas > 1  # outputs have a leading axis of replicas
         with tf.device(HOST):
-            return {name: (tf.reduce_mean(output), tf.no_op()) for name, output in self.outputs().items()}
+            return {
+                name: (tf.reduce_mean(output, 0) if replicated else output, tf.no_op())
+                for name, output in self.outputs().items()
+            }
 
 
 class PredictionLoop(EstimatorLoop):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Sequence
@@ -60,7 +61,7 @@ def export(served: ExportRequest, directory: str) -> Any:
 
     Args:
         served: what to export.
-        directory: empty, or not there yet.
+        directory: where to; what is there is removed before it is written.
 
     Returns:
         A `tf.function` of the same inputs and outputs. It runs the step on the device, by `embedded_runtime`.
@@ -92,6 +93,8 @@ def export(served: ExportRequest, directory: str) -> Any:
         module = tf.Module()
         module.executable = tf.saved_model.Asset(file)
         module.predict = around(served_step(served.step, served.step_signature))
+        if os.path.isdir(directory):
+            shutil.rmtree(directory)
         tf.saved_model.save(module, directory, module.predict.get_concrete_function(), _WITHOUT_GRADIENTS)
     saved = os.path.join(directory, "assets", name + SUFFIX)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import os
-import shutil
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,18 +17,16 @@ _SIGNATURES = ("preprocessing_step_signature", "postprocessing_step_signature", 
 
 
 def checked_directory(export_dir: str | os.PathLike[str], purge: bool) -> str:
-    """The directory to export to, empty or not there yet.
+    """The directory to export to: empty, not there yet, or to be emptied, which `export` does once all is checked.
 
     Raises:
         ValueError: if it holds anything, unless it may be emptied.
     """
     path = os.fspath(export_dir)
-    if os.path.isdir(path) and os.listdir(path):
-        if not purge:
-            raise ValueError(
-                f'Directory "{path}" is not empty. Please specify an empty directory. Or pass purge_export_dir=True.'
-            )
-        shutil.rmtree(path)
+    if os.path.isdir(path) and os.listdir(path) and not purge:
+        raise ValueError(
+            f'Directory "{path}" is not empty. Please specify an empty directory. Or pass purge_export_dir=True.'
+        )
     return path
 
 

@@ -11,7 +11,7 @@ import keras
 
 from keras_ipu.pipeline.graph import ModelKind, graph_of, kind_of
 from keras_ipu.pipeline.stage_plan import LayerCall, StagePlan, carried_values, entry_tensors
-from keras_ipu.stock.graphs import graph_nodes, graph_structures, symbolic_arguments
+from keras_ipu.stock.graphs import get_mask, graph_nodes, graph_structures, set_mask, symbolic_arguments
 
 _TRAINING = "training"
 
@@ -84,14 +84,16 @@ def _expand(
         node_forced, node_default = training(node, forced, default)
         taken = {id(tensor): named[id(tensor)] for tensor in node.input_tensors}
         if assignment.is_nested_model:
-            argument = _first_argument(node)
+            argument, mask = _first_argument(node), _mask_argument(node)
             inner = [taken[id(tensor)] for tensor in keras.tree.flatten(argument)]
-            fed = inner if _fits(node.operation, argument) else [next(numbers) for _ in inner]
+            fed = inner if mask is None and _fits(node.operation, argument) else [next(numbers) for _ in inner]
             more, given = _expand(
                 node.operation, assignment.pipeline_stage_assignments, fed, numbers, node_forced, node_default
             )
             if fed is not inner:
-                calls.append(_entry_call(node.operation, argument, inner, fed, min(call.stage for call in more)))
+                entry, arguments = _InputPreprocessing(node.operation), symbolic_arguments(argument, mask)
+                first = min(call.stage for call in more)
+                calls.append(LayerCall(entry, arguments, first, taken, tuple(fed), None, None))
             calls += more
         else:
             given = [next(numbers) for _ in node.outputs]
@@ -108,6 +110,24 @@ def _first_argument(node: Any) -> Any:
     return arguments.args[0] if arguments.args else next(iter(arguments.kwargs.values()))
 
 
+def _mask_argument(node: Any) -> Any:
+    """The mask that an inner model is given explicitly, for each of its inputs; None if there is none.
+
+    Raises:
+        ValueError: if an inner model is given tensors that its graph has no place for.
+    """
+    arguments = node.arguments
+    mask = arguments.args[2] if len(arguments.args) > 2 else arguments.kwargs.get("mask")
+    known = {id(tensor) for tensor in keras.tree.flatten([_first_argument(node), mask])}
+    has_graph_with_masks = kind_of(node.operation) is not ModelKind.SUBCLASSED
+    if any(id(tensor) not in known for tensor in node.input_tensors) or (mask is not None and not has_graph_with_masks):
+        raise ValueError(
+            f"A model in a pipelined model takes its inputs as one argument, and a Functional or Sequential one a mask "
+            f"as well. Received: a call of {node.operation.name} with further tensors. Pass them among its inputs."
+        )
+    return mask
+
+
 def _fits(model: Any, argument: Any) -> bool:
     """Returns whether a model's call passes these tensors to its layers unchanged."""
     wanted = keras.tree.flatten(graph_structures(graph_of(model))[0])
@@ -117,7 +137,7 @@ def _fits(model: Any, argument: Any) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class _InputPreprocessing:
-    """Preprocessing of inputs that a model's call does before its layers."""
+    """Preprocessing of inputs that a model's call does before its layers. Their masks stay with them."""
 
     model: Any
 
@@ -126,19 +146,18 @@ class _InputPreprocessing:
         """The model's name."""
         return str(self.model.name)
 
-    def __call__(self, x: Any) -> list[Any]:
-        return entry_tensors(self.model, x)
+    def __call__(self, x: Any, mask: Any = None) -> list[Any]:
+        masks = [get_mask(each) for each in keras.tree.flatten(x)] if mask is None else keras.tree.flatten(mask)
+        tensors = entry_tensors(self.model, x)
+        for tensor, own in zip(tensors, masks, strict=False):  # Keras takes fewer masks than inputs
+            if own is not None:
+                set_mask(tensor, own)
+        return tensors
 
 
 def is_layer_call(call: LayerCall) -> bool:
     """Returns whether a call is that of a layer, not an inner model's preprocessing of its inputs."""
     return not isinstance(call.layer, _InputPreprocessing)
-
-
-def _entry_call(model: Any, argument: Any, taken: Sequence[int], given: Sequence[int], stage: int) -> LayerCall:
-    tensors = map(id, keras.tree.flatten(argument))
-    named = dict(zip(tensors, taken, strict=True))
-    return LayerCall(_InputPreprocessing(model), symbolic_arguments(argument), stage, named, tuple(given), None, None)
 
 
 def _training_of(kind: ModelKind) -> Callable[[Any, bool | None, bool | None], tuple[bool | None, bool | None]]:

@@ -16,6 +16,9 @@ _log = logging.getLogger("ipu_tf")
 _OF_KERAS = frozenset({"_model", "params", "validation_data", "model"})
 _WITHOUT_STATE = (keras.callbacks.CSVLogger, keras.callbacks.LambdaCallback, keras.callbacks.ProgbarLogger)
 """Have files, functions or a terminal, and nothing that a run depends on."""
+_ANYWHERE = frozenset({"filepath", "log_dir", "filename", "path", "root", "verbose"})
+"""Arguments of Keras's callbacks that say where they write, and how much: they may differ between two starts."""
+_SETTINGS = (bool, int, float, str, type(None))
 
 
 def check_callbacks(callbacks: Sequence[Any]) -> None:
@@ -51,10 +54,26 @@ def callback_state(callback: Any) -> Any:
     if isinstance(callback, _WITHOUT_STATE):
         return {}
     known = {name: value for name, value in vars(callback).items() if name not in _OF_KERAS}
-    if type(callback).__module__.startswith("keras."):
-        return {name: value for name, value in known.items() if _is_plain(value)}
+    if _is_kerass(callback):
+        given = _arguments(callback)  # those of the program that goes on are its own
+        return {name: value for name, value in known.items() if name not in given and _is_plain(value)}
     data = {name: value for name, value in known.items() if not _is_code(value)}
     return {name: _checked(callback, name, value) for name, value in data.items()}
+
+
+def callback_settings(callback: Any) -> str:
+    """Returns arguments that a callback was made with, as text: numbers, strings and None that it keeps as attributes.
+
+    Not those that say where one of Keras's callbacks writes, nor those of a callback that has a `get_state`.
+
+    >>> callback_settings(keras.callbacks.ModelCheckpoint("best.keras", save_freq=3)).split(", ")[:2]
+    ["monitor='val_loss'", 'save_best_only=False']
+    """
+    if hasattr(callback, "get_state"):
+        return ""
+    left_out = _ANYWHERE if _is_kerass(callback) else ()
+    values = {name: getattr(callback, name, ...) for name in _arguments(callback) if name not in left_out}
+    return ", ".join(f"{name}={value!r}" for name, value in values.items() if isinstance(value, _SETTINGS))
 
 
 def restore_callback(callback: Any, state: Any) -> None:
@@ -63,6 +82,14 @@ def restore_callback(callback: Any, state: Any) -> None:
         callback.set_state(state)
     else:
         vars(callback).update(state)
+
+
+def _is_kerass(callback: Any) -> bool:
+    return type(callback).__module__.startswith("keras.")
+
+
+def _arguments(callback: Any) -> list[str]:
+    return list(inspect.signature(type(callback)).parameters)
 
 
 def _is_code(value: Any) -> bool:

@@ -15,6 +15,7 @@ import keras
 from ipu_tf._checkpoints.checkpoint_folder import CheckpointError
 from ipu_tf._training.replication import instance_count
 from keras_ipu.options.model_state import options_of
+from keras_ipu.resume.callback_state import callback_settings
 from keras_ipu.stock.arrays import data_facts
 
 _VERSIONS = ("tensorflow", "keras", "jax", "numpy")
@@ -38,6 +39,8 @@ def run_facts(model: Any, iterator: Any, callbacks: Sequence[Any]) -> dict[str, 
         "replicas": str(iterator.replicas),
         "callbacks": ", ".join(type(callback).__name__ for callback in callbacks),
     }
+    for number, callback in enumerate(callbacks):
+        facts[f"arguments of callback {number}, {type(callback).__name__}"] = callback_settings(callback)
     if instance_count() > 1:
         facts["instances"] = str(instance_count())
     facts |= {f"option {name}": value for name, value in _options(model)}

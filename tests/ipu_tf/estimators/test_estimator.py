@@ -76,6 +76,21 @@ def test_two_replicas_train_as_one_with_their_batches_together(monkeypatch: pyte
     assert mine.evaluate(programs.input_fn, steps=4)["largest"] == pytest.approx(batches.max(1).mean(), 1e-5)
 
 
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_metric_that_is_a_vector(replicas: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def model(features: Any, labels: Any, mode: str) -> Any:
+        metrics = {"largest": tf1.metrics.mean_tensor(tf.reduce_max(features, 0))}
+        return EstimatorSpec(mode, loss=programs.squared_error(labels, features), eval_metric_ops=metrics)
+
+    monkeypatch.setenv("TF_IPU_COUNT", str(replicas))
+    options = ipu.config.IPUConfig()
+    options.auto_select_ipus = replicas
+    config = programs.config(2, num_replicas=replicas, ipu_options=options)
+    found = ipu.ipu_estimator.IPUEstimator(model, config=config).evaluate(programs.input_fn, steps=8 // replicas)
+    batches = programs.samples()[0].reshape(8, programs.BATCH, -1)
+    np.testing.assert_allclose(found["largest"], batches.max(1).mean(0), rtol=1e-5)
+
+
 def test_data_that_ends_too_early_is_an_error_and_saves_what_was_trained() -> None:
     mine = programs.estimator(4)
     with pytest.raises(tf.errors.OutOfRangeError, match=r"before the steps of this training did.*\.repeat\(\)"):

@@ -89,6 +89,23 @@ def masked() -> keras.Model:
     return keras.Model(tokens, layers.Dense(2)(layers.LSTM(3)(layers.Dropout(0.1, seed=4)(x))))
 
 
+def averaging() -> keras.Model:
+    a = keras.Input((5, 4))
+    return keras.Model(a, layers.Dense(2)(layers.GlobalAveragePooling1D()(layers.Dense(4)(a))))
+
+
+def given_a_mask() -> keras.Model:
+    """A model in a model that is given a mask, of which it has to average the steps that are there."""
+    a, mask = keras.Input((5, 4)), keras.Input((5,), dtype="bool")
+    return keras.Model([a, mask], layers.Dense(1)(averaging()(a, mask=mask)))
+
+
+def masked_and_cast_on_entry() -> keras.Model:
+    tokens = keras.Input((5,), dtype="int32")
+    x = layers.Embedding(7, 4, mask_zero=True, dtype="float16")(tokens)
+    return keras.Model(tokens, layers.Dense(1)(averaging()(x)))
+
+
 def regularized() -> keras.Model:
     a = keras.Input((4,))
     x = layers.Dense(4, kernel_regularizer="l2")(a)
@@ -142,6 +159,8 @@ MODELS: dict[str, tuple[Callable[[], keras.Model], Any]] = {
     "sequential": (dense_chain, X),
     "skips": (skips, [X, numbers(6, 4, seed=3)]),
     "masked": (masked, np.array([[1, 2, 0, 0, 0], [3, 4, 5, 6, 0]], np.int32)),
+    "given a mask": (given_a_mask, [numbers(2, 5, 4), np.array([[1, 1, 0, 0, 0], [1, 1, 1, 1, 0]], bool)]),
+    "masked and cast on entry": (masked_and_cast_on_entry, np.array([[1, 2, 0, 0, 0], [3, 4, 5, 6, 0]], np.int32)),
     "regularized": (regularized, X),
     "subclassed": (TwoInTwoOut, {"a": X, "b": X + 1}),
     "twice nested": (twice_nested, X),
@@ -176,6 +195,7 @@ def by_stages(model: keras.Model, x: Any, training: bool | None) -> tuple[Any, l
     return plan.finish(values), list(model.losses)
 
 
+@pytest.mark.filterwarnings("ignore:Layer .* does not support masking")  # stock, of a model with a mask
 @pytest.mark.parametrize("width", [1, 2, 100])
 @pytest.mark.parametrize("name", MODELS)
 def test_all_stages_one_by_one_are_the_model(strategy: IPUStrategyV1, name: str, width: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 from collections.abc import Callable
@@ -14,7 +15,19 @@ import tensorflow as tf
 
 import keras_ipu
 from tests.helpers.device_counts import device_work
-from tests.helpers.resumed_runs import DATA, Error, Setting, X, Y, checkpoints, fitted, generated, made
+from tests.helpers.resumed_runs import (
+    DATA,
+    Error,
+    Setting,
+    StopAt,
+    StoppedError,
+    X,
+    Y,
+    checkpoints,
+    fitted,
+    generated,
+    made,
+)
 from tests.helpers.some_ipus import ipus
 
 
@@ -66,6 +79,28 @@ def test_what_cannot_be_resumed_is_refused_before_it_trains(tmp_path: Path, case
         with pytest.raises(Error, match=message):
             model.fit(**arguments, callbacks=callbacks, verbose=0)
     assert did.counts.executions == 0
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras saves variables so
+def test_arguments_of_callbacks_are_those_of_the_program_that_goes_on(tmp_path: Path) -> None:
+    """Others than before are refused, but for where Keras's callbacks write."""
+
+    def run(saved: str, patience: int, stop: int | None = None) -> Any:
+        saver = keras.callbacks.ModelCheckpoint(tmp_path / saved)
+        patient = keras.callbacks.EarlyStopping("loss", patience=patience)
+        resume = keras_ipu.callbacks.ExactResume(tmp_path / "run", every=1)
+        with ipus(1) as strategy, strategy.scope():
+            model = made(Setting())
+            with contextlib.suppress(StoppedError):
+                model.fit(X, Y, 8, 3, verbose=0, shuffle=False, callbacks=[saver, patient, resume, StopAt(stop, False)])
+        return saver
+
+    run("before.keras", 5, stop=3)
+    assert not (tmp_path / "after.keras").exists()
+    with pytest.raises(Error, match="arguments of callback 1, EarlyStopping: .*patience=5.* in the checkpoint, "):
+        run("after.keras", 1)
+    assert run("after.keras", 5).filepath == str(tmp_path / "after.keras")
+    assert (tmp_path / "after.keras").exists()
 
 
 def test_stock_models_and_two_callbacks_are_refused(tmp_path: Path) -> None:

@@ -294,5 +294,8 @@ def test_a_directory_that_is_not_empty(tmp_path: Path) -> None:
         ValueError, match=r"is not empty\. Please specify an empty directory\. Or pass purge_export_dir=True"
     ):
         model.export_for_ipu_serving(tmp_path)
+    with pytest.raises(ValueError, match="no `max_length`"):
+        model.export_for_ipu_serving(tmp_path, purge_export_dir=True, stop_token_ids=[0])
+    assert (tmp_path / "file").exists()  # until there is something to take its place
     model.export_for_ipu_serving(tmp_path, purge_export_dir=True)
     assert not (tmp_path / "file").exists()
