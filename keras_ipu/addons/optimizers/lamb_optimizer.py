@@ -35,6 +35,7 @@ class LAMBIpuOptimizer(MomentsOptimizer):
 
     Raises:
         ValueError: unless there are two precisions.
+        TypeError: for Keras's `weight_decay`, which would be beside `weight_decay_rate` and not rescaled.
     """
 
     def __init__(
@@ -59,6 +60,8 @@ class LAMBIpuOptimizer(MomentsOptimizer):
                 "Must provide a list of two elements for the optimizer compute precision. The final stage of the "
                 "weight update can be done in a different precision to the initial stage."
             )
+        if kwargs.get("weight_decay") is not None:
+            raise TypeError("`LAMBIpuOptimizer` has no argument `weight_decay`: its decay is `weight_decay_rate`.")
         super().__init__(name, optimizer_compute_precisions, **{"learning_rate": learning_rate, **kwargs})
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon or keras.config.epsilon()
         self.weight_decay_rate, self.weight_norm_clip = weight_decay_rate, weight_norm_clip

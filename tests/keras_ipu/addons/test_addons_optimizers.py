@@ -133,6 +133,8 @@ def test_arithmetic_is_done_in_the_precision_asked_for() -> None:
     assert 1e-5 < np.abs(half - exact).max() < 5e-2
     with pytest.raises(ValueError, match="Must provide a list of two elements for the optimizer compute precision"):
         LAMBIpuOptimizer(optimizer_compute_precisions=[tf.float32])
+    with pytest.raises(TypeError, match="has no argument `weight_decay`: its decay is `weight_decay_rate`"):
+        LAMBIpuOptimizer(weight_decay=0.1)
 
 
 def test_outlining_is_recorded() -> None:

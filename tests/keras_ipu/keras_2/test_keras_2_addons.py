@@ -78,9 +78,7 @@ OPTIMIZERS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     ),
     "LAMB, excluding": (
         lambda: of_keras_2.optimizers.LAMBIpuOptimizer(**_LAMB, exclude_from_weight_decay=["weight"]),
-        lambda: addons.optimizers.LAMBIpuOptimizer(
-            **_LAMB, exclude_from_weight_decay=["weight"], exclude_from_layer_adaptation=["weight"]
-        ),
+        lambda: addons.optimizers.LAMBIpuOptimizer(**_LAMB, exclude_from_weight_decay=["weight"]),
     ),
     "SGD": (
         lambda: of_keras_2.optimizers.SGDIpuOptimizer(0.1, momentum=0.9, nesterov=True, momentum_accum_dtype="float16"),

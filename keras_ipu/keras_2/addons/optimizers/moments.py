@@ -152,9 +152,7 @@ class LAMBIpuOptimizer(_Moments):
         self._set_moments(rate, (beta_1, beta_2), epsilon or 1e-7, m_dtype=m_dtype, v_dtype=v_dtype)
         self._set_hyper("weight_decay_rate", weight_decay_rate)
         self.exclude_from_weight_decay = tuple(exclude_from_weight_decay or ())
-        # As in TensorFlow Addons: without patterns of its own, what does not decay is not rescaled either.
-        adaptation = exclude_from_layer_adaptation or exclude_from_weight_decay
-        self.exclude_from_layer_adaptation = tuple(adaptation or ())
+        self.exclude_from_layer_adaptation = tuple(exclude_from_layer_adaptation or ())
         self.debiasing, self.weight_norm_clip = debiasing, weight_norm_clip
 
     def _resource_apply_dense(self, grad: Any, var: Any, apply_state: Any = None) -> Any:
