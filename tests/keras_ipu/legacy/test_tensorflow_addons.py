@@ -1,4 +1,4 @@
-"""The metric and the layer of TensorFlow Addons compute their formulas, on the device too."""
+"""LAMB, the metric and the layer of TensorFlow Addons compute their formulas, on the device too."""
 
 from __future__ import annotations
 
@@ -54,6 +54,34 @@ def test_f1_score_of_a_model_on_the_device(strategy: Any) -> None:
             found = model.evaluate(_PREDICTIONS, _LABELS, batch_size=8, verbose=0)[1]
     assert measured.counts.steps == 5
     np.testing.assert_allclose(found, f1_scores(np.eye(3)[_PREDICTIONS.argmax(1)], "macro"), rtol=1e-5)
+
+
+_EXCLUDING: list[tuple[dict[str, Any], bool, bool]] = [
+    ({}, True, True),
+    ({"exclude_from_weight_decay": ["bias", "we.*t"]}, False, False),
+    ({"exclude_from_weight_decay": ["weight"], "exclude_from_layer_adaptation": ["bias"]}, False, True),
+    ({"exclude_from_layer_adaptation": ["weight"]}, True, False),
+]
+
+
+@pytest.mark.parametrize("package", ["keras_ipu.legacy", "keras_ipu.keras_2"])
+@pytest.mark.parametrize("decay", ["weight_decay", "weight_decay_rate"])
+@pytest.mark.parametrize(("patterns", "decays", "is_rescaled"), _EXCLUDING)
+def test_lamb_does_not_rescale_what_does_not_decay_unless_told_so(
+    package: str, decay: str, patterns: dict[str, Any], decays: bool, is_rescaled: bool
+) -> None:
+    lamb = pytest.importorskip(f"{package}.tensorflow_addons", reason="tf_keras is not installed").optimizers.LAMB
+    optimizer = lamb(0.1, 0.8, 0.9, **{decay: 0.3}, **patterns)
+    config = optimizer.get_config()
+    assert config["weight_decay"] == 0.3 and "weight_decay_rate" not in config
+    optimizer, weight = lamb.from_config(config), tf.Variable([3.0, -1.0, 0.5], name="weight")
+    wanted, mean, square = weight.numpy().astype("float64"), np.zeros(3), np.zeros(3)
+    for step, gradient in enumerate(np.array([[1.0, -2.0, 0.25], [0.5, 0.0, -4.0]]), 1):
+        optimizer.apply_gradients([(tf.constant(gradient, "float32"), weight)])
+        mean, square = 0.8 * mean + 0.2 * gradient, 0.9 * square + 0.1 * gradient**2
+        change = mean / (1 - 0.8**step) / (np.sqrt(square / (1 - 0.9**step)) + 1e-6) + 0.3 * decays * wanted
+        wanted -= 0.1 * change * (np.linalg.norm(wanted) / np.linalg.norm(change) if is_rescaled else 1.0)
+    np.testing.assert_allclose(weight, wanted, rtol=1e-5)
 
 
 def normalised(kernel: Any) -> Any:
