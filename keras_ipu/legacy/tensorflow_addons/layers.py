@@ -12,6 +12,8 @@ from keras import ops
 __all__ = ["WeightNormalization"]
 #: Added to a variance before its root is taken.
 _EPSILON = 1e-10
+#: The least square of a length that a kernel is divided by.
+_SHORTEST = 1e-12
 
 
 class WeightNormalization(keras.layers.Wrapper):
@@ -20,10 +22,14 @@ class WeightNormalization(keras.layers.Wrapper):
     The length is that of the weights of one output. The first batch sets `g`: to the lengths, so that the layer
     computes what it did, or by its data.
 
+    By its data, `g` becomes `1 / s` and the bias `-m / s`, where `m` and `s` are the mean and the standard deviation of
+    what the layer computes from the first batch before its activation. That is TensorFlow Addons' rule. The paper takes
+    `m` and `s` with the kernel `v / ||v||` and without the bias, so that outputs have mean 0 and variance 1; here that
+    is so where the lengths are 1 and the bias is 0, and otherwise the variance is `1 / ||v||^2`.
+
     Args:
         layer: with a `kernel`, whose last dimension is that of its outputs.
-        data_init: whether `g` and the bias are set so that outputs of the first batch have mean 0 and variance 1
-            before the activation.
+        data_init: whether data of the first batch sets `g` and the bias.
         kwargs: those of layers.
     """
 
@@ -43,14 +49,14 @@ class WeightNormalization(keras.layers.Wrapper):
     def call(self, inputs: Any, **kwargs: Any) -> Any:
         """Applies the layer with its kernel normalised."""
         kernel = self.layer.kernel
-        direction = kernel / self._lengths(kernel)
+        direction = kernel * ops.rsqrt(ops.maximum(self._squares(kernel), _SHORTEST))
         biases = [self.layer.bias] if self._has_bias() else []
         weights = [self.g, *biases]
         is_set = ops.cast(self.is_set, "bool")
         now = ops.cond(
             is_set,
             lambda: [ops.convert_to_tensor(each) for each in weights],
-            lambda: self._first(inputs, kernel, direction, biases),
+            lambda: self._first(inputs, kernel, biases),
         )
         for weight, value in zip(weights, now, strict=True):
             weight.assign(value)
@@ -58,26 +64,25 @@ class WeightNormalization(keras.layers.Wrapper):
         with _instead([(kernel, direction * ops.convert_to_tensor(self.g))]):
             return self.layer(inputs, **kwargs)
 
-    def _first(self, inputs: Any, kernel: Any, direction: Any, biases: list[Any]) -> list[Any]:
+    def _first(self, inputs: Any, kernel: Any, biases: list[Any]) -> list[Any]:
         """Returns the values of `g` and the bias that the first batch sets."""
         if not self.data_init:
-            return [ops.reshape(self._lengths(kernel), self.g.shape), *map(ops.convert_to_tensor, biases)]
+            lengths = ops.reshape(ops.sqrt(self._squares(kernel)), self.g.shape)
+            return [lengths, *map(ops.convert_to_tensor, biases)]
         activation, self.layer.activation = self.layer.activation, keras.activations.linear
         try:
-            with _instead([(kernel, direction), *((bias, ops.zeros_like(bias)) for bias in biases)]):
-                outputs = self.layer(inputs)
+            outputs = self.layer(inputs)
         finally:
             self.layer.activation = activation
         mean, variance = ops.moments(outputs, list(range(len(outputs.shape) - 1)))
         scale = ops.cast(1 / ops.sqrt(variance + _EPSILON), self.g.dtype)
-        return [scale, *(-ops.cast(mean, bias.dtype) * scale for bias in biases)]
+        return [self.g * scale, *(-ops.cast(mean, bias.dtype) * scale for bias in biases)]
 
     def _has_bias(self) -> bool:
         return self.data_init and getattr(self.layer, "bias", None) is not None
 
-    def _lengths(self, kernel: Any) -> Any:
-        axes = list(range(len(kernel.shape) - 1))
-        return ops.sqrt(ops.sum(ops.square(kernel), axes, keepdims=True))
+    def _squares(self, kernel: Any) -> Any:
+        return ops.sum(ops.square(kernel), list(range(len(kernel.shape) - 1)), keepdims=True)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         """The layer's."""

@@ -101,16 +101,26 @@ def test_weight_normalization_begins_with_what_the_layer_computed(activation: st
     np.testing.assert_allclose(wrapped(_X), wanted, rtol=1e-5, atol=1e-5)
 
 
-def test_weight_normalization_begins_with_outputs_of_mean_0_and_variance_1() -> None:
-    wrapped = tfa.layers.WeightNormalization(keras.layers.Conv2D(4, 3, activation="relu"))
+def test_weight_normalization_begins_with_the_moments_of_what_the_layer_computed() -> None:
+    layer = keras.layers.Conv2D(4, 3, activation="relu", bias_initializer=keras.initializers.Constant(0.5))
+    wrapped = tfa.layers.WeightNormalization(layer)
     images = (2 * _RNG.normal(size=(4, 6, 6, 2)) + 1).astype("float32")
-    first = wrapped(images)
-    projected = tf.nn.conv2d(images, normalised(wrapped.layer.kernel.numpy()), 1, "VALID").numpy()
-    mean, deviation = projected.mean((0, 1, 2)), projected.std((0, 1, 2))
-    np.testing.assert_allclose(first, np.maximum((projected - mean) / deviation, 0), rtol=1e-4, atol=1e-5)
+    first, kernel = wrapped(images), layer.kernel.numpy()
+    computed = tf.nn.conv2d(images, kernel, 1, "VALID").numpy() + 0.5
+    mean, deviation = computed.mean((0, 1, 2)), computed.std((0, 1, 2))
     np.testing.assert_allclose(wrapped.g, 1 / deviation, rtol=1e-5)
-    np.testing.assert_allclose(wrapped.layer.bias, -mean / deviation, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(layer.bias, -mean / deviation, rtol=1e-4, atol=1e-6)
+    wanted = (tf.nn.conv2d(images, normalised(kernel), 1, "VALID").numpy() - mean) / deviation
+    np.testing.assert_allclose(first, np.maximum(wanted, 0), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(wrapped(images[:1]), first[:1], rtol=1e-5, atol=1e-6)  # data sets them once
+
+
+@pytest.mark.parametrize("data_init", [True, False])
+def test_weight_normalization_of_a_kernel_of_zeros_computes_its_bias(data_init: bool) -> None:
+    layer = keras.layers.Dense(3, kernel_initializer="zeros", bias_initializer="ones")
+    found = tfa.layers.WeightNormalization(layer, data_init)(_X)
+    np.testing.assert_array_equal(found, np.broadcast_to(layer.bias, (16, 3)))
+    assert np.isfinite(layer.bias).all()
 
 
 def test_weight_normalization_trains_as_its_formula_on_the_device(strategy: Any) -> None:
