@@ -28,6 +28,7 @@ ON_BOTH = (
     "tests/keras_ipu/training/test_keras_own_steps.py",
     "tests/keras_ipu/training/test_keras_predict_ahead.py",
     "tests/keras_ipu/training/test_keras_run_ahead.py",
+    "tests/keras_ipu/training/test_optimizers_of_steps.py",
     "tests/keras_ipu/training/test_partial_batches.py",
     "tests/keras_ipu/training/test_replica_metrics.py",
     "tests/keras_ipu/training/test_replica_steps.py",

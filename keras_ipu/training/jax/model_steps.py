@@ -2,6 +2,8 @@
 
 model_step       train_step of a batch ──► gradients ──► GradientUpdates.apply ──► Keras's stateless_apply
 remainder_step   ... of several batches, whose weighted gradients make one weight update
+
+That goes for each call of an optimizer in the step: of the model's, and of all others.
 """
 
 from __future__ import annotations
@@ -12,15 +14,18 @@ from typing import Any
 
 from ipu_tf._loops.jax_step import GradientUpdates
 from keras_ipu.stock import models as keras_models
-from keras_ipu.training.common.partial_batches import GradientSum, gradient_weights
+from keras_ipu.training.common.optimizer_calls import optimizer_calls, within_call
+from keras_ipu.training.common.partial_batches import gradient_weights
 from keras_ipu.training.common.step_function import StepKind
 from keras_ipu.training.common.step_split import StepSplit
+from keras_ipu.training.common.update_sums import UpdateSums
 from keras_ipu.training.jax.captured_gradients import step_capture
+from keras_ipu.training.jax.replayed_steps import ReplayedSteps
 
 State = tuple[list[Any], ...]
 Step = Callable[[State, Any, GradientUpdates], tuple[Any, State]]
-Combine = Callable[[list[Any]], list[Any] | None]
-"""Takes the gradients of a batch; returns those of the weight update, or None if further batches belong to it."""
+Combine = Callable[[Any, Callable[[list[Any]], Any], list[Any], Any], Any]
+"""Gets an optimizer, its update, gradients, and weights and slots; returns weights and slots after the call."""
 
 
 def model_step(model: Any, kind: StepKind) -> Step:
@@ -29,7 +34,7 @@ def model_step(model: Any, kind: StepKind) -> Step:
         return _plain_step(model, kind)
 
     def step(state: State, batch: Any, updates: GradientUpdates) -> tuple[Any, State]:
-        with _weight_update(model.optimizer, updates, lambda gradients: gradients):
+        with _weight_updates(model.optimizer, _over_replicas(updates)):
             return _with_lists(model.train_step(state, batch))
 
     return step
@@ -48,9 +53,13 @@ def remainder_step(model: Any, kind: StepKind, split: StepSplit) -> Step:
     def steps(state: State, batches: Any, updates: GradientUpdates) -> tuple[Any, State]:
         if plain is not None:
             return _on_each(lambda now, batch: plain(now, batch, updates), state, batches)
-        combined = GradientSum(gradient_weights(batches, split), _scaled)
-        with _weight_update(model.optimizer, updates, combined.add):
-            return _on_each(model.train_step, state, batches)
+        weights, known = gradient_weights(batches, split), list[Any]()
+        while True:
+            replayed = ReplayedSteps(UpdateSums(model.name, weights, _scaled), known)
+            with _weight_updates(model.optimizer, _summed(replayed, updates)):
+                outputs, after = replayed.run(model.train_step, state, batches)
+            if replayed.complete:
+                return outputs, after
 
     return steps
 
@@ -71,27 +80,49 @@ def _scaled(gradient: Any, weight: float) -> Any:
     return gradient if weight == 1 else gradient * weight
 
 
+def _over_replicas(updates: GradientUpdates) -> Combine:
+    return lambda optimizer, update, gradients, unchanged: updates.apply(gradients, update, unchanged)
+
+
+def _summed(replayed: ReplayedSteps, updates: GradientUpdates) -> Combine:
+    def combine(optimizer: Any, update: Callable[[list[Any]], Any], gradients: list[Any], unchanged: Any) -> Any:
+        def over_replicas(complete: list[Any]) -> Any:
+            return updates.apply(complete, update, unchanged)
+
+        return replayed.apply(optimizer, over_replicas, gradients, unchanged)
+
+    return combine
+
+
 @contextlib.contextmanager
-def _weight_update(optimizer: Any, updates: GradientUpdates, combine: Combine) -> Iterator[None]:
-    """Context in which the optimizer is called once with the gradients of all micro-batches and replicas.
+def _weight_updates(optimizer: Any, combine: Combine) -> Iterator[None]:
+    """Context in which optimizers are called once with the gradients of all micro-batches and replicas.
 
     Args:
-        optimizer: the model's optimizer, or None.
-        updates: accumulates gradients and sums those of replicas.
-        combine: makes the gradients of an update from those of batches.
+        optimizer: the model's optimizer, or None; it gets captured gradients if it takes them.
+        combine: what is done with a call.
     """
-    with step_capture(optimizer) as apply_with_captured:
+    with step_capture(optimizer) as apply_with_captured, contextlib.ExitStack() as stack:
 
-        def apply(stock: Any, slots: list[Any], gradients: list[Any], weights: list[Any]) -> Any:
+        def own(stock: Any, slots: list[Any], gradients: list[Any], weights: list[Any]) -> Any:
             def update(complete: list[Any]) -> Any:
                 return apply_with_captured(lambda: stock(slots, complete, weights))
 
-            combined = combine(gradients)
-            return (weights, slots) if combined is None else updates.apply(combined, update, (weights, slots))
+            with within_call():
+                return combine(optimizer, update, gradients, (weights, slots))
 
-        patch = contextlib.nullcontext() if optimizer is None else keras_models.patch_stateless_apply(optimizer, apply)
-        with patch:
-            yield
+        def other(each: Any, stock: Any, optimizer_variables: Any, grads: Any, trainable_variables: Any) -> Any:
+            slots, weights = list(optimizer_variables), list(trainable_variables)
+            return combine(each, lambda complete: stock(slots, complete, weights), list(grads), (weights, slots))
+
+        def unseen(each: Any, stock: Any, grads: Any, trainable_variables: Any = None) -> Any:
+            # Of a `stateless_apply` that was looked up before: it keeps what `apply` assigns, and returns that.
+            return combine(each, lambda complete: stock(complete, trainable_variables), list(grads), None)
+
+        if optimizer is not None:
+            stack.enter_context(keras_models.patch_stateless_apply(optimizer, own))
+        stack.enter_context(optimizer_calls({"stateless_apply": other, "apply": unseen}))
+        yield
 
 
 def _on_each(step: Callable[[State, Any], Any], state: State, batches: Any) -> tuple[tuple[Any, ...], State]:

@@ -3,6 +3,7 @@
     model_step       train_step of a batch ──► gradients ──► accumulate, sum of replicas ──► Keras's apply
     remainder_step   ... of several batches, whose weighted gradients make one weight update
 
+That goes for each call of an optimizer in the step: of the model's, and where steps are split, of all others.
 Gradients that layers capture in the step are passed to optimizers that take `captured_grads`.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,10 +20,13 @@ import tensorflow as tf
 from ipu_tf._training.weight_update import accumulate_and_apply
 from keras_ipu.optimizers.inner_optimizer_calls import takes_captured_grads
 from keras_ipu.stock import models as keras_models
-from keras_ipu.training.common.partial_batches import GradientSum, gradient_weights
+from keras_ipu.training.common.optimizer_calls import updates_of_all, within_call
+from keras_ipu.training.common.partial_batches import gradient_weights
 from keras_ipu.training.common.step_function import StepKind
 from keras_ipu.training.common.step_split import StepSplit
+from keras_ipu.training.common.update_sums import UpdateSums
 from keras_ipu.training.tensorflow.first_trace import slots_created
+from keras_ipu.training.tensorflow.remainder_updates import Apply, RemainderUpdates, Update
 from keras_ipu.training.tensorflow.summed_rows import sum_repeated_rows
 
 Step = Callable[[Any], Any]
@@ -32,9 +37,11 @@ def model_step(model: Any, kind: StepKind, split: StepSplit) -> Step:
     if not kind.training:
         return _plain_step(model, kind)
 
+    def update(optimizer: Any, *call: Any) -> None:
+        _accumulate_and_apply(optimizer, split, *call)
+
     def step(batch: Any) -> Any:
-        optimizer = model.optimizer
-        with _weight_update(optimizer, lambda *call: _accumulate_and_apply(optimizer, split, *call)):
+        with _weight_updates(model.optimizer, split, update, update):
             return _captured_step(model, batch)
 
     return step
@@ -51,18 +58,16 @@ def remainder_step(model: Any, kind: StepKind, split: StepSplit) -> Step:
     plain = None if kind.training else _plain_step(model, kind)
     one_batch = dataclasses.replace(split, accumulation_count=1)
 
+    def complete(optimizer: Any, *call: Any) -> None:
+        _accumulate_and_apply(optimizer, one_batch, *call)
+
     def steps(batches: Any) -> Any:
         if plain is not None:
             return tuple(map(plain, batches))
-        optimizer, combined = model.optimizer, GradientSum(gradient_weights(batches, split), _scaled)
-
-        def apply(stock: Callable[..., Any], gradients: list[Any], variables: Any) -> None:
-            complete = combined.add(gradients)
-            if complete is not None:
-                _accumulate_and_apply(optimizer, one_batch, stock, complete, variables)
-
-        with _weight_update(optimizer, apply):
-            return tuple(_captured_step(model, batch) for batch in batches)
+        sums = UpdateSums(model.name, gradient_weights(batches, split), _scaled)
+        updates = RemainderUpdates(model.name, sums, complete)
+        with _weight_updates(model.optimizer, split, updates.update, updates.unseen_update):
+            return tuple(updates.of_batch(functools.partial(_captured_step, model, batch)) for batch in batches)
 
     return steps
 
@@ -78,9 +83,27 @@ def _captured_step(model: Any, batch: Any) -> Any:
         return model.train_step(batch)
 
 
-def _weight_update(optimizer: Any, apply: Callable[..., None]) -> contextlib.AbstractContextManager[None]:
-    """Context in which `apply` replaces the optimizer's update; it gets that, gradients and variables."""
-    return contextlib.nullcontext() if optimizer is None else keras_models.applying(optimizer, apply)
+@contextlib.contextmanager
+def _weight_updates(optimizer: Any, split: StepSplit, update: Update, unseen: Update) -> Iterator[None]:
+    """Context in which `update` replaces the updates of the model's optimizer; where steps are split, of all others.
+
+    Args:
+        optimizer: of the model, or None.
+        split: of the step.
+        update: gets an optimizer, its update, gradients and variables.
+        unseen: gets those of calls that are seen within `apply` only.
+    """
+
+    def own(*call: Any) -> None:
+        with within_call():
+            update(optimizer, *call)
+
+    with contextlib.ExitStack() as stack:
+        if optimizer is not None:
+            stack.enter_context(keras_models.applying(optimizer, own))
+        if not split.is_trivial:
+            stack.enter_context(updates_of_all(update, unseen))
+        yield
 
 
 @contextlib.contextmanager
@@ -115,9 +138,7 @@ def _scaled(gradient: Any, weight: float) -> tf.Tensor:
     return tf.convert_to_tensor(gradient) * tf.cast(weight, gradient.dtype)
 
 
-def _accumulate_and_apply(
-    optimizer: Any, split: StepSplit, stock: Callable[..., Any], gradients: list[Any], variables: Any
-) -> None:
+def _accumulate_and_apply(optimizer: Any, split: StepSplit, stock: Apply, gradients: list[Any], variables: Any) -> None:
     variables = None if variables is None else list(variables)
     gradients = sum_repeated_rows(optimizer, gradients, variables)
     if (
@@ -137,5 +158,5 @@ def _accumulate_and_apply(
         split.replicas,
         split.reduction,
         lambda position: split.accumulator_dtype(variables, position),
-        [variable.path for variable in variables or ()],
+        [getattr(variable, "path", variable.name) for variable in variables or ()],
     )
