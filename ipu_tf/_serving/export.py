@@ -93,9 +93,7 @@ def export(served: ExportRequest, directory: str) -> Any:
         module = tf.Module()
         module.executable = tf.saved_model.Asset(file)
         module.predict = around(served_step(served.step, served.step_signature))
-        if os.path.isdir(directory):
-            shutil.rmtree(directory)
-        tf.saved_model.save(module, directory, module.predict.get_concrete_function(), _WITHOUT_GRADIENTS)
+        _save(module, directory)
     saved = os.path.join(directory, "assets", name + SUFFIX)
 
     def on_device(*elements: tf.Tensor) -> list[tf.Tensor]:
@@ -124,6 +122,12 @@ def tensorflow_function(
     """
     with jax.enable_x64(False):
         return exported_function(function, [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in parameters])
+
+
+def _save(module: Any, directory: str) -> None:
+    if os.path.isdir(directory):
+        shutil.rmtree(directory)
+    tf.saved_model.save(module, directory, module.predict.get_concrete_function(), _WITHOUT_GRADIENTS)
 
 
 def _compile(served: ExportRequest, file: str) -> None:

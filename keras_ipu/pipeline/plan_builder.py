@@ -84,16 +84,7 @@ def _expand(
         node_forced, node_default = training(node, forced, default)
         taken = {id(tensor): named[id(tensor)] for tensor in node.input_tensors}
         if assignment.is_nested_model:
-            argument, mask = _first_argument(node), _mask_argument(node)
-            inner = [taken[id(tensor)] for tensor in keras.tree.flatten(argument)]
-            fed = inner if mask is None and _fits(node.operation, argument) else [next(numbers) for _ in inner]
-            more, given = _expand(
-                node.operation, assignment.pipeline_stage_assignments, fed, numbers, node_forced, node_default
-            )
-            if fed is not inner:
-                entry, arguments = _InputPreprocessing(node.operation), symbolic_arguments(argument, mask)
-                first = min(call.stage for call in more)
-                calls.append(LayerCall(entry, arguments, first, taken, tuple(fed), None, None))
+            more, given = _expand_inner(node, assignment, taken, numbers, node_forced, node_default)
             calls += more
         else:
             given = [next(numbers) for _ in node.outputs]
@@ -102,6 +93,27 @@ def _expand(
             calls.append(LayerCall(node.operation, node.arguments, stage, taken, tuple(given), *trained))
         named.update(zip(map(id, node.outputs), given, strict=True))
     return calls, [named[id(tensor)] for tensor in keras.tree.flatten(symbolic_outputs)]
+
+
+def _expand_inner(
+    node: Any,
+    assignment: Any,
+    taken: dict[int, int],
+    numbers: Iterator[int],
+    forced: bool | None,
+    default: bool | None,
+) -> tuple[list[LayerCall], list[int]]:
+    """Expands a call of an inner model, with the preprocessing of its inputs where there is some."""
+    argument, mask = _first_argument(node), _mask_argument(node)
+    inner = [taken[id(tensor)] for tensor in keras.tree.flatten(argument)]
+    unchanged = mask is None and _fits(node.operation, argument)
+    fed = inner if unchanged else [next(numbers) for _ in inner]
+    calls, given = _expand(node.operation, assignment.pipeline_stage_assignments, fed, numbers, forced, default)
+    if unchanged:
+        return calls, given
+    entry, arguments = _InputPreprocessing(node.operation), symbolic_arguments(argument, mask)
+    first = min(call.stage for call in calls)
+    return [LayerCall(entry, arguments, first, taken, tuple(fed), None, None), *calls], given
 
 
 def _first_argument(node: Any) -> Any:

@@ -218,28 +218,30 @@ def test_a_sum_beside_its_products_stays_a_sum() -> None:
     assert "reduce_sum" in {equation.primitive.name for equation in jaxpr.eqns}
 
 
+PRODUCTS_BEFORE_A_LOOP = """
+  %p = stablehlo.dot_general %x, %y, batching_dims = [0] x [0], contracting_dims = [2] x [1]
+    : (tensor<4x3x5xf32>, tensor<4x5x2xf32>) -> tensor<4x3x2xf32>
+  %one = stablehlo.constant dense<1.0> : tensor<f32>
+  %half = stablehlo.constant dense<0.5> : tensor<f32>
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %last = stablehlo.while(%v = %z) : tensor<f32>
+    cond {
+      %more = stablehlo.compare GT, %v, %one : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      stablehlo.return %more : tensor<i1>
+    } do {
+      %less = stablehlo.multiply %v, %half : tensor<f32>
+      stablehlo.return %less : tensor<f32>
+    }
+  %sum = stablehlo.reduce(%p init: %zero) applies stablehlo.add across dimensions = [0]
+    : (tensor<4x3x2xf32>, tensor<f32>) -> tensor<3x2xf32>
+  return %sum, %last : tensor<3x2xf32>, tensor<f32>
+"""
+
+
 def test_a_sum_after_a_loop_of_products_before_it_adds_them() -> None:
     """A loop whose end depends on data divides a program: what runs after it has the products, not their operands."""
-    body = """
-      %p = stablehlo.dot_general %x, %y, batching_dims = [0] x [0], contracting_dims = [2] x [1]
-        : (tensor<4x3x5xf32>, tensor<4x5x2xf32>) -> tensor<4x3x2xf32>
-      %one = stablehlo.constant dense<1.0> : tensor<f32>
-      %half = stablehlo.constant dense<0.5> : tensor<f32>
-      %zero = stablehlo.constant dense<0.0> : tensor<f32>
-      %last = stablehlo.while(%v = %z) : tensor<f32>
-        cond {
-          %more = stablehlo.compare GT, %v, %one : (tensor<f32>, tensor<f32>) -> tensor<i1>
-          stablehlo.return %more : tensor<i1>
-        } do {
-          %less = stablehlo.multiply %v, %half : tensor<f32>
-          stablehlo.return %less : tensor<f32>
-        }
-      %sum = stablehlo.reduce(%p init: %zero) applies stablehlo.add across dimensions = [0]
-        : (tensor<4x3x2xf32>, tensor<f32>) -> tensor<3x2xf32>
-      return %sum, %last : tensor<3x2xf32>, tensor<f32>
-    """
     arguments = "(%x: tensor<4x3x5xf32>, %y: tensor<4x5x2xf32>, %z: tensor<f32>)"
-    case = TextCase("", f"{arguments} -> (tensor<3x2xf32>, tensor<f32>)", body, (), (), ())
+    case = TextCase("", f"{arguments} -> (tensor<3x2xf32>, tensor<f32>)", PRODUCTS_BEFORE_A_LOOP, (), (), ())
     left, right = (rng.normal(size=size).astype(np.float32) for size in ((4, 3, 5), (4, 5, 2)))
     program = build_program(case.parse())
     assert any(isinstance(part, LoopPart) for part in program.parts)
