@@ -89,10 +89,9 @@ def _kinds() -> list[type]:
 def _watched(kind: type, name: str) -> Iterator[None]:
     """Context in which a method of a class is a `_Watched`; steps that other threads trace share it."""
     with _LOCK:
-        method = vars(kind)[name]
-        if not isinstance(method, _Watched):
-            method = _Watched(name, method)
-            setattr(kind, name, method)
+        found = vars(kind)[name]
+        method = found if isinstance(found, _Watched) else _Watched(name, found)
+        setattr(kind, name, method)
         method.users += 1
     try:
         yield
