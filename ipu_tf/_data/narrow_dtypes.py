@@ -16,7 +16,8 @@ NARROW = {tf.float64: tf.float32, tf.int64: tf.int32, tf.uint64: tf.uint32}
 
 def fed(spec: tf.TensorSpec) -> tf.TensorSpec:
     """Returns the spec of what the device is fed for a tensor of data, as `narrowed` does."""
-    return tf.TensorSpec(spec.shape, NARROW.get(spec.dtype, spec.dtype))
+    narrow = NARROW.get(spec.dtype)
+    return spec if narrow is None else tf.TensorSpec(spec.shape, narrow)
 
 
 def narrowed(spec: tf.TensorSpec, on_cast: Callable[[str, str], None]) -> tf.TensorSpec:
@@ -31,11 +32,10 @@ def narrowed(spec: tf.TensorSpec, on_cast: Callable[[str, str], None]) -> tf.Ten
         int64 int32
         TensorSpec(shape=(2,), dtype=tf.int32, name=None)
     """
-    narrow = NARROW.get(spec.dtype)
-    if narrow is None:
-        return spec
-    on_cast(spec.dtype.name, narrow.name)
-    return tf.TensorSpec(spec.shape, narrow)
+    narrow = fed(spec)
+    if narrow.dtype != spec.dtype:
+        on_cast(spec.dtype.name, narrow.dtype.name)
+    return narrow
 
 
 def warn_cast(was: str, becomes: str) -> None:

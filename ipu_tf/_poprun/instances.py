@@ -47,7 +47,8 @@ def instances(count: int, replicas: int, hosts: Sequence[str]) -> tuple[Instance
         )
     each, own = count // len(hosts), replicas // count
     # A host may be named several times, and this machine by several names.
-    machines = ["" if is_this_machine(hosts[i // each]) else hosts[i // each] for i in range(count)]
+    machine_of = {host: "" if is_this_machine(host) else host for host in set(hosts)}
+    machines = [machine_of[hosts[i // each]] for i in range(count)]
     places = [(machines[:i].count(machines[i]), machines.count(machines[i])) for i in range(count)]
     return tuple(Instance(i, hosts[i // each], *places[i], own, i * own) for i in range(count))
 

@@ -98,8 +98,8 @@ class Infeed(ElementStream):
 
     def return_elements(self, staged: Staged, first: int) -> None:
         """Returns the staged elements from step `first` on to the front of the stream."""
-        replicas = Filling(staged.arrays, flat := self._flat(staged.arrays), Reading()).replicas
-        self.return_elements_of(flat, range(first * replicas, staged.count * replicas))
+        filling = self.filling(staged.arrays, Reading())
+        self.return_elements_of(filling.flat, range(first * filling.replicas, staged.count * filling.replicas))
 
     def _flat(self, buffers: tuple[np.ndarray, ...]) -> list[np.ndarray]:
         """Returns staging buffers as `[elements, *shape]`, without a copy."""

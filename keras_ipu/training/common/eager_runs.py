@@ -28,7 +28,7 @@ _log = logging.getLogger("ipu_tf")
 _GRAPHCORES = (
     "Keras models cannot run eagerly when using `IPUStrategy`. Set `run_eagerly=False` when calling `compile`."
 )
-_SWITCH = "Call `tf.config.run_functions_eagerly(False)`"
+_SWITCH = "`tf.config.run_functions_eagerly(False)`"
 
 
 _eager: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_eager_run", default=False)
@@ -116,12 +116,12 @@ def check_eager_model(model: Any) -> None:
         raise RuntimeError(
             "With `run_eagerly=True` each step runs op by op on one IPU, without gradient accumulation, replicas, "
             f"pipelines and asynchronous callbacks. Received: a model with {' and '.join(wanted)}. "
-            + ("Compile it with `run_eagerly=False`" if model.run_eagerly else _SWITCH)
+            + ("Compile it with `run_eagerly=False`" if model.run_eagerly else f"Call {_SWITCH}")
             + ", or without these."
         )
     if first_time("run_eagerly"):
         _log.warning(
             "ipu_tf: `run_eagerly=True`: each op runs by itself on the device, which is slow, for debugging. %s "
             "runs each step as one program.",
-            "`compile(run_eagerly=False)`" if model.run_eagerly else "`tf.config.run_functions_eagerly(False)`",
+            "`compile(run_eagerly=False)`" if model.run_eagerly else _SWITCH,
         )
