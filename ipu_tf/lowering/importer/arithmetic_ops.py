@@ -16,11 +16,16 @@ _SCALAR_REGIONS = {
 } | {"stablehlo.map": 0}
 _FLOATS = ("f16", "f32", "bf16", "f64")
 _COMBINED = ("stablehlo.add", "stablehlo.multiply")
+_NOT_COMMUTATIVE = ("stablehlo.subtract", "stablehlo.divide")
+"""What scatters may do to an element, such as `tf.tensor_scatter_nd_sub`, and `combiner` does not name."""
 
 
 def is_arithmetic(operation: Any) -> bool:
     """Returns whether an op is floating-point arithmetic, rather than data movement."""
     name = operation.name
+    if name == "stablehlo.scatter":
+        inner = operation.regions[0].blocks[0].operations
+        return region_kind(operation) in _COMBINED or any(each.operation.name in _NOT_COMMUTATIVE for each in inner)
     if name in _SCALAR_REGIONS:
         return region_kind(operation) in _COMBINED
     return (custom_call_target(operation) if name == "stablehlo.custom_call" else name) in ARITHMETIC

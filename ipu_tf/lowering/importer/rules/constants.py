@@ -18,11 +18,16 @@ _NUMBER = re.compile(r"0x[0-9A-Fa-f]+|[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?")
 
 @rule("stablehlo.constant")
 def _constant(importer: Importer, op: Op) -> np.ndarray | jax.Array:
-    result = op.result
-    values = _from_buffer(op) if result.dtype.isbuiltin == 1 and result.dtype.kind != "c" else _from_text(op)
+    values = constant_array(op)
     if values.size > _FEW and not any(values.strides):
         return lax.broadcast(values[(0,) * values.ndim], values.shape)
     return values
+
+
+def constant_array(op: Op) -> np.ndarray:
+    """Returns the elements of a `stablehlo.constant` of any type, with strides of 0 where all are the same."""
+    dtype = op.result.dtype
+    return _from_buffer(op) if dtype.isbuiltin == 1 and dtype.kind != "c" else _from_text(op)
 
 
 def _from_buffer(op: Op) -> np.ndarray:

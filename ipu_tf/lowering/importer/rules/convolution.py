@@ -22,6 +22,7 @@ from jax import lax
 from ipu_tf.device.convolution.convolve import ConvLayout, convolution, convolution_bias_relu
 from ipu_tf.device.convolution.problem import Pairs
 from ipu_tf.lowering.importer.rules.attributes import precision
+from ipu_tf.lowering.importer.rules.constants import constant_array
 from ipu_tf.lowering.importer.rules.products import has_one_use
 from ipu_tf.lowering.importer.rules.registry import ArithmeticKind, Importer, rule
 from ipu_tf.lowering.importer.rules.shapes import sliced
@@ -125,7 +126,7 @@ def convolution_bias_relu_of(importer: Importer, op: Op, pool: Sequence[int] | N
 
 def _is_zero(value: Any) -> bool:
     constant = constant_of(value)
-    return constant is not None and not np.any(constant)
+    return constant is not None and not (constant != 0).any()
 
 
 def constant_of(value: Any) -> np.ndarray | None:
@@ -134,7 +135,7 @@ def constant_of(value: Any) -> np.ndarray | None:
     while getattr(source, "name", "") == "stablehlo.broadcast_in_dim":
         source = source.operands[0].owner
     is_constant = getattr(source, "name", "") == "stablehlo.constant"
-    return np.asarray(Op(source).attribute("value")) if is_constant else None
+    return constant_array(Op(source)) if is_constant else None
 
 
 def _bias(value: Any) -> Any:

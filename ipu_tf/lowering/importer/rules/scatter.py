@@ -32,11 +32,21 @@ def _scatter(importer: Importer, op: Op, *values: jax.Array) -> list[jax.Array]:
     operands, indices, updates = values[:count], values[count], values[count + 1 :]
     dimensions, indices = _dimensions(op, indices)
     scatter = _COMBINED.get(combiner(op.regions[0])) if count == 1 else None
+    if count == 1 and _subtracts(op.regions[0]):
+        scatter, updates = lax.scatter_add, (lax.neg(updates[0]),)
     if scatter is None:
         return _one_by_one(on_arrays(importer, op.regions[0]), dimensions, operands, indices, updates)
     flags = {name: flag(op, name) for name in ("indices_are_sorted", "unique_indices")}
     drop = lax.GatherScatterMode.FILL_OR_DROP
     return [scatter(operands[0], indices, updates[0], dimensions, mode=drop, **flags)]
+
+
+def _subtracts(block: Any) -> bool:
+    """Returns whether a region subtracts its second argument from its first, as `tf.tensor_scatter_nd_sub` does."""
+    operations, arguments = [each.operation for each in block.operations], list(block.arguments)
+    first, returned = operations[0], list(operations[-1].operands)
+    is_one = len(operations) == 2 and first.name == "stablehlo.subtract" and returned == list(first.results)
+    return is_one and list(first.operands) == arguments
 
 
 def _dimensions(op: Op, indices: jax.Array) -> tuple[lax.ScatterDimensionNumbers, jax.Array]:

@@ -52,6 +52,10 @@ def in_half_precision(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
     return tf.cast(layer(tf.cast(x, tf.float16), tf.cast(kernel, tf.float16)), tf.float32)
 
 
+def in_bfloat16(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+    return tf.cast(layer(tf.cast(x, tf.bfloat16), tf.cast(kernel, tf.bfloat16)), tf.float32)
+
+
 def with_bias_and_relu(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
     return tf.nn.relu(tf.nn.bias_add(layer(x, kernel), tf.linspace(-1.0, 1.0, 8)))
 
@@ -127,7 +131,8 @@ def kernel_of(function: Layer) -> np.ndarray:
     return DEPTHWISE if function is depthwise else KERNEL
 
 
-FOLDED = [layer, in_a_layer_that_pads, with_dilated_windows, depthwise, uneven, in_half_precision, with_bias_and_relu]
+NARROW = [in_half_precision, in_bfloat16]
+FOLDED = [layer, in_a_layer_that_pads, with_dilated_windows, depthwise, uneven, *NARROW, with_bias_and_relu]
 OTHERS = [with_ones, with_more_features, with_more_images]
 SLICED = [sliced]
 OTHER_SLICES = [
@@ -152,7 +157,7 @@ def test_layers_and_gradients_are_those_of_tensorflow(function: Layer) -> None:
     if function is with_dilated_windows:  # whose gradients TensorFlow's kernels refuse without oneDNN: without AVX-512
         stock = tf.function(stock, jit_compile=True, autograph=False)
     wanted = stock(*map(tf.constant, arrays))
-    rtol = 1e-2 if function is in_half_precision else 1e-4
+    rtol = {"in_half_precision": 1e-2, "in_bfloat16": 5e-2}.get(name(function), 1e-4)
     for result, right in zip(found, wanted, strict=True):
         np.testing.assert_allclose(result, right, rtol=rtol, atol=rtol * np.abs(right).max())
 

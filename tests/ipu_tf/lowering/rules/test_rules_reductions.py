@@ -19,6 +19,7 @@ N = rng.integers(-9, 9, (3, 4, 5)).astype(np.int32)
 Z = (X + 1j * X[::-1]).astype(np.complex64)
 NAN = np.where(X > 1, np.nan, X).astype(np.float32)
 IMAGE = rng.normal(size=(2, 7, 8, 3)).astype(np.float32)
+HALF_IMAGE = IMAGE.astype(ml_dtypes.bfloat16)
 VOLUME = rng.normal(size=(1, 4, 5, 6, 2)).astype(np.float32)
 SCALE, OFFSET = np.array([1, 2, 3], np.float32), np.array([0.1, 0.2, 0.3], np.float32)
 TIES = rng.integers(0, 3, IMAGE.shape).astype(np.float32)
@@ -51,6 +52,7 @@ CASES += [
     Case("top accuracy", lambda x: tf.math.in_top_k([1, 2, 3], x[:, :, 0], 2), (X,), REDUCE, 0),
     Case("moments", lambda x: tf.nn.moments(x, [0, 2]), (X,), REDUCE),
     Case("max_pool2d", lambda x: tf.nn.max_pool2d(x, 3, 2, "SAME"), (IMAGE,), WINDOW, 0),
+    Case("max_pool2d of bfloat16", lambda x: tf.nn.max_pool2d(x, 3, 2, "SAME"), (HALF_IMAGE,), WINDOW, 0),
     Case("max_pool2d of overlapping windows", lambda x: tf.nn.max_pool2d(x, 3, 1, "VALID"), (IMAGE,), WINDOW, 0),
     Case("avg_pool2d", lambda x: tf.nn.avg_pool2d(x, 3, 2, "SAME"), (IMAGE,), WINDOW),
     Case("max_pool3d", lambda x: tf.nn.max_pool3d(x, 2, 2, "SAME"), (VOLUME,), WINDOW, 0),
