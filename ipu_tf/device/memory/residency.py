@@ -48,6 +48,10 @@ class HostVariable(Protocol):
         """Takes a snapshot of each variable."""
         ...
 
+    def share(self) -> None:
+        """Makes the next snapshots views of the variable's own memory: those of an unchanged one are at one place."""
+        ...
+
     @staticmethod
     def write_all(variables: Sequence[Any], values: Sequence[np.ndarray]) -> None:
         """Assigns a copy of a value to each variable. The arrays may be the device's memory, which is used again."""
@@ -128,7 +132,7 @@ class Residency:
                     resident.buffer = _moved(resident.buffer, home or replicas)
                 return resident.buffer
             self.flush([variable])
-            (seen,) = _snapshots([variable])
+        seen = _shared_snapshot(variable)
         one = replicas.count == 1
         with jax.enable_x64(True):
             place, view = home or replicas, self._values_to_upload(variable, replicas, seen)
@@ -166,7 +170,7 @@ class Residency:
             values: `[replicas, ...]`.
         """
         with self._lock:
-            self._prepared[id(variable)] = (_address(_snapshots([variable])[0]), values)
+            self._prepared[id(variable)] = (_address(_shared_snapshot(variable)), values)
 
     def commit(self, variable: HostVariable, buffer: jax.Array) -> None:
         """Stores the variable's new value, a result of an execution. `flush` writes replica 0's to the host."""
@@ -246,6 +250,13 @@ class Residency:
 
 def _snapshots(variables: Sequence[HostVariable]) -> Sequence[Snapshot]:
     return type(variables[0]).snapshots(variables) if variables else ()
+
+
+def _shared_snapshot(variable: HostVariable) -> Snapshot:
+    """Takes a snapshot whose place tells later whether the host has written."""
+    variable.share()
+    (seen,) = _snapshots([variable])
+    return seen
 
 
 def _address(seen: Snapshot) -> int:

@@ -135,6 +135,17 @@ def read_variables(variables: Sequence[tuple[tf.Tensor, int]]) -> Sequence[tf.Te
     return tensors
 
 
+def share_reads(variable: tf.Tensor) -> None:
+    """Makes reads of an eager variable share its memory again, after a sparse write on the host.
+
+    TensorFlow copies a variable at each read from its first scatter on. The next scatter copies one that is shared.
+
+    Args:
+        variable: its handle.
+    """
+    _pywrap_tfe.TFE_Py_Execute(_context.context()._handle, _HOST, "DisableCopyOnRead", [variable], (), 0)
+
+
 def host_tensor(array: np.ndarray) -> tf.Tensor:
     """Converts an array to an eager tensor, which may share its memory: the array must not be changed."""
     context = _context.context()

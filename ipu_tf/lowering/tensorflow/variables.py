@@ -28,6 +28,10 @@ class TensorFlowVariable:
         tensors = tf_values.read_variables([each._typed_handle for each in variables])  # noqa: SLF001 - its own
         return [(tf_values.tensor_memory(tensor), tensor) for tensor in tensors]
 
+    def share(self) -> None:
+        """Makes snapshots share the variable's memory also after a sparse write on the host."""
+        tf_values.share_reads(self.variable.handle)
+
     @staticmethod
     def write_all(variables: Sequence[TensorFlowVariable], values: Sequence[np.ndarray]) -> None:
         """Assigns a value to each."""

@@ -151,6 +151,9 @@ class FakeVariable:
     def snapshots(variables: Sequence[FakeVariable]) -> list[tuple[np.ndarray, Any]]:
         return [(variable.array, variable.array) for variable in variables]
 
+    def share(self) -> None:
+        """Snapshots are no copies."""
+
     @staticmethod
     def write_all(variables: Sequence[FakeVariable], values: Sequence[np.ndarray]) -> None:
         for variable, value in zip(variables, values, strict=True):

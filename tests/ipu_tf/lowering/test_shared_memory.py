@@ -74,6 +74,34 @@ def test_what_the_host_writes_is_in_other_memory(write: str) -> None:
     assert (np.asarray(read(residency, variable)) == 5).all()
 
 
+@pytest.mark.parametrize("kind", ["scatter_update", "scatter_nd_update", "sparse optimizer"])
+def test_programs_change_what_the_host_has_scattered_to(strategy: Any, kind: str) -> None:
+    variable = tf.Variable(tf.zeros([4, 2]))
+
+    @tf.function
+    def grow() -> None:
+        variable.assign_add(tf.ones([4, 2]))
+
+    def scatter() -> None:
+        row = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([0]), tf.constant([4, 2]))
+        if kind == "scatter_update":
+            variable.scatter_update(row)
+        elif kind == "scatter_nd_update":
+            variable.scatter_nd_update([[0]], tf.ones([1, 2]))
+        else:
+            variable.assign(tf.zeros([4, 2]))
+            tf.compat.v1.train.GradientDescentOptimizer(-1.0).apply_gradients([(row, variable)])
+
+    for _ in range(2):
+        scatter()
+        before = variable.numpy()
+        with device_work() as work:
+            for _ in range(3):
+                strategy.run(grow)
+        assert work.counts.executions == 3 and work.counts.uploads == 1
+        np.testing.assert_array_equal(variable.numpy(), before + 3)
+
+
 def test_the_memory_lives_as_long_as_the_device_uses_it() -> None:
     residency, variable = Residency(), tf.Variable(tf.ones(SIZE))
     shared = read(residency, variable)
