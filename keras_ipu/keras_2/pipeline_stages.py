@@ -165,18 +165,18 @@ def _check_place(given: Any, own: Any) -> None:
 
 def _check_stages(assignments: Sequence[Any]) -> None:
     """Checks that layers take outputs of earlier stages only, and that each stage has a layer."""
-    latest: dict[int, int] = {}
+    of_calls: dict[int, int] = {}
     before = 0
     for each in assignments:
-        sequential = isinstance(each, SequentialLayerPipelineStageAssignment) and not hasattr(each, "node_index")
-        known = before if sequential else max([latest.get(id(layer), 0) for layer in each.inbound_layers], default=0)
+        node = each.layer.inbound_nodes[each.node_index] if hasattr(each, "node_index") else None
+        known = before if node is None else max((of_calls.get(id(one), 0) for one in node.parent_nodes), default=0)
         if each.pipeline_stage < known:
             raise ValueError(
                 f"Layer {each.layer.name} in pipeline stage {each.pipeline_stage} has a dependency from a pipeline "
                 "stage which has not yet been executed. Layers can only use outputs from current or previous pipeline "
                 "stages."
             )
-        before = latest[id(each.layer)] = each.pipeline_stage
+        before = of_calls[id(node)] = each.pipeline_stage
     used = {each.pipeline_stage for each in assignments}
     missing = sorted(set(range(max(used) + 1)) - used)
     if missing:

@@ -12,6 +12,7 @@ from keras_ipu.options.model_state import ModelState, reset_functions, state_of,
 from keras_ipu.pipeline.assignment_checks import check_given, make_assignment
 from keras_ipu.pipeline.graph import ModelKind, graph_of, kind_of, post_order
 from keras_ipu.pipeline.saved_stages import fill_in_stages
+from keras_ipu.pipeline.stage_assignment import copies
 from keras_ipu.pipeline.stage_scopes import recorded_stage, required_stage, stage_of_node
 from keras_ipu.stock.ownership import is_ipu_model
 
@@ -116,7 +117,7 @@ def _made_in(layer: Any) -> int | None:
 
 
 def _assignment(model: Any, layer: Any, node: Any, stage: int | None) -> Any:
-    nested = layer.get_pipeline_stage_assignment() if is_ipu_model(layer) else None
+    nested = copies(layer.get_pipeline_stage_assignment()) if is_ipu_model(layer) else None
     return make_assignment(model, layer, node, stage, nested)
 
 

@@ -7,6 +7,7 @@ tensors to find its own.
 from __future__ import annotations
 
 import enum
+import inspect
 import operator
 import sys
 from typing import Any
@@ -17,6 +18,17 @@ from keras_ipu.options.model_state import state_of, update_state
 from keras_ipu.pipeline.stage_scopes import recorded_stage, stages_entered
 from keras_ipu.stock import graphs as keras_graphs
 from keras_ipu.stock import models as keras_models
+
+
+class _Unset(int):
+    """`training` argument of a trace: false, and told apart from one that a `call` passes on purpose."""
+
+    def __reduce__(self) -> str:
+        return "UNSET"
+
+
+UNSET: Any = _Unset(0)
+"""What a subclassed model's graph is traced with for `training`: the call gives whichever it is given."""
 
 
 class ModelKind(enum.Enum):
@@ -133,15 +145,17 @@ def _has_staged_layers(model: Any) -> bool:
 def trace(model: Any, inputs: Any) -> None:
     """Calls a subclassed model with symbolic tensors, and keeps the graph and the order of the calls of its layers.
 
-    Layers that are not built are built by it. A branch on `training` is taken as if it was None.
+    Layers that are not built are built by it. A branch on `training` is taken as if it was false. Keras passes it on to
+    layers that are called without it, and else records their defaults as if `call` had passed them.
 
     Args:
         model: the model.
         inputs: a structure of `keras.Input`s.
     """
     keras_graphs.clear_calls(state_of(model).graph_nodes)
-    with keras_models.strategy_of(model).scope(), keras_graphs.model_call(model, training=None, first=True):
-        outputs = model.call(inputs)
+    given = {"training": UNSET} if "training" in inspect.signature(model.call).parameters else {}
+    with keras_models.strategy_of(model).scope(), keras_graphs.model_call(model, training=UNSET, first=True):
+        outputs = model.call(inputs, **given)
     graph = keras.Function(inputs, outputs, name=f"{model.name}_graph")
     update_state(model, graph=graph, graph_nodes=tuple(keras_graphs.graph_nodes(graph)), scopes_read=False)
 

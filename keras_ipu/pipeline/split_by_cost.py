@@ -86,6 +86,8 @@ def _best(calls: LayerCalls, model: Any) -> StageSplit:
     units = calls.units(0, len(calls.costs))
     mapping = (*range(calls.stages - 1), 0)
     given = options_of(model).pipelining_device_mapping
+    if given is not None and len(given) != calls.stages:
+        given = None  # of an earlier split
     splits = []
     if given in (None, mapping) and calls.stages > 2:
         splits = list(_rotated(calls, mapping, peak_stash(timetable_of(model, calls.stages, mapping=mapping))))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -166,3 +167,12 @@ def __getattr__(name: str) -> Any:
 
         return PipelineStage
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def copies(assignments: Sequence[Any]) -> list[Any]:
+    """Copies assignments, those within inner models too: of a model that has some, for a call of it in another."""
+    copied = [copy.copy(each) for each in assignments]
+    for each in copied:
+        if each.is_nested_model:
+            each._assignments = copies(each.pipeline_stage_assignments)
+    return copied

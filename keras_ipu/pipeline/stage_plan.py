@@ -16,7 +16,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_ipu.pipeline.graph import ModelKind, graph_of, kind_of
+from keras_ipu.pipeline.graph import UNSET, ModelKind, graph_of, kind_of
 from keras_ipu.stock import graphs as keras_graphs
 
 
@@ -67,9 +67,13 @@ class StagePlan:
     calls: tuple[LayerCall, ...]
     carried: tuple[tuple[int, ...], ...]
 
-    def start(self, x: Any) -> list[Any]:
-        """The flat tensors that stage 0 takes for the model's inputs `x`."""
-        return entry_tensors(self.model, x)
+    def start(self, x: Any, mask: Any = None) -> list[Any]:
+        """The flat tensors that stage 0 takes for the model's inputs `x`, with the masks that its call is given."""
+        tensors = entry_tensors(self.model, x)
+        for tensor, own in zip(tensors, keras.tree.flatten(mask), strict=False):  # Keras takes fewer masks than inputs
+            if own is not None:
+                keras_graphs.set_mask(tensor, own)
+        return tensors
 
     def finish(self, values: Sequence[Any]) -> Any:
         """Packs the flat outputs of the last stage to the model's outputs."""
@@ -138,6 +142,8 @@ def run_call(call: LayerCall, known: dict[int, Any], given: bool | None) -> list
         The tensors it gives, flat.
     """
     args, kwargs = call.arguments.fill_in({tensor: known[number] for tensor, number in call.inputs.items()})
+    if kwargs.get("training") is UNSET:
+        del kwargs["training"]
     training = call.training(given)
     if training is not None and keras_graphs.takes_training(call.layer):
         kwargs["training"] = training

@@ -42,12 +42,9 @@ def staged_call(model: Any, accumulation_count: int, training: bool) -> Iterator
         return
     plan = stage_plan(model)
     boundaries = _stage_boundaries(model, plan, accumulation_count, training)
-    stock = model.call
 
     def call(inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
-        if mask is not None:
-            return stock(inputs, training=training, mask=mask)
-        values = plan.start(inputs)
+        values = plan.start(inputs, mask)
         with boundaries.tracing():
             for stage in range(plan.stages):
                 values = [_mark_outputs(boundaries, stage, value) for value in run_stage(plan, stage, values, training)]

@@ -450,44 +450,6 @@ def test_what_cannot_be_cut_says_so(strategy: Any) -> None:
 
 
 @four_ipus
-def test_a_keras_model(strategy: Any) -> None:
-    x = np.random.default_rng(0).normal(size=(64, 8)).astype(np.float32)
-    y = np.arange(64) % 3
-
-    def trained(mode: Any) -> tuple[list[Any], list[list[int]]]:
-        run_on_devices(mode)
-        keras.utils.set_random_seed(1)
-        layers = keras.layers
-        with strategy.scope():
-            model = keras.Sequential(
-                [
-                    keras.Input((8,)),
-                    layers.Dense(16, activation="relu", kernel_regularizer="l2"),
-                    layers.BatchNormalization(),
-                    layers.Dropout(0.3, seed=3),
-                    layers.Dense(3),
-                ]
-            )
-            assignment = model.get_pipeline_stage_assignment()
-            for assigned, stage in zip(assignment, (0, 1, 1, 2), strict=True):
-                assigned.pipeline_stage = stage
-            model.set_pipeline_stage_assignment(assignment)
-            model.set_pipelining_options(gradient_accumulation_steps_per_replica=6)
-            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-            model.compile(momentum(), loss, metrics=["accuracy"], steps_per_execution=6)
-        history = model.fit(x[:48], y[:48], batch_size=4, verbose=0, shuffle=False).history
-        where = [devices_of(v.value) for v in model.trainable_variables] if mode == "devices" else []
-        tested = model.evaluate(x[:48], y[:48], batch_size=4, verbose=0)
-        predicted = model.predict(x[:24], batch_size=4, verbose=0)
-        return [*history.values(), tested, predicted, *model.get_weights()], where
-
-    wanted, _ = trained("loop")
-    found, where = trained("devices")
-    same([np.asarray(value) for value in wanted], [np.asarray(value) for value in found])
-    assert where == [[0], [0], [1], [1], [2], [2]]
-
-
-@four_ipus
 def test_times_are_measured_where_asked(strategy: Any) -> None:
     run_on_devices("devices", measure=True)
     Model(strategy, momentum, 4).run()

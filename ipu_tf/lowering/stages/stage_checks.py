@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ipu_tf.device.memory.hidden_state import SEED
+from ipu_tf.device.memory.hidden_state import SEED, SHARED_SEED
 from ipu_tf.device.numerics.exceptions import EXCEPTIONS
 from ipu_tf.lowering.stablehlo.check_markers import CHECK
 from ipu_tf.lowering.stablehlo.module import INFEED, OUTFEED, Module, configuration, custom_call_target, walk
@@ -44,7 +44,8 @@ def _obstacle(module: Module, node: FlatOp) -> str | None:
     if node.after_update:
         return f"{origin(module, node)} reads what the update changes in the same micro-batch"
     operation, uses = node.operation, types_in(inside(module, node), module)
-    if EXCEPTIONS in uses or (SEED in uses and operation.name != "stablehlo.rng" and not operation.regions):
+    own_numbers = operation.name == "stablehlo.rng" or operation.regions
+    if {EXCEPTIONS, SHARED_SEED} & uses.keys() or (SEED in uses and not own_numbers):
         return (
             "floating-point settings round stochastically, or look for exceptions, which is one state of the whole "
             f"program ({origin(module, node)})"

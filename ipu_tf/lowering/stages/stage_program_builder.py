@@ -117,8 +117,15 @@ class _Builder:
         return followed(self._alias, value)
 
     def _levels_of_outputs(self) -> dict[str, int]:
-        """Returns the pass that computes the element of each outfeed that is a result of the step."""
+        """Returns the pass that computes the element of each outfeed that is a result of the step.
+
+        Raises:
+            CannotCutPipelineError: if the update changes one, which ends after the last pass of its micro-batch.
+        """
         last = self._cut.mark.stages - 1
+        places = [place for places in self._shape.outputs.values() for place in places]
+        if any(self._step.results[place] != self._step.updated[place] for place in places):
+            raise CannotCutPipelineError("it gives a value that the update changes in the same micro-batch")
         values = {name: [self._step.results[p] for p in places] for name, places in self._shape.outputs.items()}
         return {name: max((self._cut.made_at.get(v, last) for v in of), default=last) for name, of in values.items()}
 

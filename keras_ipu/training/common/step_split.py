@@ -79,8 +79,10 @@ def step_split(model: Any, accumulation_count: int = 1) -> StepSplit:
         ValueError: if the device has not as many IPUs as a replica takes, or not a multiple of them.
     """
     options = options_of(model)
-    kwargs = {**options.gradient_accumulation_kwargs, **options.pipelining_kwargs}
-    dtype = kwargs.get("dtype", kwargs.get("gradient_accumulation_dtype"))
+    if is_pipelined(model):
+        dtype = options.pipelining_kwargs.get("gradient_accumulation_dtype")
+    else:
+        dtype = options.gradient_accumulation_kwargs.get("dtype")
     return StepSplit(
         accumulation_count=accumulation_count,
         reduction=options.gradient_accumulation_reduction,

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import keras_ipu
 from ipu_tf.emulation import ignored_arguments
@@ -17,6 +18,7 @@ from keras_ipu.legacy.engine import KerasExtension, extension_delegate
 from keras_ipu.options.model_state import options_of
 from keras_ipu.options.options import IPUOptions, ReplicatedMetricReductionMethod
 from keras_ipu.pipeline.run_checks import accumulation_count, shard_count
+from keras_ipu.training.common.step_split import step_split
 from tests.helpers.device_counts import device_work
 from tests.helpers.one_ipu import strategy
 
@@ -117,6 +119,18 @@ def test_options_are_kept(strategy: IPUStrategyV1, make: Any, extension: type) -
     model.set_pipelining_options()
     assert options_of(model).pipelining_device_mapping == (1, 0)
     assert options_of(model).gradient_accumulation_reduction == "SUM"
+
+
+def test_the_accumulators_dtype_is_that_of_the_method_that_applies(strategy: IPUStrategyV1) -> None:
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4), keras.layers.Dense(1)])
+    model.set_gradient_accumulation_options(4, dtype="float16")
+    model.set_pipelining_options(4, [0, 0], gradient_accumulation_dtype="float64")
+    assert step_split(model, 4).accumulator_dtype(None, 0) == tf.float16
+    model.set_pipeline_stage_assignment([0, 1])
+    assert step_split(model, 4).accumulator_dtype(None, 0) == tf.float64
+    model.set_pipelining_options(4, [0, 0])
+    assert step_split(model, 4).accumulator_dtype(None, 0) is None
 
 
 @pytest.mark.parametrize(

@@ -205,6 +205,8 @@ def test_a_table_at_both_ends_is_on_one_ipu(strategy: Any) -> None:
     assert options_of(model).pipelining_device_mapping == (0, 1, 2, 0)
     assert "Stages 0 and 3 share variables and are on one IPU: device_mapping=[0, 1, 2, 0]." in told[0]
     assert "mean IPU" in told[0] and "IPU 1 starts with" in told[0]
+    model.split_into_pipeline_stages(3, print_fn=None)  # the mapping of four stages is no wish for three
+    assert options_of(model).pipelining_device_mapping == (0, 1, 0)
     model.set_pipelining_options(device_mapping=[0, 1, 2, 3])
     with pytest.raises(SplitError, match="have to be in one stage, because calls among them share variables"):
         model.split_into_pipeline_stages(4, print_fn=None)

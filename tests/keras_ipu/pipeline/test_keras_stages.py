@@ -39,6 +39,16 @@ class Chain(keras.Model):
         return x
 
 
+class Untold(Chain):
+    """The same with Keras telling the layers, all but the first."""
+
+    def call(self, x: Any, training: bool | None = None) -> Any:
+        x = self.parts[0](x, training=training) if self.parts[0]._call_has_training_arg else self.parts[0](x)
+        for part in self.parts[1:]:
+            x = part(x)
+        return x
+
+
 class TwoInTwoOut(keras.Model):
     """Takes a dict, gives a dict; a layer called twice, one always in training mode."""
 
@@ -137,6 +147,27 @@ def mixed_precision() -> keras.Model:
     return keras.Model(a, layers.Dense(3, dtype="float32")(x))
 
 
+def dropout_first() -> keras.Model:
+    """Layers that would all be told what Keras takes for the default of the first."""
+    a = keras.Input((4,))
+    parts = [
+        layers.Dropout(0.5, seed=6),
+        layers.Dense(4),
+        layers.BatchNormalization(),
+        layers.GaussianNoise(1.0, seed=7),
+    ]
+    return keras.Model(a, layers.Dense(2)(Untold(parts)(a)))
+
+
+def inputs_by_name() -> keras.Model:
+    """An inner model whose inputs are a list, called with a dict in another order, and more than it takes."""
+    query, key = keras.Input((4,), name="query"), keras.Input((4,), name="key")
+    inner = keras.Model([query, key], layers.Subtract()([query, key * 2.0]))
+    a = keras.Input((4,))
+    given = {"key": layers.Dense(4)(a), "query": layers.Dense(4)(a), "z": a}
+    return keras.Model(a, layers.Dense(2)(inner(given)))
+
+
 def _middle() -> list[Any]:
     return [layers.Dense(4), layers.BatchNormalization(), layers.Dropout(0.5, seed=5)]
 
@@ -144,8 +175,8 @@ def _middle() -> list[Any]:
 def _of_kind(kind: str, parts: list[Any]) -> keras.Model:
     if kind == "sequential":
         return keras.Sequential(parts)
-    if kind == "subclassed":
-        return Chain(parts)
+    if kind in ("subclassed", "untold"):
+        return Chain(parts) if kind == "subclassed" else Untold(parts)
     x = inputs = keras.Input((4,))
     for part in parts:
         x = part(x)
@@ -153,7 +184,7 @@ def _of_kind(kind: str, parts: list[Any]) -> keras.Model:
 
 
 KINDS = ("functional", "sequential", "subclassed")
-NESTINGS = [(outer, inner) for outer in KINDS for inner in KINDS]
+NESTINGS = [(outer, inner) for outer in KINDS for inner in (*KINDS, "untold")] + [("untold", "untold")]
 X = numbers(6, 4)
 MODELS: dict[str, tuple[Callable[[], keras.Model], Any]] = {
     "sequential": (dense_chain, X),
@@ -164,6 +195,8 @@ MODELS: dict[str, tuple[Callable[[], keras.Model], Any]] = {
     "regularized": (regularized, X),
     "subclassed": (TwoInTwoOut, {"a": X, "b": X + 1}),
     "twice nested": (twice_nested, X),
+    "dropout first": (dropout_first, X),
+    "inputs by name": (inputs_by_name, X),
     "cast on entry": (cast_on_entry, numbers(6, 3)),
     "mixed precision": (mixed_precision, X),
     **{" in ".join(reversed(kinds)): (functools.partial(nested, kinds), X) for kinds in NESTINGS},
@@ -464,6 +497,20 @@ def test_stages_of_inner_models_are_their_defaults_in_outer_ones(strategy: IPUSt
         inner.set_pipeline_stage_assignment([0, 1])
         outer = _of_kind("functional", [layers.Dense(4), inner])
     assert stages_to_save(outer.get_pipeline_stage_assignment()) == [None, [0, 1]]
+
+
+def test_each_call_of_an_inner_model_has_stages_of_its_own(strategy: IPUStrategyV1) -> None:
+    with strategy.scope():
+        innermost = keras.Sequential([keras.Input((4,)), layers.Dense(4)])
+        innermost.set_pipeline_stage_assignment([0])
+        inner = _of_kind("functional", [innermost])
+        assign(inner, iter([0]))
+        a = keras.Input((4,))
+        model = keras.Model(a, inner(inner(a)))
+    assign(model, iter([0, 1]))
+    assert stages_to_save(model.get_pipeline_stage_assignment()) == [[[0]], [[1]]]
+    assert stages_to_save(inner.get_pipeline_stage_assignment()) == [[0]]
+    assert stages_to_save(innermost.get_pipeline_stage_assignment()) == [0]
 
 
 def test_the_summary(strategy: IPUStrategyV1) -> None:

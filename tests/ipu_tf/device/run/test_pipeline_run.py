@@ -6,7 +6,7 @@ import pytest
 
 from tests.helpers.subprocess_cases import Results, parametrize_cases, run_cases
 
-FILES = tuple(f"tests/helpers/{name}_on_devices.py" for name in ("pipeline", "numbers", "capacity"))
+FILES = tuple(f"tests/helpers/{name}_on_devices.py" for name in ("pipeline", "keras", "numbers", "capacity"))
 THINNED = tuple(f"tests/helpers/{name}_on_devices.py" for name in ("recomputation", "replicas"))
 """Of their schedules and modes of recomputation the first and the last, and all of them as slow tests."""
 
