@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.extend.core import primitives
 
 from ipu_tf.device.convolution.pooling_axis import AxisWindows
 
@@ -31,6 +32,12 @@ _COMPARE: dict[str, Callable[[jax.Array, jax.Array], jax.Array]] = {
     "GT": lax.gt,
     "LE": lax.le,
     "LT": lax.lt,
+}
+_COMPARE_PRIMITIVES = {
+    "GE": primitives.ge_p,
+    "GT": primitives.gt_p,
+    "LE": primitives.le_p,
+    "LT": primitives.lt_p,
 }
 Reducer = Literal["max", "min", "add"]
 _REDUCE: dict[str, Callable[..., jax.Array]] = {"max": lax.max, "min": lax.min, "add": lax.add}
@@ -52,7 +59,7 @@ def select_and_scatter(
     In each window of `operand` one element is selected, and the window's element of `source` is added to
     the result there. Of elements that compare equal, "GE" and "LE" select the first in row-major order,
     "GT" and "LT" the last. Which element of a window with NaNs is selected is not specified. Padding is
-    never selected.
+    never selected. Windows of which more than `LONGEST` overlap, and those of many times that, are left to XLA.
 
     Args:
         operand: the array the windows slide over.
@@ -82,6 +89,16 @@ def select_and_scatter(
         )
     if 0 in counts:
         return jnp.broadcast_to(init, operand.shape).astype(operand.dtype)
+    if any(_is_long(*each) for each in zip(window_dimensions, window_strides, strict=True)):
+        by_xla = primitives.select_and_scatter_add_p.bind(
+            source,
+            operand,
+            select_prim=_COMPARE_PRIMITIVES[select],
+            window_dimensions=tuple(window_dimensions),
+            window_strides=tuple(window_strides),
+            padding=tuple(map(tuple, padding)),
+        )
+        return by_xla + init.astype(source.dtype)
     axes = [axis for axis, window in enumerate(windows) if not window.is_trivial]
     found: list[jax.Array] = []
     best = operand
@@ -91,6 +108,11 @@ def select_and_scatter(
     for axis in axes:
         source = lax.optimization_barrier(windows[axis].scatter(source, found.pop(), axis))
     return source + init.astype(source.dtype)
+
+
+def _is_long(size: int, stride: int) -> bool:
+    """Returns whether the gradient of pooling along an axis would be a long program: a pass for each overlap."""
+    return -(-size // stride) > LONGEST or size > 8 * LONGEST
 
 
 def reduce_window(

@@ -8,43 +8,66 @@ INLINE void NAME(lines)(const float *x, int64_t x_step, const float *matrix, int
   int64_t c = 0;
   for (; c + 16 <= columns; c += 16) {
     RowV total[MOST_ROWS];
-    UNROLL for (int r = 0; r < rows; r++) total[r] = *(RowV *)(sums + r * columns + c);
+    UNROLL for (int r = 0; r < rows; r++) total[r] = (RowV){0};
     UNROLL for (int k = 0; k < lines; k++) {
       const RowV line = *(const RowV *)(matrix + k * columns + c);
       UNROLL for (int r = 0; r < rows; r++) total[r] += x[r * x_step + k] * line;
     }
-    UNROLL for (int r = 0; r < rows; r++) *(RowV *)(sums + r * columns + c) = total[r];
+    UNROLL for (int r = 0; r < rows; r++) *(RowV *)(sums + r * columns + c) += total[r];
   }
   for (; c < columns; c++)
-    for (int r = 0; r < rows; r++)
-      for (int k = 0; k < lines; k++) sums[r * columns + c] += x[r * x_step + k] * matrix[k * columns + c];
+    for (int r = 0; r < rows; r++) {
+      float total = 0;
+      for (int k = 0; k < lines; k++) total += x[r * x_step + k] * matrix[k * columns + c];
+      sums[r * columns + c] += total;
+    }
 }
 
-INLINE void NAME(slice)(const RowWork *w, int64_t from, int64_t to, float *sums, const int rows) {
+INLINE void NAME(stretch)(const RowWork *w, int64_t from, int64_t to, float *sums, const int rows) {
   const int64_t inner = w->shapes->inner, columns = w->shapes->columns;
-  memset(sums, 0, rows * columns * sizeof(float));
   int64_t k = from;
   for (; k + LINES <= to; k += LINES)
     NAME(lines)(w->x + k, inner, w->matrix + k * columns, columns, sums, rows, LINES);
   for (; k < to; k++) NAME(lines)(w->x + k, inner, w->matrix + k * columns, columns, sums, rows, 1);
 }
 
-// Computes a column of `rows` rows, turned.
+// Sums of many terms are those of stretches: a small term that is added to a large sum loses its last bits.
+INLINE void NAME(slice)(const RowWork *w, int64_t from, int64_t to, float *sums, const int rows) {
+  const int64_t all = rows * w->shapes->columns;
+  memset(sums, 0, all * sizeof(float));
+  if (all > FEW_SUMS) {
+    NAME(stretch)(w, from, to, sums, rows);
+    return;
+  }
+  float part[FEW_SUMS];
+  for (int64_t k = from; k < to; k += STRETCH) {
+    memset(part, 0, all * sizeof(float));
+    NAME(stretch)(w, k, k + STRETCH < to ? k + STRETCH : to, part, rows);
+    for (int64_t place = 0; place < all; place++) sums[place] += part[place];
+  }
+}
+
+// Computes a column of `rows` rows, turned; in stretches, too.
 INLINE void NAME(dots)(const RowWork *w, int64_t column, const int rows) {
   const int64_t inner = w->shapes->inner;
   const float *line = w->matrix + column * inner;
-  RowV total[MOST_ROWS][2];
-  UNROLL for (int r = 0; r < rows; r++) total[r][0] = total[r][1] = (RowV){0};
+  RowV whole[MOST_ROWS];
+  UNROLL for (int r = 0; r < rows; r++) whole[r] = (RowV){0};
   int64_t k = 0;
-  for (; k + 32 <= inner; k += 32)
-    UNROLL for (int half = 0; half < 2; half++) {
-      const RowV piece = *(const RowV *)(line + k + 16 * half);
-      UNROLL for (int r = 0; r < rows; r++) total[r][half] += piece * *(const RowV *)(w->x + r * inner + k + 16 * half);
-    }
+  while (k + 32 <= inner) {
+    const int64_t end = k + 32 * STRETCH < inner ? k + 32 * STRETCH : inner;
+    RowV total[MOST_ROWS][2];
+    UNROLL for (int r = 0; r < rows; r++) total[r][0] = total[r][1] = (RowV){0};
+    for (; k + 32 <= end; k += 32)
+      UNROLL for (int half = 0; half < 2; half++) {
+        const RowV piece = *(const RowV *)(line + k + 16 * half);
+        UNROLL for (int r = 0; r < rows; r++) total[r][half] += piece * *(const RowV *)(w->x + r * inner + k + 16 * half);
+      }
+    UNROLL for (int r = 0; r < rows; r++) whole[r] += total[r][0] + total[r][1];
+  }
   UNROLL for (int r = 0; r < rows; r++) {
-    const RowV lanes = total[r][0] + total[r][1];
     float sum = 0;
-    UNROLL for (int lane = 0; lane < 16; lane++) sum += lanes[lane];
+    UNROLL for (int lane = 0; lane < 16; lane++) sum += whole[r][lane];
     for (int64_t left = k; left < inner; left++) sum += line[left] * w->x[r * inner + left];
     w->sums[r * w->shapes->columns + column] = sum;
   }

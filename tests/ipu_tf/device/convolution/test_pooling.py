@@ -149,3 +149,18 @@ def test_long_windows_go_to_the_library() -> None:
         operand, jnp.float32(-jnp.inf), "max", window_dimensions=(50,), window_strides=(1,), padding=((0, 0),)
     )
     np.testing.assert_array_equal(result, np.arange(49.0, 100.0))
+
+
+@pytest.mark.parametrize(("size", "stride", "by_xla"), [(40, 1, True), (300, 300, True), (40, 2, False)])
+def test_gradients_of_long_windows(size: int, stride: int, by_xla: bool) -> None:
+    """As a text network pools over all positions: the program does not grow with the window where they overlap."""
+    rng = np.random.default_rng(0)
+    operand = rng.integers(0, 3, (2, 1200, 3)).astype(np.float32)
+    window: Window = (operand.shape, (1, size, 1), (1, stride, 1), ((0, 0),) * 3)
+    source = rng.normal(size=(2, (1200 - size) // stride + 1, 3)).astype(np.float32)
+    given: dict[str, Any] = dict(zip(("window_dimensions", "window_strides", "padding"), window[1:], strict=True))
+    gradient = functools.partial(select_and_scatter, **given)
+    result = jax.jit(gradient)(operand, source, np.float32(0))
+    expected = first_maximum_gradient(operand.astype(np.float64), source.astype(np.float64), window)
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
+    assert ("select_and_scatter" in str(jax.make_jaxpr(gradient)(operand, source, np.float32(0)))) == by_xla

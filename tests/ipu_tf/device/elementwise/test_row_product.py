@@ -54,6 +54,18 @@ def test_it_is_the_product(level: int, turned: bool, rows: int, inner: int, colu
     assert_close(row_product.row_product(jnp.asarray(x), jnp.asarray(given_matrix), turned, level), x, matrix)
 
 
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("turned", [False, True], ids=["as it is", "turned"])
+@pytest.mark.parametrize("columns", [1, 17])
+def test_sums_of_very_many_terms(level: int, turned: bool, columns: int) -> None:
+    """A term of 0.01 added to a sum of 5,000 is another by 2 %."""
+    inner = (1 << 22) // columns
+    x, matrix = np.full((2, inner), 0.1, np.float32), np.full((inner, columns), 0.1, np.float32)
+    given_matrix = np.ascontiguousarray(matrix.T) if turned else matrix
+    found = row_product.row_product(jnp.asarray(x), jnp.asarray(given_matrix), turned, level)
+    np.testing.assert_allclose(found, np.full((2, columns), inner * float(np.float32(0.1)) ** 2), rtol=5e-5)
+
+
 PRODUCTS: dict[str, tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...]]] = {
     "x @ matrix": (lambda x, matrix: x @ matrix, (1, 600), MATRIX),
     "vector": (lambda x, matrix: x @ matrix, (600,), MATRIX),
