@@ -15,7 +15,7 @@ from ipu_tf.ipu_strategy import device_ordinal
 from ipu_tf.lowering.programs.device_function import DeviceFunction
 from ipu_tf.lowering.programs.graph_op import embed
 from ipu_tf.lowering.programs.program_target import Target
-from ipu_tf.lowering.tensorflow import tf_graphs, tf_values
+from ipu_tf.lowering.tensorflow import tf_graphs, tf_private, tf_values
 
 _NOT_ON_IPU = """  A computation has been compiled, however it was not placed on an IPU device. This computation \
 will not be executed on an IPU.
@@ -69,8 +69,7 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
     if tf_values.executing_eagerly():
         function = tf.function(parts, autograph=False, jit_compile=True)
         with InterruptibleCall():
-            with tf_graphs.tracing_for_device():
-                concrete = function.get_concrete_function(*[tf.TensorSpec(t.shape, t.dtype) for t in tensors])
+            concrete = tf_private.concrete_function(function, *[tf.TensorSpec(t.shape, t.dtype) for t in tensors])
             where = target_of(_checked_ordinal(device), concrete.graph)
             return parts.packed(DeviceFunction(concrete, where)(tensors), None)
     # TensorFlow makes the variables of a nested graph in the innermost graph that was entered, else eagerly.

@@ -44,9 +44,9 @@ class TensorFlowStep:
         function = tf_private.concrete_function(traced, *specs)
         self._function = function  # keeps the variables alive
         self._structure = function.structured_outputs
-        self._leaves = tf.nest.flatten(self._structure)
+        self._leaves = tf.nest.flatten(self._structure, expand_composites=True)
         self._lowered = lower(function)
-        tf_graphs.forget_custom_gradients(function.graph.as_graph_def())
+        tf_graphs.forget_custom_gradients(function.graph, function.graph.as_graph_def())
         self._captures = Captures(self._lowered)
         self.output_types = self._lowered.module.results[: self._lowered.outputs]
         numerics = target.numerics
@@ -71,7 +71,7 @@ class TensorFlowStep:
         """Returns arrays as tensors on the host, in the structure that the step returns."""
         given = iter(arrays)
         flat = [None if leaf is None else tf_values.host_tensor(next(given)) for leaf in self._leaves]
-        return tf.nest.pack_sequence_as(self._structure, flat)
+        return tf.nest.pack_sequence_as(self._structure, flat, expand_composites=True)
 
     def _flat_step(self, *tensors: tf.Tensor) -> Any:
         given = iter(tensors)

@@ -98,7 +98,8 @@ def _run(strategy: Any, function: Callable[..., Any], args: tuple[Any, ...], kwa
         prepared.device_function.executable.record.because = what_changed(signature, earlier)
         known[key] = dataclasses.replace(prepared, signature=signature)
     prepared = known[key]
-    return tf.nest.pack_sequence_as(prepared.outputs, _restored(prepared, prepared.device_function(tensors)))
+    results = _restored(prepared, prepared.device_function(tensors))
+    return tf.nest.pack_sequence_as(prepared.outputs, results, expand_composites=True)
 
 
 def _prepare(strategy: Any, function: Callable[..., Any], structure: Any, leaves: list[Any], ordinal: int) -> _Prepared:
@@ -121,8 +122,8 @@ def _prepare(strategy: Any, function: Callable[..., Any], structure: Any, leaves
 
 def _restored(prepared: _Prepared, tensors: list[tf.Tensor]) -> list[Any]:
     """Inserts the `None`s that the function returned into the flat results."""
-    given = iter(tensors)
-    return [None if leaf is None else next(given) for leaf in tf.nest.flatten(prepared.outputs)]
+    given, leaves = iter(tensors), tf.nest.flatten(prepared.outputs, expand_composites=True)
+    return [None if leaf is None else next(given) for leaf in leaves]
 
 
 def _run_in_graph(strategy: Any, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -140,14 +141,16 @@ def _run_in_graph(strategy: Any, function: Callable[..., Any], args: Any, kwargs
         ordinal = strategy._device_ordinal  # noqa: SLF001
         with tf.distribute.ReplicaContext(strategy, replica_id_in_sync_group=0), iterators_in_programs(ordinal):
             outputs.append(function(*new_args, **new_kwargs))
-        return [tf.convert_to_tensor(leaf) for leaf in tf.nest.flatten(outputs[-1]) if leaf is not None]
+        parts = tf.nest.flatten(outputs[-1], expand_composites=True)
+        return [tf.convert_to_tensor(part) for part in parts if part is not None]
 
     def before(shards: int) -> Target:
         return target(strategy._device_ordinal, shards)  # noqa: SLF001
 
     tensors = [tf.convert_to_tensor(leaf) for leaf in leaves if _is_tensor(leaf)]
     results = iter(embed(body, tensors, "strategy_run", before).outputs)
-    return tf.nest.map_structure(lambda leaf: None if leaf is None else next(results), outputs[-1])
+    given = (None if part is None else next(results) for part in tf.nest.flatten(outputs[-1], expand_composites=True))
+    return tf.nest.pack_sequence_as(outputs[-1], list(given), expand_composites=True)
 
 
 def _is_tensor(leaf: Any) -> bool:

@@ -53,7 +53,8 @@ def fifo(x: Any, depth: int, offload: bool = False, name: str | None = None) -> 
         A tensor like `x`. An execution of the program begins with an empty line.
 
     Raises:
-        ValueError: for a depth below 1.
+        ValueError: for a depth below 1; and when the program is built, for one in a `tf.function` that it calls more
+            than once.
     """
     depth = checked_count("depth", depth)
     record_ignored("fifo.offload", offload or None, "the emulated device has one memory")

@@ -26,8 +26,8 @@ from ipu_tf.lowering.stablehlo.accumulation_checks import (
 )
 from ipu_tf.lowering.stablehlo.check_markers import checks_of
 from ipu_tf.lowering.stablehlo.duration import runs_long
-from ipu_tf.lowering.stablehlo.module import OUTFEED, Module, custom_call_target, feed_name, walk
-from ipu_tf.lowering.stablehlo.needed_hidden_state import hidden_types, types_in
+from ipu_tf.lowering.stablehlo.module import OUTFEED, Module, configuration, custom_call_target, feed_name, walk
+from ipu_tf.lowering.stablehlo.needed_hidden_state import FIFO, hidden_types, types_in
 from ipu_tf.lowering.stablehlo.op import Op
 from ipu_tf.lowering.stablehlo.partition import LoopPiece, Rebind, StraightLinePiece, partition
 from ipu_tf.lowering.stablehlo.trip_count import is_counted_by_constants, most_trips, trip_count
@@ -49,6 +49,7 @@ def build_program(module: Module, replicas: int = 1, numerics: Numerics = Numeri
     operations = list(walk(module.main, module.functions))
     feeds = {name for name in map(feed_name, operations) if name}
     _check_enqueues(operations, module)
+    _check_delay_lines(operations, module)
     check_inside_loops(module)
     staged = {name for piece in cut.pieces for name in piece.feeds}
     return Program(
@@ -87,8 +88,9 @@ def program_function(
 
 def _in_chunks(module: Module, loop: Any) -> bool:
     """Returns whether a loop without feeds runs in chunks: one that may run long, and is not faster as a whole."""
-    if types_in(walk(loop.regions[0].blocks[0], module.functions), module):
-        return False  # a condition that notes failures is evaluated in the loop's body
+    condition = list(walk(loop.regions[0].blocks[0], module.functions))
+    if types_in(condition, module) or calls_host(condition):
+        return False  # each chunk would evaluate it once more: a condition with state is evaluated in the loop's body
     return runs_long(module, loop) and deferred_products(module, loop, most_trips(module, loop)) is None
 
 
@@ -105,6 +107,20 @@ def _check_enqueues(operations: Sequence[Any], module: Module) -> None:
     for several in (several for several in enqueues.values() if len(several) > 1):
         locations = [module.location_of(Op(operation).origin) for operation in several]
         raise ValueError(f"An outfeed can only be enqueued once.\n{described(locations)}")
+
+
+def _check_delay_lines(operations: Sequence[Any], module: Module) -> None:
+    """Checks that each `fifo` is one op of the program: calls of a function that has one would share its line."""
+    lines: dict[str, list[Any]] = {}
+    for operation in operations:
+        if custom_call_target(operation) == FIFO:
+            lines.setdefault(configuration(operation)["key"], []).append(operation)
+    for several in (several for several in lines.values() if len(several) > 1):
+        locations = [module.location_of(Op(operation).origin) for operation in several]
+        raise ValueError(
+            "A `fifo` in a `tf.function` that a program calls more than once would be one line for all calls. Call a "
+            f"plain Python function instead.\n{described(locations)}"
+        )
 
 
 class _SlotNumbers:

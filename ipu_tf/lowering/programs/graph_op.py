@@ -33,8 +33,6 @@ from ipu_tf.lowering.tensorflow.refusal import check_variables
 from ipu_tf.lowering.tensorflow.shards import shard_count_of
 from ipu_tf.lowering.tensorflow.trace import Lowered, lower
 
-_READS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape")
-
 
 @dataclasses.dataclass(frozen=True)
 class EmbeddedProgram:
@@ -105,13 +103,13 @@ class GraphProgram:
         self._lock = threading.Lock()
         self._ready: dict[Any, _CompiledProgram] = {}
         self._signatures: list[Signature] = []
-        self.written = [index for index, handle in enumerate(self._handles) if _written(graph, handle)]
+        self.written = [index for index, handle in enumerate(self._handles) if _written(handle)]
         self._names = [tensor.name for tensor in graph.outputs]
         targets = {tensor.op.name for tensor in graph.outputs} | {op.name for op in graph.control_outputs}
         given = {tensor.op.name for tensor in [*self._inputs, *self._handles]}
         only_used = tf_private.prunes_unused(graph)
         graph_def = graph.as_graph_def()
-        tf_graphs.forget_custom_gradients(graph_def)
+        tf_graphs.forget_custom_gradients(graph, graph_def)
         self._graph_def = pruned(graph_def, targets, given, only_used)
         tf_private.define_functions(self, self._graph_def.library.function)
         self.outputs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in graph.outputs]
@@ -203,6 +201,6 @@ class _CompiledProgram:
         return [np.array(array) for array in outcome.results[:outputs]] + [after[index] for index in written]
 
 
-def _written(graph: Any, handle: tf.Tensor) -> bool:
-    """Returns whether a program may change a variable: whether an op other than a read uses it."""
-    return any(consumer.type not in _READS for consumer in handle.consumers())
+def _written(handle: tf.Tensor) -> bool:
+    """Returns whether a program may change a variable; what it only reads is not written back to the session's."""
+    return any(tf_private.may_write(consumer, handle) for consumer in handle.consumers())

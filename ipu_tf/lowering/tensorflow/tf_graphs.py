@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -34,6 +34,12 @@ def ancestors(operation: tf.Operation) -> list[tf.Operation]:
             found[current] = None
             waiting += [tensor.op for tensor in current.inputs] + list(current.control_inputs)
     return list(found)
+
+
+def in_order(operation: tf.Operation) -> list[tf.Operation]:
+    """Returns every operation that an operation depends on, itself last, each after what it depends on."""
+    found = set(ancestors(operation))
+    return [each for each in operation.graph.get_operations() if each in found]
 
 
 def captured_from(tensor: tf.Tensor) -> tf.Tensor:
@@ -105,20 +111,32 @@ def gradient_function(operation: tf.Operation) -> Callable[..., Any] | None:
         return None
 
 
-def forget_custom_gradients(graph_def: tf.compat.v1.GraphDef) -> None:
+def forget_custom_gradients(graph: tf.Graph, graph_def: tf.compat.v1.GraphDef) -> None:
     """Unregisters the custom gradients of a graph that is not differentiated any more.
 
-    TensorFlow's registry keeps that for ever, and with it the graph, the graphs around it, and all that they use.
+    TensorFlow's registry keeps that for ever, and with it the graph, the graphs around it, and all that they use. The
+    functions that the graph calls may be a user's, and be differentiated in another program: their ops keep the
+    gradients themselves.
 
     Args:
-        graph_def: of that graph, with the functions that it calls: bodies of loops, branches.
+        graph: that graph.
+        graph_def: the same, with the functions that it calls: bodies of loops, branches.
     """
+    called = known_functions(graph)
+    _unregister_gradients(graph_def.node, None)
+    for function in graph_def.library.function:
+        _unregister_gradients(function.node_def, called.get(function.signature.name))
+
+
+def _unregister_gradients(nodes: Iterable[Any], function: tf.Graph | None) -> None:
     registered = _ops.gradient_registry._registry
-    for nodes in (graph_def.node, *(function.node_def for function in graph_def.library.function)):
-        for node in nodes:
-            name = node.attr["_gradient_op_type"].s.decode() if node.op == "IdentityN" else ""
-            if name.startswith("CustomGradient-"):
-                registered.pop(name, None)
+    for node in nodes:
+        name = node.attr["_gradient_op_type"].s.decode() if node.op == "IdentityN" else ""
+        if name.startswith("CustomGradient-") and name in registered:
+            operation = operation_named(function, node.name) if function is not None else None
+            if operation is not None:
+                set_gradient_function(operation, _ops.gradient_registry.lookup(name))
+            del registered[name]
 
 
 def set_gradient_function(operation: tf.Operation, function: Callable[..., Any]) -> None:

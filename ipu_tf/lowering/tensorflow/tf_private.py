@@ -15,6 +15,7 @@ from tensorflow.compiler.tf2xla.python import xla as _tf2xla
 from tensorflow.python.data.ops import dataset_ops as _dataset_ops
 from tensorflow.python.eager import context as _context
 from tensorflow.python.eager.polymorphic_function import compiler_ir as _compiler_ir
+from tensorflow.python.framework import auto_control_deps_utils as _auto_control_deps_utils
 from tensorflow.python.framework import convert_to_constants as _convert_to_constants
 from tensorflow.python.framework import func_graph as _func_graph
 from tensorflow.python.framework import importer as _importer
@@ -59,6 +60,14 @@ def without_op_callbacks() -> Iterator[None]:
     finally:
         for callback in callbacks:
             context.add_op_callback(callback)
+
+
+def may_write(operation: tf.Operation, handle: tf.Tensor) -> bool:
+    """Returns whether an op that takes a variable's handle may change the variable.
+
+    Of loops, branches and calls TensorFlow notes the handles that what is inside only reads.
+    """
+    return bool(_auto_control_deps_utils._op_writes_to_resource(handle, operation))
 
 
 def custom_call(

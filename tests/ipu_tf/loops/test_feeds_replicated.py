@@ -197,6 +197,18 @@ def test_a_line_delays(strategy: Strategy, depth: int, count: int) -> None:  # n
     assert "fifo.offload" in {item.name for item in ipu.emulation.ignored_arguments()}
 
 
+def test_a_line_in_a_function_that_is_called_twice_is_refused(strategy: Strategy) -> None:  # noqa: F811
+    delayed = tf.function(lambda x: fifo(x, 1))
+
+    def body(i: tf.Tensor, a: tf.Tensor, b: tf.Tensor) -> list[tf.Tensor]:
+        return [i + 1.0, delayed(i), delayed(-i)]
+
+    with pytest.raises(ValueError, match=r"A `fifo` in a `tf\.function` that a program calls more than once"):
+        strategy.run(tf.function(lambda: ipu.loops.repeat(3, body, [0.0, 0.0, 0.0])))
+    once = tf.function(lambda: ipu.loops.repeat(3, lambda i, a: [i + 1.0, delayed(i)], [0.0, 0.0]))
+    assert [float(each) for each in strategy.run(once)] == [3.0, 1.0]
+
+
 def test_a_line_without_depth() -> None:
     with tf.Graph().as_default(), pytest.raises(ValueError, match="`depth` must be a positive integer. Received: 0."):
         fifo(1.0, 0)

@@ -26,6 +26,32 @@ def test_structures_numbers_and_none(strategy: Strategy) -> None:  # noqa: F811
     assert result["scaled"][1] is None and result["bias"] is None
 
 
+@pytest.mark.parametrize("place", ["eager", "in a function"])
+def test_tensors_of_several_parts(strategy: Strategy, place: str) -> None:  # noqa: F811
+    """`IndexedSlices`, as gradients of embeddings are, and sparse tensors come as they are, beside others."""
+    table = tf.Variable(tf.reshape(tf.range(10.0), [5, 2]))
+
+    @tf.function
+    def step(rows: tf.Tensor) -> tuple[object, ...]:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.gather(table, rows) ** 2)
+        sparse = tf.SparseTensor([[0, 1], [2, 0]], tf.gather(table, 1), [3, 2])
+        return tape.gradient(loss, table), None, loss, sparse
+
+    rows = tf.constant([1, 3, 3])
+    with device_work() as work:
+        if place == "eager":
+            gradient, nothing, loss, sparse = strategy.run(step, [rows])
+        else:
+            gradient, nothing, loss, sparse = tf.function(lambda: strategy.run(step, [rows]))()
+    stock = step(rows)
+    assert work.counts.executions == 1 and nothing is None
+    assert isinstance(gradient, tf.IndexedSlices) and isinstance(sparse, tf.SparseTensor)
+    np.testing.assert_array_equal(loss, stock[2])
+    np.testing.assert_array_equal(tf.convert_to_tensor(gradient), tf.convert_to_tensor(stock[0]))
+    np.testing.assert_array_equal(tf.sparse.to_dense(sparse), tf.sparse.to_dense(stock[3]))
+
+
 def test_variables_are_read_and_written(strategy: Strategy) -> None:  # noqa: F811
     counter = tf.Variable(1, dtype=tf.int64)
     half = tf.Variable([1.0, 2.0], dtype=tf.bfloat16)

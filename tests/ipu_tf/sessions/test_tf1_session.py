@@ -41,6 +41,48 @@ def test_one_value_comes_as_a_list_and_operations_as_an_operation(strategy: Stra
         assert isinstance(on_ipu(lambda: None), tf.Operation)
 
 
+@pytest.mark.parametrize("kind", ["loop", "branch", "function"])
+def test_what_a_program_only_reads_is_not_written_back(strategy: Strategy, kind: str) -> None:  # noqa: F811
+    """What another part of the same session run assigns meanwhile stays, and what the program assigns is kept."""
+
+    def program(v: tf.Variable, changed: tf.Variable) -> Any:
+        changed.assign_add(1.0)
+        if kind == "loop":
+            return ipu.loops.repeat(3, lambda x: x + v, [0.0])
+        if kind == "branch":
+            return tf.cond(changed > 0.0, lambda: v * 3.0, lambda: v * 0.0)
+        return tf.function(lambda: v * 3.0)()
+
+    with tf.Graph().as_default() as graph, tf1.Session() as session, device_work() as work:
+        v = tf1.get_variable("v", initializer=2.0, use_resource=True)
+        changed = tf1.get_variable("changed", initializer=0.0, use_resource=True)
+        before = {operation.name for operation in graph.get_operations()}
+        [result] = on_ipu(lambda: program(v, changed))
+        made = [each for each in graph.get_operations() if each.name not in before]
+        session.run(tf1.global_variables_initializer())
+        assert session.run(result) == 6.0
+        assert session.run([v, changed]) == [2.0, 1.0]
+    assert [each.inputs[0].op.name for each in made if each.type == "AssignVariableOp"] == ["changed"]
+    assert work.counts.executions == 1
+
+
+def test_a_function_with_a_gradient_of_its_own_in_two_programs(strategy: Strategy) -> None:  # noqa: F811
+    """The first does not differentiate it; TensorFlow takes the function's trace again in the second."""
+
+    @tf.custom_gradient
+    def doubled(x: tf.Tensor) -> Any:
+        return 2.0 * x, lambda gradient: 5.0 * gradient
+
+    function = tf.function(lambda x: doubled(x) + 1.0)
+    with tf.Graph().as_default(), tf1.Session() as session, device_work() as work:
+        x = tf1.placeholder(tf.float32, [2])
+        [plain] = on_ipu(function, [x])
+        [gradient] = on_ipu(lambda x: tf.gradients(function(x), x), [x])
+        assert session.run(plain, {x: [1.0, 2.0]}).tolist() == [3.0, 5.0]
+        assert session.run(gradient, {x: [1.0, 2.0]}).tolist() == [5.0, 5.0]
+    assert work.counts.executions == 2
+
+
 OPTIMIZERS: dict[str, Callable[[], Any]] = {
     "sgd": lambda: tf1.train.GradientDescentOptimizer(0.1),
     "momentum": lambda: tf1.train.MomentumOptimizer(0.1, 0.9),

@@ -17,7 +17,6 @@ from jax import lax
 
 from ipu_tf.device.memory.hidden_state import ITERATION
 from ipu_tf.device.numerics.assertions import ASSERTIONS, failed, stamped
-from ipu_tf.device.numerics.exceptions import EXCEPTIONS
 from ipu_tf.device.program import collectives
 from ipu_tf.lowering.importer.rules import host_regions
 from ipu_tf.lowering.importer.rules.deferred_products import DeferredProducts, deferred_products
@@ -117,7 +116,7 @@ class _WhileLoop:
 def _notes(importer: Any, condition_block: Any) -> bool:
     """Returns whether a loop's condition has hidden state, so that it is evaluated in the body (JAX's has no state)."""
     used = types_in(walk(condition_block, importer.module.functions), importer.module)
-    return any(key in used and key in importer.hidden for key in (ASSERTIONS, EXCEPTIONS))
+    return any(key in importer.hidden for key in used)
 
 
 def _kept(deferred: DeferredProducts, kept: Any, importer: Any) -> Any:
