@@ -15,8 +15,8 @@ import tensorflow as tf
 from ipu_tf._state.once import first_time
 from ipu_tf._training.weight_update import accumulate_and_apply
 from ipu_tf.ops.all_to_all_op import all_gather
-from keras_ipu.training.common.partial_batches import GradientSum
 from keras_ipu.training.common.step_split import StepSplit
+from keras_ipu.training.common.update_sums import UpdateSums
 
 _log = logging.getLogger("ipu_tf")
 _WHOLE = ("Adagrad", "Adam", "Adamax", "Ftrl", "Nadam")
@@ -67,26 +67,35 @@ def split_updates(optimizer: Any, split: StepSplit) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def summed_updates(optimizer: Any, weights: list[float], split: StepSplit) -> Iterator[None]:
-    """Context in which the updates of several batches are one, of their weighted gradients.
+def summed_updates(
+    model: Any, weights: list[float], split: StepSplit
+) -> Iterator[Callable[[], contextlib.AbstractContextManager[None]]]:
+    """Context in which the updates of several batches are one, of their weighted gradients, for each call of a step.
 
     Args:
-        optimizer: of Keras 2; None for a model without one.
+        model: of Keras 2, whose own optimizer it is about, if it has one.
         weights: the factor of each batch's gradients.
         split: of a step that takes one batch.
+
+    Yields:
+        A function that gives a context for the step of the next batch.
     """
-    if optimizer is None:
-        yield
-        return
-    combined = GradientSum(weights, lambda gradient, weight: gradient * tf.cast(weight, gradient.dtype))
+    optimizer = model.optimizer
+    sums = UpdateSums(model.name, weights, lambda gradient, weight: gradient * tf.cast(weight, gradient.dtype))
 
     def update(apply: Apply, gradients: list[Any], variables: list[Any]) -> None:
-        complete = combined.add(_dense(optimizer, gradients))
+        complete = sums.add(optimizer, _dense(optimizer, gradients), variables)
         if complete is not None:
             accumulate_and_apply(complete, apply, 1, split.replicas, split.reduction)
 
-    with _replaced(optimizer, update):
+    @contextlib.contextmanager
+    def one_batch() -> Iterator[None]:
+        sums.start_batch()
         yield
+        sums.finish_batch()
+
+    with contextlib.nullcontext() if optimizer is None else _replaced(optimizer, update):
+        yield one_batch
 
 
 def _dense(optimizer: Any, gradients: list[Any]) -> list[Any]:

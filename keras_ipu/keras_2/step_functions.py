@@ -106,11 +106,16 @@ class Keras2StepFunction(StepFunction):
         def traced(batches: Any) -> Any:
             weights = gradient_weights(batches, split)
             summed = self._kind.training and not (split.is_trivial and len(weights) == 1)
-            updates = summed_updates(model.optimizer, weights, one_batch) if summed else contextlib.nullcontext()
-            with keras_models.strategy_of(model).replica_context(), updates:
-                return tuple(self._step(batch) for batch in batches)
+            plain = contextlib.nullcontext(contextlib.nullcontext)
+            updates: Any = summed_updates(model, weights, one_batch) if summed else plain
+            with keras_models.strategy_of(model).replica_context(), updates as next_batch:
+                return tuple(self._within(next_batch(), batch) for batch in batches)
 
         return TensorFlowStep(traced, batches_spec, lambda: optimizer_state(model))
+
+    def _within(self, context: contextlib.AbstractContextManager[None], batch: Any) -> Any:
+        with context:
+            return self._step(batch)
 
     def _check_pipeline(self) -> None:
         """Checks that nobody wants a pipeline on several devices.

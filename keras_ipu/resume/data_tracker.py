@@ -112,7 +112,7 @@ class DataTracker:
     @property
     def steps_of_epoch(self) -> int | None:
         """Steps of an epoch; None as long as they are unknown."""
-        count: int | None = self.iterator.num_batches
+        count: int | None = self.iterator.steps_of_epoch
         return count
 
     def within_epoch(self, epoch: int, step: int) -> DataPosition:

@@ -343,6 +343,41 @@ def test_data_that_fails_leaves_the_weights_of_the_last_complete_step() -> None:
         np.testing.assert_array_equal(mine, theirs)
 
 
+def paired(y: Any, outputs: Any) -> Any:
+    """A loss that an odd number of samples has no shape for."""
+    pairs = keras.ops.reshape(outputs[:, 0], (-1, 2))
+    return keras.ops.square(pairs[:, 0] - pairs[:, 1] - 1.0)
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_a_last_batch_that_fails_leaves_the_weights_of_the_last_complete_step(steps: int) -> None:
+    """The batch has a program of its own, which is traced when the others have run."""
+    with scope_of():
+        model = dense(contextlib.nullcontext(), steps_per_execution=steps)
+        model.compile("sgd", paired, steps_per_execution=steps)
+        with pytest.raises(Exception, match="reshape"):
+            model.fit(X[: 2 * BATCH + 3], Y[: 2 * BATCH + 3], BATCH, verbose=0, shuffle=False)
+    stock = dense(contextlib.nullcontext())
+    stock.compile("sgd", paired)
+    stock.fit(X[: 2 * BATCH], Y[: 2 * BATCH], BATCH, verbose=0, shuffle=False)
+    for mine, theirs in zip(model.get_weights(), stock.get_weights(), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=TIGHT, atol=TIGHT)
+
+
+@pytest.mark.parametrize("units", [20, 7])
+def test_layers_that_are_frozen_by_turns(units: int) -> None:
+    """As many weights are trainable as before, and they are others."""
+    with scope_of():
+        first, last = layers.Dense(units), layers.Dense(20)
+        model = keras.Sequential([keras.Input((20,)), first, last])
+        model.compile("sgd", "mse")
+        first.trainable = False
+        wanted, loss = model.predict(X, BATCH, verbose=0), model.evaluate(X, X, BATCH, verbose=0)
+        first.trainable, last.trainable = True, False
+        np.testing.assert_array_equal(model.predict(X, BATCH, verbose=0), wanted)
+        assert model.evaluate(X, X, BATCH, verbose=0) == loss
+
+
 def accumulate_and_fit(model: keras.Model) -> None:
     model.set_gradient_accumulation_options(gradient_accumulation_steps_per_replica=5)
     model.fit(X, Y, BATCH, verbose=0)

@@ -96,6 +96,7 @@ DATA: dict[str, Callable[[], dict[str, Any]]] = {
     "arrays in order": lambda: {"x": X, "y": Y, "batch_size": 4, "shuffle": False},
     "dataset": lambda: {"x": _dataset(), "shuffle": False},
     "endless dataset": lambda: {"x": _dataset(repeat=True), "steps_per_epoch": 8, "shuffle": False},
+    "dataset of unknown length": lambda: {"x": _dataset().filter(lambda x, y: True), "shuffle": False},
     "generator": lambda: {"x": generated(), "steps_per_epoch": 8, "shuffle": False},
     "PyDataset": lambda: {"x": Batches()},
 }

@@ -251,6 +251,16 @@ class IPUEpochIterator(keras_patches.StockEpochIterator):
         return self._steps_seen
 
     @property
+    def steps_of_epoch(self) -> int | None:
+        """Returns the steps of an epoch; None as long as they are unknown.
+
+        Where no more than the data's end tells them, Keras counts the execution that found it too.
+        """
+        found = self.steps_per_epoch is None and self.data_adapter.num_batches is None
+        count: int | None = self.num_batches
+        return count if count is None or not found else count - self.steps_per_execution
+
+    @property
     def goes_on(self) -> bool:
         """Returns whether the next epoch goes on in the iterator over the data that is open."""
         return self.steps_per_epoch is not None and self._current_iterator is not None

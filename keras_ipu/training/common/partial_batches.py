@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -64,9 +65,11 @@ def run_execution(
         Steps, final state and error of all, with the outputs of the last part; and the outputs in parts.
     """
     done, parts = StepLoopResult(0, state, None), []
+    started = False
     while True:
         if not feed.at_remainder:
-            ran = run_loop(done.state, steps - done.steps)
+            ran = _or_error(started, done, functools.partial(run_loop, done.state, steps - done.steps))
+            started = True
             parts += [ExecutedSteps(ran.outputs)] if ran.steps else []
             done = dataclasses.replace(ran, steps=done.steps + ran.steps)
             if done.error is not None or done.steps >= steps:
@@ -74,11 +77,22 @@ def run_execution(
         batches = feed.take_remainder()
         if not batches:
             return done, parts
-        ran = run_remainder(done.state, batches)
+        ran = _or_error(started, done, functools.partial(run_remainder, done.state, batches))
+        started = True
         parts += [ExecutedSteps(ran.outputs, remainder=True)] if ran.steps else []
         done = dataclasses.replace(ran, steps=done.steps + -(-len(batches) // replicas) * ran.steps)
         if done.error is not None or done.steps >= steps or len(batches) < feed.group:
             return done, parts  # fewer than a group are the last
+
+
+def _or_error(started: bool, done: StepLoopResult, run: Callable[[], StepLoopResult]) -> StepLoopResult:
+    """Runs a part; an error after the first part is that of a result, lest the state of the parts before be lost."""
+    try:
+        return run()
+    except BaseException as error:
+        if not started:
+            raise
+        return dataclasses.replace(done, steps=0, error=error)
 
 
 def gradient_weights(batches: Sequence[Any], split: StepSplit) -> list[float]:

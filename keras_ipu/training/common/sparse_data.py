@@ -48,7 +48,8 @@ def dense_elements(dataset: tf.data.Dataset) -> tf.data.Dataset:
         )
     if not any(isinstance(spec, tf.SparseTensorSpec) for spec in specs):
         return dataset
-    return dataset.map(lambda *element: dense_batch(element if len(element) > 1 else element[0]))
+    is_tuple = isinstance(dataset.element_spec, tuple)  # whose parts `map` gives one by one
+    return dataset.map(lambda *element: dense_batch(element if is_tuple else element[0]))
 
 
 def dense_batch(batch: Any) -> Any:

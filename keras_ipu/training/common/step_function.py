@@ -246,7 +246,7 @@ class StepFunction(TracedLoops, abc.ABC):
         feed = self._feed(iter([tuple(batches)] * split.replicas))
         ordinal = keras_models.strategy_of(self._model).device_ordinal
         chosen = LoopOptions(ordinal, split.shards)
-        key = ("remainder", feed.spec_name, tuple(map(len, state)), split, chosen, target(ordinal, split.shards))
+        key = ("remainder", feed.spec_name, self._state_key(state), split, chosen, target(ordinal, split.shards))
         loop = self._traced(
             key,
             feed,
@@ -302,12 +302,15 @@ class StepFunction(TracedLoops, abc.ABC):
             )
         return split
 
+    def _state_key(self, state: Any) -> Any:
+        """Returns what a state's traced loop is found by; freezing a layer moves weights between its parts."""
+        return tuple(map(len, state))
+
     def _loop(self, feed: BatchFeed, state: Any, split: StepSplit, **options: bool) -> StepLoop:
         """Returns the loop for a feed's batches, traced on first use; `options` are further `LoopOptions`."""
         ordinal = keras_models.strategy_of(self._model).device_ordinal
         chosen = LoopOptions(ordinal, split.shards, **options)
-        # Freezing a layer moves its weights from one part of the state to another.
-        key = (feed.spec_name, tuple(map(len, state)), split, chosen, target(ordinal, split.shards))
+        key = (feed.spec_name, self._state_key(state), split, chosen, target(ordinal, split.shards))
 
         def trace() -> StepLoop:
             if self._kind.training:

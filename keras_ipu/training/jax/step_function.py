@@ -6,6 +6,7 @@ model's variables before an epoch, and gives it back after.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -52,6 +53,8 @@ class JaxStepFunction(StepFunction):
         super().__init__(model, kind, ARRAYS)
         self._replicas = replicas
         self._names = _STATE_NAMES[kind.name]
+        self._epoch: weakref.ref[Any] | None = None
+        self._trained: tuple[int, ...] = ()
 
     def __call__(self, state: State, iterator: Iterator[Any]) -> tuple[Any, State]:
         """Runs the next execution; if its steps ran ahead already, only returns their outputs.
@@ -72,6 +75,7 @@ class JaxStepFunction(StepFunction):
         """
         if isinstance(iterator, ElementIterator) and iterator.waiting:
             return iterator.waiting.popleft(), state
+        self._note_trained(iterator)
         with Interrupts() as interrupts:  # while the device has the state, the model's variables have none
             return self._run_on(state, iterator, interrupts)
 
@@ -84,6 +88,8 @@ class JaxStepFunction(StepFunction):
         except BaseException:
             self._restore_variables(state)
             raise
+        if any(array.is_deleted() for array in jax.tree.leaves(done.ran.state)):
+            done.ran.raise_for_error()
         after = self._replicas.shown(done.ran.state, done.replicas)
         after = after if state_copy is None else state_copy.merge_callback_writes(after)
         try:
@@ -91,6 +97,16 @@ class JaxStepFunction(StepFunction):
         except BaseException:
             self._restore_variables(after)
             raise
+
+    def _note_trained(self, iterator: Iterator[Any]) -> None:
+        """Notes which variables are trainable, once for each epoch: Keras takes the state from them before it."""
+        if self._epoch is not None and self._epoch() is iterator:
+            return
+        self._epoch = weakref.ref(iterator) if isinstance(iterator, ElementIterator) else None
+        self._trained = tuple(map(id, self._model.trainable_variables))
+
+    def _state_key(self, state: State) -> Any:
+        return super()._state_key(state), self._trained
 
     def _feed(self, batches: Iterator[Any]) -> JaxFeed:
         return JaxFeed(batches, warn_cast, sizes_vary())

@@ -263,6 +263,39 @@ def test_what_streamed_tokens_refuse() -> None:
                 model.generate(**given, **asked)
 
 
+def phi3() -> Any:
+    """A model whose class has a `generate` of its own, which calls `CausalLM`'s."""
+    sizes = {"num_layers": 1, "hidden_dim": 8, "intermediate_dim": 8, "num_query_heads": 2, "num_key_value_heads": 1}
+    backbone = keras_hub.models.Phi3Backbone(vocabulary_size=WORDS, **sizes)
+    return keras_hub.models.Phi3CausalLM(backbone=backbone, preprocessor=None)
+
+
+def test_streamed_tokens_of_a_model_with_its_own_generate() -> None:
+    places: list[np.ndarray] = []
+    with ipus(1):
+        stock, model = pair(phi3, ipu.ipu_strategy.IPUStrategy())
+        for each in (stock, model):
+            each.compile(sampler="greedy")
+        whole = stock.generate(prompts(3), stop_token_ids=None)["token_ids"]
+        with device_work() as did:
+            model.generate(prompts(3), stop_token_ids=None, on_tokens=places.append)
+            streamed = list(model.generate(prompts(3), stop_token_ids=None, stream=True))
+    assert np.stack(places, axis=1).tolist() == np.stack(streamed, axis=1).tolist() == whole[:, 3:].tolist()
+    assert did.counts.executions == 2
+
+
+def test_every_model_of_kerashub_takes_on_tokens() -> None:
+    """Those that override `generate` are patched one by one: a new one fails here."""
+    with ipus(1), ipu.ipu_strategy.IPUStrategy().scope():
+        classes = [keras_hub.models.CausalLM]
+        for each in classes:
+            classes += each.__subclasses__()
+    of_the_library = [each for each in classes if each.__module__.startswith("keras_hub.")]
+    own = [each for each in of_the_library if "generate" in vars(each)]
+    assert len(of_the_library) > 20 and len(own) > 1
+    assert [each.__name__ for each in own if not hasattr(each.generate, "__wrapped__")] == []
+
+
 @pytest.mark.slow
 def test_tokens_of_several_replicas_come_once() -> None:
     places: list[np.ndarray] = []
@@ -320,7 +353,7 @@ def test_a_session_streams_pieces_until_a_stop() -> None:
     assert len(pieces) > 1 and all(len(piece) <= 2 for piece in pieces)
 
 
-def test_what_a_session_refuses() -> None:
+def test_what_a_session_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     with ipus(1):
         stock, model = pair(gpt2, ipu.ipu_strategy.IPUStrategy())
         with pytest.raises(AttributeError, match="only models of an `IPUStrategy`'s scope have it"):
@@ -333,10 +366,15 @@ def test_what_a_session_refuses() -> None:
             model.ipu_generator(LENGTH + 1)
         with pytest.raises(TypeError, match="causal language model of KerasHub's"):
             model.backbone.ipu_generator(8)
+        with monkeypatch.context() as patched:
+            patched.setattr(type(model), "_build_cache", lambda self, tokens, images: None)
+            with pytest.raises(TypeError, match="whose cache takes more, such as images. Use its `generate`"):
+                model.ipu_generator(8)
         session = model.ipu_generator(8)
         for said, text in (
             ([], "at least one token"),
             ([WORDS], "below 40"),
+            (np.array([2**32 + 5]), "below 40"),
             ([1.5], "whole numbers"),
             ([[1]], "one dimension"),
         ):

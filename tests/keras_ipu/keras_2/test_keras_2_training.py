@@ -277,6 +277,65 @@ def test_a_model_in_pipeline_stages_gives_the_numbers_of_accumulation() -> None:
         _assert_equal(_run(model), expected)
 
 
+def test_stages_of_a_shared_layer_are_those_of_its_calls() -> None:
+    with _scope(2):
+        x = keras_2.Input((4,))
+        shared = keras_2.layers.Dense(4, name="shared")
+        first = shared(x)
+        model = keras_2.Model(x, keras_2.layers.Add()([shared(first), keras_2.layers.Dense(4, name="beside")(first)]))
+        stages = model.get_pipeline_stage_assignment()
+        for each in stages:
+            early = each.layer.name == "beside" or (each.layer is shared and each.node_index == 0)
+            each.pipeline_stage = 0 if early else 1
+        model.set_pipeline_stage_assignment(stages)
+        for each in stages:
+            each.pipeline_stage = int(each.layer is shared and each.node_index == 0)
+        with pytest.raises(ValueError, match="has a dependency from a pipeline stage which has not yet been executed"):
+            model.set_pipeline_stage_assignment(stages)
+
+
+class CallsTwice(keras_2.Model):
+    """Updates its two layers by two calls of its optimizer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = keras_2.layers.Dense(3), keras_2.layers.Dense(1)
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        """The last layer's outputs."""
+        return self.last(self.first(x))
+
+    def train_step(self, data: Any) -> dict[str, tf.Tensor]:
+        """A step whose loss is the mean square of the outputs."""
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((self(data[0]) - 1.0) ** 2)
+        gradients, variables = tape.gradient(loss, self.trainable_variables), self.trainable_variables
+        for part in (slice(2), slice(2, 4)):
+            self.optimizer.apply_gradients(zip(gradients[part], variables[part], strict=True))
+        return {"loss": loss}
+
+
+@pytest.mark.parametrize("samples", [8, 14])
+def test_several_calls_of_an_optimizer_and_batches_left_over(samples: int) -> None:
+    def trained(batch: int, accumulation: int) -> list[np.ndarray]:
+        keras_2.utils.set_random_seed(3)
+        model = CallsTwice()
+        model.build((None, 4))
+        model.compile("sgd", steps_per_execution=accumulation)
+        model.optimizer.build(model.trainable_variables)
+        if accumulation > 1:
+            model.set_gradient_accumulation_options(accumulation, gradient_accumulation_reduction_method="mean")
+        model.fit(X[:samples], Y[:samples], batch_size=batch, epochs=2, shuffle=False, verbose=0)
+        return list(model.get_weights())
+
+    stock = trained(8, 1)
+    with _scope(1), device_work() as work:
+        found = trained(4, 2)
+    assert work.counts.executions > 0
+    for mine, theirs in zip(found, stock, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
 def test_scopes_of_pipeline_stages_assign_layers_and_calls() -> None:
     stock = _functional()
     stock.steps_per_execution = 1

@@ -13,7 +13,11 @@ from hypothesis import strategies as st
 from tests.helpers.device_counts import device_work
 from tests.helpers.resumed_runs import DATA, OPTIMIZERS, PARTS, Setting, fitted
 
-SHORT = [(Setting(), (15,)), (Setting("endless dataset", steps=2), (5,))]
+SHORT = [
+    (Setting(), (15,)),
+    (Setting("endless dataset", steps=2), (5,)),
+    (Setting("dataset of unknown length"), (24,)),  # at the beginning of the third epoch: those before had 12 each
+]
 LONG = [
     (Setting(), (2, 29)),
     (Setting(accumulation=2, steps=2), (6, 7)),
@@ -23,6 +27,7 @@ LONG = [
     (Setting("dataset"), (17,)),
     (Setting("endless dataset", steps=2), (2,)),
     (Setting("generator"), (10,)),
+    (Setting("dataset of unknown length", steps=2), (5, 14)),
     (Setting("PyDataset"), (4, 13)),
     (Setting(parts="augmented", optimizer="average"), (9,)),
     (Setting("dataset", parts="rounded", optimizer="loss scale", replicas=2), (7,)),

@@ -329,6 +329,56 @@ def test_an_optimizer_of_several_wherever_it_was_made(made_inside: bool) -> None
     assert device().steps == 20
 
 
+def test_a_function_with_a_gradient_of_its_own_after_predict() -> None:
+    """`predict` differentiates nothing; TensorFlow takes the function's trace again in `fit`."""
+
+    @tf.custom_gradient
+    def rounded(x: tf.Tensor) -> Any:
+        return tf.round(x * 4.0) / 4.0, lambda gradient: gradient * 2.0
+
+    def losses() -> list[float]:
+        act = tf.function(lambda x: rounded(tf.nn.silu(x)))
+        keras.utils.set_random_seed(1)
+        model = keras.Sequential([keras.Input((5,)), layers.Dense(4), layers.Lambda(act), layers.Dense(3)])
+        model.compile("sgd", "mse")
+        model.predict(X, batch_size=4, verbose=0)
+        return model.fit(X, Y, batch_size=4, epochs=2, verbose=0, shuffle=False).history["loss"]
+
+    wanted = losses()
+    configure()
+    with ipu_scope(), counted() as device:
+        np.testing.assert_allclose(losses(), wanted, rtol=LOOSE)
+    assert device().steps == 30
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_a_convolutional_network_of_mixed_precision(policy: str) -> None:
+    images = numbers(8, 9, 9, 2)
+
+    def seen() -> list[Any]:
+        keras.utils.set_random_seed(1)
+        parts = [layers.ZeroPadding2D(1), layers.Conv2D(4, 3, activation="relu"), layers.MaxPooling2D(2)]
+        more = [layers.Conv2D(4, 3, padding="same"), layers.BatchNormalization(), layers.AveragePooling2D(2)]
+        head = [layers.Flatten(), layers.Dense(3, dtype="float32")]
+        model = keras.Sequential([keras.Input((9, 9, 2)), *parts, *more, *head])
+        model.compile("sgd", "mse")
+        history = model.fit(images, Y[:8], batch_size=4, epochs=2, verbose=0, shuffle=False).history["loss"]
+        return [history, model.predict(images, batch_size=4, verbose=0), *model.get_weights()]
+
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(policy)
+    try:
+        wanted = seen()
+        configure()
+        with ipu_scope(), counted() as device:
+            found = seen()
+    finally:
+        keras.config.set_dtype_policy(before)
+    assert device().steps == 6
+    for mine, theirs in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=0.05, atol=0.02)
+
+
 def test_a_second_fit_compiles_nothing() -> None:
     configure()
     with ipu_scope():

@@ -60,6 +60,23 @@ def test_datasets_of_sparse_tensors(strategy: Any) -> None:
     np.testing.assert_allclose(ours, predicted(), rtol=TIGHT, atol=TIGHT)
 
 
+def test_inputs_of_a_dataset_that_has_nothing_else(strategy: Any) -> None:
+    """Its elements are tuples of one part, which is a tuple."""
+
+    def predicted() -> np.ndarray:
+        first, second = keras.Input((6,)), keras.Input((2,))
+        kernel = keras.initializers.RandomNormal(seed=1)
+        joined = keras.layers.Concatenate()([first, second])
+        model = keras.Model([first, second], keras.layers.Dense(1, kernel_initializer=kernel)(joined))
+        data = tf.data.Dataset.from_tensor_slices(((tf.sparse.from_dense(X), X[:, :2]),)).batch(BATCH)
+        return model.predict(data, verbose=0)
+
+    with strategy.scope(), device_work() as work:
+        ours = predicted()
+    assert work.counts.steps == 2
+    np.testing.assert_allclose(ours, predicted(), rtol=TIGHT, atol=TIGHT)
+
+
 class Matrices(keras.utils.PyDataset):
     """Batches of sparse matrices, the last one smaller."""
 
