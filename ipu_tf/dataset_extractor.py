@@ -61,12 +61,12 @@ def dataset_extractor(
 
 
 def get_variable_handles(variables: Sequence[tf.Variable]) -> list[str]:
-    """The names of variables, as `export_variables` takes them.
+    """The names of variables, as `export_variables` takes them: of Keras's variables their paths.
 
     Args:
         variables: the variables.
     """
-    return [variable.name.removesuffix(":0") for variable in variables]
+    return [getattr(variable, "path", variable.name).removesuffix(":0") for variable in variables]
 
 
 def export_variables(
@@ -89,13 +89,14 @@ def export_variables(
         The op that saves them, in a graph; None in eager mode, where it is done.
 
     Raises:
-        ValueError: unless there is one name for each variable.
+        ValueError: unless there is one name for each variable, and no other has it.
         EmulationError: if `metadata` is given.
     """
     if len(names) != len(variables):
         raise ValueError(
             f"Expected a name for each variable. Received: {len(names)} names, {len(variables)} variables."
         )
+    _check_names(names)
     if metadata:
         raise EmulationError(
             f"export_variables(metadata={metadata!r}): metadata of Poplar executables is not read here. Leave it out."
@@ -132,14 +133,15 @@ def import_variables(
         The assignments: ops to run in a graph; in eager mode they are done.
 
     Raises:
-        ValueError: when it runs, for variables that the files lack, arrays that are no variables (if `strict`), and
-            arrays of another shape or dtype.
+        ValueError: for variables of one name; and when it runs, for variables that the files lack, arrays that are no
+            variables (if `strict`), and arrays of another shape or dtype.
         FileNotFoundError: when it runs, if there is no such file.
     """
     record_ignored("import_variables.is_input", None if is_input else False)
     files = [filenames] if isinstance(filenames, str) else list(filenames)
-    specs = [tf.TensorSpec(variable.shape, variable.dtype.base_dtype) for variable in variables]
+    specs = [tf.TensorSpec(variable.shape, tf.as_dtype(variable.dtype).base_dtype) for variable in variables]
     names = get_variable_handles(variables)
+    _check_names(names)
 
     def load(*present: np.ndarray) -> list[np.ndarray]:
         saved = {name.removesuffix(":0"): array for file in files for name, array in read_arrays(file).items()}
@@ -154,6 +156,11 @@ def import_variables(
     else:
         values = host_op(load, tensors, specs, "import_variables").results
     return [variable.assign(value) for variable, value in zip(variables, values, strict=True)]
+
+
+def _check_names(names: Sequence[str]) -> None:
+    if len(set(names)) < len(names):
+        raise ValueError(f"Variables need different names to be told apart. Received: {list(names)}.")
 
 
 def _check_import(wanted: dict[str, tf.TensorSpec], saved: dict[str, np.ndarray], strict: bool) -> None:

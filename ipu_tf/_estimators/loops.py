@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_tf import loops
+from ipu_tf._estimators.metric_values import values_after_updates
 from ipu_tf._estimators.model import HOST, EstimatorLoop, mean_over_loop
 from ipu_tf._estimators.model_calls import call_on_element, check_global_step_untouched, check_replicas_agree, needed
 from ipu_tf._tracing.element_arguments import body_arguments
@@ -94,10 +95,8 @@ class EvaluationLoop(EstimatorLoop):
             self.outfeed = _outfeed(self, IPUOutfeedMode.ALL)
             self._metrics_fn, tensors = metrics
             return self.outfeed.enqueue(tensors)
-        # An update op gives the updated value; when a value tensor is computed, before or after it, is not defined.
         self.outfeed = _outfeed(self, IPUOutfeedMode.LAST)
-        updates = {name: require_tensor(update, "update_op") for name, (_, update) in sorted(metric_ops.items())}
-        return self.outfeed.enqueue(updates)
+        return self.outfeed.enqueue(values_after_updates(metric_ops))
 
     def finish(self, compiled: Any) -> EstimatorSpec:
         """Loss and metrics."""

@@ -56,7 +56,7 @@ class HostEmbeddingSGDGAOptimizerSpec(HostEmbeddingOptimizerSpec):
 
     Args:
         learning_rate: its learning rate; gradients are summed, not averaged.
-        accumulation_factor: how many gradients are gathered before they are applied.
+        accumulation_factor: how many gradients of each lookup, on each replica, are gathered before they are applied.
     """
 
     def __init__(self, learning_rate: float, accumulation_factor: int) -> None:

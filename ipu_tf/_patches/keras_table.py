@@ -266,11 +266,21 @@ KERAS = (
         "`generate` of KerasHub's language models runs on the device as one execution",
         "keras_ipu.generation.kerashub",
     ),
-    Patch(
-        "keras_hub.src.models.causal_lm:CausalLM.generate",
-        When.SCOPE,
-        "`generate(on_tokens=...)` gives tokens to a function as they are made",
-        "keras_ipu.generation.kerashub",
+    *(
+        Patch(
+            f"keras_hub.src.models.{owner}CausalLM.generate",
+            When.SCOPE,
+            "`generate(on_tokens=...)` gives tokens to a function as they are made",
+            "keras_ipu.generation.kerashub",
+        )
+        for owner in (
+            "causal_lm:",
+            "blip2.blip2_causal_lm:BLIP2",
+            "gemma3.gemma3_causal_lm:Gemma3",
+            "gemma3n.gemma3n_causal_lm:Gemma3n",
+            "gemma4.gemma4_causal_lm:Gemma4",
+            "phi3.phi3_causal_lm:Phi3",
+        )
     ),
     *(
         Patch(

@@ -94,7 +94,8 @@ def _hosts(settings: Settings) -> tuple[str, ...]:
 def _exported(settings: Settings) -> dict[str, str]:
     """Returns the variables of `-x` in the arguments for mpirun; says which other arguments have no effect."""
     found, others = {}, []
-    words = iter(shlex.split(settings["mpi_global_args"] + " " + settings["mpi_local_args"]))
+    given = {"--mpi-global-args": settings["mpi_global_args"], "--mpi-local-args": settings["mpi_local_args"]}
+    words = iter([word for option, text in given.items() for word in _words(option, text)])
     for word in words:
         if word == "-x":
             name, equals, value = next(words, "").partition("=")
@@ -104,6 +105,13 @@ def _exported(settings: Settings) -> dict[str, str]:
     if others:
         say(f"arguments for mpirun without effect, as no mpirun is used: {shlex.join(others)}")
     return {name: value for name, value in found.items() if name}
+
+
+def _words(option: str, text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}.") from None
 
 
 def _cache(settings: Settings) -> dict[str, str]:

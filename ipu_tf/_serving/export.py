@@ -125,9 +125,10 @@ def tensorflow_function(
 
 
 def _save(module: Any, directory: str) -> None:
+    signature = module.predict.get_concrete_function()  # traces it, and so checks the last of what it is given
     if os.path.isdir(directory):
         shutil.rmtree(directory)
-    tf.saved_model.save(module, directory, module.predict.get_concrete_function(), _WITHOUT_GRADIENTS)
+    tf.saved_model.save(module, directory, signature, _WITHOUT_GRADIENTS)
 
 
 def _compile(served: ExportRequest, file: str) -> None:

@@ -23,6 +23,8 @@ from ipu_tf.device.instances.joined import join
 
 _LAYOUTS = "Tensor layouts did not match on all instances"
 _SEPARATOR = b"\n"
+_COUNT = 8
+"""Bytes of a number of rows."""
 
 
 def allgather(value: tf.Tensor, tensor_name: str | None = None) -> tf.Tensor:
@@ -163,7 +165,8 @@ def _values(
         _LayoutError: if shapes or dtypes differ.
     """
     layout = f"{array.dtype.name}{['any', *array.shape[1:]] if rows_differ else list(array.shape)}"
-    own = _SEPARATOR.join([layout.encode(), array.tobytes() if gives else b""])
+    rows = len(array).to_bytes(_COUNT, "little") if rows_differ else b""  # of no columns, bytes do not tell them
+    own = _SEPARATOR.join([layout.encode(), rows + array.tobytes() if gives else b""])
     found = [given.split(_SEPARATOR, 1) for given in others.exchange(name, own)]
     layouts = [given.decode() for given, _ in found]
     if set(layouts) != {layout}:
@@ -177,9 +180,9 @@ def _values(
 
 
 def _as_rows(data: bytes, like: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Returns rows like those of an array, as many as there are."""
-    row = like.dtype.itemsize * int(np.prod(like.shape[1:], dtype=np.int64))
-    return np.frombuffer(data, like.dtype).reshape((len(data) // row if row else len(like), *like.shape[1:]))
+    """Returns rows like those of an array, as many as their count says, which comes before them."""
+    count = int.from_bytes(data[:_COUNT], "little")
+    return np.frombuffer(data[_COUNT:], like.dtype).reshape((count, *like.shape[1:]))
 
 
 def _reduced(values: list[Any], mean: bool) -> Any:

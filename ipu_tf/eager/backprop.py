@@ -34,7 +34,7 @@ class GradientCaptureContext:
     """A context manager that keeps the gradients that arrive at `capture_upstream_gradients`.
 
     Gradients computed after it is entered are kept until `captured_gradients` is first read, by the innermost such
-    context. Read it in the function that computed the gradients.
+    context of the thread, or of all if it has none. Read it in the function that computed the gradients.
 
     Example:
         >>> import tensorflow as tf
@@ -52,8 +52,10 @@ class GradientCaptureContext:
 
     def __init__(self) -> None:
         self._captured: dict[str, list[tf.Tensor]] = {}
+        self._thread = threading.get_ident()
 
     def __enter__(self) -> GradientCaptureContext:
+        self._thread = threading.get_ident()
         with _lock:
             _open.append(weakref.ref(self))
         return self
@@ -120,7 +122,7 @@ class GradientCaptureTape(tf.GradientTape, GradientCaptureContext):
 
 
 def record_captured_gradients(tag: str, gradients: list[tf.Tensor]) -> None:
-    """Records gradients in the innermost context that captures them.
+    """Records gradients in the innermost context of this thread that captures them, or of all threads if it has none.
 
     Args:
         tag: under which they are kept, after those that are there.
@@ -132,7 +134,8 @@ def record_captured_gradients(tag: str, gradients: list[tf.Tensor]) -> None:
     contexts = _open_contexts()
     if not contexts:
         raise RuntimeError(_NO_CONTEXT)
-    contexts[-1]._keep(tag, gradients)
+    own = [context for context in contexts if context._thread == threading.get_ident()]
+    (own or contexts)[-1]._keep(tag, gradients)
 
 
 def _open_contexts() -> list[GradientCaptureContext]:

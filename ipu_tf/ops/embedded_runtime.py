@@ -20,7 +20,7 @@ from ipu_tf._state.registry import register_state
 from ipu_tf.device.errors import DeviceError
 from ipu_tf.device.files.embedded_engine import EmbeddedEngine
 from ipu_tf.device.files.executable_about import Signature, Tensor
-from ipu_tf.device.files.executable_reading import about_text, read
+from ipu_tf.device.files.executable_reading import about_text, digest_of, read
 from ipu_tf.emulation import record_ignored
 from ipu_tf.lowering.programs.tensorflow_errors import to_tensorflow_error
 from ipu_tf.lowering.tensorflow import tf_values
@@ -159,12 +159,12 @@ def _op(function: Any, inputs: Sequence[Any], outputs: Sequence[tf.TensorSpec], 
 
 
 def _start(path: str, inputs: Sequence[np.ndarray], name: str) -> None:
-    about = about_text(path)
+    digest = digest_of(path)
     with _lock:
         running = _engines.get(name)
         if running is None:
-            _engines[name] = (path, about, EmbeddedEngine(read(path), inputs))
-        elif running[1] != about:
+            _engines[name] = (path, digest, EmbeddedEngine(read(path), inputs))
+        elif running[1] != digest:
             raise tf.errors.AlreadyExistsError(
                 None,
                 None,

@@ -55,7 +55,7 @@ def get_accumulator_dtype(variable: Any, dtype_override: Any) -> tf.DType:
 
     Args:
         variable: a variable or tensor.
-        dtype_override: None for the variable's own dtype, a dtype, or a function from the variable to a dtype.
+        dtype_override: None for the variable's own dtype, a dtype, or a function from the variable to one of these.
 
     Raises:
         TypeError: if the override is none of these.
@@ -70,7 +70,8 @@ def get_accumulator_dtype(variable: Any, dtype_override: Any) -> tf.DType:
     # A DType can be called, too.
     if isinstance(dtype_override, tf.DType) or not callable(dtype_override) or isinstance(dtype_override, type):
         return tf.as_dtype(dtype_override)
-    return tf.as_dtype(dtype_override(variable))
+    found = dtype_override(variable)
+    return variable.dtype if found is None else tf.as_dtype(found)
 
 
 def accumulate_gradients(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -23,6 +24,14 @@ from keras_ipu.training.common.trainer import is_running
 
 _MODULE = "keras_hub.src.models.causal_lm"
 """Where KerasHub defines `CausalLM`, whose method its language models inherit: decoders, and encoders with decoders."""
+_WITH_OWN_GENERATE = {
+    "keras_hub.src.models.blip2.blip2_causal_lm": "BLIP2CausalLM",
+    "keras_hub.src.models.gemma3.gemma3_causal_lm": "Gemma3CausalLM",
+    "keras_hub.src.models.gemma3n.gemma3n_causal_lm": "Gemma3nCausalLM",
+    "keras_hub.src.models.gemma4.gemma4_causal_lm": "Gemma4CausalLM",
+    "keras_hub.src.models.phi3.phi3_causal_lm": "Phi3CausalLM",
+}
+"""Subclasses of KerasHub's that override `generate`, by module."""
 FUNCTIONS: dict[str, Callable[..., GenerateFunction]] = {
     "tensorflow": TensorFlowGenerateFunction,
     "jax": JaxGenerateFunction,
@@ -33,12 +42,19 @@ FUNCTIONS: dict[str, Callable[..., GenerateFunction]] = {
 def patch_generate() -> None:
     """Makes `generate` of IPU models run on the device; of other models it stays KerasHub's. Idempotent."""
     after_import(_MODULE, _patch_causal_lm)
+    for module, name in _WITH_OWN_GENERATE.items():
+        after_import(module, functools.partial(_patch_own_generate, name))
     patch_quantized_layers()
 
 
 def _patch_causal_lm(module: ModuleType) -> None:
     keras_patches.patch_method(module.CausalLM, "make_generate_function", is_ipu_model, _make_generate_function)
     keras_patches.patch_method(module.CausalLM, "generate", is_ipu_model, _generate)
+
+
+def _patch_own_generate(name: str, module: ModuleType) -> None:
+    # Its own calls `CausalLM.generate`, without the arguments that it does not know.
+    keras_patches.patch_method(getattr(module, name), "generate", is_ipu_model, _generate)
 
 
 def _make_generate_function(stock: Callable[[Any], Any], model: Any) -> Any:

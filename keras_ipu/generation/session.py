@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -39,6 +40,11 @@ class GeneratorSession:
             raise TypeError(
                 "A session needs a causal language model of KerasHub's that was made in an `IPUStrategy`'s scope. "
                 f"Received: {type(model).__name__}."
+            )
+        if not _takes_tokens_alone(model._build_cache):  # noqa: SLF001 - KerasHub's
+            raise TypeError(
+                f"A session needs a language model whose cache is made of tokens alone. Received: "
+                f"{type(model).__name__}, whose cache takes more, such as images. Use its `generate`."
             )
         self._model, self._max_length = model, checked_count("max_length", max_length)
         check_stepwise_sampler(model, "A session")
@@ -137,10 +143,9 @@ class GeneratorSession:
             raise ValueError(
                 f"`token_ids` is a list of whole numbers, or an array of one dimension. Received: {token_ids!r:.200}."
             )
-        given = given.astype(np.int32)
         if given.size or not self._tokens.size:
             check_prompts(self._model, _arrays(given if given.size else np.zeros(1, np.int32), bool(given.size)))
-        return given
+        return given.astype(np.int32)
 
 
 class SessionMethods:
@@ -158,6 +163,14 @@ class SessionMethods:
                 has positions for.
         """
         return GeneratorSession(self, max_length)
+
+
+def _takes_tokens_alone(build_cache: Any) -> bool:
+    try:
+        inspect.signature(build_cache).bind(None)
+    except TypeError:
+        return False
+    return True
 
 
 def _arrays(tokens: np.ndarray, given: bool = True) -> dict[str, np.ndarray]:

@@ -163,7 +163,31 @@ def embedding() -> dict[str, Any]:
     return {"table": table.get_embedding_tensor().numpy(), "loss": loss, "normal": normal}
 
 
-NAMED = {"collectives": collectives, "variables": variables, "embedding": embedding}
+def rounded() -> dict[str, Any]:
+    """Adds numbers to float16 variables, rounded stochastically and alike on all replicas; returns the variables."""
+    config = set_ipu_config(ipu.config.IPUConfig())
+    config.floating_point_behaviour.esr = ipu.config.StochasticRoundingBehaviour.REPLICA_IDENTICAL_ONLY
+    config.configure_ipu_system()
+    strategy, found = PopDistStrategy(), {}
+    for name in ("unseeded", "seeded"):
+        if name == "seeded":
+            ipu.utils.reset_ipu_seed(7)
+        with strategy.scope():
+            sums = tf.Variable(tf.ones([256], tf.float16))
+
+        @tf.function
+        def step(sums: tf.Variable = sums) -> tf.Tensor:
+            own = tf.cast(ipu.replication_ops.replication_index(), tf.float16) * tf.constant(3e-4, tf.float16)
+            sums.assign_add(tf.fill([256], tf.constant(3e-4, tf.float16)))
+            return tf.constant(1.0, tf.float16) + own  # which differs, and is rounded to the nearest
+
+        for _ in range(3):
+            strategy.run(step)
+        found[name] = sums.numpy()
+    return found
+
+
+NAMED = {"collectives": collectives, "variables": variables, "embedding": embedding, "rounded": rounded}
 """Cases that train no Keras model."""
 
 

@@ -7,6 +7,7 @@ memory, but it calls no native code except known functions of linear algebra, on
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import io
 import os
 from collections.abc import Mapping, Sequence
@@ -92,6 +93,11 @@ def read(path: str | os.PathLike[str]) -> ExecutableFile:
 def about_text(path: str | os.PathLike[str]) -> bytes:
     """Reads the JSON description of a program in a file; raises the errors of `read`."""
     return _opened(path).read(ABOUT)
+
+
+def digest_of(path: str | os.PathLike[str]) -> bytes:
+    """Returns a digest of a whole program, its functions and weights among it; raises the errors of `read`."""
+    return hashlib.sha256(read_sealed(path, KIND)).digest()
 
 
 def parameters_of(file: ExecutableFile, inputs: Sequence[Any]) -> dict[int, Any]:

@@ -20,7 +20,7 @@ from ipu_tf.device.program.replicas import Replicas
 SEED = "seed"
 """Where stateful random ops draw from: `uint32[2]`."""
 SHARED_SEED = "shared seed"
-"""Where rounding draws from that is to be the same on all replicas: `uint32[2]`."""
+"""Where rounding draws from that is to be the same on all replicas of all instances: `uint32[2]`."""
 ITERATION = "iteration"
 """The index of the present iteration of the innermost loop: `int32[]`."""
 _SHARED = np.array([0x5851F42D, 0], np.uint32)  # keeps what is drawn apart from what replica 0 draws for itself
@@ -62,7 +62,8 @@ def initial(types: Mapping[str, jax.ShapeDtypeStruct], ordinal: int, replicas: R
     seeds = seed.next_seeds(ordinal, replicas.count) if drawn else None
     for key, struct in types.items():
         if seeds is not None and key in (SEED, SHARED_SEED):
-            own = seeds if key == SEED else np.tile(seeds[0] ^ _SHARED, (replicas.count, 1))
+            shared = key == SHARED_SEED
+            own = np.tile(seed.shared_seed(seeds) ^ _SHARED, (replicas.count, 1)) if shared else seeds
             state[key] = replicas.place(own, 0) if replicas.count > 1 else jax.device_put(own[0])
         elif key == ITERATION:
             state[key] = jnp.int32(0)

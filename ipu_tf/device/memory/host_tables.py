@@ -6,6 +6,7 @@ Each table has a name, is known from `register` to `deregister`, and is reached 
 from __future__ import annotations
 
 import threading
+from collections.abc import Hashable, Iterable
 
 import numpy as np
 
@@ -50,13 +51,14 @@ class HostTable:
 
     Args:
         rows: the table, changed in place.
-        updates_at_once: how many updates are gathered before all of them are added; None gathers until `apply`.
+        updates_at_once: how many updates of one giver are gathered before all of these are added; None gathers until
+            `apply`.
     """
 
     def __init__(self, rows: np.ndarray, updates_at_once: int | None = 1) -> None:
         self.rows = rows
         self._updates_at_once = updates_at_once
-        self._waiting: list[tuple[np.ndarray, np.ndarray]] = []
+        self._waiting: dict[Hashable, list[tuple[np.ndarray, np.ndarray]]] = {}
         self._lock = threading.Lock()
 
     def lookup(self, indices: np.ndarray) -> np.ndarray:
@@ -69,28 +71,36 @@ class HostTable:
             self._check(indices)
             return np.take(self.rows, indices, axis=0)
 
-    def update(self, indices: np.ndarray, changes: np.ndarray) -> None:
-        """Adds to rows by index, now or together with later updates."""
+    def update(self, indices: np.ndarray, changes: np.ndarray, giver: Hashable = None) -> None:
+        """Adds to rows by index, now or together with later updates.
+
+        Args:
+            indices: of the rows.
+            changes: what is added to each.
+            giver: who gives one update for each mini-batch: a lookup of a replica.
+        """
         with self._lock:
             self._check(indices)
-            self._waiting.append((indices, changes))
-            if len(self._waiting) == self._updates_at_once:
-                self._add_waiting()
+            waiting = self._waiting.setdefault(giver, [])
+            waiting.append((indices, changes))
+            if len(waiting) == self._updates_at_once:
+                self._add(self._waiting.pop(giver))
 
     def apply(self) -> None:
         """Applies the buffered updates."""
         with self._lock:
-            self._add_waiting()
+            for waiting in self._waiting.values():
+                self._add(waiting)
+            self._waiting = {}
 
     def _check(self, indices: np.ndarray) -> None:
         wrong = indices[(indices < 0) | (indices >= len(self.rows))]
         if wrong.size:
             raise HostTableIndexError(int(wrong.flat[0]), len(self.rows))
 
-    def _add_waiting(self) -> None:
-        for indices, changes in self._waiting:
+    def _add(self, updates: Iterable[tuple[np.ndarray, np.ndarray]]) -> None:
+        for indices, changes in updates:
             np.add.at(self.rows, indices, changes.astype(self.rows.dtype))
-        self._waiting = []
 
 
 _lock = threading.Lock()

@@ -14,7 +14,7 @@ import numpy as np
 
 from ipu_tf._state.registry import register_state
 from ipu_tf.device.feeds import synthetic
-from ipu_tf.device.instances.across import first_replica
+from ipu_tf.device.instances.across import first_replica, given_to_all
 
 
 class _Sequence(NamedTuple):
@@ -85,6 +85,17 @@ def next_seeds(ordinal: int = 0, replicas: int = 1) -> np.ndarray:
     step = 0 if identical else _STREAM_STEP
     first = first_replica(replicas)
     return np.array([((seed + step * (first + own)) & 0xFFFFFFFF, count) for own in range(replicas)], np.uint32)
+
+
+def shared_seed(seeds: np.ndarray) -> np.ndarray:
+    """Returns the key of one execution that all replicas share, those of other instances too: `uint32[2]`.
+
+    It is instance 0's: the others ask for it, as each may have been given another seed, or none.
+
+    Args:
+        seeds: what `next_seeds` gave for the execution.
+    """
+    return given_to_all(seeds[0], "the seed of what all replicas draw")
 
 
 def _first_of(ordinal: int) -> _Sequence:

@@ -22,6 +22,7 @@ from jax import lax
 from ipu_tf.device.memory.hidden_state import SEED, SEED_TYPE, SHARED_SEED
 from ipu_tf.device.numerics import exceptions, half
 from ipu_tf.device.numerics.exceptions import EXCEPTIONS, EXCEPTIONS_TYPE
+from ipu_tf.device.program import collectives
 from ipu_tf.lowering.importer.arithmetic_ops import (
     is_checked,
     is_elementwise,
@@ -65,7 +66,7 @@ class ModuleArithmetic:
 
     Attributes:
         numerics: the settings.
-        replicas: how many replicas run the program.
+        replicas: how many replicas run the program, those of other instances too.
         varying: names of values that may differ between replicas; empty where that does not matter.
         places: number of each operation that is checked for exceptions, by TensorFlow's name for it.
         overrides: which ops round stochastically or do not, whatever the settings, by TensorFlow's name.
@@ -180,8 +181,9 @@ def with_numerics(module: Module, numerics: Numerics, replicas: int = 1, fed: in
     places = {origin: place for place, origin in enumerate(dict.fromkeys(Op(o).origin for o in checked))}
     matters = numerics.stable_seeds or numerics.rounding is Rounding.REPLICA_IDENTICAL
     overrides = module.rounding_overrides()
-    own = varying(module, replicas, fed) if matters and replicas > 1 else frozenset()
-    arithmetic = ModuleArithmetic(numerics, replicas, own, places, overrides)
+    everywhere = collectives.total(replicas)
+    own = varying(module, everywhere, fed) if matters and everywhere > 1 else frozenset()
+    arithmetic = ModuleArithmetic(numerics, everywhere, own, places, overrides)
     return dataclasses.replace(module, arithmetic=arithmetic)
 
 

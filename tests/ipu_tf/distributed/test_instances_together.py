@@ -11,7 +11,7 @@ import pytest
 
 from ipu_tf.config import EmulationWarning, reset_ipu_configuration
 from tests.helpers.instances import run_instances
-from tests.helpers.instances_fits import results
+from tests.helpers.instances_fits import NAMED, results
 
 REPLICAS = 4
 MOVING_STATISTICS = ("4", "5")
@@ -50,7 +50,7 @@ def assert_same(found: Any, expected: dict[str, Any], first: bool) -> None:
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
     """What two instances get, which run several cases one after the other."""
-    return together(tmp_path_factory.mktemp("two"), 2, 1, "4 1", "collectives", "variables", "embedding")
+    return together(tmp_path_factory.mktemp("two"), 2, 1, "4 1", *NAMED)
 
 
 def test_two_instances_train_as_one_process_does(two: dict[str, list[Any]], alone: pytest.MonkeyPatch) -> None:
@@ -100,6 +100,16 @@ def test_tables_on_the_host_and_norms_over_groups_are_those_of_one_process(
     assert_same(two["embedding"][0], expected, first=True)
     np.testing.assert_array_equal(two["embedding"][1]["table"], two["embedding"][0]["table"])
     np.testing.assert_allclose(two["embedding"][1]["normal"][1:], expected["normal"][1:], rtol=1e-5)
+
+
+def test_rounding_that_is_alike_on_replicas_is_alike_in_instances(
+    two: dict[str, list[Any]], alone: pytest.MonkeyPatch
+) -> None:
+    first, second = two["rounded"]
+    for name in ("unseeded", "seeded"):
+        np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+        assert len(np.unique(first[name])) > 1  # it did round stochastically
+    np.testing.assert_array_equal(first["seeded"], results("rounded")["seeded"])
 
 
 @pytest.mark.slow

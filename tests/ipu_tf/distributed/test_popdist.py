@@ -114,6 +114,7 @@ TWO = """
     from tensorflow.python.ipu import horovod as hvd
     print("hvd", hvd.allreduce(own).numpy(), hvd.allreduce(own, op=hvd.Sum).numpy(), hvd.size(), hvd.local_size())
     print("rows", hvd.allgather(tf.fill([INDEX + 1, 2], INDEX)).numpy().tolist(), hvd.broadcast(own, 1).numpy())
+    print("no columns", hvd.allgather(tf.zeros([2 + INDEX, 0])).shape)
     sparse = hvd.allreduce(tf.IndexedSlices(tf.ones([INDEX, 2]), tf.fill([INDEX], 3)))
     print("sparse", sparse.values.numpy().tolist(), sparse.indices.numpy())
     print("broadcast", distributed.broadcast(own, 1).numpy(), distributed.broadcast(np.zeros([0, 2])).shape)
@@ -153,6 +154,7 @@ half [39936 0.5]
 gather [[1.5, 2.5], [3.0, 5.0]] [[True], [True]]
 hvd [2.25 3.75] [4.5 7.5] 2 2
 rows [[0, 0], [1, 1], [1, 1]] [3. 5.]
+no columns (5, 0)
 sparse [[0.5, 0.5]] [3]
 broadcast [3. 5.] (0, 2)
 order [3. 5.] [1]

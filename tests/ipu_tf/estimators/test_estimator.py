@@ -91,6 +91,35 @@ def test_a_metric_that_is_a_vector(replicas: int, monkeypatch: pytest.MonkeyPatc
     np.testing.assert_allclose(found["largest"], batches.max(1).mean(0), rtol=1e-5)
 
 
+@pytest.mark.parametrize("loop", [1, 4])
+def test_metrics_whose_update_is_not_their_value(loop: int) -> None:
+    def model(features: Any, labels: Any, mode: str) -> Any:
+        largest, update = tf1.metrics.mean(tf.reduce_max(features))
+        least, least_update = tf1.metrics.mean(tf.reduce_min(features))
+        positive = tf.cast(features[:, 0] > 0, tf.int32)
+        confusion = tf1.metrics.mean_iou(tf.cast(labels[:, 0] > 0, tf.int32), positive, 2)
+        metrics = {
+            "computed": (tf.exp(largest), update),
+            "of both": (largest - least, tf.group(update, least_update)),
+            "of its update": (update * 2.0, update),
+            "confusion": confusion,
+        }
+        return EstimatorSpec(mode, loss=programs.squared_error(labels, features), eval_metric_ops=metrics)
+
+    found = ipu.ipu_estimator.IPUEstimator(model, config=programs.config(loop)).evaluate(programs.once, steps=8)
+    features, labels = (each.reshape(8, programs.BATCH, -1) for each in programs.samples())
+    largest, least = features.max((1, 2)).mean(), features.min((1, 2)).mean()
+    both, either = [], []
+    for sign in (1, -1):
+        of_labels, of_features = sign * labels[..., 0] > 0, sign * features[..., 0] > 0
+        both.append((of_labels & of_features).sum())
+        either.append((of_labels | of_features).sum())
+    assert found["computed"] == pytest.approx(np.exp(largest), 1e-5)
+    assert found["of both"] == pytest.approx(largest - least, 1e-5)
+    assert found["of its update"] == pytest.approx(2 * largest, 1e-5)
+    assert found["confusion"] == pytest.approx(np.mean(np.divide(both, either)), 1e-5)
+
+
 def test_data_that_ends_too_early_is_an_error_and_saves_what_was_trained() -> None:
     mine = programs.estimator(4)
     with pytest.raises(tf.errors.OutOfRangeError, match=r"before the steps of this training did.*\.repeat\(\)"):

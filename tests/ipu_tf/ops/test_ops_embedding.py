@@ -13,6 +13,7 @@ import ipu_tf as ipu
 from ipu_tf.ops import embedding_ops
 from tests.helpers.device_counts import device_work
 from tests.helpers.one_ipu import strategy  # noqa: F401 - a fixture
+from tests.helpers.some_ipus import ipus
 
 tf1 = tf.compat.v1
 Strategy = ipu.ipu_strategy.IPUStrategyV1
@@ -156,6 +157,31 @@ def test_training_on_the_host(strategy: Strategy, spec: Any, together: int, ids:
     np.testing.assert_allclose(within, rows, rtol=1e-5)
     np.testing.assert_allclose(words.get_embedding_tensor(), rows, rtol=1e-5)
     assert (work.counts.executions, spec.get_accumulation_factor()) == (1, together)
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 4])
+@pytest.mark.parametrize("lookups", [1, 2])
+def test_mini_batches_are_counted_not_lookups_or_replicas(replicas: int, lookups: int) -> None:
+    words, ids = embedding(Gathered(0.25, 2)), np.array([4, 4, 1])
+
+    def body(total: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            found = [words.lookup(tf.constant(ids + place, tf.int32)) for place in range(lookups)]
+            loss = tf.add_n([tf.reduce_sum(rows**2) / 2 for rows in found])
+        tape.gradient(loss, tape.watched_variables())
+        return total + loss
+
+    with ipus(replicas) as device, words.register():
+        total = device.run(tf.function(lambda: ipu.loops.repeat(4, body, [0.0]), autograph=False))
+    rows, wanted = table.copy(), 0.0
+    for _ in range(2):
+        before = rows.copy()
+        for place in range(lookups):
+            wanted += 2 * float((before[ids + place] ** 2).sum()) / 2
+            for _ in range(2 * replicas):
+                np.add.at(rows, ids + place, -0.25 * before[ids + place])
+    np.testing.assert_allclose(np.ravel(tf.nest.flatten(total)[0])[0], wanted, rtol=1e-5)
+    np.testing.assert_allclose(words.get_embedding_tensor(), rows, rtol=1e-5)
 
 
 def test_steps_written_out_see_each_others_updates(strategy: Strategy) -> None:  # noqa: F811

@@ -261,9 +261,9 @@ def test_three_states() -> None:
 
 def test_accumulator_dtypes() -> None:
     variable = tf.Variable(1.0, dtype=tf.float16)
-    overrides = [None, tf.float32, "float32", np.float32, lambda given: given.dtype]
+    overrides = [None, tf.float32, "float32", np.float32, lambda given: given.dtype, lambda given: None]
     dtypes = [op_util.get_accumulator_dtype(variable, override) for override in overrides]
-    assert dtypes == [tf.float16, tf.float32, tf.float32, tf.float32, tf.float16]
+    assert dtypes == [tf.float16, tf.float32, tf.float32, tf.float32, tf.float16, tf.float16]
     with pytest.raises(TypeError, match="Cannot convert"):
         op_util.get_accumulator_dtype(variable, object())
 

@@ -94,6 +94,12 @@ def test_instances_know_their_place_and_their_output_is_tagged(program: str) -> 
     assert lines(done.stderr) == ["[1,0]<stderr>:a warning", "[1,1]<stderr>:a warning"]
 
 
+def test_arguments_for_mpirun_with_an_open_quote(program: str) -> None:
+    done = poprun("--mpi-global-args", "-x NAME='a", sys.executable, program)
+    assert done.returncode == 2 and "--mpi-global-args: No closing quotation" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_one_instance_alone_reads_what_is_typed_and_one_alone_is_shown(program: str) -> None:
     given = ("--num-instances", "2", "--num-replicas", "2", "--only-output-from-instance", "0")
     done = poprun(*given, sys.executable, program, "read", given="typed")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import threading
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,10 @@ import pytest
 import tensorflow as tf
 
 import ipu_tf as ipu
-from ipu_tf.device.cache.sealed_file import DamagedFile, ForeignFile
+from ipu_tf.device.cache.sealed_file import DamagedFile, ForeignFile, read_sealed
 from ipu_tf.device.errors import DeviceError
+from ipu_tf.device.files.executable_file import KIND, write
+from ipu_tf.device.files.executable_reading import about_text
 from ipu_tf.emulation import EmulationError, ignored_arguments
 from ipu_tf.ops import embedded_runtime
 from ipu_tf.ops.application_compile_op import experimental_application_compile_op
@@ -227,6 +231,20 @@ def test_a_name_belongs_to_one_program(strategy: Any, dense: str, tmp_path: Path
     experimental_application_compile_op(lambda: tf.ones([2]), output_path=tmp_path / "other")
     with pytest.raises(tf.errors.AlreadyExistsError, match="Give each program a name of its own"):
         embedded_runtime.embedded_runtime_start(tmp_path / "other", [], "taken")
+
+
+def test_a_name_belongs_to_one_file(dense: str, tmp_path: Path) -> None:
+    """Frozen weights and constants are not part of a program's description, by which two files may be equal."""
+    embedded_runtime.embedded_runtime_start(dense, inputs(), "taken by a file")
+    contents = io.BytesIO(read_sealed(dense, KIND))
+    with zipfile.ZipFile(contents, "a") as archive:
+        archive.writestr("more", b"other weights")
+    write(tmp_path / "same", read_sealed(dense, KIND))
+    write(tmp_path / "other", contents.getvalue())
+    assert about_text(tmp_path / "other") == about_text(dense)
+    embedded_runtime.embedded_runtime_start(tmp_path / "same", inputs(), "taken by a file")
+    with pytest.raises(tf.errors.AlreadyExistsError, match="Give each program a name of its own"):
+        embedded_runtime.embedded_runtime_start(tmp_path / "other", inputs(), "taken by a file")
 
 
 def test_files_that_are_none(tmp_path: Path, dense: str) -> None:

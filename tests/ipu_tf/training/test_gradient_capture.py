@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -116,6 +117,30 @@ def test_the_innermost_context_captures() -> None:
     assert num_gradient_collection_tapes() == 1
     assert list(inner.captured_gradients) == ["y"]
     assert outer.captured_gradients == {}
+
+
+def test_each_thread_captures_its_own() -> None:
+    x, entered, ended = tf.Variable(3.0), threading.Event(), threading.Event()
+    others: dict[str, list[tf.Tensor]] = {"unread": []}
+
+    def other() -> None:
+        with GradientCaptureTape() as tape:
+            entered.set()
+            ended.wait()
+        others.clear()
+        others.update(tape.captured_gradients)
+
+    with GradientCaptureTape() as tape:
+        y = capture_upstream_gradients(x * x, tag="y") * 5.0
+    thread = threading.Thread(target=other)
+    thread.start()
+    entered.wait()
+    try:
+        tape.gradient(y, x)
+    finally:
+        ended.set()
+        thread.join()
+    assert [float(each) for each in tape.captured_gradients["y"]] == [5.0] and others == {}
 
 
 def test_a_persistent_tape_captures_until_it_is_read() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -175,6 +176,27 @@ def test_variables_go_through_a_file(tmp_path: Path) -> None:
     dataset_extractor.import_variables(fresh, [file], is_input=False, print_stats=False)
     for old, new in zip(saved, fresh, strict=True):
         np.testing.assert_array_equal(old.numpy(), new.numpy())
+
+
+def test_variables_of_one_name(tmp_path: Path) -> None:
+    file, same = str(tmp_path / "v.bin"), [tf.Variable([1.0]), tf.Variable([2.0])]
+    with pytest.raises(ValueError, match="Variables need different names"):
+        dataset_extractor.export_variables(same, dataset_extractor.get_variable_handles(same), file)
+    dataset_extractor.export_variables(same[:1], ["Variable"], file)
+    with pytest.raises(ValueError, match="Variables need different names"):
+        dataset_extractor.import_variables(same, file)
+
+
+def test_variables_of_keras(tmp_path: Path) -> None:
+    """Layers give their variables the same names: paths tell them apart."""
+    file = str(tmp_path / "v.bin")
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3, name="a"), keras.layers.Dense(1, name="b")])
+    before = model.get_weights()
+    dataset_extractor.export_variables(model.variables, dataset_extractor.get_variable_handles(model.variables), file)
+    model.set_weights([array + 1 for array in before])
+    dataset_extractor.import_variables(model.variables, file)
+    for old, new in zip(before, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(old, new)
 
 
 def test_variables_in_a_session(tmp_path: Path) -> None:

@@ -10,11 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import tensorflow as tf
+from jax import lax
 
 from ipu_tf.device.feeds import callbacks
 from ipu_tf.device.instances.sums import gather_over_instances
 from ipu_tf.device.memory.host_tables import host_table
-from ipu_tf.device.program.replicas import INSTANCES, has_axis
+from ipu_tf.device.program.replicas import AXIS, INSTANCES, has_axis
 from ipu_tf.lowering.importer.rules.registry import custom_call_rule
 from ipu_tf.lowering.stablehlo.module import configuration
 from ipu_tf.lowering.stablehlo.op import Op
@@ -32,22 +33,26 @@ def _host_lookup(importer: Any, op: Op, indices: jax.Array, token: jax.Array) ->
 
 @custom_call_rule(HOST_UPDATE)
 def _host_update(importer: Any, op: Op, indices: jax.Array, changes: jax.Array, token: jax.Array) -> list[jax.Array]:
-    name = configuration(op.operation)["table"]
+    name, lookup = configuration(op.operation)["table"], op.origin
+    replica = lax.axis_index(AXIS) if importer.replicas > 1 else jnp.int32(0)
 
-    def update(*values: np.ndarray) -> list[np.ndarray]:
-        host_table(name).update(*values)
+    def update(indices: np.ndarray, changes: np.ndarray, replica: np.ndarray) -> list[np.ndarray]:
+        host_table(name).update(indices, changes, (lookup, 0, int(replica)))
         return [_TOKEN]
 
-    def update_of_all(there: np.ndarray, *values: np.ndarray) -> list[np.ndarray]:
-        for instance in np.flatnonzero(there):
-            host_table(name).update(*(value[instance] for value in values))
+    def update_of_all(
+        there: np.ndarray, indices: np.ndarray, changes: np.ndarray, replica: np.ndarray
+    ) -> list[np.ndarray]:
+        for instance in map(int, np.flatnonzero(there)):
+            giver = (lookup, instance, int(replica[instance]))
+            host_table(name).update(indices[instance], changes[instance], giver)
         return [_TOKEN]
 
     if not has_axis(INSTANCES):
-        return _call(importer, op, update, [indices, changes])
+        return _call(importer, op, update, [indices, changes, replica])
     # Each instance has a table of its own, to which it adds the changes of all instances.
     active = jnp.bool_(True) if importer.active is None else importer.active
-    given = [gather_over_instances(value) for value in (active, indices, changes)]
+    given = [gather_over_instances(value) for value in (active, indices, changes, replica)]
     return list(callbacks.call_host(update_of_all, tuple(op.results), *given, replicas=importer.replicas))
 
 
