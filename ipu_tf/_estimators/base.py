@@ -11,7 +11,6 @@ import tensorflow as tf
 from ipu_tf._estimators.configure_device import BATCH_SIZE, configure, local_batch_size
 from ipu_tf._estimators.hooks import FeedsHook, StepHook, free
 from ipu_tf._estimators.model import EstimatorLoop, EstimatorModel
-from ipu_tf.emulation import EmulationError
 from ipu_tf.ipu_compiler import compile as compile_program
 from ipu_tf.ipu_infeed_queue import IPUInfeedQueue
 from ipu_tf.ipu_run_config import RunConfig
@@ -149,7 +148,7 @@ class IPUEstimatorBase(Estimator):
 
     def _params_for(self, mode: str) -> dict[str, Any]:
         size = self._batch_sizes[mode]
-        return dict(self._params) if size is None else {**self._params, BATCH_SIZE: size}
+        return self.params if size is None else {**self.params, BATCH_SIZE: size}
 
     def _call_input_fn(self, input_fn: Callable[..., Any], mode: str) -> tf.data.Dataset:
         if self._batch_sizes[mode] is not None and "params" not in argument_names(input_fn):
@@ -161,8 +160,8 @@ class IPUEstimatorBase(Estimator):
         return dataset
 
     def _build(self, input_fn: Callable[..., Any], mode: str) -> BuiltModel:
-        dataset = self._call_input_fn(input_fn, mode)
         self._refuse_workers()
+        dataset = self._call_input_fn(input_fn, mode)
         run = self._config.ipu_run_config
         device = configure(run)
         infeed = IPUInfeedQueue(dataset, device_ordinal=run.ordinal, prefetch_depth=run.prefetch_depth)
@@ -189,14 +188,6 @@ class IPUEstimatorBase(Estimator):
         iterations = self._config.ipu_run_config.iterations_per_loop
         if steps is not None and steps % iterations:
             raise ValueError(f"steps ({steps}) must be a multiple of iterations_per_loop ({iterations})")
-
-    def _refuse_workers(self) -> None:
-        for strategy in (self._config.train_distribute, self._config.eval_distribute):
-            if strategy is not None and strategy.num_replicas_in_sync > 1:
-                raise EmulationError(
-                    f"RunConfig asks for {strategy.num_replicas_in_sync} workers with {type(strategy).__name__}. The "
-                    "emulated IPUs belong to one process: use num_replicas of IPURunConfig instead."
-                )
 
 
 def _placed(program: Callable[[], Any], device: str) -> Callable[[], Any]:

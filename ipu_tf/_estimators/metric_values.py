@@ -35,6 +35,7 @@ def _computed_again(value: tf.Tensor) -> tf.Tensor:
     if value.op not in again:
         return tf.identity(value)
     nodes = part_of(value.graph.as_graph_def(), {operation.name for operation in again}, alone=True)
+    nodes.library.Clear()  # the graph that they go back to has the functions
     outside = {each.name: each for operation in again for each in operation.inputs if each.op not in again}
     [result] = tf.graph_util.import_graph_def(nodes, outside, [value.name], name="metric_value")
     return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import tensorflow as tf
@@ -25,7 +26,8 @@ def call_on_element(model: EstimatorModel, args: tuple[Any, ...], named: dict[st
         ValueError: if the element is no pair of features and labels, or the result no spec.
     """
     features, labels = features_and_labels(named or (args[0] if len(args) == 1 else args), model.mode)
-    spec = call_model_fn(model.model_fn, features, labels, model.mode, model.params, model.config)
+    params = copy.deepcopy(model.params)  # a loop's body may be traced more than once
+    spec = call_model_fn(model.model_fn, features, labels, model.mode, params, model.config)
     if not isinstance(spec, (IPUEstimatorSpec, EstimatorSpec)):
         raise ValueError("`model_fn` must return IPUEstimatorSpec or EstimatorSpec")
     return spec

@@ -36,10 +36,15 @@ class OutputStream:
         found = os.read(self.source.fileno(), 65536)
         *lines, self._rest = (self._rest + found).split(b"\n")
         self._write(lines)
-        if not found and self._rest:
+        if not found:
+            self.finish()
+        return bool(found)
+
+    def finish(self) -> None:
+        """Writes a line that has no end."""
+        if self._rest:
             self._write([self._rest])
             self._rest = b""
-        return bool(found)
 
     def _write(self, lines: Sequence[bytes]) -> None:
         lines = list(filter(self._on_line, lines))

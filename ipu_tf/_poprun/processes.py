@@ -102,6 +102,9 @@ class Processes:
         until = time.monotonic() + _OUTPUT_AFTER_END
         while self._selector.get_map() and time.monotonic() < until:
             self._read(_POLL)
+        for key in self._selector.get_map().values():  # another process holds the pipe, and may not end
+            if key.data is not None:
+                key.data.finish()
 
     def _note_ended(self) -> None:
         """Notes which processes ended; the first that failed ends the others."""

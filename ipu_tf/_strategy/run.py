@@ -98,8 +98,7 @@ def _run(strategy: Any, function: Callable[..., Any], args: tuple[Any, ...], kwa
         prepared.device_function.executable.record.because = what_changed(signature, earlier)
         known[key] = dataclasses.replace(prepared, signature=signature)
     prepared = known[key]
-    results = _restored(prepared, prepared.device_function(tensors))
-    return tf.nest.pack_sequence_as(prepared.outputs, results, expand_composites=True)
+    return _restored(prepared.outputs, prepared.device_function(tensors))
 
 
 def _prepare(strategy: Any, function: Callable[..., Any], structure: Any, leaves: list[Any], ordinal: int) -> _Prepared:
@@ -120,10 +119,11 @@ def _prepare(strategy: Any, function: Callable[..., Any], structure: Any, leaves
     return _Prepared(runs, concrete.structured_outputs, tuple(leaves))
 
 
-def _restored(prepared: _Prepared, tensors: list[tf.Tensor]) -> list[Any]:
-    """Inserts the `None`s that the function returned into the flat results."""
-    given, leaves = iter(tensors), tf.nest.flatten(prepared.outputs, expand_composites=True)
-    return [None if leaf is None else next(given) for leaf in leaves]
+def _restored(outputs: Any, tensors: list[tf.Tensor]) -> Any:
+    """Packs flat results in the structure that the function returned, with its `None`s."""
+    given = iter(tensors)
+    flat = [None if leaf is None else next(given) for leaf in tf.nest.flatten(outputs, expand_composites=True)]
+    return tf.nest.pack_sequence_as(outputs, flat, expand_composites=True)
 
 
 def _run_in_graph(strategy: Any, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -148,9 +148,8 @@ def _run_in_graph(strategy: Any, function: Callable[..., Any], args: Any, kwargs
         return target(strategy._device_ordinal, shards)  # noqa: SLF001
 
     tensors = [tf.convert_to_tensor(leaf) for leaf in leaves if _is_tensor(leaf)]
-    results = iter(embed(body, tensors, "strategy_run", before).outputs)
-    given = (None if part is None else next(results) for part in tf.nest.flatten(outputs[-1], expand_composites=True))
-    return tf.nest.pack_sequence_as(outputs[-1], list(given), expand_composites=True)
+    results = embed(body, tensors, "strategy_run", before).outputs
+    return _restored(outputs[-1], results)
 
 
 def _is_tensor(leaf: Any) -> bool:

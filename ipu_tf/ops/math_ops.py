@@ -81,7 +81,7 @@ def _check_divides(factor: int, dimension: str, sizes: tuple[int, int, int, int]
         "a_rows_b_columns": (k, "rows dimension of 'a'"),
         "b_rows": (n, "rows dimension of 'b'"),
     }[dimension]
-    if size % factor:
+    if size is not None and size % factor:
         raise ValueError(f"Expected 'serialization_factor' ({factor}) to divide the {words} ({size}).")
 
 

@@ -33,7 +33,7 @@ def get_activation_name(identifier: str | Callable[..., Any]) -> str:
     if not callable(identifier):
         raise TypeError(f"Could not interpret activation function identifier: {identifier!r}")
     module, name = getattr(identifier, "__module__", "?"), getattr(identifier, "__name__", type(identifier).__name__)
-    if str(module).partition(".")[0] not in ("tensorflow", "keras"):
+    if str(module).partition(".")[0] not in ("tensorflow", "keras", "tf_keras"):
         raise TypeError(f"Unrecognized function : {module}.{name}")
     return name
 

@@ -95,5 +95,5 @@ def _check_noise_shape(x: tf.Tensor, noise_shape: Sequence[int] | None) -> None:
     if x.shape.rank != len(noise_shape):
         raise ValueError("The length of noise_shape must equal the rank of x.")
     for length, noise in zip(x.shape.as_list(), noise_shape, strict=True):
-        if noise not in (1, length):
+        if length is not None and not tf.is_tensor(noise) and noise not in (1, length):
             raise ValueError(f"Dimension mismatch, {length} != {noise}.")

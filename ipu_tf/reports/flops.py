@@ -59,11 +59,18 @@ def equation_flops(equation: Any, planned: Recorded, trips: int | None = None) -
         return 0.0
     if name in _PRODUCTS:
         return 2.0 * _PRODUCTS[name](equation)
+    if name.startswith("scatter"):  # whose function of two numbers is applied to each update
+        return float(_numbers(equation.invars[2:]))
     inner = [_of_jaxpr(jaxpr, planned) for jaxpr in _inner(equation.params)]
     if name == "cond":
         return max(inner, default=0.0)
     if name == "scan":
         return float(equation.params["length"]) * sum(inner)
+    if name == "reduce":
+        first, result = equation.invars[0].aval, equation.outvars[0].aval
+        return max(sum(inner), 1.0) * (math.prod(first.shape) - math.prod(result.shape))
+    if name == "reduce_window":
+        return sum(inner) * math.prod(equation.outvars[0].aval.shape)
     if inner:
         return sum(inner) if trips is None else float(trips) * sum(inner)
     if name in _REDUCTIONS:

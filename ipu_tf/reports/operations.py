@@ -16,6 +16,8 @@ import numpy as np
 from ipu_tf.reports.known_integers import KnownIntegers
 
 _LOOPS_AND_BRANCHES = ("while", "scan", "cond")
+_WITH_FUNCTIONS = (*_LOOPS_AND_BRANCHES, "reduce", "reduce_window")
+"""Operations whose functions are no calls: those of reductions take two numbers."""
 _GRADIENTS = "gradient_tape"
 """The scope of TensorFlow's gradients."""
 
@@ -107,7 +109,7 @@ class Listing:
             if equation.primitive.name == "optimization_barrier":  # it passes on what it takes
                 places.update(zip(equation.outvars, read(equation.invars), strict=True))
                 continue
-            called = None if equation.primitive.name in _LOOPS_AND_BRANCHES else _called(equation)
+            called = None if equation.primitive.name in _WITH_FUNCTIONS else _called(equation)
             if called is not None:
                 inside = KnownIntegers(dict(zip(called.invars, numbers.read(equation.invars), strict=True)))
                 results = self._list(called, read(equation.invars), within, inside)

@@ -230,19 +230,29 @@ class Estimator:
         check_model_fn(model_fn, params)
 
     def _params_for(self, mode: str) -> dict[str, Any]:
-        return self._params
+        return self.params  # a copy for each call, as functions may change what they are given
 
     def _call_input_fn(self, input_fn: InputFn, mode: str) -> Any:
         with tf.device("/device:CPU:0"):
             return call_with(input_fn, {"mode": mode, "params": self._params_for(mode), "config": self._config})
 
     def _build(self, input_fn: InputFn, mode: str) -> BuiltModel:
+        self._refuse_workers()
         features, labels, hooks = make_input(self._call_input_fn(input_fn, mode), mode)
         spec = call_model_fn(self._model_fn, features, labels, mode, self._params_for(mode), self._config)
         if not isinstance(spec, EstimatorSpec):
             raise ValueError("model_fn should return an EstimatorSpec.")
         refuse_uncompiled(tf1.get_default_graph())
         return BuiltModel(spec, hooks)
+
+    def _refuse_workers(self) -> None:
+        for strategy in (self._config.train_distribute, self._config.eval_distribute):
+            if strategy is not None and strategy.num_replicas_in_sync > 1:
+                raise EmulationError(
+                    f"RunConfig asks for {strategy.num_replicas_in_sync} workers with {type(strategy).__name__}. "
+                    "Estimators run in one process, and emulated IPUs belong to it: use an IPUEstimator with "
+                    "num_replicas of IPURunConfig instead."
+                )
 
     def _step_hook(self, steps: int | None, max_steps: int | None) -> Any:
         if steps is None and max_steps is None:

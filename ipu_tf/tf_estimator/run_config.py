@@ -79,11 +79,15 @@ class RunConfig:
             record_ignored(f"RunConfig.{name}", getattr(self, name), "the estimator runs in one process on one host")
 
     def replace(self, **changes: Any) -> Any:
-        """A copy with other values for some attributes.
+        """A copy with other values for some attributes. Of steps and seconds between checkpoints one ends the other.
 
         Raises:
             TypeError: for a name that is no attribute.
         """
+        pair = ("save_checkpoints_steps", "save_checkpoints_secs")
+        for name, other in (pair, pair[::-1]):
+            if changes.get(name) is not None:
+                changes.setdefault(other, None)
         return dataclasses.replace(self, **changes)
 
     def session_options(self) -> tf.compat.v1.ConfigProto:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -73,22 +74,37 @@ class EvalSpec:
 
 
 class _EvaluateAtCheckpoint(tf1.train.CheckpointSaverListener):  # type: ignore[name-defined]
-    """Evaluates when a checkpoint has been written, unless that was done a short while ago."""
+    """Evaluates when a checkpoint has been written, unless that was done a short while ago; and at the training's end.
+
+    The checkpoint that a training begins with is not evaluated, as in TensorFlow's local runs.
+
+    Attributes:
+        results: the metrics of the last evaluation; None before there was one.
+    """
 
     def __init__(self, evaluate: Callable[[], dict[str, Any]], throttle_secs: float) -> None:
         self._evaluate = evaluate
         self._throttle = throttle_secs
-        self._last = time.monotonic()
+        self._begun, self._last = False, -math.inf
+        self._step: int | None = None
+        self.results: dict[str, Any] | None = None
 
     def after_save(self, session: Any, global_step_value: int) -> None:
-        if time.monotonic() - self._last < self._throttle:
-            return
-        self._evaluate()
-        self._last = time.monotonic()
+        begun, self._begun = self._begun, True
+        if begun and time.monotonic() - self._last >= self._throttle:
+            self._last = time.monotonic()
+            self._evaluate_at(global_step_value)
+
+    def end(self, session: Any, global_step_value: int) -> None:
+        if global_step_value != self._step:
+            self._evaluate_at(global_step_value)
+
+    def _evaluate_at(self, step: int) -> None:
+        self._step, self.results = step, self._evaluate()
 
 
 def train_and_evaluate(estimator: Any, train_spec: TrainSpec, eval_spec: EvalSpec) -> tuple[dict[str, Any], list[Any]]:
-    """Trains, evaluates when checkpoints are written (at most every `throttle_secs`), and once more at the end.
+    """Trains, and evaluates when checkpoints are written, at most every `throttle_secs`, and the last one.
 
     Args:
         estimator: an `Estimator`, `IPUEstimator` or `IPUPipelineEstimator`.
@@ -112,7 +128,7 @@ def train_and_evaluate(estimator: Any, train_spec: TrainSpec, eval_spec: EvalSpe
         max_steps=train_spec.max_steps,
         saving_listeners=[*(train_spec.saving_listeners or ()), listener],
     )
-    return evaluate(), []
+    return evaluate() if listener.results is None else listener.results, []
 
 
 def _check_positive(value: int | None, name: str) -> None:

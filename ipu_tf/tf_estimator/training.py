@@ -63,7 +63,9 @@ def run_training(built: BuiltModel, training: Training) -> np.ndarray | None:
 def _session(built: BuiltModel, training: Training) -> Any:
     """Returns the session that trains, with its hooks."""
     spec, config = built.spec, training.config
-    scaffold = spec.scaffold or _scaffold(config)
+    scaffold = spec.scaffold or tf1.train.Scaffold()
+    if scaffold.saver is None and not tf1.get_collection(tf1.GraphKeys.SAVERS):
+        tf1.add_to_collection(tf1.GraphKeys.SAVERS, _saver(config))
     return tf1.train.MonitoredTrainingSession(
         checkpoint_dir=training.model_dir,
         scaffold=scaffold,
@@ -78,15 +80,13 @@ def _session(built: BuiltModel, training: Training) -> Any:
     )
 
 
-def _scaffold(config: RunConfig) -> Any:
-    return tf1.train.Scaffold(
-        saver=tf1.train.Saver(
-            sharded=True,
-            max_to_keep=config.keep_checkpoint_max,
-            keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours,
-            defer_build=True,
-            save_relative_paths=True,
-        )
+def _saver(config: RunConfig) -> Any:
+    return tf1.train.Saver(
+        sharded=True,
+        max_to_keep=config.keep_checkpoint_max,
+        keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours,
+        defer_build=True,
+        save_relative_paths=True,
     )
 
 

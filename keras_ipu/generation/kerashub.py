@@ -32,6 +32,8 @@ _WITH_OWN_GENERATE = {
     "keras_hub.src.models.phi3.phi3_causal_lm": "Phi3CausalLM",
 }
 """Subclasses of KerasHub's that override `generate`, by module."""
+_ARGUMENTS = 4
+"""How many arguments `CausalLM.generate` takes; what comes after is a subclass's own."""
 FUNCTIONS: dict[str, Callable[..., GenerateFunction]] = {
     "tensorflow": TensorFlowGenerateFunction,
     "jax": JaxGenerateFunction,
@@ -100,6 +102,8 @@ def _generate(
     if stream and is_running():
         raise ValueError("`stream=True` runs beside the program: not in callbacks of a `fit`, which has the weights.")
     check_stepwise_sampler(model, asked)
+    if kwargs.get("assistant_model") is not None or len(args) > _ARGUMENTS:
+        raise ValueError(f"{asked} takes one token after the other: an `assistant_model` gives several at a time.")
 
     def generate(take: OnTokens) -> Any:
         with function.streamed(take):

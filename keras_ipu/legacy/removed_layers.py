@@ -11,6 +11,7 @@ from ipu_tf._patches.import_hooks import add_fallback
 from keras_ipu.stock import patches as keras_patches
 
 
+@keras.saving.register_keras_serializable(package="keras_ipu")
 class ThresholdedReLU(keras.layers.Layer):
     """Passes values above a threshold, and gives 0 for others.
 

@@ -113,9 +113,8 @@ class ALSOptimizer(ALSSettings, IpuOptimizer):
             NotImplementedError: if Keras runs on another backend.
         """
         tf = _tensorflow("get_gradients")
-        return list(
-            tf.gradients(self.get_scaled_loss(loss), [getattr(variable, "value", variable) for variable in params])
-        )
+        variables = [each.value if isinstance(each, keras.Variable) else each for each in params]
+        return list(tf.gradients(self.get_scaled_loss(loss), variables))
 
     @do_not_convert
     def minimize(self, loss: Any, var_list: Sequence[Any], tape: Any = None) -> Any:

@@ -55,6 +55,8 @@ class GradientAccumulationOptimizer(IpuOptimizer):
         reduction_method: Any = "SUM",
         name: str = "GradientAccumulationOptimizer",
     ) -> None:
+        if opt is self:  # which `__new__` gave, as there is nothing to accumulate
+            return
         if checked_integer("num_mini_batches", num_mini_batches) < 1:
             raise ValueError("num_mini_batches must be >= 1")
         offload, sharding = _state(offload_weight_update_variables), _state(replicated_optimizer_state_sharding)

@@ -19,12 +19,12 @@ from ipu_tf.pipeline import (
     stage_table,
 )
 from keras_ipu.addons.layers.recomputation import RecomputationCheckpoint
-from keras_ipu.options.model_state import options_of, set_options
+from keras_ipu.options.model_state import set_options
 from keras_ipu.pipeline import assignment_checks
 from keras_ipu.pipeline.assigned_stages import assign, assigned, default_assignments, model_name, nested_assignments
 from keras_ipu.pipeline.call_costs import CallCost, call_costs
 from keras_ipu.pipeline.plan_builder import build_plan, is_layer_call
-from keras_ipu.pipeline.split_by_cost import one_stage_plan, split_model, timetable_of
+from keras_ipu.pipeline.split_by_cost import given_mapping, one_stage_plan, split_model, timetable_of
 from keras_ipu.pipeline.stage_plan import StagePlan
 
 
@@ -77,7 +77,7 @@ class SplitMethods:
         for each, stage in zip(leaves, found.stages, strict=True):
             each.pipeline_stage = stage
         assign(self, assignments)
-        set_options(self, pipelining_device_mapping=found.split.device_mapping or _given_mapping(self, num_stages))
+        set_options(self, pipelining_device_mapping=found.split.device_mapping or given_mapping(self, num_stages))
         if print_fn is not None:
             print_fn(split_text(found.split))
 
@@ -131,12 +131,6 @@ class SplitMethods:
         mean = sum(flops) / len(flops)
         times = (StageTimes(each / mean, 2 * each / mean, each / mean) for each in flops)
         return TimetablePicture(timetable, tuple(times) if mean else None)
-
-
-def _given_mapping(model: Any, stages: int) -> tuple[int, ...] | None:
-    """Returns the device mapping that a model's options have, unless it is that of another number of stages."""
-    given = options_of(model).pipelining_device_mapping
-    return given if given is not None and len(given) == stages else None
 
 
 def _planned(model: Any, micro_batches: int | None) -> tuple[StagePlan, Timetable]:

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 
 from keras_ipu.pipeline.graph import UNSET, ModelKind, graph_of, kind_of
-from keras_ipu.pipeline.stage_plan import LayerCall, StagePlan, carried_values, entry_tensors
+from keras_ipu.pipeline.stage_plan import LayerCall, StagePlan, carried_values, entry_tensors, in_order_of_inputs
 from keras_ipu.stock.graphs import get_mask, graph_nodes, graph_structures, set_mask, symbolic_arguments
 
 _TRAINING = "training"
@@ -104,7 +104,7 @@ def _expand_inner(
     default: bool | None,
 ) -> tuple[list[LayerCall], list[int]]:
     """Expands a call of an inner model, with the preprocessing of its inputs where there is some."""
-    argument, mask = _in_order_of_inputs(node.operation, _first_argument(node)), _mask_argument(node)
+    argument, mask = in_order_of_inputs(node.operation, _first_argument(node)), _mask_argument(node)
     inner = [taken[id(tensor)] for tensor in keras.tree.flatten(argument)]
     unchanged = mask is None and _fits(node.operation, argument)
     fed = inner if unchanged else [next(numbers) for _ in inner]
@@ -120,14 +120,6 @@ def _first_argument(node: Any) -> Any:
     """The symbolic tensors that an inner model is called with, in their structure."""
     arguments = node.arguments
     return arguments.args[0] if arguments.args else next(iter(arguments.kwargs.values()))
-
-
-def _in_order_of_inputs(model: Any, argument: Any) -> Any:
-    """Returns a dict of tensors as the list that a model takes whose inputs are one: Keras goes by their names."""
-    structure = graph_structures(graph_of(model))[0]
-    if not isinstance(argument, dict) or isinstance(structure, dict) or kind_of(model) is ModelKind.SUBCLASSED:
-        return argument
-    return [argument[each.name] for each in keras.tree.flatten(structure)]
 
 
 def _mask_argument(node: Any) -> Any:

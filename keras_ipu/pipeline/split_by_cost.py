@@ -81,13 +81,17 @@ def split_model(
     return dataclasses.replace(found, stages=[at[place] for place in range(len(costs))])
 
 
+def given_mapping(model: Any, stages: int) -> tuple[int, ...] | None:
+    """Returns the device mapping that a model's options have, unless it is that of another number of stages."""
+    given = options_of(model).pipelining_device_mapping
+    return given if given is not None and len(given) == stages else None
+
+
 def _best(calls: LayerCalls, model: Any) -> StageSplit:
     """Returns the split whose dearest IPU has the fewest operations."""
     units = calls.units(0, len(calls.costs))
     mapping = (*range(calls.stages - 1), 0)
-    given = options_of(model).pipelining_device_mapping
-    if given is not None and len(given) != calls.stages:
-        given = None  # of an earlier split
+    given = given_mapping(model, calls.stages)
     splits = []
     if given in (None, mapping) and calls.stages > 2:
         splits = list(_rotated(calls, mapping, peak_stash(timetable_of(model, calls.stages, mapping=mapping))))

@@ -100,6 +100,14 @@ def entry_tensors(model: Any, x: Any) -> list[Any]:
     return list(keras.tree.flatten(x))
 
 
+def in_order_of_inputs(model: Any, argument: Any) -> Any:
+    """Returns a dict of tensors as the list that a model takes whose inputs are one: Keras goes by their names."""
+    structure = keras_graphs.graph_structures(graph_of(model))[0]
+    if not isinstance(argument, dict) or isinstance(structure, dict) or kind_of(model) is ModelKind.SUBCLASSED:
+        return argument
+    return [argument[each.name] for each in keras.tree.flatten(structure)]
+
+
 def _converted(model: Any, x: Any) -> Any:
     return model.dtype_policy.convert_input(tf.convert_to_tensor(x), model.autocast, model.input_dtype)
 

@@ -7,7 +7,6 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from ipu_tf.pipeline import PipelineDevicesError, pipelines_on_one_device, run_on_devices
 from tests.helpers.pipeline_on_devices import (  # noqa: F401 - a fixture
@@ -58,21 +57,9 @@ def test_a_keras_model(strategy: Any) -> None:  # noqa: F811
     assert where == [[0], [0], [1], [1], [2], [2]]
 
 
-class Masked(keras.Model):
-    """A functional model that its own step calls with a mask."""
-
-    def train_step(self, data: Any) -> Any:
-        x, y = data
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean((self(x, training=True, mask=x[..., 0] > 0) - y) ** 2)
-        gradients = tape.gradient(loss, self.trainable_variables)
-        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
-        return {"loss": loss}
-
-
-@pytest.mark.parametrize("kind", ["list", "dict", "mask"])
+@pytest.mark.parametrize("kind", ["list", "dict"])
 def test_a_keras_model_of_other_inputs(strategy: Any, kind: str) -> None:  # noqa: F811
-    """Keras gives a call masks where inputs are several, and `None` in their places."""
+    """Keras gives a call a structure of masks where inputs are several, also where all are `None`."""
     rng, layers = np.random.default_rng(0), keras.layers
     a, b = (rng.normal(size=(32, 5, 4)).astype(np.float32) for _ in range(2))
 
@@ -81,21 +68,18 @@ def test_a_keras_model_of_other_inputs(strategy: Any, kind: str) -> None:  # noq
         keras.utils.set_random_seed(1)
         with strategy.scope():
             first, second = keras.Input((5, 4), name="a"), keras.Input((5, 4), name="b")
-            if kind == "mask":
-                model: Any = Masked(first, layers.Dense(3)(layers.GlobalAveragePooling1D()(layers.Dense(6)(first))))
-            else:
-                given = [first, second] if kind == "list" else {"b": second, "a": first}
-                x = layers.Dense(6)(layers.Subtract()([first, second]))
-                model = keras.Model(given, layers.Dense(3)(layers.GlobalAveragePooling1D()(x)))
+            given = [first, second] if kind == "list" else {"b": second, "a": first}
+            x = layers.Dense(6)(layers.Subtract()([first, second]))
+            model = keras.Model(given, layers.Dense(3)(layers.GlobalAveragePooling1D()(x)))
             assignment = model.get_pipeline_stage_assignment()
             for place, assigned in enumerate(assignment):
                 assigned.pipeline_stage = int(place == len(assignment) - 1)
             model.set_pipeline_stage_assignment(assignment)
             model.set_pipelining_options(gradient_accumulation_steps_per_replica=4)
             model.compile(momentum(), "mse", steps_per_execution=4)
-        x = {"list": [a, b], "dict": {"a": a, "b": b}, "mask": a}[kind]
-        history = model.fit(x, a[:, 0, :3], batch_size=4, verbose=0, shuffle=False).history
-        assert mode == "loop" or counted().passes == 2
+        data = [a, b] if kind == "list" else {"a": a, "b": b}
+        history = model.fit(data, a[:, 0, :3], batch_size=4, verbose=0, shuffle=False).history
+        assert mode == "loop" or counted().passes == 1  # of the last execution
         return [*history.values(), *model.get_weights()]
 
     same([np.asarray(value) for value in trained("loop")], [np.asarray(value) for value in trained("devices")])

@@ -89,16 +89,9 @@ def select_and_scatter(
         )
     if 0 in counts:
         return jnp.broadcast_to(init, operand.shape).astype(operand.dtype)
-    if any(_is_long(*each) for each in zip(window_dimensions, window_strides, strict=True)):
-        by_xla = primitives.select_and_scatter_add_p.bind(
-            source,
-            operand,
-            select_prim=_COMPARE_PRIMITIVES[select],
-            window_dimensions=tuple(window_dimensions),
-            window_strides=tuple(window_strides),
-            padding=tuple(map(tuple, padding)),
-        )
-        return by_xla + init.astype(source.dtype)
+    is_long = any(_is_long(*each) for each in zip(window_dimensions, window_strides, strict=True))
+    if is_long and (select != "GT" or not any(map(any, padding))):  # for which JAX pads with what would be selected
+        return _by_xla(operand, source, window_dimensions, window_strides, padding, select) + init.astype(source.dtype)
     axes = [axis for axis, window in enumerate(windows) if not window.is_trivial]
     found: list[jax.Array] = []
     best = operand
@@ -108,6 +101,21 @@ def select_and_scatter(
     for axis in axes:
         source = lax.optimization_barrier(windows[axis].scatter(source, found.pop(), axis))
     return source + init.astype(source.dtype)
+
+
+def _by_xla(
+    operand: jax.Array, source: jax.Array, sizes: Sequence[int], strides: Sequence[int], padding: Pairs, select: Select
+) -> jax.Array:
+    """Has XLA select and scatter, element by element."""
+    result: jax.Array = primitives.select_and_scatter_add_p.bind(
+        source,
+        operand,
+        select_prim=_COMPARE_PRIMITIVES[select],
+        window_dimensions=tuple(sizes),
+        window_strides=tuple(strides),
+        padding=tuple(map(tuple, padding)),
+    )
+    return result
 
 
 def _is_long(size: int, stride: int) -> bool:

@@ -19,10 +19,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from ipu_tf.device.instances.across import program_instances
 from ipu_tf.device.memory.hidden_state import SEED, SEED_TYPE, SHARED_SEED
 from ipu_tf.device.numerics import exceptions, half
 from ipu_tf.device.numerics.exceptions import EXCEPTIONS, EXCEPTIONS_TYPE
-from ipu_tf.device.program import collectives
 from ipu_tf.lowering.importer.arithmetic_ops import (
     is_checked,
     is_elementwise,
@@ -181,7 +181,7 @@ def with_numerics(module: Module, numerics: Numerics, replicas: int = 1, fed: in
     places = {origin: place for place, origin in enumerate(dict.fromkeys(Op(o).origin for o in checked))}
     matters = numerics.stable_seeds or numerics.rounding is Rounding.REPLICA_IDENTICAL
     overrides = module.rounding_overrides()
-    everywhere = collectives.total(replicas)
+    everywhere = replicas * program_instances()
     own = varying(module, everywhere, fed) if matters and everywhere > 1 else frozenset()
     arithmetic = ModuleArithmetic(numerics, everywhere, own, places, overrides)
     return dataclasses.replace(module, arithmetic=arithmetic)

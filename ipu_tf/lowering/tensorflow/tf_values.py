@@ -143,7 +143,10 @@ def share_reads(variable: tf.Tensor) -> None:
     Args:
         variable: its handle.
     """
-    _pywrap_tfe.TFE_Py_Execute(_context.context()._handle, _HOST, "DisableCopyOnRead", [variable], (), 0)
+    try:
+        _pywrap_tfe.TFE_Py_Execute(_context.context()._handle, _HOST, "DisableCopyOnRead", [variable], (), 0)
+    except _core._NotOkStatusException as error:
+        raise _core._status_to_exception(error) from None
 
 
 def host_tensor(array: np.ndarray) -> tf.Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ipu_tf.reports.part import Category, Part
+from ipu_tf.reports.part import Category, Operation, Part
 from ipu_tf.reports.ticks import OVER_TICKS
 
 _CATEGORIES = tuple(Category)
@@ -31,6 +31,12 @@ class _Names:
         return self._places[entry]
 
 
+def _times(operation: Operation) -> int | None:
+    """Returns how often an operation runs: a loop's body so many times, None where its condition says."""
+    is_loop = operation.body and not operation.branches
+    return operation.trips if is_loop else 1
+
+
 def part_data(part: Part) -> dict[str, Any]:
     """Returns the values and operations of a part as the page's script reads them."""
     names = _Names()
@@ -39,7 +45,7 @@ def part_data(part: Part) -> dict[str, Any]:
         for each in part.values
     ]
     operations = [
-        [names.place(each.name), each.total, each.inside, each.flops, each.bytes_accessed, each.trips or 1]
+        [names.place(each.name), each.total, each.inside, each.flops, each.bytes_accessed, _times(each)]
         for each in part.operations
     ]
     return {

@@ -39,7 +39,7 @@ const VALUES = [["name", e => e.name], ["category", e => e.category], ["bytes", 
   ["first", e => e.first], ["last", e => e.last], ["alive", e => e.last - e.first, null]];
 const OPERATIONS = [["name", e => e.name], ["number", e => e.index], ["bytes alive", e => e.total, bytes],
   ["of these inside", e => e.inside, bytes], ["FLOPs", e => e.flops, number], ["bytes accessed", e => e.accessed, bytes],
-  ["times", e => e.trips]];
+  ["times", e => e.trips === null ? -1 : e.trips, n => n < 0 ? "not known" : String(n)]];
 const TICKS = [["tick and its tasks", e => e.name], ["number", e => e.index], ["bytes alive", e => e.total, bytes]];
 
 class List {

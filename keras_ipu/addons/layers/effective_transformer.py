@@ -95,12 +95,15 @@ class EffectiveTransformer(keras.layers.Layer):
         self._output = self._dense(self.output_layer_size, self.output_activation, "output", "output_layer")
         self._output.build((None, input_shape[0][1] * size))
         self._scale: Any = self.add_weight(shape=(1,), initializer="ones", name="scale") if self.use_scale else None
-        self._attention_dropout = _dropout(self.attention_dropout_prob)
-        self._output_dropout = _dropout(self.output_dropout_prob)
+        self._attention_dropout = self._dropout(self.attention_dropout_prob)
+        self._output_dropout = self._dropout(self.output_dropout_prob)
         self._norm = LayerNormalization() if self.layer_norm_output else None
         if self._norm is not None:
             self._norm.build((None, self.output_layer_size))
         self.built = True
+
+    def _dropout(self, rate: float | None) -> Dropout | None:
+        return None if rate is None else Dropout(rate)
 
     def _dense(self, units: int, activation: Any, kind: str, name: str) -> keras.layers.Dense:
         return keras.layers.Dense(
@@ -191,7 +194,3 @@ class EffectiveTransformer(keras.layers.Layer):
             "output_activation": keras.activations.serialize(self.output_activation),
             **{name: keras.initializers.serialize(value) for name, value in self.initializers.items()},
         }
-
-
-def _dropout(rate: float | None) -> Dropout | None:
-    return None if rate is None else Dropout(rate)

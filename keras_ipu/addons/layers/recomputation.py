@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+from keras import ops, tree
 
 from ipu_tf.ops import pipelining_ops
 
@@ -21,4 +22,4 @@ class RecomputationCheckpoint(keras.layers.Layer):
         """Returns the inputs, of any structure. Activations are recomputed with Keras on TensorFlow only."""
         if keras.backend.backend() != "tensorflow":
             return inputs
-        return pipelining_ops.recomputation_checkpoint(keras.tree.map_structure(keras.ops.convert_to_tensor, inputs))
+        return pipelining_ops.recomputation_checkpoint(tree.map_structure(ops.convert_to_tensor, inputs))

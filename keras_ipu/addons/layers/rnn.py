@@ -146,7 +146,7 @@ class _PopnnRNN(IPULayer):
         x = ops.swapaxes(x, 0, 1) if self._time_major else x
         if training and self._rate > 0.0:
             # One mask for all time steps.
-            noise_shape = (x.shape[0], 1, x.shape[2])
+            noise_shape = (ops.shape(x)[0], 1, x.shape[2])
             x = dropped(x, self._rate, noise_shape, self._dropout_seed, self._generator)
         if initial_state is not None:
             initial_state = keras.tree.map_structure(lambda state: ops.cast(state, self.compute_dtype), initial_state)

@@ -29,6 +29,8 @@ __all__ = [
     "SerialDense",
 ]
 
+#: The layers that are made already, by those for Keras 3: members of later ones make these.
+_TWINS: dict[type, type] = {}
 #: What a new class gets anew.
 _OF_THE_CLASS = ("__dict__", "__weakref__", "_api_export_path", "_api_export_symbol_id")
 
@@ -39,7 +41,8 @@ def _layer(original: type) -> Any:
     Raises:
         AttributeError: if it stands above a layer of `keras.layers` that Keras 2 does not have.
     """
-    return tf_keras.saving.register_keras_serializable("keras_ipu")(_ported(original))
+    _TWINS[original] = made = tf_keras.saving.register_keras_serializable("keras_ipu")(_ported(original))
+    return made
 
 
 def _ported(original: type) -> type:
@@ -54,7 +57,7 @@ def _ported(original: type) -> type:
 
 
 def _moved(member: Any, owner: types.CellType) -> Any:
-    """A member of a class for another class: `super()` means that one's, and `keras` is Keras 2."""
+    """A member of a class for another class: `super()` means that one's, `keras` and layers are those of Keras 2."""
     if isinstance(member, classmethod):
         return classmethod(_moved(member.__func__, owner))
     if isinstance(member, property):
@@ -64,6 +67,7 @@ def _moved(member: Any, owner: types.CellType) -> Any:
     cells = zip(member.__code__.co_freevars, member.__closure__ or (), strict=True)
     closure = tuple(owner if name == "__class__" else cell for name, cell in cells)
     names = {**member.__globals__, **({"keras": tf_keras} if member.__globals__.get("keras") is keras else {})}
+    names |= {name: _TWINS[each] for name, each in names.items() if isinstance(each, type) and each in _TWINS}
     moved = types.FunctionType(member.__code__, names, member.__name__, member.__defaults__, closure)
     moved.__kwdefaults__, moved.__doc__, moved.__module__ = member.__kwdefaults__, member.__doc__, member.__module__
     moved.__qualname__, moved.__annotations__ = member.__qualname__, member.__annotations__
@@ -72,10 +76,10 @@ def _moved(member: Any, owner: types.CellType) -> Any:
 
 AssumeEqualAcrossReplicas = _layer(_layers.AssumeEqualAcrossReplicas)
 Dropout = _layer(_layers.Dropout)
-EffectiveTransformer = _layer(_layers.EffectiveTransformer)
 Embedding = _layer(_layers.Embedding)
 GroupNorm = GroupNormalization = _layer(_layers.GroupNormalization)
 InstanceNorm = InstanceNormalization = _layer(_layers.InstanceNormalization)
 LayerNorm = LayerNormalization = _layer(_layers.LayerNormalization)
+EffectiveTransformer = _layer(_layers.EffectiveTransformer)
 RecomputationCheckpoint = _layer(_layers.RecomputationCheckpoint)
 SerialDense = _layer(_layers.SerialDense)

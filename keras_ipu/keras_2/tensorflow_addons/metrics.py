@@ -9,6 +9,7 @@ import tf_keras
 __all__ = ["F1Score"]
 
 
+@tf_keras.utils.register_keras_serializable(package="Addons")
 class F1Score(tf_keras.metrics.F1Score):
     """Harmonic mean of precision and recall.
 

@@ -16,6 +16,7 @@ _EPSILON = 1e-10
 _SHORTEST = 1e-12
 
 
+@keras.saving.register_keras_serializable(package="Addons")
 class WeightNormalization(keras.layers.Wrapper):
     """Divides a layer's kernel `v` by its length, and scales it: `g * v / ||v||` (arXiv 1602.07868).
 
@@ -61,8 +62,11 @@ class WeightNormalization(keras.layers.Wrapper):
         for weight, value in zip(weights, now, strict=True):
             weight.assign(value)
         self.is_set.assign(ops.ones_like(self.is_set))
-        with _instead([(kernel, direction * ops.convert_to_tensor(self.g))]):
-            return self.layer(inputs, **kwargs)
+        with _instead([(kernel, direction * ops.convert_to_tensor(self.g))]) as scope:
+            outputs = self.layer(inputs, **kwargs)
+        for loss in scope.losses:
+            self.add_loss(loss)
+        return outputs
 
     def _first(self, inputs: Any, kernel: Any, biases: list[Any]) -> list[Any]:
         """Returns the values of `g` and the bias that the first batch sets."""
@@ -71,7 +75,8 @@ class WeightNormalization(keras.layers.Wrapper):
             return [lengths, *map(ops.convert_to_tensor, biases)]
         activation, self.layer.activation = self.layer.activation, keras.activations.linear
         try:
-            outputs = self.layer(inputs)
+            with keras.StatelessScope():  # which drops the layer's losses
+                outputs = self.layer(inputs)
         finally:
             self.layer.activation = activation
         mean, variance = ops.moments(outputs, list(range(len(outputs.shape) - 1)))
@@ -94,7 +99,7 @@ class WeightNormalization(keras.layers.Wrapper):
 
 
 @contextlib.contextmanager
-def _instead(values: list[tuple[Any, Any]]) -> Iterator[None]:
-    """Within it variables have other values."""
-    with keras.StatelessScope(state_mapping=values):
-        yield
+def _instead(values: list[tuple[Any, Any]]) -> Iterator[Any]:
+    """Within it variables have other values; yields what has the losses that layers add."""
+    with keras.StatelessScope(state_mapping=values, collect_losses=True) as scope:
+        yield scope

@@ -9,6 +9,7 @@ import keras
 __all__ = ["F1Score"]
 
 
+@keras.saving.register_keras_serializable(package="Addons")
 class F1Score(keras.metrics.F1Score):
     """Harmonic mean of precision and recall.
 

@@ -48,7 +48,7 @@ def dense_elements(dataset: tf.data.Dataset) -> tf.data.Dataset:
         )
     if not any(isinstance(spec, tf.SparseTensorSpec) for spec in specs):
         return dataset
-    is_tuple = isinstance(dataset.element_spec, tuple)  # whose parts `map` gives one by one
+    is_tuple = type(dataset.element_spec) is tuple  # whose parts `map` gives one by one; not those of named tuples
     return dataset.map(lambda *element: dense_batch(element if is_tuple else element[0]))
 
 

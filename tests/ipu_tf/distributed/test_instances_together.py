@@ -103,13 +103,15 @@ def test_tables_on_the_host_and_norms_over_groups_are_those_of_one_process(
 
 
 def test_rounding_that_is_alike_on_replicas_is_alike_in_instances(
-    two: dict[str, list[Any]], alone: pytest.MonkeyPatch
+    two: dict[str, list[Any]], alone: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     first, second = two["rounded"]
     for name in ("unseeded", "seeded"):
         np.testing.assert_array_equal(first[name], second[name], err_msg=name)
         assert len(np.unique(first[name])) > 1  # it did round stochastically
     np.testing.assert_array_equal(first["seeded"], results("rounded")["seeded"])
+    for each in together(tmp_path, REPLICAS, 1, "rounded")["rounded"]:  # one replica in each instance
+        np.testing.assert_array_equal(each["seeded"], first["seeded"])
 
 
 @pytest.mark.slow

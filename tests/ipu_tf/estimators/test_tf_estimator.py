@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -117,14 +118,61 @@ def test_train_and_evaluate() -> None:
     training = tf_estimator.TrainSpec(programs.input_fn, max_steps=5)
     evaluation = tf_estimator.EvalSpec(evaluated, steps=None, throttle_secs=0)
     results, exported = tf_estimator.train_and_evaluate(mine, training, evaluation)
-    assert steps[-1] == 5
-    assert len(steps) >= 3
+    assert steps == [2, 4, 5]  # not what it begins with, and the last once
     assert results == mine.evaluate(programs.once)
     assert exported == []
     steps.clear()
     again = tf_estimator.EvalSpec(evaluated, throttle_secs=1000)
     tf_estimator.train_and_evaluate(mine, tf_estimator.TrainSpec(programs.input_fn, max_steps=9), again)
-    assert steps == [9]
+    assert steps == [7, 9]  # the first that was trained, and the last
+
+
+def test_one_of_steps_and_seconds_between_checkpoints_replaces_the_other() -> None:
+    steps = tf_estimator.RunConfig().replace(save_checkpoints_steps=10)
+    assert (steps.save_checkpoints_steps, steps.save_checkpoints_secs) == (10, None)
+    seconds = steps.replace(save_checkpoints_secs=60)
+    assert (seconds.save_checkpoints_steps, seconds.save_checkpoints_secs) == (None, 60)
+    with pytest.raises(ValueError, match="cannot be both set"):
+        steps.replace(save_checkpoints_steps=5, save_checkpoints_secs=60)
+
+
+def test_several_workers_are_refused() -> None:
+    cores = tf.distribute.OneDeviceStrategy("/device:CPU:0")
+    assert tf_estimator.Estimator(on_host, config=SETTINGS.replace(train_distribute=cores)).train(programs.once)
+
+    class Two:
+        num_replicas_in_sync = 2
+
+    mine = tf_estimator.Estimator(on_host, config=SETTINGS.replace(train_distribute=Two()))
+    with pytest.raises(EmulationError, match="asks for 2 workers with Two"):
+        mine.train(programs.once)
+
+
+@pytest.mark.parametrize("own", ["scaffold", "scaffold with a saver", "saver"])
+def test_checkpoints_that_are_kept_beside_what_the_model_has(own: str, tmp_path: Path) -> None:
+    def model(features: Any, labels: Any, mode: str) -> Any:
+        spec = on_host(features, labels, mode)
+        saver = tf1.train.Saver(max_to_keep=2) if own != "scaffold" else None
+        if own == "saver":
+            tf1.add_to_collection(tf1.GraphKeys.SAVERS, saver)
+            return spec
+        scaffold = tf1.train.Scaffold(init_fn=lambda scaffold, session: None, saver=saver)
+        return tf_estimator.EstimatorSpec(mode, loss=spec.loss, train_op=spec.train_op, scaffold=scaffold)
+
+    config = SETTINGS.replace(save_checkpoints_steps=1, keep_checkpoint_max=1, model_dir=str(tmp_path))
+    tf_estimator.Estimator(model, config=config).train(programs.input_fn, steps=4)
+    assert len(list(tmp_path.glob("model.ckpt-*.index"))) == (1 if own == "scaffold" else 2)
+
+
+def test_functions_may_change_the_parameters_they_are_given() -> None:
+    def model(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
+        params["sizes"].append(params.pop("more"))
+        return on_host(features, labels, mode)
+
+    mine = tf_estimator.Estimator(model, config=SETTINGS, params={"more": 1, "sizes": [2]})
+    mine.train(programs.input_fn, steps=1)
+    mine.evaluate(programs.once)
+    assert mine.params == {"more": 1, "sizes": [2]}
 
 
 @pytest.mark.parametrize("make", [tf_estimator.TrainSpec, tf_estimator.EvalSpec])

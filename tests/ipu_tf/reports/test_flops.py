@@ -206,3 +206,24 @@ def test_what_nobody_reads_is_not_computed() -> None:
     part = part_of_function(function, array(64, 32), array(32, 48))
     assert sum(each.flops for each in part.operations) == 63 * 32 + 32
     assert not any("dot_general" in value.name for value in part.values)
+
+
+def test_reductions_and_scatters_by_a_function() -> None:
+    """The function of two numbers is no call: it is applied to each number, and the results are whole arrays."""
+    table, places, rows = array(50, 8), jnp.arange(16) % 7, array(16, 8)
+    assert flops_of(lambda table, rows: table.at[places].add(rows), table, rows) == rows.size
+    x = array(64, 4)
+    starts = jnp.float32(-jnp.inf), jnp.float32(jnp.inf)
+
+    def largest(x: Any) -> Any:
+        return lax.reduce((x, -x), starts, least, [1])
+
+    part = part_of_function(lambda x: largest(x)[0], x)
+    assert [each.name.rpartition("/")[2] for each in part.operations].count("reduce") == 1
+    assert max(value.bytes for value in part.values if "reduce" in value.name) == 64 * 4
+    assert flops_of(largest, x) >= 64 * 3
+
+
+def least(first: Any, second: Any) -> Any:
+    """A reduction of two arrays, as that of `argmax` is."""
+    return jnp.maximum(first[0], second[0]), jnp.minimum(first[1], second[1])

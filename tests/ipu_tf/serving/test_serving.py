@@ -209,7 +209,8 @@ def test_a_directory_that_is_not_empty(tmp_path: Path) -> None:
         assert str(caught.value) == text
     serving.export_single_step(lambda x: x, tmp_path, 2, [F4], purge_export_dir=True)
     assert not (tmp_path / "file").exists()
-    for wrong in ({"output_names": ["a", "b"]}, {"postprocessing_step": lambda x, y: x}):  # found while it is traced
+    wrongs: list[dict[str, Any]] = [{"output_names": ["a", "b"]}, {"postprocessing_step": lambda x, y: x}]
+    for wrong in wrongs:  # found while it is traced
         with pytest.raises((ValueError, TypeError)):
             serving.export_single_step(lambda x: x, tmp_path, 2, [F4], purge_export_dir=True, **wrong)
         assert (tmp_path / "saved_model.pb").exists()

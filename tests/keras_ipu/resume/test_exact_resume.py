@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 from tests.helpers.device_counts import device_work
 from tests.helpers.resumed_runs import DATA, OPTIMIZERS, PARTS, Setting, fitted
 
+# At the end of each epoch over the dataset of unknown length.
+pytestmark = pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning")
+
 SHORT = [
     (Setting(), (15,)),
     (Setting("endless dataset", steps=2), (5,)),

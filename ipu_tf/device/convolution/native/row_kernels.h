@@ -55,7 +55,7 @@ INLINE void NAME(dots)(const RowWork *w, int64_t column, const int rows) {
   UNROLL for (int r = 0; r < rows; r++) whole[r] = (RowV){0};
   int64_t k = 0;
   while (k + 32 <= inner) {
-    const int64_t end = k + 32 * STRETCH < inner ? k + 32 * STRETCH : inner;
+    const int64_t end = k + 16 * STRETCH < inner ? k + 16 * STRETCH : inner;
     RowV total[MOST_ROWS][2];
     UNROLL for (int r = 0; r < rows; r++) total[r][0] = total[r][1] = (RowV){0};
     for (; k + 32 <= end; k += 32)

@@ -27,7 +27,7 @@ typedef struct RowWork {
 enum { ROW_WORDS = sizeof(RowShapes) / sizeof(int64_t) };
 enum { MOST_ROWS = 8 };  // as in row_product.py
 enum { LINES = 16 };      // lines of the matrix that are read beside each other
-enum { STRETCH = 1024 };  // lines, or 32 places of a column, whose products are added up before sums of stretches are
+enum { STRETCH = 1024 };  // lines, or 16 places of a column, whose products are added up before sums of stretches are
 enum { FEW_SUMS = 1024 }; // of more, a stretch is not worth room of its own: their inner axis is not that long
 typedef float RowV __attribute__((vector_size(64), aligned(4), may_alias));
 

@@ -86,6 +86,7 @@ class IpuOptimizerBase(tf_keras.optimizers.legacy.Optimizer):
         return config
 
 
+@tf_keras.utils.register_keras_serializable(package="keras_ipu")
 class SGDIpuOptimizer(IpuOptimizerBase):
     """Stochastic gradient descent with momentum, whose slots may have another dtype than the variables.
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
+import tf_keras
 
 from keras_ipu.keras_2.addons.optimizers.ipu_optimizer_base import IpuOptimizerBase
 
@@ -48,6 +49,7 @@ class _Moments(IpuOptimizerBase):
         return {**super().get_config(), **hyper, **dtypes, "epsilon": self.epsilon}
 
 
+@tf_keras.utils.register_keras_serializable(package="keras_ipu")
 class AdamIpuOptimizer(_Moments):
     """Adam, whose update is `learning_rate * m_hat / (sqrt(v_hat) + epsilon)`.
 
@@ -102,6 +104,7 @@ class AdamIpuOptimizer(_Moments):
         return {**super().get_config(), "amsgrad": self.amsgrad, "debiasing": self.debiasing}
 
 
+@tf_keras.utils.register_keras_serializable(package="keras_ipu")
 class LAMBIpuOptimizer(_Moments):
     """LAMB: Adam with each update rescaled by the norm of its variable (arXiv 1904.00962).
 

@@ -37,8 +37,11 @@ class DecoupledWeightDecayExtension:
 
     def minimize(self, loss: Any, var_list: Any, grad_loss: Any = None, name: Any = None, **kwargs: Any) -> Any:
         """Minimises a loss; `decay_var_list` are the variables that decay, by default all."""
-        self._decay(kwargs.pop("decay_var_list", None))
-        return super().minimize(loss, var_list, grad_loss, name, **kwargs)  # type: ignore[misc]
+        decay = kwargs.pop("decay_var_list", None)
+        gradients = self._compute_gradients(  # type: ignore[attr-defined]
+            loss, var_list=var_list, grad_loss=grad_loss, tape=kwargs.get("tape")
+        )
+        return self.apply_gradients(gradients, name=name, decay_var_list=decay)
 
     def apply_gradients(self, grads_and_vars: Any, name: Any = None, decay_var_list: Any = None, **kwargs: Any) -> Any:
         """Applies gradients; `decay_var_list` are the variables that decay, by default all."""
@@ -74,6 +77,14 @@ class DecoupledWeightDecayExtension:
         with tf.control_dependencies(self._decayed(var, apply_state)):
             return apply(grad, var, indices, apply_state=apply_state, **kwargs)
 
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
+        """Returns an optimizer of these arguments."""
+        decay = config.get("weight_decay")
+        if isinstance(decay, dict):
+            decay = tf_keras.optimizers.schedules.deserialize(decay, custom_objects)
+        return super().from_config({**config, "weight_decay": decay}, custom_objects)  # type: ignore[misc]
+
     def get_config(self) -> dict[str, Any]:
         """The optimizer's arguments and those of the decay."""
         config: dict[str, Any] = super().get_config()  # type: ignore[misc]
@@ -87,18 +98,45 @@ def extend_with_decoupled_weight_decay(base_optimizer: type) -> type:
     return type(name, (DecoupledWeightDecayExtension, base_optimizer), {})
 
 
+@tf_keras.utils.register_keras_serializable(package="Addons")
 class SGDW(DecoupledWeightDecayExtension, tf_keras.optimizers.legacy.SGD):
     """Stochastic gradient descent with decoupled weight decay."""
 
-    def __init__(self, weight_decay: Any, learning_rate: Any = 0.001, momentum: float = 0.0, **kwargs: Any) -> None:
-        super().__init__(weight_decay, learning_rate=learning_rate, momentum=momentum, **{"name": "SGDW", **kwargs})
+    def __init__(
+        self,
+        weight_decay: Any,
+        learning_rate: Any = 0.001,
+        momentum: float = 0.0,
+        nesterov: bool = False,
+        name: str = "SGDW",
+        **kwargs: Any,
+    ) -> None:
+        given: dict[str, Any] = {
+            "learning_rate": learning_rate,
+            "momentum": momentum,
+            "nesterov": nesterov,
+            "name": name,
+        }
+        super().__init__(weight_decay, **given, **kwargs)
 
 
+@tf_keras.utils.register_keras_serializable(package="Addons")
 class AdamW(DecoupledWeightDecayExtension, tf_keras.optimizers.legacy.Adam):
     """Adam with decoupled weight decay."""
 
-    def __init__(self, weight_decay: Any, learning_rate: Any = 0.001, beta_1: float = 0.9, **kwargs: Any) -> None:
-        super().__init__(weight_decay, learning_rate=learning_rate, beta_1=beta_1, **{"name": "AdamW", **kwargs})
+    def __init__(
+        self,
+        weight_decay: Any,
+        learning_rate: Any = 0.001,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-7,
+        amsgrad: bool = False,
+        name: str = "AdamW",
+        **kwargs: Any,
+    ) -> None:
+        given: dict[str, Any] = {"learning_rate": learning_rate, "beta_1": beta_1, "beta_2": beta_2, "epsilon": epsilon}
+        super().__init__(weight_decay, **given, amsgrad=amsgrad, name=name, **kwargs)
 
 
 @tf_keras.utils.register_keras_serializable(package="Addons")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +21,7 @@ class DecoupledWeightDecayExtension:
     Other than Keras 3's `weight_decay`, the decay is not multiplied by the learning rate.
 
     Args:
-        weight_decay: a number, a tensor, or a schedule of the optimizer's iterations.
+        weight_decay: a number, a tensor, a schedule of the optimizer's iterations, or a function without arguments.
         exclude_from_weight_decay: patterns of the paths of variables that do not decay.
         kwargs: the optimizer's arguments.
 
@@ -42,9 +43,21 @@ class DecoupledWeightDecayExtension:
         """Decays a variable and updates it."""
         if not any(re.search(pattern, variable.path) for pattern in self.exclude_patterns):
             decay = self.decoupled_weight_decay
-            now = decay(self.iterations) if callable(decay) else decay  # type: ignore[attr-defined]
+            now = self._now(decay) if callable(decay) else decay
             self.assign_sub(variable, variable * keras.ops.cast(now, variable.dtype))  # type: ignore[attr-defined]
         super().update_step(gradient, variable, learning_rate)  # type: ignore[misc]
+
+    def _now(self, decay: Any) -> Any:
+        """Returns the value of a schedule, which takes the iterations, or of a function without arguments."""
+        return decay(self.iterations) if inspect.signature(decay).parameters else decay()  # type: ignore[attr-defined]
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
+        """Returns an optimizer of these arguments."""
+        decay = config.get("weight_decay")
+        if isinstance(decay, dict):
+            decay = keras.optimizers.schedules.deserialize(decay, custom_objects)
+        return super().from_config({**config, "weight_decay": decay}, custom_objects)  # type: ignore[misc]
 
     def get_config(self) -> dict[str, Any]:
         """The optimizer's arguments and those of the decay."""
@@ -60,18 +73,45 @@ def extend_with_decoupled_weight_decay(base_optimizer: type) -> type:
     return type(name, (DecoupledWeightDecayExtension, base_optimizer), {})
 
 
+@keras.saving.register_keras_serializable(package="Addons")
 class SGDW(DecoupledWeightDecayExtension, keras.optimizers.SGD):
     """Stochastic gradient descent with decoupled weight decay."""
 
-    def __init__(self, weight_decay: Any, learning_rate: Any = 0.001, momentum: float = 0.0, **kwargs: Any) -> None:
-        super().__init__(weight_decay, learning_rate=learning_rate, momentum=momentum, **{"name": "SGDW", **kwargs})
+    def __init__(
+        self,
+        weight_decay: Any,
+        learning_rate: Any = 0.001,
+        momentum: float = 0.0,
+        nesterov: bool = False,
+        name: str = "SGDW",
+        **kwargs: Any,
+    ) -> None:
+        given: dict[str, Any] = {
+            "learning_rate": learning_rate,
+            "momentum": momentum,
+            "nesterov": nesterov,
+            "name": name,
+        }
+        super().__init__(weight_decay, **given, **kwargs)
 
 
+@keras.saving.register_keras_serializable(package="Addons")
 class AdamW(DecoupledWeightDecayExtension, keras.optimizers.Adam):
     """Adam with decoupled weight decay."""
 
-    def __init__(self, weight_decay: Any, learning_rate: Any = 0.001, beta_1: float = 0.9, **kwargs: Any) -> None:
-        super().__init__(weight_decay, learning_rate=learning_rate, beta_1=beta_1, **{"name": "AdamW", **kwargs})
+    def __init__(
+        self,
+        weight_decay: Any,
+        learning_rate: Any = 0.001,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-7,
+        amsgrad: bool = False,
+        name: str = "AdamW",
+        **kwargs: Any,
+    ) -> None:
+        given: dict[str, Any] = {"learning_rate": learning_rate, "beta_1": beta_1, "beta_2": beta_2, "epsilon": epsilon}
+        super().__init__(weight_decay, **given, amsgrad=amsgrad, name=name, **kwargs)
 
 
 @keras.saving.register_keras_serializable(package="Addons")
