@@ -8,9 +8,14 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_tf import loops
-from ipu_tf._estimators.metric_values import values_after_updates
 from ipu_tf._estimators.model import HOST, EstimatorLoop, mean_over_loop
-from ipu_tf._estimators.model_calls import call_on_element, check_global_step_untouched, check_replicas_agree, needed
+from ipu_tf._estimators.model_calls import (
+    call_on_element,
+    check_global_step_untouched,
+    check_replicas_agree,
+    needed,
+    values_after_updates,
+)
 from ipu_tf._tracing.element_arguments import body_arguments
 from ipu_tf.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
 from ipu_tf.lowering.tensorflow import tf_private

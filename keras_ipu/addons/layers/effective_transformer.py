@@ -109,8 +109,8 @@ class EffectiveTransformer(keras.layers.Layer):
         return keras.layers.Dense(
             units,
             activation=activation,
-            kernel_initializer=self.initializers[f"{kind}_initializer"],
-            bias_initializer=self.initializers[f"{kind}_bias_initializer"],
+            kernel_initializer=_own(self.initializers[f"{kind}_initializer"]),
+            bias_initializer=_own(self.initializers[f"{kind}_bias_initializer"]),
             name=name,
         )
 
@@ -176,12 +176,9 @@ class EffectiveTransformer(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the config that `from_config` takes."""
-        names = (
-            "output_layer_size",
-            "max_batch_size",
+        sizes = ("output_layer_size", "max_batch_size", "num_attention_heads", "attention_head_size")
+        others = (
             "use_scale",
-            "num_attention_heads",
-            "attention_head_size",
             "sequences_per_iter",
             "attention_dropout_prob",
             "output_dropout_prob",
@@ -189,8 +186,14 @@ class EffectiveTransformer(keras.layers.Layer):
         )
         return {
             **super().get_config(),
-            **{name: getattr(self, name) for name in names},
+            **{name: getattr(self, name) for name in (*sizes, *others)},
             "qkv_activation": keras.activations.serialize(self.qkv_activation),
             "output_activation": keras.activations.serialize(self.output_activation),
             **{name: keras.initializers.serialize(value) for name, value in self.initializers.items()},
         }
+
+
+def _own(initializer: Any) -> Any:
+    """Returns an initializer for one layer alone: one without a seed gives the same numbers each time."""
+    has_seed = hasattr(initializer, "get_config")
+    return type(initializer).from_config(initializer.get_config()) if has_seed else initializer

@@ -243,6 +243,8 @@ def test_slice_errors(function: Callable[..., Any], args: tuple[Any, ...], text:
 def test_activation_names() -> None:
     named = ["tanh", tf.tanh, tf.nn.relu, tf.keras.activations.hard_sigmoid]
     assert [op_util.get_activation_name(name) for name in named] == ["tanh", "tanh", "relu", "hard_sigmoid"]
+    tf_keras = pytest.importorskip("tf_keras", reason="Keras 2 is the package tf_keras, which only its programs need")
+    assert op_util.get_activation_name(tf_keras.activations.tanh) == "tanh"
     with pytest.raises(TypeError, match="Unrecognized function : .*mine"):
 
         def mine(x: float) -> float:

@@ -35,6 +35,10 @@ if what == "stubborn":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if index == "0":
         subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+if what == "child":
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(5)"])
+    print("accuracy 0.98", end="", flush=True)
+    sys.exit(0)
 if what == "hangup":
     signal.signal(signal.SIGHUP, lambda *_: sys.exit(7))
     print("ready", os.getpid(), flush=True)
@@ -92,6 +96,11 @@ def test_instances_know_their_place_and_their_output_is_tagged(program: str) -> 
     assert done.returncode == 0
     assert lines(done.stdout) == ["[1,0]<stdout>:place 0 of 2", "[1,1]<stdout>:place 1 of 2"]
     assert lines(done.stderr) == ["[1,0]<stderr>:a warning", "[1,1]<stderr>:a warning"]
+
+
+def test_the_last_line_of_an_instance_whose_child_goes_on(program: str) -> None:
+    done = poprun(sys.executable, program, "child")
+    assert done.returncode == 0 and done.stdout.splitlines()[-1] == "[1,0]<stdout>:accuracy 0.98"
 
 
 def test_arguments_for_mpirun_with_an_open_quote(program: str) -> None:

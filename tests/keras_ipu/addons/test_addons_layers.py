@@ -477,3 +477,20 @@ def test_training_on_the_device_is_as_on_the_host(name: str) -> None:
     shapes = {"text": (5,), "gru": (5, 3), "norms": (4, 6), "dense": (3,)}
     x = integers(7, 40, 5) if name == "text" else numbers(40, *shapes[name])
     Program(name, DEVICE[name], x, numbers(40, 2, seed=2), rtol=5e-4).check()
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: layers.LSTM(4, dropout=0.5), lambda: layers.GRU(4, dropout=0.5)], ids=["LSTM", "GRU"]
+)
+def test_recurrent_layers_drop_elements_of_batches_of_any_size(make: Any) -> None:
+    """In a model outside of the scope stock Keras runs them, and the size of its batches is open."""
+    model = keras.Sequential([keras.Input((5, 3)), make()])
+    model.compile("sgd", "mse")
+    history = model.fit(np.ones((10, 5, 3)), np.ones((10, 4)), batch_size=4, verbose=0).history
+    assert np.isfinite(history["loss"]).all()
+
+
+def test_a_serialised_product_of_batches_of_any_size() -> None:
+    model = keras.Sequential([keras.Input((4,)), layers.SerialDense(4, 2, "input_columns", kernel_initializer="ones")])
+    model.compile("sgd", "mse")
+    np.testing.assert_allclose(model.predict(np.ones((6, 4)), batch_size=4, verbose=0), np.full((6, 4), 4.0))

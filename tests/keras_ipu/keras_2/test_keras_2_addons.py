@@ -45,6 +45,8 @@ LAYERS: list[tuple[str, dict[str, Any], Any]] = [
         _IMAGES,
     ),
     ("Dropout", {"rate": 0.5, "seed": [1, 2]}, _IMAGES),
+    ("RecomputationCheckpoint", {}, _IMAGES),
+    ("AssumeEqualAcrossReplicas", {}, _IMAGES),
 ]
 
 
@@ -60,6 +62,37 @@ def test_layers_are_keras_2_ones_with_the_values_of_those_for_keras_3(
     np.testing.assert_allclose(model(inputs), wanted, rtol=1e-6)
     again = type(layer).from_config(layer.get_config())
     np.testing.assert_allclose(again(inputs), wanted, rtol=1e-6)
+
+
+def test_a_layer_of_layers_is_made_of_keras_2_ones() -> None:
+    """Keras 2 gathers the weights of its own layers alone."""
+    x = [np.ones((2, 3), "float32"), np.array([3, 2]), np.ones((2, 3), "float32"), np.array([3, 2])]
+    for each in (of_keras_2, addons):
+        layer = each.layers.EffectiveTransformer(4, 2, attention_dropout_prob=0.1, output_dropout_prob=0.1)
+        layer(x)
+        assert len(layer.trainable_weights) == 10
+        query, key, value = (weight.numpy() for weight in layer.trainable_weights if tuple(weight.shape) == (1, 1))
+        assert not np.array_equal(query, key) and not np.array_equal(key, value)
+
+
+def test_models_with_addons_are_loaded(tmp_path: Path) -> None:
+    optimizers = of_keras_2.optimizers
+    for optimizer in (tfa.AdamW(1e-4), optimizers.AdamIpuOptimizer(0.1), optimizers.SGDIpuOptimizer(0.1)):
+        model = keras_2.Sequential([keras_2.layers.Dense(2, input_shape=(3,))])
+        model.compile(optimizer, "mse")
+        model.fit(np.ones((4, 3)), np.ones((4, 2)), verbose=0)
+        model.save(tmp_path / "model.keras")
+        again = keras_2.models.load_model(tmp_path / "model.keras")
+        assert type(again.optimizer) is type(optimizer)
+
+
+def test_variables_that_decay_where_a_loss_is_minimised() -> None:
+    weight, bias = tf.Variable([1.0]), tf.Variable([1.0])
+    decay = keras_2.optimizers.schedules.ExponentialDecay(0.5, 1, 0.5)
+    optimizer = tfa.SGDW(decay, learning_rate=0.0)
+    optimizer = tfa.SGDW.from_config(optimizer.get_config())
+    optimizer.minimize(lambda: weight + bias, [weight, bias], decay_var_list=[weight])
+    assert (weight.numpy(), bias.numpy()) == ([0.5], [1.0])
 
 
 _LAMB: dict[str, Any] = {"learning_rate": 0.1, "weight_decay_rate": 0.01}

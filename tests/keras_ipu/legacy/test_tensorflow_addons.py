@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -150,3 +152,41 @@ def test_weight_normalization_is_kept_in_a_configuration_and_wants_a_kernel() ->
     assert again.compute_output_shape((2, 5)) == (2, 3)
     with pytest.raises(ValueError, match="must wrap a layer with a kernel. Received: <ReLU"):
         tfa.layers.WeightNormalization(keras.layers.ReLU())(_X)
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+def test_models_with_classes_of_addons_are_loaded(tmp_path: Path) -> None:
+    decay = keras.optimizers.schedules.ExponentialDecay(0.1, 1, 0.5)
+    for optimizer in (tfa.optimizers.AdamW(1e-4), tfa.optimizers.SGDW(decay, learning_rate=0.1)):
+        model = keras.Sequential([keras.Input((3,)), tfa.layers.WeightNormalization(keras.layers.Dense(2, "sigmoid"))])
+        model.compile(optimizer, "mse", metrics=[tfa.metrics.F1Score(2)])
+        x, y = np.ones((4, 3), np.float32), np.eye(2, dtype=np.float32)[[0, 1, 1, 0]]
+        model.fit(x, y, verbose=0)
+        model.save(tmp_path / "model.keras")
+        again = keras.models.load_model(tmp_path / "model.keras")
+        losses = [each.fit(x, y, epochs=2, verbose=0).history["loss"] for each in (model, again)]
+        np.testing.assert_allclose(*losses, rtol=1e-5)
+        for mine, theirs in zip(model.get_weights(), again.get_weights(), strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-5)
+
+
+def test_a_decay_may_be_a_function_and_arguments_are_in_the_order_of_addons() -> None:
+    weight = keras.Variable([2.0])
+    tfa.optimizers.SGDW(lambda: 0.5, 0.1, 0.0, True, "mine").apply([tf.constant([0.0])], [weight])
+    assert float(weight[0]) == 1.0
+    adam = tfa.optimizers.AdamW(1e-4, 1e-3, 0.8, 0.9, 1e-5, True, "own").get_config()
+    assert [adam[name] for name in ("beta_1", "beta_2", "epsilon", "amsgrad", "name")] == [0.8, 0.9, 1e-5, True, "own"]
+
+
+@pytest.mark.parametrize("data_init", [False, True])
+@pytest.mark.parametrize("on_device", [False, True])
+def test_weight_normalization_keeps_the_losses_of_the_layer(data_init: bool, on_device: bool, strategy: Any) -> None:
+    x, y = np.ones((4, 3), np.float32), np.zeros((4, 2), np.float32)
+    with strategy.scope() if on_device else contextlib.nullcontext(), device_work() as work:
+        dense = keras.layers.Dense(2, kernel_initializer="ones", activity_regularizer=keras.regularizers.L2(1.0))
+        model = keras.Sequential([keras.Input((3,)), tfa.layers.WeightNormalization(dense, data_init)])
+        model.compile(keras.optimizers.SGD(0.0), "mse")
+        [loss] = model.fit(x, y, batch_size=4, verbose=0).history["loss"]
+        outputs = model.predict(x, batch_size=4, verbose=0)
+    assert (work.counts.executions > 0) == on_device
+    assert loss == pytest.approx((outputs**2).mean() + (outputs**2).sum() / 4, rel=1e-5)

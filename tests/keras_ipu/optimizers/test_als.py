@@ -332,6 +332,20 @@ def test_gradients_in_a_graph() -> None:
     variable = keras.Variable(3.0)
     gradients = tf.function(lambda: optimizer.get_gradients(variable.value * 2.0, [variable]))
     assert float(gradients()[0]) == 16.0
+    plain = tf.Variable(3.0)
+    gradients = tf.function(lambda: optimizer.get_gradients(plain * 2.0, [plain]))
+    assert float(gradients()[0]) == 16.0
+
+
+@pytest.mark.parametrize("kind", [GradientAccumulationOptimizer, ALSGradientAccumulationOptimizer])
+def test_an_accumulating_optimizer_given_with_nothing_more_to_accumulate(kind: Any) -> None:
+    inner = kind(ALSOptimizer(keras.optimizers.SGD(0.1)), 4)
+    if kind is GradientAccumulationOptimizer:
+        assert kind(inner, 1) is inner
+    else:
+        with pytest.raises(ValueError, match="ALSOptimizer"):
+            kind(inner, 1)
+    assert (inner.num_mini_batches, inner.inner_optimizer is inner) == (4, False)
 
 
 MAKERS: dict[str, Callable[[], Any]] = {
