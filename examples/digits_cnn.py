@@ -59,7 +59,7 @@ def read_digits(batch_size: int) -> Digits:
         images, labels, train_size=TRAIN_IMAGES, test_size=TEST_IMAGES, random_state=SEED, stratify=labels
     )
     train = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(len(x), seed=SEED)
-    # A program on the device has fixed shapes, so a last batch that is not full is dropped.
+    # A last batch that is not full would be a program of its own: it is dropped.
     return Digits(train.batch(batch_size, drop_remainder=True), x_test, y_test)
 
 
@@ -102,8 +102,8 @@ def train_on_device(digits: Digits, epochs: int, steps_per_execution: int) -> tf
     counts = ipu.emulation.device_counts()
     print(f"\ntest accuracy: {accuracy:.1%} of {len(digits.test_labels)} images the network has not seen")
     print(
-        f"the device ran: {counts.programs} programs (one to train, one to test), {counts.executions} executions, "
-        f"{counts.steps} steps"
+        f"the device ran: {counts.programs + counts.loads} programs (one to train, one to test), "
+        f"{counts.executions} executions, {counts.steps} steps"
     )
     return model
 
@@ -146,8 +146,8 @@ def main() -> None:
     parser.add_argument(
         "--steps-per-execution",
         type=int,
-        help="training steps the device runs before Python hears of it; must divide the steps of an epoch "
-        "(all steps of an epoch)",
+        help="training steps the device runs before Python hears of it; under the launcher it must divide the steps of "
+        "an epoch (all steps of an epoch)",
     )
     parser.add_argument("--no-comparison", action="store_true", help="leave out the time with stock Keras")
     options = parser.parse_args()

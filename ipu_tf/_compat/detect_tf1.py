@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ipu_tf._compat.tf1_program_names import (
@@ -74,28 +74,29 @@ def _program(script: Path, root: Path | None) -> Iterator[ast.Module]:
     """Parses the script and the modules that lie beside it or in `root`, each file once."""
     folders = (script.resolve().parent, *([root] if root else []))
     seen = {script.resolve()}
-    tree = ast.parse(script.read_bytes(), filename=str(script))
-    waiting = [tree]
+    waiting = [(script.resolve(), ast.parse(script.read_bytes(), filename=str(script)))]
     while waiting:
-        tree = waiting.pop()
+        file, tree = waiting.pop()
         yield tree
-        for path in (path for folder in folders for path in _local_files(tree, folder)):
+        found = [path for folder in folders for path in _local_files(_imported(tree), folder)]
+        found += [path for folder, name in _imported_beside(tree, file) for path in _local_files([name], folder)]
+        for path in found:
             if path not in seen:
                 seen.add(path)
                 waiting.extend(_parse_module(path))
 
 
-def _parse_module(path: Path) -> list[ast.Module]:
+def _parse_module(path: Path) -> list[tuple[Path, ast.Module]]:
     try:
-        return [ast.parse(path.read_bytes(), filename=str(path))]
+        return [(path, ast.parse(path.read_bytes(), filename=str(path)))]
     except SyntaxError:
         # The program may never import this file; if it does, Python itself reports the error, at the import.
         return []
 
 
-def _local_files(tree: ast.Module, folder: Path) -> Iterator[Path]:
-    """Lists the files in `folder` that the imports of `tree` would load."""
-    for name in _imported(tree):
+def _local_files(names: Iterable[str], folder: Path) -> Iterator[Path]:
+    """Lists the files in `folder` that imports of these modules would load."""
+    for name in names:
         path = folder.joinpath(*name.split("."))
         for candidate in (path.with_suffix(".py"), path / "__init__.py"):
             if candidate.is_file():
@@ -108,9 +109,19 @@ def _imported(tree: ast.Module) -> Iterator[str]:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield from _with_parents(alias.name)
-        elif isinstance(node, ast.ImportFrom) and node.module:
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield from _with_parents(node.module)
             yield from (f"{node.module}.{alias.name}" for alias in node.names if alias.name != "*")
+
+
+def _imported_beside(tree: ast.Module, file: Path) -> Iterator[tuple[Path, str]]:
+    """Lists every module a file may import by a relative name, with the folder that the name begins in."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and 0 < node.level <= len(file.parents):
+            folder, before = file.parents[node.level - 1], f"{node.module}." if node.module else ""
+            parents = _with_parents(node.module) if node.module else ()
+            for name in [*parents, *(before + each.name for each in node.names)]:
+                yield folder, name
 
 
 def _with_parents(name: str) -> Iterator[str]:

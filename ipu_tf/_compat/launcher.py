@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ipu_tf._compat.keras_2_hint import hint_at_keras_2
-from ipu_tf._compat.launcher_module import ModuleMissing, ModuleProgram
+from ipu_tf._compat.launcher_module import ModuleMissing, ModuleProgram, module_file
 from ipu_tf._compat.launcher_stats import StatsReport
 from ipu_tf._compat.program_files import ProgramFiles
 from ipu_tf._compat.program_names import prepare, provide_names
@@ -59,8 +59,12 @@ def main(argv: Sequence[str] | None = None, command: str = "python -m ipu_tf") -
     program: Script | ModuleProgram
     if program_line[0].startswith(_MODULE):
         provide_names()  # packages around the module are imported to find it
+        early = module_file(_module_name(program_line)[0])
+        if early is not None:
+            _prepare_module(early)
         program = _module(program_line, parser)
-        prepare(program.file, Path.cwd())
+        if early is None:
+            _prepare_module(program.file)
     else:
         program = _script(program_line, parser)
         prepare(program.file)
@@ -110,9 +114,23 @@ def _script(command: Sequence[str], parser: argparse.ArgumentParser) -> Script:
         parser.error(str(error))
 
 
-def _module(command: Sequence[str], parser: argparse.ArgumentParser) -> ModuleProgram:
+def _prepare_module(file: Path) -> None:
+    try:
+        prepare(file, Path.cwd())
+    except SyntaxError as error:
+        shorten_tracebacks(Path(error.filename or ""))
+        raise
+
+
+def _module_name(command: Sequence[str]) -> tuple[str, list[str]]:
+    """Returns the name of a module behind `-m`, and the arguments behind it; empty without one."""
     first, *args = command
     name, *args = (first[2:], *args) if len(first) > 2 else args or [""]
+    return name, args
+
+
+def _module(command: Sequence[str], parser: argparse.ArgumentParser) -> ModuleProgram:
+    name, args = _module_name(command)
     if not name:
         parser.error("argument expected for the -m option: the name of a module")
     try:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import itertools
 import sys
 from collections.abc import Sequence
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import CodeType
 
@@ -49,6 +50,25 @@ class ModuleProgram:
         module.__annotations__ = {}
         sys.modules["__main__"] = module
         exec(self._code, module.__dict__)
+
+
+def module_file(name: str) -> Path | None:
+    """Returns the file that `python -m name` would run, without importing packages around it; None if it is not known.
+
+    What those import may depend on what the launcher does for the program.
+    """
+    path: Sequence[str] | None = None
+    spec = None
+    if not all(name.split(".")):
+        return None
+    for part in itertools.accumulate(name.split("."), lambda first, second: f"{first}.{second}"):
+        spec = PathFinder.find_spec(part, path)
+        if spec is None:
+            return None
+        path = spec.submodule_search_locations
+    if spec is not None and path is not None:
+        spec = PathFinder.find_spec(f"{name}.__main__", path)
+    return Path(spec.origin) if spec is not None and spec.origin else None
 
 
 def _located(name: str) -> tuple[ModuleSpec, CodeType]:

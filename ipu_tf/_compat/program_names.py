@@ -88,6 +88,7 @@ def prepare_child() -> None:
         return
     provide_names()
     main = sys.modules.get("__mp_main__", sys.modules["__main__"])
-    script = Path(getattr(main, "__file__", None) or "")
+    script, spec = Path(getattr(main, "__file__", None) or "").absolute(), getattr(main, "__spec__", None)
     if script.is_file():
-        prepare(script.absolute())
+        within = spec.name.count(".") if spec is not None else 0  # folders of packages, below that of the imports
+        prepare(script, script.parents[within] if spec is not None else None)

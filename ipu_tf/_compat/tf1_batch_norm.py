@@ -76,9 +76,11 @@ class BatchNormalization(Layer):
         }
 
     def build(self, input_shape: Any) -> None:
-        """Makes the variables, one value an index of the kept axes."""
+        """Makes the variables, one value an index of the kept axis; of several axes in the inputs' rank."""
         sizes = tf.TensorShape(input_shape).as_list()
-        shape = [sizes[axis] for axis in self.axis]
+        kept = {axis % len(sizes) for axis in self.axis}
+        shape = [size if axis in kept else 1 for axis, size in enumerate(sizes)]
+        shape = shape if len(kept) > 1 else [size for axis, size in enumerate(sizes) if axis in kept]
         dtype = tf.float32 if self.dtype in ("float16", "bfloat16") else tf.as_dtype(self.dtype or tf.float32)
         for name, given in self._parameters.items():
             weight = None
@@ -122,23 +124,27 @@ class BatchNormalization(Layer):
         static = tf.get_static_value(training) if tf.is_tensor(training) else bool(training)
         if static is not None and not static:
             return moving
-        mean, variance = tf.nn.moments(x, reduced)
+        mean, variance = (tf.reshape(each, self.moving_mean.shape) for each in tf.nn.moments(x, reduced))
         mean, variance = self._over_replicas(mean, variance, x.shape.rank)
         self._update(x, mean, variance, tf.constant(True) if static else tf.cast(training, tf.bool))
         if static:
             return mean, variance
         return tf.where(training, mean, moving[0]), tf.where(training, variance, moving[1])
 
+    def _is_fused(self, rank: int | None) -> bool:
+        """Returns whether TensorFlow 1 computes it by one op, which takes images of one axis of channels."""
+        return self.fused is not False and rank == 4 and len(self.axis) == 1 and self.axis[0] % 4 in (1, 3)
+
     def _over_replicas(self, mean: tf.Tensor, variance: tf.Tensor, rank: int | None) -> tuple[tf.Tensor, tf.Tensor]:
         """The statistics of the group of replicas, where one is configured and the layer is fused."""
         group = configured_numerics().norm_group
-        if group == 1 or self.fused is False or rank != 4:
+        if group == 1 or not self._is_fused(rank):
             return mean, variance
         common = cross_replica_sum(mean / group, group)
         return common, cross_replica_sum((variance + (mean - common) ** 2) / group, group)
 
     def _update(self, x: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor, training: tf.Tensor) -> None:
-        if self.fused is not False and x.shape.rank == 4:
+        if self._is_fused(x.shape.rank):
             count = tf.cast(tf.size(x) / tf.size(mean), variance.dtype)
             variance *= count / tf.maximum(count - 1, 1)
         for moving, new in ((self.moving_mean, mean), (self.moving_variance, variance)):

@@ -21,6 +21,7 @@ NAMES = frozenset(
         "Dense",
         "Dropout",
         "Flatten",
+        "InputSpec",
         "Layer",
         "MaxPooling1D",
         "MaxPooling2D",
@@ -60,8 +61,8 @@ def __getattr__(name: str) -> Any:
         )
     from ipu_tf.lowering.tensorflow import tf1_private
 
-    if name == "Layer":
-        return tf1_private.Layer
+    if name in ("Layer", "InputSpec"):
+        return getattr(tf1_private, name)
     return next(getattr(module, name) for module in tf1_private.LAYER_MODULES if hasattr(module, name))
 
 

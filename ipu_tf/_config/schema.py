@@ -13,6 +13,10 @@ from ipu_tf._config.treatment import COLLECTIVES, COMPILER, MEMORY, modelled, no
 from ipu_tf._config.types import IPU_NUMBERS
 
 
+def _has_effect(name: str) -> bool:
+    return name.startswith("autoReport.") or name in ("debug.allowOutOfMemory", "debug.retainDebugInformation")
+
+
 class ConfigRoot(ConfigBase):
     """Every attribute of the configuration, without the means to apply it."""
 
@@ -32,7 +36,12 @@ class ConfigRoot(ConfigBase):
         modelled("Programs are saved in this project's own open format (`.ipu_exec`), which no IPU can run."),
     )
     compilation_poplar_options: Option[dict[str, str]] = Option(
-        {}, "Options of Poplar's compiler, as a dict from option names to strings.", COMPILER
+        {},
+        "Options of Poplar's compiler, as a dict from option names to strings.",
+        modelled(
+            "Those of autoReport, of debug.allowOutOfMemory and debug.retainDebugInformation: see docs/reports.md."
+        ),
+        exceptions=[(lambda value: not any(map(_has_effect, value)), COMPILER)],
     )
     gcl_poplar_options: Option[dict[str, str]] = Option(
         {}, "Options of the collectives' library, as a dict from option names to strings.", COLLECTIVES

@@ -15,9 +15,10 @@ import numpy as np
 
 from ipu_tf._loops.step_loop import INFEED, OUTFEED, LoopOptions
 from ipu_tf.device.counters import COUNTERS
-from ipu_tf.device.program.collectives import all_gather, total
+from ipu_tf.device.program.collectives import all_gather, all_reduce, replica_index, total
 from ipu_tf.device.program.parameter_notes import ParameterNotes
 from ipu_tf.device.program.program import Program
+from ipu_tf.device.program.replicas import AXIS, INSTANCES, has_axis
 from ipu_tf.device.run.executable import Executable
 from ipu_tf.emulation import EmulationError
 from ipu_tf.lowering.importer.numerics import Numerics, Rounding
@@ -32,7 +33,9 @@ __all__ = [
     "JaxStep",
     "count_eager_execution",
     "gather_from_all",
+    "own_replica",
     "refusals_at_lines",
+    "sum_over_replicas",
 ]
 
 _HALF = np.dtype(np.float16)
@@ -46,6 +49,21 @@ def gather_from_all(value: Any, replicas: int) -> Any:
         replicas: how many all instances have.
     """
     return all_gather(value, replicas // total(1))
+
+
+def own_replica(replicas: int) -> Any:
+    """Returns the index of this replica among those of all instances, `int32[]`, in a step that is traced.
+
+    Args:
+        replicas: how many this instance has.
+    """
+    return replica_index(replicas)
+
+
+def sum_over_replicas(value: Any) -> Any:
+    """Returns the sum of the values of the replicas of all instances, in a step that is traced; a value elsewhere."""
+    here = jax.lax.axis_size(AXIS) if has_axis(AXIS) else 1
+    return all_reduce(value, "ADD", here) if here > 1 or has_axis(INSTANCES) else value
 
 
 def count_eager_execution() -> None:

@@ -214,6 +214,12 @@ KERAS = (
         "keras_ipu.training.tensorflow.image_layers",
     ),
     Patch(
+        "keras.src.random.seed_generator:SeedGenerator.next",
+        When.SCOPE,
+        "each replica draws random numbers of its own",
+        "keras_ipu.training.common.replica_seeds",
+    ),
+    Patch(
         "keras.src.backend.tensorflow.image:gaussian_blur",
         When.SCOPE,
         "elastic transforms draw the width of a blur in a step with fixed shapes",

@@ -92,8 +92,8 @@ def pipeline(
         device_mapping: for each stage the IPU it is on, -1 for all; by default stage i on IPU i.
         pipeline_schedule: by default Grouped, and Sequential with batch serialization.
         recomputation_mode: by default Auto: recompute activations, as the schedule supports it, if the configuration's
-            `allow_recompute` is set. A mode that is named recomputes in any case. On several devices it changes what
-            stages keep, and never numbers; on one device it is recorded, without effect.
+            `allow_recompute` is set. A mode that is named recomputes in any case. It never changes numbers: on several
+            devices it changes what stages keep, on one what reports say of them.
         forward_propagation_stages_poplar_options: recorded, without effect.
         backward_propagation_stages_poplar_options: recorded, without effect.
         weight_update_poplar_options: recorded, without effect.

@@ -16,6 +16,7 @@ import keras
 from keras import ops
 
 from keras_ipu.optimizers.als_settings import ALSDefaults, standardised_dtype
+from keras_ipu.optimizers.cross_replica_optimizer import sum_over_replicas
 from keras_ipu.optimizers.gradient_reduction import dense
 
 _LARGEST_HALF = 65504.0
@@ -52,7 +53,8 @@ def observed(
     counts = ops.zeros((2,), "float32")
     if not settings.captured_grads_only:
         counts = counts + keep * _counts(grads, settings)
-    captured = _counts(keras.tree.flatten(dict(captured_grads or {})), settings)
+    # Gradients of weights are those of all replicas here, captured ones are not: replicas would scale differently.
+    captured = sum_over_replicas(_counts(keras.tree.flatten(dict(captured_grads or {})), settings))
     # The filter smooths what is carried on; where the factor changes now, captured gradients count in full.
     counts = counts + captured * ops.where(due, 1.0, keep)
     if not settings.accumulate_statistics_over_update_period:

@@ -35,6 +35,19 @@ def _means(grads: list[Any]) -> list[Any]:
     return [None if grad is None else cross_replica_ops.cross_replica_mean(dense(grad)) for grad in grads]
 
 
+def sum_over_replicas(value: Any) -> Any:
+    """Returns the sum of a value over all replicas, in a step that runs on them; elsewhere the value."""
+    if keras.backend.backend() == "jax":
+        from ipu_tf._loops import jax_step
+
+        return jax_step.sum_over_replicas(value)
+    if not _may_be_replicated():
+        return value
+    from ipu_tf.ops import cross_replica_ops
+
+    return cross_replica_ops.cross_replica_sum(value)
+
+
 def _may_be_replicated() -> bool:
     """Returns whether this step may run on several replicas: under an `IPUStrategy`, or in a TensorFlow 1 graph."""
     if keras.backend.backend() != "tensorflow":

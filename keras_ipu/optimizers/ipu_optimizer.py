@@ -57,6 +57,7 @@ class IpuOptimizer(keras.optimizers.Optimizer):
     clipnorm = _inner_property("clipnorm")
     global_clipnorm = _inner_property("global_clipnorm")
     clipvalue = _inner_property("clipvalue")
+    weight_decay = _inner_property("weight_decay")
 
     def __init__(self, opt: Any, name: str | None = None) -> None:
         super().__init__(learning_rate=0.0, name=name)
@@ -71,6 +72,10 @@ class IpuOptimizer(keras.optimizers.Optimizer):
         if not self.inner_optimizer.built:
             self.inner_optimizer.build(variables)
         super().build(variables)
+
+    def exclude_from_weight_decay(self, var_list: Any = None, var_names: Any = None) -> None:
+        """Excludes variables from the decay of the wrapped optimizer, which applies it; arguments as Keras's."""
+        self.inner_optimizer.exclude_from_weight_decay(var_list, var_names)
 
     @do_not_convert
     def apply_gradients(

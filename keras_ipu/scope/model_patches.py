@@ -22,6 +22,7 @@ from keras_ipu.scope.input_shapes import install_input_shapes
 from keras_ipu.stock import graphs as keras_graphs
 from keras_ipu.stock import patches as keras_patches
 from keras_ipu.stock.ownership import is_ipu_model
+from keras_ipu.training.common.replica_seeds import patch_seed_generators
 from keras_ipu.training.common.running_streams import after_streams
 from keras_ipu.training.jax import host_functions
 from keras_ipu.training.tensorflow.eager_updates import install_eager_updates
@@ -36,6 +37,7 @@ def install_extensions() -> None:
     keras_patches.patch_construction(_made, _assign_functional)
     install_input_shapes()
     patch_generate()
+    patch_seed_generators()
     if keras.backend.backend() == "jax":
         host_functions.install()
         patch_crops()

@@ -16,10 +16,13 @@ __all__ = [
 ]
 
 
+_LEFT_OF_DEVIATION = 0.87962566103423978
+"""What TensorFlow divides the standard deviation of a truncated normal distribution by."""
+
+
 def xavier_initializer(uniform: bool = True, seed: int | None = None, dtype: Any = tf.float32) -> Any:
-    """Glorot's initializer: uniform, or a truncated normal distribution of the same variance."""
-    kind = tf.compat.v1.glorot_uniform_initializer if uniform else tf.compat.v1.glorot_normal_initializer
-    return kind(seed=seed, dtype=dtype)
+    """Glorot's initializer: uniform, or a truncated normal distribution."""
+    return variance_scaling_initializer(1.0, "FAN_AVG", uniform, seed, dtype)
 
 
 xavier_initializer_conv2d = xavier_initializer
@@ -36,7 +39,9 @@ def variance_scaling_initializer(
     if mode not in ("FAN_IN", "FAN_OUT", "FAN_AVG"):
         raise TypeError(f"Unknown mode {mode} [FAN_IN, FAN_OUT, FAN_AVG]")
     kind = "uniform" if uniform else "truncated_normal"
-    return tf.compat.v1.variance_scaling_initializer(factor, mode.lower(), kind, seed=seed, dtype=dtype)
+    # tf.contrib rounds what a distribution loses that is cut at two deviations, where TensorFlow divides by it.
+    scale = factor if uniform else 1.3 * factor * _LEFT_OF_DEVIATION**2
+    return tf.compat.v1.variance_scaling_initializer(scale, mode.lower(), kind, seed=seed, dtype=dtype)
 
 
 def l1_regularizer(scale: float, scope: str | None = None) -> Callable[[Any], Any]:

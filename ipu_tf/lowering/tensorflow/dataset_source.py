@@ -57,6 +57,9 @@ def _next_element(iterator: Any) -> tuple[np.ndarray, ...]:
     return tuple(tf_values.tensor_memory(tensor) for tensor in tf.nest.flatten(element))
 
 
+_PLACEHOLDERS = ("Placeholder", "PlaceholderWithDefault")
+
+
 class GraphDataset:
     """Copy of a dataset from a TF1 graph, which can be read without a session.
 
@@ -71,9 +74,9 @@ class GraphDataset:
         variant = tf.data.experimental.to_variant(dataset)
         graph = variant.graph
         names = tf_graphs.ancestors(variant.op)
-        self.inputs = [op.outputs[0] for op in names if op.type in ("Placeholder", "VarHandleOp", "VariableV2")]
+        self.inputs = [op.outputs[0] for op in names if op.type in (*_PLACEHOLDERS, "VarHandleOp", "VariableV2")]
         for tensor in self.inputs:
-            if tensor.op.type != "Placeholder":
+            if tensor.op.type not in _PLACEHOLDERS:
                 raise NotImplementedError(
                     f"An infeed's dataset may depend on placeholders and constants. Received: one that depends on the "
                     f"variable '{tensor.op.name}'. Make the dataset from its value instead."

@@ -12,7 +12,7 @@ from tensorflow.python.keras.legacy_tf_layers import core as _core
 from tensorflow.python.keras.legacy_tf_layers import pooling as _pooling
 
 #: The base of TensorFlow 1's layers: variables of variable scopes, named and reused as `tf.get_variable` does.
-Layer = _base.Layer
+Layer, InputSpec = _base.Layer, _base.InputSpec
 #: What `tf.layers` gave, less batch normalisation, which TensorFlow has dropped.
 LAYER_MODULES = (_core, _convolutional, _pooling)
 #: What `tf.nn.rnn_cell` gave.

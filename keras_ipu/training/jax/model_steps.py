@@ -56,8 +56,12 @@ def remainder_step(model: Any, kind: StepKind, split: StepSplit) -> Step:
         weights, known = gradient_weights(batches, split), list[Any]()
         while True:
             replayed = ReplayedSteps(UpdateSums(model.name, weights, _scaled), known)
-            with _weight_updates(model.optimizer, _summed(replayed, updates)):
-                outputs, after = replayed.run(model.train_step, state, batches)
+
+            def one(now: State, batch: Any, replayed: ReplayedSteps = replayed) -> Any:
+                with _weight_updates(model.optimizer, _summed(replayed, updates)):
+                    return model.train_step(now, batch)
+
+            outputs, after = replayed.run(one, state, batches)
             if replayed.complete:
                 return outputs, after
 

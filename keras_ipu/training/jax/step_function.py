@@ -6,6 +6,7 @@ model's variables before an epoch, and gives it back after.
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +16,7 @@ import jax
 from ipu_tf._data.narrow_dtypes import warn_cast
 from ipu_tf._loops.interruption import Interrupts
 from ipu_tf._loops.jax_feed import JaxFeed
-from ipu_tf._loops.jax_step import AccumulationSettings, JaxStep, gather_from_all
+from ipu_tf._loops.jax_step import AccumulationSettings, JaxStep, gather_from_all, own_replica
 from ipu_tf.emulation import record_ignored
 from ipu_tf.pipeline import require_one_device
 from keras_ipu.options.model_state import options_of
@@ -25,6 +26,7 @@ from keras_ipu.training.common.async_callbacks import current_run
 from keras_ipu.training.common.epoch_iterator import ElementIterator
 from keras_ipu.training.common.partial_batches import sizes_vary
 from keras_ipu.training.common.replica_metrics import metrics_in_remainder, metrics_in_step
+from keras_ipu.training.common.replica_seeds import seeds_of_replicas
 from keras_ipu.training.common.step_function import StepFunction, StepKind
 from keras_ipu.training.common.step_split import StepSplit
 from keras_ipu.training.jax.array_functions import ARRAYS
@@ -132,7 +134,8 @@ class JaxStepFunction(StepFunction):
         step = model_step(model, self._kind)
 
         def traced(*given: Any) -> tuple[Any, State]:
-            with metrics_in_step(model, split, gather_from_all):
+            seeds = seeds_of_replicas(split, functools.partial(own_replica, split.replicas))
+            with metrics_in_step(model, split, gather_from_all), seeds:
                 return step(*given)
 
         return JaxStep(traced, state, batch_spec, accumulation, self._variable_names())

@@ -16,6 +16,7 @@ from ipu_tf._data.narrow_dtypes import warn_cast
 from ipu_tf._loops.tensor_feed import TensorFeed
 from ipu_tf._loops.tensorflow_step import TensorFlowStep
 from ipu_tf.ops.all_to_all_op import all_gather
+from ipu_tf.ops.replication_ops import replication_index
 from keras_ipu.pipeline.graph import build_graph
 from keras_ipu.pipeline.run_checks import is_pipelined
 from keras_ipu.pipeline.staged_call import staged_call
@@ -24,6 +25,7 @@ from keras_ipu.stock.compiled_metrics import batches_counted_alike
 from keras_ipu.training.common.epoch_iterator import BatchPlaceholder, ElementIterator, ReplicaBatches
 from keras_ipu.training.common.partial_batches import sizes_vary
 from keras_ipu.training.common.replica_metrics import metrics_in_remainder, metrics_in_step
+from keras_ipu.training.common.replica_seeds import seeds_of_replicas
 from keras_ipu.training.common.step_function import PREDICT, ExecutionBatches, StepFunction, StepKind
 from keras_ipu.training.common.step_split import StepSplit
 from keras_ipu.training.tensorflow.first_trace import metrics_created
@@ -82,7 +84,16 @@ class TensorFlowStepFunction(StepFunction):
             staged = staged_call(model, split.accumulation_count, self._kind.training)
             counted = _counted(model, metrics_in_step(model, split, all_gather))
             layers, wrapped = after_host_layers(model, batch), hoist_weight_reads()
-            with strategy.replica_context(), staged, wrapped, metrics_created(model), counted, layers as (given,):
+            seeds = seeds_of_replicas(split, replication_index)
+            with (
+                strategy.replica_context(),
+                staged,
+                wrapped,
+                metrics_created(model),
+                counted,
+                seeds,
+                layers as (given,),
+            ):
                 return step(given)
 
         return TensorFlowStep(traced, batch_spec, lambda: keras_models.optimizer_state(model))

@@ -108,6 +108,8 @@ TF1_PROGRAM = """
     weight = tf.get_variable("w", [2, 2], initializer=tf.contrib.layers.xavier_initializer(uniform=False))
     sizes = [tf.contrib.layers.l1_regularizer(0.5)(-y), tf.contrib.layers.l2_regularizer(0.5)(y)]
     he = tf.contrib.layers.variance_scaling_initializer()([2, 3])
+    first = tf.contrib.layers.variance_scaling_initializer(seed=3)([100, 100])
+    ratio = first / tf.truncated_normal([100, 100], 0.0, (1.3 * 2 / 100) ** 0.5, seed=3)
     try:
         tf.contrib.layers.variance_scaling_initializer(mode="fan_in")
     except TypeError as error:
@@ -132,6 +134,7 @@ TF1_PROGRAM = """
         for step in steps:
             session.run(step, {x: [[1.0] * 4] * 2})
         print(session.run({"bias": dense.bias})["bias"], session.run(he).shape, tf.executing_eagerly())
+        assert abs(session.run(ratio) - 1.0).max() < 1e-5
         print([variable.name for variable in tf.global_variables()][:3])
 """
 

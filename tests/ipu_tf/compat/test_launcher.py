@@ -313,6 +313,16 @@ def test_the_style_is_that_of_the_modules_beside_it_too(tmp_path: Path, name: st
     assert program_style(program) == ProgramStyle(True, True, True)
 
 
+@pytest.mark.parametrize("imports", ["from . import net", "from .net import f", "from ..pkg import net"])
+def test_the_style_is_that_of_modules_by_relative_names_too(tmp_path: Path, imports: str) -> None:
+    write(tmp_path, "", "pkg/__init__.py")
+    write(tmp_path, imports, "pkg/train.py")
+    program = write(tmp_path, "from pkg import train")
+    assert program_style(program) == ProgramStyle(False, False, False)
+    write(tmp_path, "import tensorflow as tf\ntf.placeholder(1)", "pkg/net.py")
+    assert program_style(program) == ProgramStyle(True, True, False)
+
+
 def test_a_broken_module_beside_the_program_is_left_to_python(tmp_path: Path) -> None:
     write(tmp_path, "x = = 1", "broken.py")
     program = write(tmp_path, "try:\n    import broken\nexcept SyntaxError:\n    pass")

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,36 @@ def test_a_module_written_for_tensorflow_1_gets_it(tmp_path: Path) -> None:
     write(tmp_path, text, "old/train.py")
     done = launch("-m", "old.train", cwd=tmp_path)
     assert done.stdout == "<unknown> ipu_tf\n", done.stderr
+
+
+def test_packages_around_a_module_get_its_tensorflow(tmp_path: Path) -> None:
+    """They are imported before it, and what they import is the program's as well."""
+    write(tmp_path, "from old import net", "old/__init__.py")
+    write(tmp_path, "import tensorflow as tf\ndef drop(x):\n    return tf.nn.dropout(x, 0.9)", "old/net.py")
+    text = """
+        import tensorflow as tf
+        from old.net import drop
+        tf.set_random_seed(0)
+        kept = drop(tf.ones([10000]))
+        with tf.Session() as session:
+            print((session.run(kept) > 0).mean() > 0.8)
+    """
+    write(tmp_path, textwrap.dedent(text), "old/train.py")
+    done = launch("-m", "old.train", cwd=tmp_path)
+    assert done.stdout == "True\n", done.stderr
+
+
+@pytest.mark.parametrize("how", ["poprun", "child"])
+def test_a_module_in_a_child_process_gets_tensorflow_1(tmp_path: Path, how: str) -> None:
+    write(tmp_path, "", "old/__init__.py")
+    write(tmp_path, "def make():\n    import tensorflow as tf\n    return tf.placeholder(tf.float32)", "old/helper.py")
+    write(tmp_path, "from old.helper import make\nprint(make().shape)", "old/train.py")
+    command = "[sys.executable, '-m', 'old.train']"
+    if how == "poprun":
+        command = "['poprun', '--num-instances', '1', '--num-replicas', '1', *" + command + "]"
+    write(tmp_path, f"import subprocess, sys\nsys.exit(subprocess.run({command}).returncode)", "start.py")
+    done = launch("start.py", cwd=tmp_path)
+    assert done.returncode == 0 and "<unknown>" in done.stdout, done.stderr
 
 
 CHILD = """

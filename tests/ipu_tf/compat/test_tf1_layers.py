@@ -66,6 +66,7 @@ CASES: dict[str, tuple[np.ndarray, dict[str, Any]]] = {
     "rows": (ROWS, {}),
     "another axis": (IMAGES, {"axis": 1}),
     "options": (ROWS, {"momentum": 0.5, "epsilon": 0.1, "scale": False}),
+    "an axis that is not fused": (IMAGES, {"axis": 2}),
     "no offset, not fused": (IMAGES, {"center": False, "fused": False}),
 }
 
@@ -82,10 +83,26 @@ def test_batch_normalization_against_keras(name: str, training: bool) -> None:
     np.testing.assert_allclose(variables["batch_normalization/moving_mean"], layer.moving_mean, rtol=1e-4, atol=1e-6)
     # TensorFlow's fused kernel keeps the unbiased estimate; Keras 3 and everything not fused the batch's own.
     batch = values.var(axis=tuple(i for i in range(values.ndim) if i != options.get("axis", -1) % values.ndim))
-    count = values.size / batch.size if values.ndim == 4 and options.get("fused") is not False else np.inf
+    fused = values.ndim == 4 and options.get("fused") is not False and options.get("axis", -1) != 2
+    count = values.size / batch.size if fused else np.inf
     rest = options.get("momentum", 0.99) ** 2 if training else 1.0
     expected_variance = rest + (1 - rest) * batch * (1 / (1 - 1 / count))
     np.testing.assert_allclose(variables["batch_normalization/moving_variance"], expected_variance, rtol=1e-4)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_batch_normalization_of_several_axes_in_any_order(training: bool) -> None:
+    """Parameters have the rank of the inputs, as in TensorFlow 1, and the statistics are those of the batch."""
+    shape = (1, *IMAGES.shape[1:3], 1)
+    start = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    options = {"axis": [2, 1], "beta_initializer": tf.constant_initializer(start), "momentum": 0.0}
+    got, variables = evaluate(lambda x: batch_normalization(x, training=training, **options), IMAGES)
+    assert {value.shape for value in variables.values()} == {shape}
+    mean, variance = IMAGES.mean((0, 3), keepdims=True), IMAGES.var((0, 3), keepdims=True)
+    normal = (IMAGES - mean) / np.sqrt(variance + 1e-3) if training else IMAGES / np.sqrt(1 + 1e-3)
+    np.testing.assert_allclose(got, normal + start, rtol=1e-4, atol=1e-4)
+    kept = variance if training else np.ones(shape)
+    np.testing.assert_allclose(variables["batch_normalization/moving_variance"], kept, rtol=1e-4)
 
 
 @pytest.mark.parametrize("training", [False, True])

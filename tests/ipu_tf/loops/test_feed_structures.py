@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ipu_tf as ipu
 from tests.helpers.device_counts import device_work
+from tests.helpers.some_ipus import ipus
 
 DTYPES = ["float32", "float16", "int32", "uint8", "bool", "int8", "float64", "int64", "complex64", "str"]
 REFUSALS = (tf.errors.OpError, TypeError, ValueError, RuntimeError, NotImplementedError)
@@ -68,3 +70,18 @@ def sent_through(structure: Any, mode: Any) -> Any:
 
     ipu.ipu_strategy.IPUStrategy().run(loop)
     return outfeed.dequeue()
+
+
+@pytest.mark.parametrize("fed", [False, True])
+def test_a_placeholder_with_a_default_in_a_session(fed: bool) -> None:
+    tf1 = tf.compat.v1
+    with tf.Graph().as_default(), tf1.Session() as session, ipus(1):
+        scale = tf1.placeholder_with_default(1.0, [])
+        data = tf.data.Dataset.from_tensors(2.0).repeat().map(lambda x: x * scale)
+        infeed, outfeed = ipu.ipu_infeed_queue.IPUInfeedQueue(data), ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+        with ipu.scopes.ipu_scope("/device:IPU:0"):
+            run = ipu.ipu_compiler.compile(lambda: ipu.loops.repeat(2, lambda x: outfeed.enqueue(x), [], infeed))
+        dequeued = outfeed.dequeue()
+        session.run(infeed.initializer, {scale: 5.0} if fed else {})
+        session.run(run)
+        np.testing.assert_array_equal(session.run(dequeued), [10.0, 10.0] if fed else [2.0, 2.0])

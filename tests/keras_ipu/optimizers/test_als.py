@@ -15,17 +15,20 @@ from hypothesis import strategies as st
 
 from ipu_tf.eager.backprop import GradientCaptureTape
 from ipu_tf.ops.grad_util_ops import capture_upstream_gradients
+from keras_ipu.layers import CaptureUpstreamGradients
 from keras_ipu.optimizers import (
     ALSGradientAccumulationOptimizer,
     ALSOptimizer,
     ALSOptimizerAdam,
     ALSOptimizerRMSProp,
     ALSOptimizerSGD,
+    CrossReplicaOptimizer,
     GradientAccumulationOptimizer,
 )
 from keras_ipu.optimizers.als_specialised import ParameterUnscalingALSOptimizer
 from keras_ipu.optimizers.parameter_unscaling import UnscalingSGD
 from tests.helpers.keras_parity import Program, numbers
+from tests.helpers.some_ipus import ipus
 
 Specialised = Callable[..., ALSOptimizer]
 
@@ -346,6 +349,29 @@ def test_an_accumulating_optimizer_given_with_nothing_more_to_accumulate(kind: A
         with pytest.raises(ValueError, match="ALSOptimizer"):
             kind(inner, 1)
     assert (inner.num_mini_batches, inner.inner_optimizer is inner) == (4, False)
+
+
+def test_replicas_scale_alike_by_what_each_captures() -> None:
+    """One of them overflows: with factors of their own, replicas would add up gradients of different scales."""
+    x, y = np.array([[1], [0.001]] * 2, np.float32), np.array([[1], [10000]] * 2, np.float32)
+    with ipus(2) as strategy, strategy.scope():
+        dense = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros", dtype="float16")
+        model = keras.Sequential([keras.Input((1,)), CaptureUpstreamGradients(dense)])
+        settings = {"initial_loss_scaling_factor": 2, "update_frequency": 1, "captured_grads_only": True}
+        model.compile(ALSOptimizer(keras.optimizers.SGD(0.01), **settings), "mse", steps_per_execution=2)
+        model.fit(x, y, batch_size=1, shuffle=False, verbose=0)
+        on_each = model.predict(np.ones((2, 1)), batch_size=1, verbose=0)
+    assert on_each[0] == on_each[1]
+    np.testing.assert_allclose(on_each[0], 0.22 + 0.01 * (1.56 + 20), rtol=2e-3)
+
+
+def test_what_does_not_decay_is_told_to_the_optimizer_that_decays() -> None:
+    variable = keras.Variable([1.0], name="bias")
+    optimizer = CrossReplicaOptimizer(keras.optimizers.SGD(0.1, weight_decay=0.5))
+    assert optimizer.weight_decay == 0.5
+    optimizer.exclude_from_weight_decay(var_names=["bias"])
+    optimizer.apply([keras.ops.zeros((1,))], [variable])
+    assert float(variable[0]) == 1.0
 
 
 MAKERS: dict[str, Callable[[], Any]] = {
