@@ -41,7 +41,8 @@ class TensorFlowStep:
         specs = [fed(spec) for spec in tf.nest.flatten(self._batch_spec) if spec is not None]
         # Gradients of loops, as of masked RNNs, lower only if TensorFlow knows while tracing that XLA will compile.
         traced = tf.function(self._flat_step, autograph=False, jit_compile=True)
-        function = tf_private.concrete_function(traced, *specs)
+        with tf_graphs.own_function_traces():
+            function = tf_private.concrete_function(traced, *specs)
         self._function = function  # keeps the variables alive
         self._structure = function.structured_outputs
         self._leaves = tf.nest.flatten(self._structure, expand_composites=True)

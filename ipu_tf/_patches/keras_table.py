@@ -214,6 +214,12 @@ KERAS = (
         "keras_ipu.training.tensorflow.image_layers",
     ),
     Patch(
+        "keras.src.optimizers.optimizer:Optimizer.add_variable_from_reference",
+        When.SCOPE,
+        "an optimizer is of the scope that it is used in, wherever it was made or is built",
+        "keras_ipu.training.tensorflow.eager_updates",
+    ),
+    Patch(
         "keras.src.random.seed_generator:SeedGenerator.next",
         When.SCOPE,
         "each replica draws random numbers of its own",

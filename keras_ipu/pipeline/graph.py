@@ -9,13 +9,12 @@ from __future__ import annotations
 import enum
 import inspect
 import operator
-import sys
 from typing import Any
 
 import keras
 
 from keras_ipu.options.model_state import state_of, update_state
-from keras_ipu.pipeline.stage_scopes import recorded_stage, stages_entered
+from keras_ipu.pipeline.stage_scopes import recorded_stage, stages_are_used, stages_entered
 from keras_ipu.stock import graphs as keras_graphs
 from keras_ipu.stock import models as keras_models
 
@@ -106,7 +105,7 @@ def has_stages(model: Any, inputs: Any) -> bool:
         inputs: a structure of tensors or of `tf.TensorSpec`s: what the model takes, batch dimension included.
     """
     # Nothing here imports that module before the program does: without it there is no `PipelineStage`.
-    if "keras_ipu.pipeline.stage" not in sys.modules:
+    if not stages_are_used():
         return False
     if not _is_called(model):
         return _has_staged_layers(model)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import sys
 from typing import Any
 
 from ipu_tf._state.registry import ProcessValue, register_state
@@ -10,6 +11,11 @@ from ipu_tf._state.registry import ProcessValue, register_state
 _ATTRIBUTE = "_ipu_pipeline_stage"
 _current: contextvars.ContextVar[int | None] = contextvars.ContextVar("ipu_pipeline_stage", default=None)
 _entered = register_state("number of stages entered", ProcessValue(0), kept="only differences are used")
+
+
+def stages_are_used() -> bool:
+    """Returns whether the program has imported `PipelineStage`."""
+    return "keras_ipu.pipeline.stage" in sys.modules
 
 
 def stages_entered() -> int:

@@ -20,7 +20,9 @@ from tensorflow.python.framework import ops as _ops
 from tensorflow.python.ops import control_flow_util as _control_flow_util
 
 from ipu_tf._state.context import context_value
+from ipu_tf._state.numbers import next_number
 
+_program: contextvars.ContextVar[int] = contextvars.ContextVar("ipu_program_of_traces", default=0)
 _tracing_for_device: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_tracing_for_device", default=False)
 
 
@@ -62,6 +64,19 @@ def in_program(graph: tf.Graph) -> bool:
 def tracing_for_device() -> contextlib.AbstractContextManager[None]:
     """Context in which functions are traced for the device, not for TensorFlow's own XLA."""
     return context_value(_tracing_for_device, True)
+
+
+def own_function_traces() -> contextlib.AbstractContextManager[None]:
+    """Context in which functions that a program calls are traced for it alone.
+
+    What they are traced with, such as whether gradients are summed over replicas, differs from program to program.
+    """
+    return context_value(_program, next_number("program of function traces"))
+
+
+def function_traces_of() -> Any:
+    """Returns what traces of functions are kept for, in `own_function_traces`; 0 elsewhere."""
+    return _program.get()
 
 
 def is_traced_for_device(graph: tf.Graph) -> bool:

@@ -31,7 +31,7 @@ from tensorflow.python.ops import gen_stateless_random_ops_v2 as _gen_stateless_
 from tensorflow.python.ops import variable_scope as _variable_scope
 
 from ipu_tf._patches.installation import is_installed, record, replace_in
-from ipu_tf.lowering.tensorflow.tf_graphs import scope_attribute
+from ipu_tf.lowering.tensorflow.tf_graphs import function_traces_of, scope_attribute
 from ipu_tf.lowering.tensorflow.tf_values import current_device
 
 _local = threading.local()
@@ -205,7 +205,7 @@ def patch_function_traces(for_device: Callable[[], bool]) -> None:
     def patched(stock: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(stock)
         def context_of_trace(scope_type: Any = None) -> Any:
-            return stock(("ipu", scope_type) if for_device() else scope_type)
+            return stock(("ipu", function_traces_of(), scope_type) if for_device() else scope_type)
 
         return context_of_trace
 

@@ -1,4 +1,5 @@
-"""Patches Keras optimizers to update weights eagerly in a strategy's scope: `optimizer.apply(gradients)`.
+"""Patches Keras optimizers to update weights eagerly in a strategy's scope, `optimizer.apply(gradients)`, and to belong
+to the strategy that they are used in, wherever they were made.
 
 TensorFlow's strategies refuse it: they want a replica context, which `strategy.run` enters. An `IPUStrategy` is one
 replica to TensorFlow, so the call enters that context itself. What it computes, TensorFlow computes on the host.
@@ -14,6 +15,7 @@ import keras
 import tensorflow as tf
 
 from ipu_tf._state.once import first_time
+from keras_ipu.stock import models as keras_models
 from keras_ipu.stock import patches as keras_patches
 from keras_ipu.stock.ownership import on_device
 
@@ -21,9 +23,10 @@ _log = logging.getLogger("ipu_tf")
 
 
 def install_eager_updates() -> None:
-    """Patches `apply` of Keras optimizers for calls in a scope, outside of the device's programs. Idempotent."""
+    """Patches `apply` of Keras optimizers for calls in a scope, and the making of their slots. Idempotent."""
     for owner in (keras.optimizers.Optimizer, keras.optimizers.LossScaleOptimizer):
         keras_patches.patch_method(owner, "apply", _in_scope, _apply)
+    keras_patches.patch_method(keras.optimizers.Optimizer, "add_variable_from_reference", lambda optimizer: True, _slot)
 
 
 def _in_scope(optimizer: Any) -> bool:
@@ -35,6 +38,21 @@ def _apply(stock: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any)
         _tell(type(optimizer).__name__)
     with tf.distribute.get_strategy().replica_context():
         return stock(optimizer, *args, **kwargs)
+
+
+def _slot(stock: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+    """Makes a slot in the strategy of the optimizer, which TensorFlow wants to be the current one.
+
+    An optimizer that was made elsewhere, and is used first in a scope or a step of it, is the scope's from then on. One
+    of a scope may be built outside of it, as `BackupAndRestore` does.
+    """
+    own, current = keras_models.strategy_of(optimizer), tf.distribute.get_strategy()
+    if on_device(current) and not on_device(own):
+        keras_models.adopt(optimizer, current)
+    elif on_device(own) and not tf.distribute.has_strategy():
+        with own.scope():
+            return stock(optimizer, *args, **kwargs)
+    return stock(optimizer, *args, **kwargs)
 
 
 def _tell(optimizer: str) -> None:

@@ -41,7 +41,8 @@ def sum_repeated_rows(optimizer: Any, gradients: Iterable[Any], variables: Itera
         # Only the rows that a batch names are touched, which for a large table is most of the step's time.
         return gradients
     known = list(getattr(optimizer, "_trainable_variables", ()) if variables is None else variables)
-    table = known[sparse[0]].path if sparse[0] < len(known) else "an embedding"
+    first = known[sparse[0]] if sparse[0] < len(known) else None
+    table = getattr(first, "path", getattr(first, "name", "an embedding"))  # of Keras, or TensorFlow's own
     update = " and ".join([type(optimizer).__name__, *clipping])
     if first_time("summed rows", table, update):
         _log_message(table, update)
