@@ -38,14 +38,7 @@ def install_extensions() -> None:
     install_input_shapes()
     patch_generate()
     patch_seed_generators()
-    if keras.backend.backend() == "jax":
-        host_functions.install()
-        patch_crops()
-    if keras.backend.backend() == "tensorflow":
-        patch_row_sums()
-        install_eager_updates()
-        patch_weight_reads()
-        patch_image_layers()
+    _patch_backend()
     patch_method, sequential = keras_patches.patch_method, keras.Sequential
     patch_method(sequential, "add", is_ipu_model, _add)
     patch_method(sequential, "pop", is_ipu_model, _pop)
@@ -59,6 +52,17 @@ def install_extensions() -> None:
     for owner in (sequential, keras.Model):
         keras_patches.patch_from_config(owner, saving.from_config)
     keras_patches.patch_clone_model(saving.copy_options)
+
+
+def _patch_backend() -> None:
+    if keras.backend.backend() == "jax":
+        host_functions.install()
+        patch_crops()
+    if keras.backend.backend() == "tensorflow":
+        patch_row_sums()
+        install_eager_updates()
+        patch_weight_reads()
+        patch_image_layers()
 
 
 def _made(operation: Any) -> None:

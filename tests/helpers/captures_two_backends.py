@@ -72,22 +72,22 @@ CAPTURED: dict[str, tuple[Callable[[], Any], int, int, str]] = {
 }
 
 
+def captured_model(dtype: str) -> keras.Sequential:
+    """A model of two layers that gradients are captured of, with the same weights in every process."""
+    # Names of one's own: those that Keras gives go on counting.
+    first, last = layers.Dense(4, "tanh", dtype=dtype, name="first"), layers.Dense(2, dtype=dtype, name="last")
+    captures = [CaptureActivationGradients(first, tag="act"), CaptureUpstreamGradients(last, tag="out")]
+    model = keras.Sequential([keras.Input((3,)), *captures], name="captured")
+    for place, weight in enumerate(model.trainable_weights):
+        weight.assign(0.3 * numbers(*weight.shape, seed=place))
+    return model
+
+
 def captured_run(name: str) -> dict[str, np.ndarray]:
     """Weights and the optimizer's variables after two epochs on the device."""
     make, count, replicas, dtype = CAPTURED[name]
     with ipus(replicas) as strategy, strategy.scope():
-        # Names of one's own: those that Keras gives go on counting.
-        first, last = layers.Dense(4, "tanh", dtype=dtype, name="first"), layers.Dense(2, dtype=dtype, name="last")
-        model = keras.Sequential(
-            [
-                keras.Input((3,)),
-                CaptureActivationGradients(first, tag="act"),
-                CaptureUpstreamGradients(last, tag="out"),
-            ],
-            name="captured",
-        )
-        for place, weight in enumerate(model.trainable_weights):
-            weight.assign(0.3 * numbers(*weight.shape, seed=place))
+        model = captured_model(dtype)
         if count > 1:
             model.set_gradient_accumulation_options(gradient_accumulation_steps_per_replica=count)
         model.compile(make(), "mse", steps_per_execution=STEPS // replicas)

@@ -29,8 +29,6 @@ __all__ = [
     "SerialDense",
 ]
 
-#: The layers that are made already, by those for Keras 3: members of later ones make these.
-_TWINS: dict[type, type] = {}
 #: What a new class gets anew.
 _OF_THE_CLASS = ("__dict__", "__weakref__", "_api_export_path", "_api_export_symbol_id")
 
@@ -41,8 +39,7 @@ def _layer(original: type) -> Any:
     Raises:
         AttributeError: if it stands above a layer of `keras.layers` that Keras 2 does not have.
     """
-    _TWINS[original] = made = tf_keras.saving.register_keras_serializable("keras_ipu")(_ported(original))
-    return made
+    return tf_keras.saving.register_keras_serializable("keras_ipu")(_ported(original))
 
 
 def _ported(original: type) -> type:
@@ -67,11 +64,16 @@ def _moved(member: Any, owner: types.CellType) -> Any:
     cells = zip(member.__code__.co_freevars, member.__closure__ or (), strict=True)
     closure = tuple(owner if name == "__class__" else cell for name, cell in cells)
     names = {**member.__globals__, **({"keras": tf_keras} if member.__globals__.get("keras") is keras else {})}
-    names |= {name: _TWINS[each] for name, each in names.items() if isinstance(each, type) and each in _TWINS}
+    names |= {name: globals()[each.__name__] for name, each in names.items() if _is_made(each)}
     moved = types.FunctionType(member.__code__, names, member.__name__, member.__defaults__, closure)
     moved.__kwdefaults__, moved.__doc__, moved.__module__ = member.__kwdefaults__, member.__doc__, member.__module__
     moved.__qualname__, moved.__annotations__ = member.__qualname__, member.__annotations__
     return moved
+
+
+def _is_made(value: Any) -> bool:
+    """Whether a value is a layer for Keras 3 that this module has the like of by now: those below may make it."""
+    return isinstance(value, type) and vars(_layers).get(value.__name__) is value and value.__name__ in globals()
 
 
 AssumeEqualAcrossReplicas = _layer(_layers.AssumeEqualAcrossReplicas)

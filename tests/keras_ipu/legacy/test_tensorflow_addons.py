@@ -164,8 +164,8 @@ def test_models_with_classes_of_addons_are_loaded(tmp_path: Path) -> None:
         model.fit(x, y, verbose=0)
         model.save(tmp_path / "model.keras")
         again = keras.models.load_model(tmp_path / "model.keras")
-        losses = [each.fit(x, y, epochs=2, verbose=0).history["loss"] for each in (model, again)]
-        np.testing.assert_allclose(*losses, rtol=1e-5)
+        mine, theirs = [each.fit(x, y, epochs=2, verbose=0).history["loss"] for each in (model, again)]
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5)
         for mine, theirs in zip(model.get_weights(), again.get_weights(), strict=True):
             np.testing.assert_allclose(mine, theirs, rtol=1e-5)
 

@@ -357,7 +357,11 @@ def test_replicas_scale_alike_by_what_each_captures() -> None:
     with ipus(2) as strategy, strategy.scope():
         dense = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros", dtype="float16")
         model = keras.Sequential([keras.Input((1,)), CaptureUpstreamGradients(dense)])
-        settings = {"initial_loss_scaling_factor": 2, "update_frequency": 1, "captured_grads_only": True}
+        settings: dict[str, Any] = {
+            "initial_loss_scaling_factor": 2,
+            "update_frequency": 1,
+            "captured_grads_only": True,
+        }
         model.compile(ALSOptimizer(keras.optimizers.SGD(0.01), **settings), "mse", steps_per_execution=2)
         model.fit(x, y, batch_size=1, shuffle=False, verbose=0)
         on_each = model.predict(np.ones((2, 1)), batch_size=1, verbose=0)
