@@ -64,16 +64,17 @@ def _moved(member: Any, owner: types.CellType) -> Any:
     cells = zip(member.__code__.co_freevars, member.__closure__ or (), strict=True)
     closure = tuple(owner if name == "__class__" else cell for name, cell in cells)
     names = {**member.__globals__, **({"keras": tf_keras} if member.__globals__.get("keras") is keras else {})}
-    names |= {name: globals()[each.__name__] for name, each in names.items() if _is_made(each)}
+    names |= {name: made for name, each in names.items() if (made := _made(each)) is not None}
     moved = types.FunctionType(member.__code__, names, member.__name__, member.__defaults__, closure)
     moved.__kwdefaults__, moved.__doc__, moved.__module__ = member.__kwdefaults__, member.__doc__, member.__module__
     moved.__qualname__, moved.__annotations__ = member.__qualname__, member.__annotations__
     return moved
 
 
-def _is_made(value: Any) -> bool:
-    """Whether a value is a layer for Keras 3 that this module has the like of by now: those below may make it."""
-    return isinstance(value, type) and vars(_layers).get(value.__name__) is value and value.__name__ in globals()
+def _made(value: Any) -> Any:
+    """Returns the layer of this module that is like one for Keras 3; None if there is none by now."""
+    name = value.__name__ if isinstance(value, type) else ""
+    return globals().get(name) if name and vars(_layers).get(name) is value else None
 
 
 AssumeEqualAcrossReplicas = _layer(_layers.AssumeEqualAcrossReplicas)
