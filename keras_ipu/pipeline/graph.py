@@ -108,7 +108,7 @@ def has_stages(model: Any, inputs: Any) -> bool:
     if not stages_are_used():
         return False
     if not _is_called(model):
-        return _has_staged_layers(model)
+        return has_staged_layers(model)
     symbolic = _inputs_for(model, inputs)
     if not model.built and type(model).build is not keras.Model.build:  # which may make layers that `call` uses
         with keras_models.strategy_of(model).scope():
@@ -129,7 +129,7 @@ def build_layers(model: Any, inputs: Any) -> bool:
     before = stages_entered()
     with keras_models.strategy_of(model).scope(), keras_graphs.name_scope_of(model):
         model.compute_output_spec(inputs)
-    return stages_entered() > before or _has_staged_layers(model)
+    return stages_entered() > before or has_staged_layers(model)
 
 
 def _is_called(model: Any) -> bool:
@@ -137,7 +137,8 @@ def _is_called(model: Any) -> bool:
     return type(model).call is not keras.Model.call
 
 
-def _has_staged_layers(model: Any) -> bool:
+def has_staged_layers(model: Any) -> bool:
+    """Returns whether layers of a model were made in `PipelineStage` scopes."""
     return any(recorded_stage(layer) is not None for layer in getattr(model, "layers", ()))
 
 

@@ -16,7 +16,7 @@ from keras_ipu.options.model_state import options_of, state_of
 from keras_ipu.pipeline import graph
 from keras_ipu.pipeline.assigned_stages import assign_from_scopes, assigned, invalidate
 from keras_ipu.pipeline.graph import ModelKind, kind_of
-from keras_ipu.pipeline.stage_scopes import record_stage, stages_are_used
+from keras_ipu.pipeline.stage_scopes import record_stage, stages_entered
 from keras_ipu.saving import saving
 from keras_ipu.scope.input_shapes import install_input_shapes
 from keras_ipu.stock import graphs as keras_graphs
@@ -97,11 +97,11 @@ def _build(stock: Any, model: Any, input_shape: Any) -> Any:
     traced = tf.distribute.has_strategy() and not tf.distribute.in_cross_replica_context()
     if traced or keras_graphs.in_call() or all(layer.built for layer in model.layers):
         return stock(model, input_shape)
-    inputs = graph.symbolic_inputs(model, input_shape)
+    inputs, before = graph.symbolic_inputs(model, input_shape), stages_entered()
     try:
         staged = graph.build_layers(model, inputs)
     except Exception:  # as of a `call` of several arguments, or of indices: Keras builds it with its real ones
-        if stages_are_used():
+        if stages_entered() > before or graph.has_staged_layers(model):
             raise
         return stock(model, input_shape)
     if staged:

@@ -100,7 +100,8 @@ def test_a_module_in_a_child_process_gets_tensorflow_1(tmp_path: Path, how: str)
     write(tmp_path, "from old.helper import make\nprint(make().shape)", "old/train.py")
     command = "[sys.executable, '-m', 'old.train']"
     if how == "poprun":
-        command = "['poprun', '--num-instances', '1', '--num-replicas', '1', *" + command + "]"
+        poprun = "[sys.executable, '-c', 'from ipu_tf._poprun.command_line import main; main()']"
+        command = f"[*{poprun}, '--num-instances', '1', '--num-replicas', '1', *{command}]"
     write(tmp_path, f"import subprocess, sys\nsys.exit(subprocess.run({command}).returncode)", "start.py")
     done = launch("start.py", cwd=tmp_path)
     assert done.returncode == 0 and "<unknown>" in done.stdout, done.stderr

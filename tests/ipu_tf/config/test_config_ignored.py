@@ -49,6 +49,7 @@ QUIET: dict[str, Any] = {
 }
 MODELLED: dict[str, Any] = {
     "serialization_output_folder": "/tmp/x",
+    "compilation_poplar_options": {"autoReport.all": "false"},
     "auto_select_ipus": [2, 4],
     "select_ipus": [2, 3],
     "device_connection.type": DeviceConnectionType.NEVER,
