@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
+import keras_ipu.pipeline.stage
 from tests.helpers.device_counts import device_work
 from tests.helpers.one_ipu import strategy
 from tests.helpers.some_ipus import ipus
@@ -107,6 +109,8 @@ class Pair(keras.Model):
 
 @pytest.mark.filterwarnings("ignore:.*build.*:UserWarning")  # stock, of layers without weights yet
 def test_a_model_that_leaves_a_layer_unbuilt(strategy: Any) -> None:
+    """In a program that uses stages, too: the layers of its models are built to find theirs."""
+    assert keras_ipu.pipeline.stage.__name__ in sys.modules
     with strategy.scope():
         assert Pair()(X, X).shape == (8, 4)
 
