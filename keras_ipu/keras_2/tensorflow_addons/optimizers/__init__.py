@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
+from keras_ipu.addons.decay_arguments import AdamWArguments, SGDWArguments, with_decay_of_file
 from keras_ipu.addons.lamb_arguments import LAMBArguments
 from keras_ipu.keras_2.addons.optimizers import LAMBIpuOptimizer
 
@@ -80,10 +81,8 @@ class DecoupledWeightDecayExtension:
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
         """Returns an optimizer of these arguments."""
-        decay = config.get("weight_decay")
-        if isinstance(decay, dict):
-            decay = tf_keras.optimizers.schedules.deserialize(decay, custom_objects)
-        return super().from_config({**config, "weight_decay": decay}, custom_objects)  # type: ignore[misc]
+        config = with_decay_of_file(config, tf_keras.optimizers.schedules, custom_objects)
+        return super().from_config(config, custom_objects)  # type: ignore[misc]
 
     def get_config(self) -> dict[str, Any]:
         """The optimizer's arguments and those of the decay."""
@@ -99,44 +98,13 @@ def extend_with_decoupled_weight_decay(base_optimizer: type) -> type:
 
 
 @tf_keras.utils.register_keras_serializable(package="Addons")
-class SGDW(DecoupledWeightDecayExtension, tf_keras.optimizers.legacy.SGD):
-    """Stochastic gradient descent with decoupled weight decay."""
-
-    def __init__(
-        self,
-        weight_decay: Any,
-        learning_rate: Any = 0.001,
-        momentum: float = 0.0,
-        nesterov: bool = False,
-        name: str = "SGDW",
-        **kwargs: Any,
-    ) -> None:
-        given: dict[str, Any] = {
-            "learning_rate": learning_rate,
-            "momentum": momentum,
-            "nesterov": nesterov,
-            "name": name,
-        }
-        super().__init__(weight_decay, **given, **kwargs)
+class SGDW(SGDWArguments, DecoupledWeightDecayExtension, tf_keras.optimizers.legacy.SGD):
+    """Stochastic gradient descent with decoupled weight decay: see `SGDWArguments`."""
 
 
 @tf_keras.utils.register_keras_serializable(package="Addons")
-class AdamW(DecoupledWeightDecayExtension, tf_keras.optimizers.legacy.Adam):
-    """Adam with decoupled weight decay."""
-
-    def __init__(
-        self,
-        weight_decay: Any,
-        learning_rate: Any = 0.001,
-        beta_1: float = 0.9,
-        beta_2: float = 0.999,
-        epsilon: float = 1e-7,
-        amsgrad: bool = False,
-        name: str = "AdamW",
-        **kwargs: Any,
-    ) -> None:
-        given: dict[str, Any] = {"learning_rate": learning_rate, "beta_1": beta_1, "beta_2": beta_2, "epsilon": epsilon}
-        super().__init__(weight_decay, **given, amsgrad=amsgrad, name=name, **kwargs)
+class AdamW(AdamWArguments, DecoupledWeightDecayExtension, tf_keras.optimizers.legacy.Adam):
+    """Adam with decoupled weight decay: see `AdamWArguments`."""
 
 
 @tf_keras.utils.register_keras_serializable(package="Addons")

@@ -9,6 +9,7 @@ from typing import Any
 
 import keras
 
+from keras_ipu.addons.decay_arguments import AdamWArguments, SGDWArguments, with_decay_of_file
 from keras_ipu.addons.lamb_arguments import LAMBArguments
 from keras_ipu.addons.optimizers import LAMBIpuOptimizer
 
@@ -54,10 +55,8 @@ class DecoupledWeightDecayExtension:
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
         """Returns an optimizer of these arguments."""
-        decay = config.get("weight_decay")
-        if isinstance(decay, dict):
-            decay = keras.optimizers.schedules.deserialize(decay, custom_objects)
-        return super().from_config({**config, "weight_decay": decay}, custom_objects)  # type: ignore[misc]
+        config = with_decay_of_file(config, keras.optimizers.schedules, custom_objects)
+        return super().from_config(config, custom_objects)  # type: ignore[misc]
 
     def get_config(self) -> dict[str, Any]:
         """The optimizer's arguments and those of the decay."""
@@ -74,44 +73,13 @@ def extend_with_decoupled_weight_decay(base_optimizer: type) -> type:
 
 
 @keras.saving.register_keras_serializable(package="Addons")
-class SGDW(DecoupledWeightDecayExtension, keras.optimizers.SGD):
-    """Stochastic gradient descent with decoupled weight decay."""
-
-    def __init__(
-        self,
-        weight_decay: Any,
-        learning_rate: Any = 0.001,
-        momentum: float = 0.0,
-        nesterov: bool = False,
-        name: str = "SGDW",
-        **kwargs: Any,
-    ) -> None:
-        given: dict[str, Any] = {
-            "learning_rate": learning_rate,
-            "momentum": momentum,
-            "nesterov": nesterov,
-            "name": name,
-        }
-        super().__init__(weight_decay, **given, **kwargs)
+class SGDW(SGDWArguments, DecoupledWeightDecayExtension, keras.optimizers.SGD):
+    """Stochastic gradient descent with decoupled weight decay: see `SGDWArguments`."""
 
 
 @keras.saving.register_keras_serializable(package="Addons")
-class AdamW(DecoupledWeightDecayExtension, keras.optimizers.Adam):
-    """Adam with decoupled weight decay."""
-
-    def __init__(
-        self,
-        weight_decay: Any,
-        learning_rate: Any = 0.001,
-        beta_1: float = 0.9,
-        beta_2: float = 0.999,
-        epsilon: float = 1e-7,
-        amsgrad: bool = False,
-        name: str = "AdamW",
-        **kwargs: Any,
-    ) -> None:
-        given: dict[str, Any] = {"learning_rate": learning_rate, "beta_1": beta_1, "beta_2": beta_2, "epsilon": epsilon}
-        super().__init__(weight_decay, **given, amsgrad=amsgrad, name=name, **kwargs)
+class AdamW(AdamWArguments, DecoupledWeightDecayExtension, keras.optimizers.Adam):
+    """Adam with decoupled weight decay: see `AdamWArguments`."""
 
 
 @keras.saving.register_keras_serializable(package="Addons")
