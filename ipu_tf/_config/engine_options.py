@@ -11,11 +11,14 @@ from pathlib import Path
 from ipu_tf._config.capacity_check import CapacityCheck
 from ipu_tf._config.ignored_arguments import record_ignored
 from ipu_tf._config.library_options import (
+    ALLOW_OUT_OF_MEMORY,
     AUTO_REPORT,
     AUTO_REPORT_DIRECTORY,
     AUTO_REPORT_OPTIONS,
     AUTO_REPORT_SWITCHES,
     AUTO_REPORT_WITHOUT_EFFECT,
+    RETAIN_DEBUG_INFORMATION,
+    is_emulated,
     warn_of_unknown,
 )
 from ipu_tf._config.schema import ConfigRoot
@@ -23,8 +26,6 @@ from ipu_tf.device.environment import engine_options, log_level
 from ipu_tf.reports.auto import AutoReport, setting, use
 
 _VARIABLE, _ATTRIBUTE = "POPLAR_ENGINE_OPTIONS", "compilation_poplar_options"
-_ALLOW = "debug.allowOutOfMemory"
-_NAMES = "debug.retainDebugInformation"
 _WANTED = f"""{_VARIABLE} must be a JSON object of option names and strings, as '{{"autoReport.all": "true"}}'."""
 _NO_ENGINE = "there is no Poplar engine in emulation"
 _NOT_ASKED_FOR = "no option of autoReport that is true asks for reports"
@@ -69,7 +70,7 @@ def capacity_check(config: ConfigRoot, ipus: tuple[int, ...]) -> CapacityCheck |
     Raises:
         ValueError: for a value that is neither "true" nor "false", or text that is no JSON object.
     """
-    allowed = _given_switch(config, _ALLOW)
+    allowed = _given_switch(config, ALLOW_OUT_OF_MEMORY)
     return None if allowed else CapacityCheck(ipus, is_error=allowed is False)
 
 
@@ -79,16 +80,12 @@ def keeps_names(config: ConfigRoot) -> bool:
     Raises:
         ValueError: for a value that is neither "true" nor "false", or text that is no JSON object.
     """
-    return bool(_given_switch(config, _NAMES)) or log_level() == "TRACE"
+    return bool(_given_switch(config, RETAIN_DEBUG_INFORMATION)) or log_level() == "TRACE"
 
 
 def record_engine_options() -> None:
     """Records the options of `POPLAR_ENGINE_OPTIONS` that are not emulated, by name; warns of names that none has."""
-    others = {
-        name: value
-        for name, value in _of_environment().items()
-        if not name.startswith(AUTO_REPORT) and name not in (_ALLOW, _NAMES)
-    }
+    others = {name: value for name, value in _of_environment().items() if not is_emulated(name)}
     warn_of_unknown(_VARIABLE, others, _ATTRIBUTE)
     for name, value in others.items():
         record_ignored(f"{_VARIABLE} {name}", str(value), _NO_ENGINE)

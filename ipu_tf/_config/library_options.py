@@ -61,6 +61,8 @@ _SLICE = (
 )
 _POOLING = ("optimizeForSpeed", "poolUseIntrospectiveMapping")
 AUTO_REPORT = "autoReport."
+ALLOW_OUT_OF_MEMORY = "debug.allowOutOfMemory"
+RETAIN_DEBUG_INFORMATION = "debug.retainDebugInformation"
 AUTO_REPORT_SWITCHES = ("all", "outputDebugInfo", "outputExecutionProfile", "outputGraphProfile")
 """Options of `autoReport` of which each writes reports."""
 AUTO_REPORT_DIRECTORY = "directory"
@@ -74,7 +76,7 @@ AUTO_REPORT_WITHOUT_EFFECT = (
 AUTO_REPORT_OPTIONS = tuple(sorted((*AUTO_REPORT_SWITCHES, AUTO_REPORT_DIRECTORY, *AUTO_REPORT_WITHOUT_EFFECT)))
 _ENGINE = (
     *(f"{AUTO_REPORT}{name}" for name in AUTO_REPORT_OPTIONS),
-    "debug.allowOutOfMemory",
+    ALLOW_OUT_OF_MEMORY,
     "debug.branchRecordTile",
     "debug.cpuMultiThreadExecution",
     "debug.exceptOnSOCError",
@@ -86,7 +88,7 @@ _ENGINE = (
     "debug.nanOverflowException",
     "debug.outputAllSymbols",
     "debug.profilingTile",
-    "debug.retainDebugInformation",
+    RETAIN_DEBUG_INFORMATION,
     "debug.runtimeVerify",
     "debug.supervisorStackSizeInBytes",
     "debug.trace",
@@ -158,6 +160,11 @@ _MOST_LISTED = 20
 
 class UnknownOptionWarning(UserWarning):
     """An option of a Graphcore library has a name that none of its public lists has."""
+
+
+def is_emulated(name: str) -> bool:
+    """Returns whether an option of Poplar's engine has an effect, or is looked at for one: all of autoReport are."""
+    return name.startswith(AUTO_REPORT) or name in (ALLOW_OUT_OF_MEMORY, RETAIN_DEBUG_INFORMATION)
 
 
 def warn_of_unknown(where: str, options: Iterable[str], table: str = "") -> None:

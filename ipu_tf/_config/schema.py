@@ -5,16 +5,13 @@ from __future__ import annotations
 from ipu_tf._config.base import ConfigBase
 from ipu_tf._config.default_rules import rules_hold_by_default
 from ipu_tf._config.enums import SelectionOrder
+from ipu_tf._config.library_options import is_emulated
 from ipu_tf._config.option import Group, Option
 from ipu_tf._config.schema_compiler import Optimizations, Scheduling
 from ipu_tf._config.schema_device import DeviceConnection, Experimental, IoTiles, IpuModel
 from ipu_tf._config.schema_numerics import Convolutions, FloatingPointBehaviour, Matmuls, Norms, Pooling, Slices
 from ipu_tf._config.treatment import COLLECTIVES, COMPILER, MEMORY, modelled, no_effect
 from ipu_tf._config.types import IPU_NUMBERS
-
-
-def _has_effect(name: str) -> bool:
-    return name.startswith("autoReport.") or name in ("debug.allowOutOfMemory", "debug.retainDebugInformation")
 
 
 class ConfigRoot(ConfigBase):
@@ -41,7 +38,7 @@ class ConfigRoot(ConfigBase):
         modelled(
             "Those of autoReport, of debug.allowOutOfMemory and debug.retainDebugInformation: see docs/reports.md."
         ),
-        exceptions=[(lambda value: not any(map(_has_effect, value)), COMPILER)],
+        exceptions=[(lambda value: not any(map(is_emulated, value)), COMPILER)],
     )
     gcl_poplar_options: Option[dict[str, str]] = Option(
         {}, "Options of the collectives' library, as a dict from option names to strings.", COLLECTIVES
