@@ -20,6 +20,7 @@ from ipu_tf.device.program.parameter_notes import ParameterNotes
 from ipu_tf.device.program.program import Program
 from ipu_tf.device.program.replicas import AXIS, INSTANCES, has_axis
 from ipu_tf.device.run.executable import Executable
+from ipu_tf.device.run.lease import Lease, NoLease
 from ipu_tf.emulation import EmulationError
 from ipu_tf.lowering.importer.numerics import Numerics, Rounding
 from ipu_tf.lowering.jax.jax_lines import refusals_at_lines
@@ -114,6 +115,17 @@ class JaxStep:
     def acquire(self, state: Any, executable: Executable) -> Sequence[Any]:
         """Returns the arrays of the state, which the device takes over."""
         return jax.tree.leaves(state)
+
+    def lease(self, executable: Executable) -> Lease:
+        """Returns that of a state which the caller passes in and gets back."""
+        return NoLease()
+
+    def waits_since(self) -> None:
+        """Returns that nothing is known of the present execution: its state is the caller's."""
+
+    def like(self) -> JaxStep:
+        """Returns the step itself: executions leave nothing in it."""
+        return self
 
     def commit(self, results: Sequence[Any]) -> Any:
         """Returns the new state in the structure it was given in."""

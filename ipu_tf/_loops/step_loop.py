@@ -10,7 +10,6 @@ Everything that does not depend on who traces the step is here: queues, Ctrl-C, 
 from __future__ import annotations
 
 import dataclasses
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
@@ -19,6 +18,7 @@ import numpy as np
 
 from ipu_tf._loops.batch_feed import BatchFeed
 from ipu_tf._loops.feature_names import feature_names
+from ipu_tf._loops.loop_lanes import LoopLane, LoopLanes
 from ipu_tf._loops.step_outputs import StepOutputs
 from ipu_tf._training.replication import check_target, target
 from ipu_tf.device.errors import InfeedExhausted
@@ -30,6 +30,7 @@ from ipu_tf.device.memory.seed import is_seeded
 from ipu_tf.device.program.program import Program, Types, bytes_of
 from ipu_tf.device.run.executable import Executable, ExecutionResult
 from ipu_tf.device.run.interrupts import Interrupts, check_interrupts, interrupt_at_once
+from ipu_tf.device.run.lease import Lease
 from ipu_tf.device.run.recompilation import Signature, array_text, settings_of, what_changed
 from ipu_tf.device.timeline import span
 from ipu_tf.lowering.programs.program_target import Target
@@ -85,8 +86,20 @@ class DeviceStep(Protocol):
         """Returns the program's parameters after the number of steps. Arrays of the state are donated."""
         ...
 
+    def lease(self, executable: Executable) -> Lease:
+        """Returns what lets others use the state while an execution waits for data."""
+        ...
+
     def commit(self, results: Sequence[Any]) -> Any:
         """Takes the program's results; returns the new state."""
+        ...
+
+    def waits_since(self) -> float | None:
+        """Returns when the present execution began to wait for data, by `time.monotonic`; None if it does not."""
+        ...
+
+    def like(self) -> DeviceStep:
+        """Returns the traced step for other executions that run meanwhile."""
         ...
 
     def recover(self) -> None:
@@ -146,24 +159,20 @@ class StepLoop:
         self._step = step
         self._options = options
         self._target = target(options.ordinal, options.shards)
-        self._outfeed = Outfeed(OUTFEED, last_only=not options.all_outputs)
         start = time.perf_counter()
         with interrupt_at_once(), span("Compile", f"trace and lower {title}"):
             program = dataclasses.replace(step.trace(self._target, options), title=title)
         check_interrupts()
-        self._executable = Executable(program, options.ordinal)
-        self._executable.record.front_end_seconds = time.perf_counter() - start
+        self._lanes = LoopLanes(_lane(step, program, options), lambda: _lane(step.like(), program, options))
+        self.executable.record.front_end_seconds = time.perf_counter() - start
         self._calls_host, self._draws = program.uses_callbacks, SEED in program.hidden
         self._signature: Signature = {}
         self.output_bytes = bytes_of(step.output_types)
-        replicas = self._executable.replicas
-        self._outputs = StepOutputs(self._outfeed, step.output_types, replicas, options.all_outputs)
-        self._one_run = threading.Lock()  # the outfeed holds the outputs of one run: threads take turns
 
     @property
     def executable(self) -> Executable:
         """The program that runs the steps, with the times of its executions."""
-        return self._executable
+        return self._lanes.first.executable
 
     def follow(self, earlier: Iterable[StepLoop], feed: BatchFeed, **settings: object) -> None:
         """Notes what the loop depends on: its compilation then says what changed since the earlier loop most like it.
@@ -178,7 +187,7 @@ class StepLoop:
         known = settings_of(self._target) | settings_of(self._options)
         self._signature = {name: str(value) for name, value in settings.items()} | arrays | known
         before = (loop._signature for loop in earlier if loop._signature)
-        self._executable.record.because = what_changed(self._signature, before)
+        self.executable.record.because = what_changed(self._signature, before)
 
     @property
     def may_run_ahead(self) -> bool:
@@ -224,9 +233,9 @@ class StepLoop:
         self, state: Any, batches: BatchFeed, steps: int, watch: Callable[[Any], None] | None = None
     ) -> StepLoopResult:
         """Runs steps with Ctrl-C deferred; the outputs are the arrays as they came."""
-        with Interrupts() as interrupts:
+        with Interrupts() as interrupts, self._lanes.free(interrupts.check) as lane:
             batches.check = interrupts.check
-            given = (state, batches, steps)
+            given = (lane, state, batches, steps)
             ran = self._run(*given) if watch is None else self._run_watched(*given, watch)
             try:
                 interrupts.check()
@@ -234,12 +243,15 @@ class StepLoop:
                 return _with_error(ran, asked)
         return ran
 
-    def _run_watched(self, state: Any, batches: BatchFeed, steps: int, watch: Callable[[Any], None]) -> StepLoopResult:
+    def _run_watched(
+        self, lane: LoopLane, state: Any, batches: BatchFeed, steps: int, watch: Callable[[Any], None]
+    ) -> StepLoopResult:
         assert self._options.stepwise, "Outputs of a loop that is not stepwise come in chunks."
         ran: StepLoopResult | None = None
         try:
-            with self._outputs.watched(batches, lambda arrays: self._call(watch, arrays)) as ended:
-                ran = self._run(state, batches, steps)
+            with lane.outputs.watched(batches, lambda arrays: self._call(watch, arrays)) as ended:
+                ran = self._run(lane, state, batches, steps)
+                lane.delivers_since = time.monotonic()
                 ended(ran.steps)
         except BaseException as error:
             if ran is None:
@@ -251,28 +263,33 @@ class StepLoop:
         with span("Callbacks", "callbacks of a step"):
             watch(self._step.pack(arrays))
 
-    def _run(self, state: Any, batches: BatchFeed, steps: int) -> StepLoopResult:
-        with self._one_run:
-            return self._run_alone(state, batches, steps)
-
-    def _run_alone(self, state: Any, batches: BatchFeed, steps: int) -> StepLoopResult:
-        outcome = self._execute(state, batches, steps)
-        state = self._step.commit(outcome.results)
+    def _run(self, lane: LoopLane, state: Any, batches: BatchFeed, steps: int) -> StepLoopResult:
+        outcome = self._execute(lane, state, batches, steps)
+        state = lane.step.commit(outcome.results)
         error = outcome.error
         ended_by = None if error is None or isinstance(error, InfeedExhausted) else to_tensorflow_error(error)
-        replicas = self._executable.replicas.count
+        replicas = lane.executable.replicas.count
         ran = outcome.steps if connection_type.attached() else batches.skip_elements(steps, replicas)
-        return StepLoopResult(ran, state, self._outputs.of_run(ran), ended_by)
+        return StepLoopResult(ran, state, lane.outputs.of_run(ran), ended_by)
 
-    def _execute(self, state: Any, batches: BatchFeed, steps: int) -> ExecutionResult:
+    def _execute(self, lane: LoopLane, state: Any, batches: BatchFeed, steps: int) -> ExecutionResult:
         check_target(self._target, self._options.shards)
-        self._outputs.forget()
-        queues = ExecutionQueues({INFEED: batches.as_infeed(INFEED)}, {OUTFEED: self._outfeed})
+        lane.outputs.forget()
+        queues = ExecutionQueues({INFEED: batches.as_infeed(INFEED)}, {OUTFEED: lane.outfeed})
         try:
-            return self._executable.run([np.int32(steps), *self._step.acquire(state, self._executable)], queues)
+            parameters = [np.int32(steps), *lane.step.acquire(state, lane.executable)]
+            return lane.executable.run(parameters, queues, lane.step.lease(lane.executable))
         except BaseException as error:
-            self._step.recover()
+            lane.step.recover()
             raise to_tensorflow_error(error) from error.__cause__
+
+
+def _lane(step: DeviceStep, program: Program, options: LoopOptions) -> LoopLane:
+    """Returns what one run of a step uses, which is traced."""
+    executable = Executable(program, options.ordinal)
+    outfeed = Outfeed(OUTFEED, last_only=not options.all_outputs)
+    outputs = StepOutputs(outfeed, step.output_types, executable.replicas, options.all_outputs)
+    return LoopLane(step, executable, outfeed, outputs)
 
 
 def _with_error(ran: StepLoopResult, error: BaseException) -> StepLoopResult:

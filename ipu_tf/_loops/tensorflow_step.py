@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,9 +13,11 @@ from ipu_tf._loops.step_loop import INFEED, OUTFEED, LoopOptions
 from ipu_tf.device.memory.residency import RESIDENCY
 from ipu_tf.device.program.program import Program
 from ipu_tf.device.run.executable import Executable
+from ipu_tf.device.run.lease import Lease
 from ipu_tf.lowering.programs.captures import Captures
 from ipu_tf.lowering.programs.program_target import Target
 from ipu_tf.lowering.programs.step_program import step_program
+from ipu_tf.lowering.programs.variable_lease import VariableLease
 from ipu_tf.lowering.tensorflow import tf_graphs, tf_private, tf_values
 from ipu_tf.lowering.tensorflow.trace import lower
 
@@ -57,12 +60,26 @@ class TensorFlowStep:
 
     def acquire(self, state: Any, executable: Executable) -> Sequence[Any]:
         """Returns the values of the captured variables and tensors on the device."""
-        return self._captures.acquire(executable.replicas, executable.homes())
+        return self._captures.acquire(executable)
+
+    def lease(self, executable: Executable) -> Lease:
+        """Returns the lease of the variables."""
+        return VariableLease(self._captures, executable, dict(enumerate(self._lowered.module.aliases)))
 
     def commit(self, results: Sequence[Any]) -> tuple[()]:
         """Stores the new values of the variables that the step changes; they stay on the device."""
         self._captures.commit(dict(zip(self._lowered.module.aliases, results, strict=True)))
         return ()
+
+    def waits_since(self) -> float | None:
+        """Returns when the present execution began to wait for data; None if it does not."""
+        return self._captures.claim.parked_since
+
+    def like(self) -> TensorFlowStep:
+        """Returns the traced step with captures of its own."""
+        other = copy.copy(self)
+        other._captures = Captures(self._lowered)
+        return other
 
     def recover(self) -> None:
         """Recovers the variables after a failed execution."""

@@ -15,14 +15,24 @@ import dataclasses
 import threading
 import weakref
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ipu_tf._state.registry import register_state
 from ipu_tf.device.counters import COUNTERS
 from ipu_tf.device.feeds.staging import aligned_empty
+from ipu_tf.device.memory.claims import Claim, Claims
+from ipu_tf.device.memory.host_variable import (
+    HostVariable,
+    Snapshot,
+    address,
+    addresses,
+    shared_snapshot,
+    snapshots,
+)
 from ipu_tf.device.program.replicas import Replicas
 
 ONE = Replicas()
@@ -33,29 +43,6 @@ _PORTION = 1 << 23
 """Bytes of large values that are written back to the host together."""
 SMALL = 1 << 16
 """Most bytes of a small value: the host may write those together, and another copy costs less than avoiding it."""
-Snapshot = tuple[np.ndarray, Any]
-"""A variable's present value as a view without a copy, and an object that keeps that memory from being reused.
-
-As long as the object lives, a write to the variable must show as a view at another address.
-"""
-
-
-class HostVariable(Protocol):
-    """Host side of a variable. Those of one `Residency` are of one class, since reading all at once costs less."""
-
-    @staticmethod
-    def snapshots(variables: Sequence[Any]) -> Sequence[Snapshot]:
-        """Takes a snapshot of each variable."""
-        ...
-
-    def share(self) -> None:
-        """Makes the next snapshots views of the variable's own memory: those of an unchanged one are at one place."""
-        ...
-
-    @staticmethod
-    def write_all(variables: Sequence[Any], values: Sequence[np.ndarray]) -> None:
-        """Assigns a copy of a value to each variable. The arrays may be the device's memory, which is used again."""
-        ...
 
 
 @dataclasses.dataclass
@@ -71,10 +58,15 @@ class _ResidentVariable:
 
 
 class Residency:
-    """Device buffers of host variables. The process has one, `RESIDENCY`."""
+    """Device buffers of host variables. The process has one, `RESIDENCY`.
+
+    Attributes:
+        claims: which executions use the variables now.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
+        self.claims = Claims(self._lock)
         self._residents: dict[int, _ResidentVariable] = {}
         self._prepared: dict[int, tuple[int, np.ndarray]] = {}
 
@@ -84,6 +76,7 @@ class Residency:
         replicas: Replicas = ONE,
         homes: Sequence[Replicas | None] = (),
         only_read: Sequence[bool] = (),
+        claim: Claim | None = None,
     ) -> list[jax.Array]:
         """Returns the variables' device buffers, uploaded where the host changed them.
 
@@ -97,16 +90,56 @@ class Residency:
                 runs on otherwise. Empty for None everywhere.
             only_read: for each variable whether the program leaves it as it is: its buffer may be the host's memory and
                 is not to be donated. Empty for False everywhere.
+            claim: of the execution that uses them, which holds it. The buffers are noted in it.
         """
         count = len(variables)
         with self._lock:
+            self._settle(variables, claim)
             where = frozenset(replicas.where())
             kinds = zip(homes or [None] * count, only_read or [False] * count, strict=True)
-            rows = zip(variables, kinds, _snapshots(variables), strict=True)
-            return [self._acquire(variable, replicas, *kind, where, seen) for variable, kind, seen in rows]
+            rows = zip(variables, kinds, snapshots(variables), strict=True)
+            buffers = [self._acquire_for(claim, v, replicas, *kind, where, seen) for v, kind, seen in rows]
+            if claim is not None:
+                claim.borrow(dict(zip(map(id, variables), buffers, strict=True)))
+                claim.records = {key: self._residents[key] for key in claim.writes}
+            return buffers
+
+    def _settle(self, variables: Sequence[HostVariable], claim: Claim | None) -> None:
+        """Notes whether the device has newer values than the host of what an execution will change."""
+        if claim is not None:
+            changed = (self._residents.get(id(v)) for v in variables if id(v) in claim.writes)
+            claim.exposed = any(resident is not None and resident.dirty for resident in changed)
+
+    def _acquire_for(
+        self,
+        claim: Claim | None,
+        variable: HostVariable,
+        replicas: Replicas,
+        home: Replicas | None,
+        only_read: bool,
+        where: frozenset[Any],
+        seen: Snapshot,
+    ) -> jax.Array:
+        """Returns one variable's device buffer beside other executions that use it; see `_acquire`."""
+        if not self.claims.others(claim):
+            return self._acquire(claim, variable, replicas, home, only_read, where, seen)
+        if self.claims.hidden(id(variable), claim):
+            return self._value_before(replicas, home, seen)
+        buffer = self._acquire(claim, variable, replicas, home, only_read, where, seen)
+        if not only_read and self.claims.borrowed(id(variable), buffer, claim):
+            buffer = self._residents[id(variable)].buffer = jnp.array(buffer, copy=True)
+        return buffer
+
+    @staticmethod
+    def _value_before(replicas: Replicas, home: Replicas | None, seen: Snapshot) -> jax.Array:
+        """Uploads a variable's value from before the execution that is changing it, for one that only reads it."""
+        place, view = home or replicas, np.array(seen[0])
+        with jax.enable_x64(True):
+            return place.place(view, 0) if replicas.count == 1 else place.spread(view, view.shape)
 
     def _acquire(
         self,
+        claim: Claim | None,
         variable: HostVariable,
         replicas: Replicas,
         home: Replicas | None,
@@ -117,6 +150,7 @@ class Residency:
         """Returns one variable's device buffer.
 
         Args:
+            claim: as for `acquire_all`.
             variable: the variable.
             replicas: of the program.
             home: as for `acquire_all`.
@@ -125,14 +159,14 @@ class Residency:
             seen: a snapshot of the variable taken just now.
         """
         resident = self._residents.get(id(variable))
-        if resident is not None and resident.address == _address(seen) and not resident.buffer.is_deleted():
+        if resident is not None and resident.address == address(seen) and not resident.buffer.is_deleted():
             usable = only_read or not resident.shared
             if usable and (resident.replicas is replicas or resident.replicas == replicas):
                 if resident.buffer.devices() != (frozenset(home.where()) if home else where):
                     resident.buffer = _moved(resident.buffer, home or replicas)
                 return resident.buffer
-            self.flush([variable])
-        seen = _shared_snapshot(variable)
+            self.flush([variable], claim)
+        seen = shared_snapshot(variable)
         one = replicas.count == 1
         with jax.enable_x64(True):
             place, view = home or replicas, self._values_to_upload(variable, replicas, seen)
@@ -142,14 +176,14 @@ class Residency:
                 buffer = place.spread(view, seen[0].shape)
         COUNTERS.count_upload()
         self._residents[id(variable)] = _ResidentVariable(
-            self._reference(variable), buffer, replicas, _address(seen), seen[1], shared=one and only_read
+            self._reference(variable), buffer, replicas, address(seen), seen[1], shared=one and only_read
         )
         return buffer
 
     def _values_to_upload(self, variable: HostVariable, replicas: Replicas, seen: Snapshot) -> np.ndarray:
         """Returns the host's value; or each replica's, as `prepare` was given them, unless the host wrote since."""
-        address, values = self._prepared.pop(id(variable), (None, None))
-        return values if values is not None and address == _address(seen) and replicas.count > 1 else seen[0]
+        place, values = self._prepared.pop(id(variable), (None, None))
+        return values if values is not None and place == address(seen) and replicas.count > 1 else seen[0]
 
     def replica_values(self, variable: HostVariable) -> np.ndarray | None:
         """Returns a copy of the value that each replica has, `[replicas, ...]`; None where all have the host's."""
@@ -157,7 +191,7 @@ class Residency:
             resident = self._residents.get(id(variable))
             if resident is None or resident.replicas.count == 1 or resident.buffer.is_deleted():
                 return None
-            if resident.address != _address(_snapshots([variable])[0]):
+            if resident.address != address(snapshots([variable])[0]):
                 return None
             values = np.array(resident.buffer)
         return None if all(each.tobytes() == values[0].tobytes() for each in values[1:]) else values
@@ -170,25 +204,42 @@ class Residency:
             values: `[replicas, ...]`.
         """
         with self._lock:
-            self._prepared[id(variable)] = (_address(_shared_snapshot(variable)), values)
+            self._prepared[id(variable)] = (address(shared_snapshot(variable)), values)
 
-    def commit(self, variable: HostVariable, buffer: jax.Array) -> None:
-        """Stores the variable's new value, a result of an execution. `flush` writes replica 0's to the host."""
-        with self._lock:
-            resident = self._residents[id(variable)]
-            resident.buffer, resident.dirty, resident.shared = buffer, True, False
+    def commit(
+        self, variables: Sequence[HostVariable], buffers: Sequence[jax.Array], claim: Claim | None = None
+    ) -> None:
+        """Stores the variables' new values, results of an execution, all at once. `flush` writes them to the host.
 
-    def flush(self, variables: Iterable[HostVariable] | None = None) -> None:
-        """Writes new values back to the host, of these variables or of all.
-
-        Variables whose buffers are donated to a running execution keep the host's value until it ends.
+        Args:
+            variables: the variables.
+            buffers: the new value of each.
+            claim: of the execution. Variables that were dropped since it began are resident again.
         """
         with self._lock:
-            wanted = self._residents if variables is None else map(id, variables)
-            dirty = [pair for pair in map(self._dirty, list(wanted)) if pair is not None]
+            for key, buffer in zip(map(id, variables), buffers, strict=True):
+                if claim is not None:
+                    self._residents[key] = claim.records[key]
+                resident = self._residents[key]
+                resident.buffer, resident.dirty, resident.shared = buffer, True, False
+
+    def flush(self, variables: Iterable[HostVariable] | None = None, claim: Claim | None = None) -> None:
+        """Writes new values back to the host, of these variables or of all; of several replicas that of replica 0.
+
+        Variables that a running execution changes keep the host's value until it ends.
+
+        Args:
+            variables: which; None for all.
+            claim: of the execution whose values are written.
+        """
+        with self._lock:
+            wanted = list(self._residents if variables is None else map(id, variables))
+            if self.claims.others(claim):
+                wanted = [key for key in wanted if not self.claims.hidden(key, claim)]
+            dirty = [pair for pair in map(self._dirty, wanted) if pair is not None]
             # A value that the host wrote while the device's was not read back yet is the newer one.
-            addresses = _addresses([variable for _, variable in dirty])
-            older = [pair for pair, now in zip(dirty, addresses, strict=True) if pair[0].address == now]
+            places = addresses([variable for _, variable in dirty])
+            older = [pair for pair, now in zip(dirty, places, strict=True) if pair[0].address == now]
             self._write([resident for resident, _ in older], [variable for _, variable in older])
             for resident, _ in dirty:
                 resident.dirty = False
@@ -207,8 +258,8 @@ class Residency:
             written, some = [variables[each] for each in place], [residents[each] for each in place]
             values = [np.asarray(each.replicas.first(each.buffer)) for each in some]
             type(written[0]).write_all(written, values)
-            for resident, seen in zip(some, _snapshots(written), strict=True):
-                resident.address, resident.anchor = _address(seen), seen[1]
+            for resident, seen in zip(some, snapshots(written), strict=True):
+                resident.address, resident.anchor = address(seen), seen[1]
 
     def forget(self, variables: Iterable[HostVariable] | None = None) -> None:
         """Drops buffers, of these variables or of all, including values that were not written back."""
@@ -226,10 +277,14 @@ class Residency:
             self.flush()
             self.forget()
 
-    def recover(self, variables: Iterable[HostVariable]) -> None:
+    def recover(self, variables: Iterable[HostVariable], claim: Claim | None = None) -> None:
         """Recovers from a failed execution: keeps the variables' buffers if all are valid, else drops them all.
 
         Dropping all of them leaves the host's values, which belong together.
+
+        Args:
+            variables: those that the execution used.
+            claim: of the execution.
         """
         with self._lock:
             variables = list(variables)
@@ -237,7 +292,7 @@ class Residency:
             if any(resident.buffer.is_deleted() for resident in residents):
                 self.forget(variables)
             else:
-                self.flush(variables)
+                self.flush(variables, claim)
 
     def __len__(self) -> int:
         """Returns the number of resident variables."""
@@ -246,26 +301,6 @@ class Residency:
     def _reference(self, variable: HostVariable) -> weakref.ref[Any]:
         key = id(variable)
         return weakref.ref(variable, lambda _: self._residents.pop(key, None))
-
-
-def _snapshots(variables: Sequence[HostVariable]) -> Sequence[Snapshot]:
-    return type(variables[0]).snapshots(variables) if variables else ()
-
-
-def _shared_snapshot(variable: HostVariable) -> Snapshot:
-    """Takes a snapshot whose place tells later whether the host has written."""
-    variable.share()
-    (seen,) = _snapshots([variable])
-    return seen
-
-
-def _address(seen: Snapshot) -> int:
-    return seen[0].ctypes.data
-
-
-def _addresses(variables: Sequence[HostVariable]) -> list[int]:
-    """Returns where the values are. No snapshot is left, so that a variable that is written drops what it had."""
-    return list(map(_address, _snapshots(variables)))
 
 
 def _portions(sizes: Sequence[int]) -> list[list[int]]:

@@ -31,6 +31,7 @@ from ipu_tf.device.run.execution_context import ExecutionContext
 from ipu_tf.device.run.forks import check_not_forked
 from ipu_tf.device.run.interrupts import Interrupts
 from ipu_tf.device.run.last_program import remember
+from ipu_tf.device.run.lease import Lease, NoLease, kept
 from ipu_tf.device.run.loop_run import LoopRun
 from ipu_tf.device.run.pipeline_placement import parameter_devices, stage_places, together
 from ipu_tf.device.run.pipeline_run import PipelineRun
@@ -96,6 +97,7 @@ class Executable(CompiledParts):
         self,
         parameters: Sequence[Any],
         own_queues: ExecutionQueues = ExecutionQueues(),  # noqa: B008
+        lease: Lease = NoLease(),  # noqa: B008
     ) -> ExecutionResult:
         """Executes the program.
 
@@ -103,6 +105,7 @@ class Executable(CompiledParts):
             parameters: one array for each parameter, of its shape and dtype, which every replica starts from; or one
                 with a leading axis of replicas. JAX arrays among those that `program.aliases` names are donated.
             own_queues: infeeds and outfeeds of this execution; others are those that are registered in the process.
+            lease: of the variables among the parameters.
 
         Raises:
             UnknownQueue: a queue that the program uses was deleted.
@@ -124,14 +127,14 @@ class Executable(CompiledParts):
             jax.profiler.StepTraceAnnotation(self._label, step_num=self.record.executions),
         ):
             try:
-                result = self._run_on(parameters, own_queues)
+                result = self._run_on(parameters, own_queues, lease)
             except BaseException as error:
                 report_failed(self.program, self.record, error)
                 raise
         report_executed(self.program, self.record)
         return result
 
-    def _run_on(self, parameters: Sequence[Any], own_queues: ExecutionQueues) -> ExecutionResult:
+    def _run_on(self, parameters: Sequence[Any], own_queues: ExecutionQueues, lease: Lease) -> ExecutionResult:
         remember(self.program, self.record)
         saved_programs.save(self.program, self._saved)
         if not connection_type.attached():
@@ -139,12 +142,12 @@ class Executable(CompiledParts):
             placeholders = connection_type.placeholder_results(self.program, self.ordinal, own_queues)
             return ExecutionResult(self._placed(placeholders), 0)
         if not synthetic.uses(synthetic.TransferKind.PARAMETERS):
-            return self._run_with_queues(parameters, own_queues)
+            return self._run_with_queues(parameters, own_queues, lease)
         return self._run_synthetic(parameters, own_queues)
 
     def _run_synthetic(self, parameters: Sequence[Any], own_queues: ExecutionQueues) -> ExecutionResult:
         """Runs on synthetic parameters; the host gets placeholder results."""
-        outcome = self._run_with_queues(synthetic.parameters(parameters, self.program), own_queues)
+        outcome = self._run_with_queues(synthetic.parameters(parameters, self.program), own_queues, NoLease())
         given = [self.replicas.spread(p, t.shape) for p, t in zip(parameters, self.program.parameters, strict=True)]
         results = synthetic.results(outcome.results, given, self.program.aliases)
         return dataclasses.replace(outcome, results=self._placed(results))
@@ -154,17 +157,17 @@ class Executable(CompiledParts):
         several = self.program.aliases if self.replicas.count > 1 else {}
         return tuple(self.replicas.place(r, 0) if i in several else jax.device_put(r) for i, r in enumerate(results))
 
-    def _run_with_queues(self, parameters: Sequence[Any], own_queues: ExecutionQueues) -> ExecutionResult:
+    def _run_with_queues(self, parameters: Sequence[Any], own_queues: ExecutionQueues, lease: Lease) -> ExecutionResult:
         with queues.used(own_queues.registered(self.program.queues), self.replicas.count):
             if not self.program.uses_callbacks:
-                return self._run(parameters, own_queues)
+                return self._run(parameters, own_queues, lease)
             with callbacks.raise_callback_errors():
-                return self._run(parameters, own_queues)
+                return self._run(parameters, own_queues, lease)
 
-    def _run(self, parameters: Sequence[Any], own_queues: ExecutionQueues) -> ExecutionResult:
+    def _run(self, parameters: Sequence[Any], own_queues: ExecutionQueues, lease: Lease) -> ExecutionResult:
         start = time.perf_counter()
         self.compilation.nothing_donated = True
-        context = ExecutionContext(self, own_queues, Slots(self.program, self._replicate(parameters)))
+        context = ExecutionContext(self, own_queues, Slots(self.program, self._replicate(parameters)), lease)
         state = hidden_state.initial(self.program.hidden, self.ordinal, self.replicas)
         totals = _LoopTotals()
         for index, part in enumerate(self.program.parts):
@@ -239,7 +242,8 @@ class Executable(CompiledParts):
     def _elements(self, context: ExecutionContext, part: StraightLinePart) -> dict[str, Arrays]:
         """Dequeues the next element of each infeed, one for each replica, to the device."""
         infeeds, count = context.queues.infeeds(part.infeeds), self.replicas.count
-        taken = StepElements(infeeds, count, self.compilation.interrupted).take(part.infeeds)
+        with kept(context.lease):
+            taken = StepElements(infeeds, count, self.compilation.interrupted).take(part.infeeds)
         return {name: tuple(self.replicas.place(array, 0) for array in arrays) for name, arrays in taken.items()}
 
     def _count(self, totals: _LoopTotals) -> None:

@@ -7,6 +7,7 @@ import dataclasses
 from ipu_tf.device.feeds.execution_queues import ExecutionQueues
 from ipu_tf.device.program.slots import Slots
 from ipu_tf.device.run.compiled_parts import CompiledParts
+from ipu_tf.device.run.lease import Lease, NoLease
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,8 +18,10 @@ class ExecutionContext:
         executable: the compiled parts, which are kept for further executions.
         queues: its infeeds and outfeeds.
         slots: its arrays.
+        lease: lets others use its variables while it waits for data.
     """
 
     executable: CompiledParts
     queues: ExecutionQueues
     slots: Slots
+    lease: Lease = NoLease()

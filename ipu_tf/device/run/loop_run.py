@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -16,7 +17,8 @@ from ipu_tf.device.feeds.staging import chunk_capacity
 from ipu_tf.device.memory.hidden_state import ITERATION
 from ipu_tf.device.numerics.assertions import ASSERTIONS, check_assertions
 from ipu_tf.device.numerics.exceptions import EXCEPTIONS, check_exceptions
-from ipu_tf.device.program.program import Arrays, Hidden, LoopPart
+from ipu_tf.device.program.program import Arrays, Hidden, LoopPart, Program
+from ipu_tf.device.program.replicas import Replicas
 from ipu_tf.device.run.chunk_function import agrees, replicated_chunk_function
 from ipu_tf.device.run.compilation_log import log_chunk
 from ipu_tf.device.run.execution_context import ExecutionContext
@@ -42,6 +44,7 @@ class LoopRun:
     def __init__(self, context: ExecutionContext, index: int, part: LoopPart, hidden: Hidden) -> None:
         self._executable, self._queues, self._slots = context.executable, context.queues, context.slots
         self._part, self._replicas = part, self._executable.replicas
+        self._lease, self._state = context.lease, carried_state(self._executable.program, part, self._replicas)
         self._hidden = {**hidden, ITERATION: jnp.int32(0)} if ITERATION in hidden else hidden
         self._wanted = self._trip_count()
         # A loop of single steps computes by the same function as one of varying lengths: to the same bits.
@@ -110,8 +113,7 @@ class LoopRun:
         with Stager(self._queues.infeeds(self._part.infeeds), self._most, self._buffers, self._interrupted) as stager:
             while True:
                 left = 0 if stopped else self._left(done)
-                with span("Feeds", "wait for feed"):
-                    chunk = stager.take(min(left, self._pace.most))
+                chunk = self._next_chunk(stager, min(left, self._pace.most))
                 if self._wanted is not None and chunk.error is None:
                     stager.stage_ahead(min(left - chunk.count, self._pace.most))
                 ran, goes_on = self._used_chunk(chunk, stager)
@@ -127,6 +129,28 @@ class LoopRun:
                     break
         self._slots.fill(self._part.carry_out, self._carry)
         return self._hidden, done, error
+
+    def _next_chunk(self, stager: Stager, count: int) -> StagedChunk:
+        """Waits for the elements of the next chunk. Other programs may use the loop's variables meanwhile."""
+        self._lease.park(None if self._state is None else self._new_values)
+        try:
+            with span("Feeds", "wait for feed"):
+                return stager.take(count)
+        finally:
+            self._go_on_from(self._lease.resume())
+
+    def _new_values(self) -> dict[int, jax.Array]:
+        assert self._state is not None
+        return {result: self._carry[position] for result, position in self._state.items()}
+
+    def _go_on_from(self, parameters: Mapping[int, Any]) -> None:
+        """Takes over values that other programs may have changed while this one waited."""
+        if parameters:
+            self._slots.fill(list(parameters), list(parameters.values()))
+            carried = zip(self._part.carry_in, self._carry, strict=True)
+            constants = zip(self._part.constants, self._constants, strict=True)
+            self._carry = tuple(parameters.get(slot, array) for slot, array in carried)
+            self._constants = tuple(parameters.get(slot, array) for slot, array in constants)
 
     def prepare(self) -> Arrays:
         """Compiles the chunk function without running it; returns shapes and dtypes of the final carry."""
@@ -184,6 +208,21 @@ class LoopRun:
         for name, queue in self._outfeeds.items():
             queue.put(elements[name], int(np.asarray(lengths[name])))
         return ran, more
+
+
+def carried_state(program: Program, part: LoopPart, replicas: Replicas) -> dict[int, int] | None:
+    """Returns where a loop carries the program's state, if others may use that between its chunks.
+
+    Returns:
+        For each result that is a new value of state its position in what the loop carries; None if the loop does not
+        carry all of it from the program's parameters to its results, or state stays as it is until the program has
+        ended well.
+    """
+    if program.keeps_state or replicas.instances > 1:
+        return None
+    positions = {pair: place for place, pair in enumerate(zip(part.carry_in, part.carry_out, strict=True))}
+    found = {result: positions.get((slot, program.results[result])) for result, slot in program.aliases.items()}
+    return None if None in found.values() else {result: place for result, place in found.items() if place is not None}
 
 
 class _OfReplica(Sequence[Any]):

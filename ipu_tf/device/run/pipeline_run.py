@@ -27,6 +27,7 @@ from ipu_tf.device.program.program import Arrays, Hidden, LoopPart
 from ipu_tf.device.program.replicas import Replicas
 from ipu_tf.device.program.stage_program import StageProgram, StageSegment, UpdateStep
 from ipu_tf.device.run.execution_context import ExecutionContext
+from ipu_tf.device.run.lease import kept
 from ipu_tf.device.run.pipeline_counts import PipelineRecorder, record
 from ipu_tf.device.run.pipeline_functions import StageFunctions
 from ipu_tf.device.run.pipeline_passes import passes
@@ -62,7 +63,7 @@ class PipelineRun:
         self, context: ExecutionContext, index: int, part: LoopPart, hidden: Hidden, places: tuple[Replicas, ...]
     ) -> None:
         assert isinstance(part.stages, StageProgram) and part.trip_count is not None
-        executable, slots = context.executable, context.slots
+        executable, slots, self._lease = context.executable, context.slots, context.lease
         self._part, self._program, self._slots = part, part.stages, slots
         self._home, self._replicas = executable.replicas, executable.replicas.count
         total = part.trip_count([self._home.first(array) for array in slots.read(part.carry_in)])
@@ -204,7 +205,8 @@ class PipelineRun:
     def _elements(self, segment: StageSegment, micro_batch: int) -> dict[str, Arrays] | None:
         """Dequeues a pass's infeed elements; None if an infeed has ended, which ends the run."""
         try:
-            taken = self._source.take(segment.infeeds)
+            with kept(self._lease):
+                taken = self._source.take(segment.infeeds)
         except BaseException as error:  # noqa: B036 - raised again when the dispatched tasks have finished
             self._error, self._limit = error, micro_batch
             return None

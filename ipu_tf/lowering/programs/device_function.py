@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from ipu_tf.lowering.programs.capture_notes import capture_notes
 from ipu_tf.lowering.programs.captures import Captures
 from ipu_tf.lowering.programs.program_target import Target
 from ipu_tf.lowering.programs.tensorflow_errors import to_tensorflow_error
+from ipu_tf.lowering.programs.variable_lease import VariableLease
 from ipu_tf.lowering.tensorflow import tf_values
 from ipu_tf.lowering.tensorflow.trace import Lowered, lower
 
@@ -50,6 +52,7 @@ class DeviceFunction:
         except DeviceError as error:
             raise to_tensorflow_error(error) from error.__cause__
         self._captures = Captures(self.lowered)
+        self._one_run = threading.Lock()  # threads take turns
 
     def __call__(self, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Runs it; the function's variables have their new values afterwards.
@@ -64,20 +67,18 @@ class DeviceFunction:
             Exception: what an infeed raised. Variables then hold the values of the last complete iteration.
         """
         check_interrupts()
-        with Interrupts():
+        with self._one_run, Interrupts():
             return self._run(inputs)
 
     def _run(self, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         values = [tf_values.tensor_memory(tensor) for tensor in inputs]
+        lease = VariableLease(self._captures, self.executable, {index: index for index in self.lowered.module.aliases})
         try:
-            outcome = self.executable.run(
-                [*values, *self._captures.acquire(self.executable.replicas, self.executable.homes())]
-            )
+            outcome = self.executable.run([*values, *self._captures.acquire(self.executable)], lease=lease)
         except BaseException as error:
             self._captures.recover()
             raise to_tensorflow_error(error) from error.__cause__
-        self._captures.commit(outcome.results)
-        self._captures.flush()
+        self._captures.commit(outcome.results, flush=True)
         if outcome.error is not None:
             raise to_tensorflow_error(outcome.error)
         with tf_values.eager_mode():

@@ -15,6 +15,7 @@ from ipu_tf.device.errors import (
     QueueReplicationError,
     ReplicaGroupError,
     UnknownQueue,
+    VariablesInUseError,
 )
 from ipu_tf.device.feeds.connection_type import DeviceNotAttachedError
 from ipu_tf.device.memory.host_tables import HostTableExists, HostTableIndexError, UnknownHostTable
@@ -32,7 +33,7 @@ _TENSORFLOW_ERRORS: tuple[tuple[tuple[type[BaseException], ...], type[tf.errors.
     ((AccumulationCountError, AccumulationOutsideLoopError), tf.errors.FailedPreconditionError),
     ((HostTableExists, UnknownHostTable), tf.errors.FailedPreconditionError),
     ((InfeedReplicaMismatch, OutfeedReplicaMismatch, QueueReplicationError), tf.errors.FailedPreconditionError),
-    ((InfeedInUse,), tf.errors.FailedPreconditionError),
+    ((InfeedInUse, VariablesInUseError), tf.errors.FailedPreconditionError),
 )
 
 

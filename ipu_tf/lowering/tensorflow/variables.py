@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from ipu_tf.device.memory.residency import Snapshot
+from ipu_tf.device.memory.host_variable import Snapshot
 from ipu_tf.lowering.tensorflow import tf_values
 from ipu_tf.lowering.tensorflow.joint_writes import write_jointly
 

@@ -167,7 +167,7 @@ def test_residency_uploads_once_and_writes_back_on_flush() -> None:
     residency, variable = Residency(), FakeVariable(1.0)
     buffer = residency.acquire_all([variable])[0]
     assert residency.acquire_all([variable])[0] is buffer
-    residency.commit(variable, buffer + 1)
+    residency.commit([variable], [buffer + 1])
     assert variable.array[0] == 1.0
     residency.flush()
     residency.flush()
@@ -177,7 +177,7 @@ def test_residency_uploads_once_and_writes_back_on_flush() -> None:
 
 def test_a_write_of_the_host_wins_over_an_older_value_of_the_device() -> None:
     residency, variable = Residency(), FakeVariable(1.0)
-    residency.commit(variable, residency.acquire_all([variable])[0] + 1)
+    residency.commit([variable], [residency.acquire_all([variable])[0] + 1])
     variable.write(np.full((3,), 9, np.float32))
     residency.flush()
     assert variable.array[0] == 9.0
@@ -187,7 +187,7 @@ def test_a_write_of_the_host_wins_over_an_older_value_of_the_device() -> None:
 def test_the_hosts_memory_is_never_given_up() -> None:
     residency, variable = Residency(), FakeVariable(1.0)
     double = jax.jit(lambda x: x * 2, donate_argnums=0)
-    residency.commit(variable, double(residency.acquire_all([variable])[0]))
+    residency.commit([variable], [double(residency.acquire_all([variable])[0])])
     assert variable.array[0] == 1.0
 
 
@@ -204,7 +204,7 @@ def test_large_variables_drop_what_they_had_one_after_the_other(monkeypatch: pyt
     monkeypatch.setattr("ipu_tf.device.memory.residency._PORTION", 1)
     residency, variables = Residency(), [FakeVariable(1.0, SMALL) for _ in range(3)]
     for variable, buffer in zip(variables, residency.acquire_all(variables), strict=True):
-        residency.commit(variable, buffer + 1)
+        residency.commit([variable], [buffer + 1])
     had = [weakref.ref(variable.array) for variable in variables]
     alive: list[int] = []
     write = FakeVariable.write
@@ -229,11 +229,11 @@ def test_variables_that_are_gone_leave_no_buffers() -> None:
 def test_recovery_keeps_what_is_left_and_never_half_of_it() -> None:
     residency, left, right = Residency(), FakeVariable(1.0), FakeVariable(5.0)
     for variable in (left, right):
-        residency.commit(variable, residency.acquire_all([variable])[0] + 1)
+        residency.commit([variable], [residency.acquire_all([variable])[0] + 1])
     residency.recover([left, right])
     assert (left.array[0], right.array[0]) == (2.0, 6.0)
     for variable in (left, right):
-        residency.commit(variable, residency.acquire_all([variable])[0] + 1)
+        residency.commit([variable], [residency.acquire_all([variable])[0] + 1])
     residency.acquire_all([left])[0].delete()
     residency.recover([left, right])
     assert (left.array[0], right.array[0]) == (2.0, 6.0)

@@ -133,7 +133,7 @@ def test_large_values_are_written_in_portions_and_copied(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(TensorFlowVariable, "write_all", staticmethod(counted))
     for place, (host, buffer) in enumerate(zip(hosts, residency.acquire_all(hosts), strict=True)):
-        residency.commit(host, buffer + place + 1)
+        residency.commit([host], [buffer + place + 1])
     residency.flush()
     assert written == [4, 1, 1, 2]
     given = residency.acquire_all(hosts)
@@ -150,7 +150,7 @@ def test_variables_that_are_written_together_are_not_uploaded_again() -> None:
     buffers = residency.acquire_all(hosts)
     for _ in range(20):
         for host, buffer in zip(hosts, buffers, strict=True):
-            residency.commit(host, buffer)
+            residency.commit([host], [buffer])
         residency.flush()
         assert all(one is other for one, other in zip(residency.acquire_all(hosts), buffers, strict=True))
     variables[3].assign(np.full(4, 5, np.float32))

@@ -49,7 +49,7 @@ def test_one_that_is_changed_has_memory_of_its_own() -> None:
     shared = read(residency, variable)
     own = to_change(residency, variable)
     assert own.unsafe_buffer_pointer() != address(variable)
-    residency.commit(host_variable(variable), jax.jit(lambda x: x * 2, donate_argnums=0)(own))
+    residency.commit([host_variable(variable)], [jax.jit(lambda x: x * 2, donate_argnums=0)(own)])
     assert (variable.numpy() == 1).all() and (np.asarray(shared) == 1).all()
     doubled = read(residency, variable)
     assert (np.asarray(doubled) == 2).all() and to_change(residency, variable) is doubled
