@@ -11,7 +11,7 @@ from keras_ipu.optimizers.als_settings import SETTINGS
 from keras_ipu.optimizers.gradient_accumulation_optimizer import GradientAccumulationOptimizer
 from keras_ipu.optimizers.ipu_optimizer import CapturedGrads
 
-#: Settings and state of the wrapped optimizer that can be read here.
+#: Settings and state of the wrapped optimizer that are those of this one too.
 _SHOWN = frozenset(SETTINGS) | {
     "decrease_factor",
     "histogram",
@@ -30,7 +30,7 @@ class ALSGradientAccumulationOptimizer(GradientAccumulationOptimizer):
 
     The scaled gradients of every micro-batch go into the statistics and are scaled back before they are accumulated.
     The loss scaling factor is adapted with each update, so it stays the same during an accumulation.
-    Everything that can be read from an `ALSOptimizer` can be read from this optimizer.
+    The settings and state of the `ALSOptimizer` are attributes of this one too. A setting may be changed by either.
 
     Args:
         als_optimizer: the `ALSOptimizer` to wrap.
@@ -90,6 +90,12 @@ class ALSGradientAccumulationOptimizer(GradientAccumulationOptimizer):
     def get_gradients(self, loss: Any, params: Any) -> list[Any]:
         """Returns the gradients of the scaled loss, as `ALSOptimizer.get_gradients` does."""
         return self.als_optimizer.get_gradients(loss, params)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _SHOWN:
+            setattr(self.inner_optimizer, name, value)
+        else:
+            super().__setattr__(name, value)
 
     def __getattr__(self, name: str) -> Any:
         if name in _SHOWN:

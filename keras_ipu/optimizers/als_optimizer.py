@@ -28,6 +28,7 @@ class ALSOptimizer(ALSSettings, IpuOptimizer):
     The loss has to be scaled before gradients are taken: `fit` does it; in a loop of your own use `get_gradients`,
     `minimize` or `get_scaled_loss`. `apply_gradients` takes scaled gradients. An IPU never makes an infinite float16:
     here, infinite float16 gradients are taken for the largest float16, so that an overflow does not end the training.
+    A model of the policy mixed_float16 has no `LossScaleOptimizer` of Keras's around it.
 
     Args:
         opt: the Keras optimizer to wrap.

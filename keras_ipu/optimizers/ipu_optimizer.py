@@ -58,6 +58,7 @@ class IpuOptimizer(keras.optimizers.Optimizer):
     global_clipnorm = _inner_property("global_clipnorm")
     clipvalue = _inner_property("clipvalue")
     weight_decay = _inner_property("weight_decay")
+    loss_scale_factor = _inner_property("loss_scale_factor")
 
     def __init__(self, opt: Any, name: str | None = None) -> None:
         super().__init__(learning_rate=0.0, name=name)

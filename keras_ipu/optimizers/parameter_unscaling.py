@@ -27,6 +27,15 @@ class ParameterUnscalingOptimizer:
         super().apply(grads, trainable_variables)  # type: ignore[misc]
         self.assign(self.state_scale, self.gradient_scale)
 
+    def _clip_gradients(self: Any, grads: Sequence[Any]) -> list[Any]:
+        """Clips scaled gradients so that the unscaled ones are within the bounds; Keras calls it."""
+        if not (self.clipnorm or self.global_clipnorm or self.clipvalue):
+            return list(grads)
+        scale = ops.convert_to_tensor(self.gradient_scale)
+        unscaled = [None if grad is None else _float32(grad) / scale for grad in grads]
+        clipped = super()._clip_gradients(unscaled)  # type: ignore[misc]
+        return [None if grad is None else grad * scale for grad in clipped]
+
     def scales(self: Any) -> tuple[Any, Any]:
         """(scale of the gradients, what state made of earlier gradients must be multiplied by), float32 scalars."""
         scale = ops.convert_to_tensor(self.gradient_scale)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import keras
+
 from ipu_tf._arguments.counts import checked_count
+from keras_ipu.optimizers.als_optimizer import ALSOptimizer
 from keras_ipu.pipeline.run_checks import OVERRIDDEN
 from keras_ipu.stock import patches as keras_patches
 from keras_ipu.training.common.eager_runs import check_graphcores_rule
@@ -37,6 +40,36 @@ def compile_arguments(kwargs: dict[str, Any]) -> dict[str, Any]:
     return {**kwargs, "steps_per_execution": checked_count("steps_per_execution", kwargs["steps_per_execution"])}
 
 
+def scaled_once(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Returns the arguments of `compile`, by which no loss that an `ALSOptimizer` scales is scaled by Keras too.
+
+    Keras would put a `LossScaleOptimizer` around it where a model's policy is mixed_float16. That never asks the
+    optimizer that it wraps to scale the loss, which would then divide gradients by a factor that is not in them.
+
+    Raises:
+        ValueError: for an `ALSOptimizer` in a `LossScaleOptimizer`.
+    """
+    chain = list(_optimizers_in(args[0] if args else kwargs.get("optimizer")))
+    place = next((place for place, each in enumerate(chain) if isinstance(each, ALSOptimizer)), None)
+    if place is None:
+        return args, kwargs
+    if any(isinstance(each, keras.optimizers.LossScaleOptimizer) for each in chain[:place]):
+        raise ValueError(
+            "The loss is scaled by an ALSOptimizer or by a LossScaleOptimizer around another optimizer. Received: a "
+            f"LossScaleOptimizer around {type(chain[place]).__name__}. Give `compile` the latter itself."
+        )
+    return args[:_AUTO_SCALE_LOSS], {**kwargs, "auto_scale_loss": False}
+
+
+def _optimizers_in(optimizer: Any) -> Iterator[Any]:
+    """Yields an optimizer and those that it wraps, the outermost first."""
+    while optimizer is not None:
+        yield optimizer
+        optimizer = getattr(optimizer, "inner_optimizer", None)
+
+
+_AUTO_SCALE_LOSS = 8
+"""The place of `auto_scale_loss` among the arguments of `compile`, the last one."""
 _LEAST = {
     "batch_size": 1,
     "epochs": 0,

@@ -40,6 +40,7 @@ from keras_ipu.training.common.model_checks import (
     checked_arguments,
     compile_arguments,
     dense_arguments,
+    scaled_once,
 )
 from keras_ipu.training.common.outputs_for_keras import ArrayFunctions
 from keras_ipu.training.common.padding import may_pad
@@ -232,6 +233,7 @@ class IPUTrainer(abc.ABC):
         if is_ipu_model(model):
             wait_for_streams(model)
             kwargs = compile_arguments(kwargs)
+        args, kwargs = scaled_once(args, kwargs)
         stock(model, *args, **kwargs)
 
     def _making(self, attribute: str, kind: StepKind) -> Callable[..., Any]:
