@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ipu_tf._arguments.counts import as_integer
 from keras_ipu.pipeline import stage_assignment
 from keras_ipu.pipeline.graph import ModelKind, graph_of, kind_of, node_index, post_order
 from keras_ipu.pipeline.plan_builder import build_plan
@@ -72,7 +73,7 @@ def check_assignments(model: Any, assignments: Any) -> None:
 def _check_sequential(model: Any, assignments: Any) -> None:
     check_length(assignments, len(model.layers))
     for place, each in enumerate(assignments):
-        if isinstance(each, int):
+        if as_integer(each) is not None:
             assignments[place] = stage_assignment.SequentialLayerPipelineStageAssignment(model.layers[place], each)
     if not all(isinstance(each, (_LAYER[ModelKind.SEQUENTIAL], _NESTED[ModelKind.SEQUENTIAL])) for each in assignments):
         raise ValueError(

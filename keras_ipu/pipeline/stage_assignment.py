@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 
+from ipu_tf._arguments.counts import optional_count
 from keras_ipu.stock.graphs import calls_of
 
 __all__ = [
@@ -42,7 +43,11 @@ class SequentialLayerPipelineStageAssignment:
 
     Args:
         layer: the layer.
-        pipeline_stage: its stage, or None if it has none yet. It may be changed.
+        pipeline_stage: its stage, from 0, or None if it has none yet. It may be changed.
+
+    Raises:
+        TypeError: for a stage that is no whole number; also when it is changed, as the following.
+        ValueError: for a negative one.
     """
 
     is_nested_model = False
@@ -55,6 +60,15 @@ class SequentialLayerPipelineStageAssignment:
     def layer(self) -> keras.layers.Layer:
         """The layer."""
         return self._layer
+
+    @property
+    def pipeline_stage(self) -> int | None:
+        """The stage, or None if there is none yet."""
+        return self._stage
+
+    @pipeline_stage.setter
+    def pipeline_stage(self, stage: int | None) -> None:
+        self._stage = optional_count("pipeline_stage", stage, least=0)
 
     def __str__(self) -> str:
         return f"Layer: {self.layer.name} is assigned to pipeline stage: {self.pipeline_stage}"

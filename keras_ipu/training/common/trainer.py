@@ -28,7 +28,7 @@ from ipu_tf.ipu_iterator import stock_iterators
 from ipu_tf.libpvti import TraceChannel, Tracepoint
 from keras_ipu.callbacks.resumable_fit import resumable
 from keras_ipu.pipeline.run_checks import check_before
-from keras_ipu.pipeline.stage_discovery import discover_stages
+from keras_ipu.pipeline.stage_discovery import discover_stages, discover_stages_of_batch
 from keras_ipu.stock.ownership import is_ipu_model
 from keras_ipu.training.common import eager_runs
 from keras_ipu.training.common.async_callbacks import asynchronous
@@ -175,7 +175,8 @@ class IPUTrainer(abc.ABC):
         given = bound.arguments
         show_progress_once(given)
         check_before(model, stock.__name__)
-        discover_stages(model, given)
+        if discover_stages(model, given):
+            check_before(model, stock.__name__)
         accepted = self.may_be_empty(stock.__name__, bool(bound.kwargs.get("_use_cached_eval_dataset")))
         first = share_data(stock.__name__, model, given, replica_count(model))
         with (
@@ -196,6 +197,7 @@ class IPUTrainer(abc.ABC):
         args, kwargs = dense_arguments(args, kwargs)
         if eager_runs.runs_eagerly(model):
             return self._run_eagerly(stock, model, *args, **kwargs)
+        discover_stages_of_batch(model, args[0] if args else kwargs.get("x"))
         with InterruptibleCall(), self._running(model, stock.__name__):
             return stock(model, *args, **kwargs)
 
