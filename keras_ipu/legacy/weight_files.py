@@ -11,7 +11,7 @@ import h5py
 import keras
 import tensorflow as tf
 
-from keras_ipu.saving.saving import make_room
+from keras_ipu.saving.saving import save_in_folder
 from keras_ipu.stock import models as keras_models
 from keras_ipu.stock import patches as keras_patches
 
@@ -158,5 +158,4 @@ def _save(stock: Callable[..., Any], model: Any, filepath: Any, *args: Any, **kw
     kinds = {name: kwargs.pop(name) for name in ("include_optimizer", "save_format", "save_traces") if name in kwargs}
     if kinds.get("save_format") in ("h5", "keras"):
         raise ValueError(f"The name must end as that of a file in {kinds['save_format']!r} format. Received: {path!r}")
-    make_room(Path(path))
-    return stock(model, filepath, *args, zipped=False, **kwargs)
+    return save_in_folder(stock, model, filepath, *args, **kwargs)

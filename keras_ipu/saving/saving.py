@@ -3,17 +3,21 @@
 Stock Keras takes no notice of them: a model saved here loads there, without them, and the other way round.
 
 * Functional models and `Sequential`s have them in `get_config()`, under one key that Keras passes over.
-* Subclassed models, which Keras makes anew with all of their config as arguments, have them in a file among their
-  assets of a `.keras` file.
+* Others, subclassed ones or with a constructor or a `get_config` of their own, which Keras makes anew with all of their
+  config as arguments, have them in a file among their assets of a `.keras` file.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import logging
+import os
 import shutil
+import tempfile
 import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -102,8 +106,9 @@ def from_config(stock: Any, cls: type, config: dict[str, Any], custom_objects: A
 
 
 def save_assets(model: Any, folder: str) -> None:
-    """Writes a subclassed model's options, if there are any, among its assets."""
-    if kind_of(model) is ModelKind.SUBCLASSED and (options := options_config(model)):
+    """Writes a model's options among its assets, if there are any and its config has no place for them."""
+    carried = kind_of(model) is not ModelKind.SUBCLASSED and KEY in model.get_config()
+    if not carried and (options := options_config(model)):
         Path(folder).mkdir(parents=True, exist_ok=True)
         (Path(folder) / _FILE).write_text(json.dumps(options))
 
@@ -122,26 +127,53 @@ def load_assets(model: Any, folder: str | None) -> None:
 def save(stock: Any, model: Any, filepath: Any, *args: Any, **kwargs: Any) -> Any:
     """Replaces `save` of IPU models: a path without an extension names a folder, as it did in Keras 2."""
     if not Path(str(filepath)).suffix and not args and not kwargs.keys() & {"zipped", "save_format"}:
-        kwargs["zipped"] = False
-        make_room(Path(filepath))
+        return save_in_folder(stock, model, filepath, **kwargs)
     return stock(model, filepath, *args, **kwargs)
 
 
-def make_room(folder: Path) -> None:
-    """Removes the assets of a model that Keras saved in a folder, which it does not overwrite.
+def save_in_folder(stock: Any, model: Any, filepath: Any, *args: Any, **kwargs: Any) -> Any:
+    """Saves a model in a folder by Keras's own `save`.
 
     Raises:
         FileExistsError: if the folder has assets of something else.
     """
+    if "://" in str(filepath):  # elsewhere: "gs://", "hf://"
+        return stock(model, filepath, *args, zipped=False, **kwargs)
+    # By a relative path Keras writes assets to a temporary folder, and loses them.
+    folder = Path(os.fspath(filepath)).absolute()
+    with _room_for_assets(folder):
+        return stock(model, str(folder), *args, zipped=False, **kwargs)
+
+
+@contextlib.contextmanager
+def _room_for_assets(folder: Path) -> Iterator[None]:
+    """Context in which a folder has no assets of the model before: Keras does not overwrite them.
+
+    They come back if Keras fails, or is told not to overwrite.
+    """
     assets = folder / "assets"
     if not assets.exists():
+        yield
         return
+    _check_assets(folder)
+    with tempfile.TemporaryDirectory(prefix=".assets-", dir=folder) as aside:
+        before = assets.rename(Path(aside) / "assets")
+        try:
+            yield
+        except BaseException:
+            shutil.rmtree(assets, ignore_errors=True)
+            raise
+        finally:
+            if not assets.exists():
+                before.rename(assets)
+
+
+def _check_assets(folder: Path) -> None:
     if not all((folder / name).is_file() for name in ("metadata.json", "config.json", "model.weights.h5")):
         raise FileExistsError(
             f"'{folder}' must be a new folder, or one in which Keras saved a model. Received: a folder that has "
             "'assets' of something else. Save the model in another one, or as a file that ends in '.keras'."
         )
-    shutil.rmtree(assets, ignore_errors=True)
 
 
 def _warn_unsaved(model: Any) -> None:
