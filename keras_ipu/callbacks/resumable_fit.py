@@ -38,7 +38,8 @@ def resumable(method: str, model: Any, arguments: dict[str, Any], access: Variab
     if not any(isinstance(callback, keras.callbacks.History) for callback in others):
         others.append(keras.callbacks.History())  # Keras would call its own after all others
     arguments["callbacks"] = [*others, resuming[0]]
-    run = ResumableRun(resuming[0].folder, resuming[0].interval, model, others, access)
+    first_epoch = int(arguments.get("initial_epoch", 0))
+    run = ResumableRun(resuming[0].folder, resuming[0].interval, model, others, access, first_epoch)
     with (
         context_value(current_tracker, run.tracker),
         run.termination,

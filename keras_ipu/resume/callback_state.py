@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,8 @@ _WITHOUT_STATE = (keras.callbacks.CSVLogger, keras.callbacks.LambdaCallback, ker
 _ANYWHERE = frozenset({"filepath", "log_dir", "filename", "path", "root", "verbose"})
 """Arguments of Keras's callbacks that say where they write, and how much: they may differ between two starts."""
 _SETTINGS = (bool, int, float, str, type(None))
+_MONITORS = (keras.callbacks.EarlyStopping, keras.callbacks.ModelCheckpoint, keras.callbacks.ReduceLROnPlateau)
+"""Of these Keras changes the sign of `min_delta` at the end of the first epoch, if less is better."""
 
 
 def check_callbacks(callbacks: Sequence[Any]) -> None:
@@ -73,6 +76,8 @@ def callback_settings(callback: Any) -> str:
         return ""
     left_out = _ANYWHERE if _is_kerass(callback) else ()
     values = {name: getattr(callback, name, ...) for name in _arguments(callback) if name not in left_out}
+    if isinstance(callback, _MONITORS) and "min_delta" in values:
+        values["min_delta"] = abs(callback.min_delta)
     return ", ".join(f"{name}={value!r}" for name, value in values.items() if isinstance(value, _SETTINGS))
 
 
@@ -80,8 +85,11 @@ def restore_callback(callback: Any, state: Any) -> None:
     """Sets a callback to what `callback_state` returned."""
     if hasattr(callback, "set_state"):
         callback.set_state(state)
-    else:
-        vars(callback).update(state)
+        return
+    if isinstance(callback, _MONITORS) and "min_delta" in state:
+        # The sign is that of this process, in which Keras has changed it or is going to.
+        state = {**state, "min_delta": math.copysign(state["min_delta"], callback.min_delta)}
+    vars(callback).update(state)
 
 
 def _is_kerass(callback: Any) -> bool:

@@ -51,11 +51,11 @@ class DataTracker:
         self.iterator = iterator
         return self
 
-    def resume(self, position: DataPosition) -> None:
-        """Has the data begin at a position."""
+    def resume(self, position: DataPosition, ended: int) -> None:
+        """Has the data begin at a position, before which so many epochs of the run ended."""
         self._resumed = self._entered = position
         self._opened, self._last_read = position.opened, position.last_read
-        replay_epochs(self.iterator.data_adapter, position.epoch)
+        replay_epochs(self.iterator.data_adapter, ended)
         number, checksum = position.last_read
         for opened, feed in enumerate(self.iterator.feeds_before(position.opened), 1):
             if opened == number:

@@ -35,16 +35,24 @@ class ResumableRun:
         model: the model.
         callbacks: all other callbacks.
         access: to its variables.
+        first_epoch: the epoch that the `fit` was asked to begin with.
     """
 
     def __init__(
-        self, path: Path, interval: SaveInterval, model: Any, callbacks: Sequence[Any], access: VariableAccess
+        self,
+        path: Path,
+        interval: SaveInterval,
+        model: Any,
+        callbacks: Sequence[Any],
+        access: VariableAccess,
+        first_epoch: int = 0,
     ) -> None:
         self._path = path
         self._interval = interval
         self._model = model
         self._callbacks = callbacks
         self._access = access
+        self._first_epoch = first_epoch
         self._folder: RunFolder | None = None
         self._facts: dict[str, str] = {}
         self._pending: Any = None
@@ -61,7 +69,7 @@ class ResumableRun:
         self._epochs = epochs
         self._check_data()
         check_callbacks(self._callbacks)
-        self._facts = run_facts(self._model, self.tracker.iterator, self._callbacks)
+        self._facts = run_facts(self._model, self.tracker.iterator, self._callbacks, self._first_epoch)
         self._folder = RunFolder(self._path)
         found = self._folder.newest()
         self._interval.restart()
@@ -144,7 +152,7 @@ class ResumableRun:
             self._restore(state)
             return
         keras_models.start_at_epoch(self._model, position.epoch)
-        self.tracker.resume(position)
+        self.tracker.resume(position, position.epoch - self._first_epoch)
         if position.step:
             self._pending = state
         else:
@@ -169,6 +177,7 @@ class ResumableRun:
     def _captured(self, position: DataPosition) -> Checkpoint:
         variables = keras_models.all_variables(self._model)
         values = self._access.read_variables(self._model, variables)
+        seed = keras_models.global_seed()
         state = {
             "facts": self._facts,
             "position": {**vars(position)},
@@ -176,6 +185,7 @@ class ResumableRun:
             "variables": [
                 {"path": variable.path, "values": value} for variable, value in zip(variables, values, strict=True)
             ],
+            "global_seed": None if seed is None else self._access.read_variables(self._model, [seed])[0],
             "callbacks": copy.deepcopy([callback_state(callback) for callback in self._callbacks]),
             "random": random_state(),
         }
@@ -194,6 +204,9 @@ class ResumableRun:
                 f"{len(shapes)} variables, or some of other shapes or dtypes."
             )
         self._access.write_variables(self._model, variables, [one["values"] for one in saved])
+        if state.get("global_seed") is not None:
+            seed = keras_models.global_seed(make=True)
+            self._access.write_variables(self._model, [seed], [state["global_seed"]])
         for callback, remembered in zip(self._callbacks, state["callbacks"], strict=True):
             restore_callback(callback, remembered)
         restore_random_state(state["random"])

@@ -21,13 +21,14 @@ from keras_ipu.stock.arrays import data_facts
 _VERSIONS = ("tensorflow", "keras", "jax", "numpy")
 
 
-def run_facts(model: Any, iterator: Any, callbacks: Sequence[Any]) -> dict[str, str]:
+def run_facts(model: Any, iterator: Any, callbacks: Sequence[Any], first_epoch: int = 0) -> dict[str, str]:
     """Returns the facts of a `fit`, as texts by names that a user knows.
 
     Args:
         model: compiled.
         iterator: the epoch iterator over its data.
         callbacks: all but ExactResume.
+        first_epoch: the `initial_epoch` of the `fit`.
     """
     facts = {name: importlib.metadata.version(name) for name in _VERSIONS}
     facts |= {
@@ -41,6 +42,8 @@ def run_facts(model: Any, iterator: Any, callbacks: Sequence[Any]) -> dict[str, 
     }
     for number, callback in enumerate(callbacks):
         facts[f"arguments of callback {number}, {type(callback).__name__}"] = callback_settings(callback)
+    if first_epoch:
+        facts["initial_epoch"] = str(first_epoch)
     if instance_count() > 1:
         facts["instances"] = str(instance_count())
     facts |= {f"option {name}": value for name, value in _options(model)}

@@ -18,6 +18,7 @@ from keras.src.backend.common import global_state
 from keras.src.backend.common.stateless_scope import StatelessScope
 from keras.src.legacy.saving import legacy_h5_format as _hdf5
 from keras.src.losses.losses import LossFunctionWrapper as LossFunctionWrapper
+from keras.src.random import seed_generator as _seeds
 from keras.src.saving import saving_lib as _saving
 from keras.src.saving.serialization_lib import in_safe_mode as in_safe_mode
 
@@ -249,6 +250,17 @@ def all_variables(model: Any) -> list[Any]:
     """Returns all Keras variables of a compiled model, each once: seeds, its optimizer's and its metrics' included."""
     found = (*model.variables, *model.optimizer.variables, *model.metrics_variables)
     return list({id(variable): variable for variable in found}.values())
+
+
+def global_seed(make: bool = False) -> Any:
+    """Returns the variable from which functions of `keras.random` draw that are given no seed.
+
+    Args:
+        make: whether to make it if there is none yet; else None is returned then.
+    """
+    made = global_state.get_global_attribute(_seeds.GLOBAL_SEED_GENERATOR)
+    generator = _seeds.global_seed_generator() if make else made
+    return None if generator is None else generator.state
 
 
 def start_at_epoch(model: Any, epoch: int | None) -> None:
