@@ -152,7 +152,8 @@ def _copy(task: TrainingTask, **compiled: Any) -> Any:
     assign(copy.variables, values_of(model.variables))
     config = keras_models.compile_config(model)
     optimizer = recording_norms(model.optimizer, task.updates)
-    copy.compile(optimizer, config["loss"], loss_weights=config["loss_weights"], **compiled)
+    # The model's optimizer has Keras's loss scaling around it already, unless it is to have none.
+    copy.compile(optimizer, config["loss"], loss_weights=config["loss_weights"], auto_scale_loss=False, **compiled)
     optimizer.build(copy.trainable_variables)
     if model.optimizer.built:
         assign(slots_of(optimizer), values_of(model.optimizer.variables))

@@ -139,6 +139,19 @@ def test_random_layers_and_half_precision_are_allowed_for() -> None:
     assert "draws random numbers" in report.notes[0]
 
 
+@pytest.mark.parametrize("scales", [True, False])
+def test_a_loss_is_scaled_where_the_model_scales_it(scales: bool) -> None:
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        with ipus(1) as strategy, strategy.scope():
+            model = compiled(sequential(), auto_scale_loss=scales)
+            report = check_parity(model, samples(), updates=1, batch_size=BATCH, show=False)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert report.passed, str(report)
+    assert report.gradient_norm.largest > (1000 if scales else 0)
+
+
 def test_what_cannot_be_compared() -> None:
     stock = sequential()
     with pytest.raises(ValueError, match="was not made in the scope of an IPUStrategy"):
