@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ipu_tf._config.state import require_device
@@ -34,19 +34,23 @@ def apply_stages(config: Any, model: Any, patterns: Sequence[str] | None) -> Non
     for each, stage in zip(nested_assignments(assignments), found.stages, strict=True):
         each.pipeline_stage = stage
     assign(model, assignments)
-    recomputed = {"recomputation_mode": RecomputationMode.RecomputeThenBackpropagate}
     set_options(
         model,
         pipelining_device_mapping=found.mapping,
         pipelining_gradient_accumulation_steps=config.gradient_accumulation_steps,
         gradient_accumulation_reduction="MEAN",
         pipelining_kwargs=types.MappingProxyType(
-            {
-                **options_of(model).pipelining_kwargs,
-                **(recomputed if config.recompute_checkpoint_every_layer else {}),
-            }
+            _recomputed(options_of(model).pipelining_kwargs, config.recompute_checkpoint_every_layer)
         ),
     )
+
+
+def _recomputed(kwargs: Mapping[str, Any], recompute: bool) -> dict[str, Any]:
+    """Returns arguments of a pipeline with the configuration's recomputation, or without that of an earlier one."""
+    ours = RecomputationMode.RecomputeThenBackpropagate
+    if recompute:
+        return {**kwargs, "recomputation_mode": ours}
+    return {name: value for name, value in kwargs.items() if (name, value) != ("recomputation_mode", ours)}
 
 
 def check_device(config: Any, ordinal: int) -> None:

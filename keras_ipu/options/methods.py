@@ -16,7 +16,8 @@ class OptionMethods:
     """Methods that every model made in the scope of an `IPUStrategy` has.
 
     Each replaces the model's options and makes it compile its functions anew. An argument left at None, or not given,
-    keeps what was set before, except the keyword arguments, which are replaced as a whole.
+    keeps what was set before, except reduction methods, which are "sum" where they are not given, and the keyword
+    arguments, which are replaced as a whole.
     """
 
     def set_asynchronous_callbacks(self, asynchronous: bool = False) -> None:
@@ -77,13 +78,15 @@ class OptionMethods:
         )
         steps = given["gradient_accumulation_steps_per_replica"]
         kwargs = option_checks.checked_accumulation_kwargs(gradient_accumulation_optimizer_kwargs)
-        _record("set_gradient_accumulation_options", gradient_accumulation_optimizer_kwargs)
+        v2 = given["use_v2_gradient_accumulation_optimizer"]
+        told = {"use_v2_gradient_accumulation_optimizer": True} if v2 else {}
+        _record("set_gradient_accumulation_options", {**gradient_accumulation_optimizer_kwargs, **told})
         set_options(
             self,
             gradient_accumulation_reduction=given["gradient_accumulation_reduction_method"],
             gradient_accumulation_steps=_kept(steps, options_of(self).gradient_accumulation_steps),
             gradient_accumulation_kwargs=types.MappingProxyType(dict(kwargs)),
-            use_v2_gradient_accumulation_optimizer=given["use_v2_gradient_accumulation_optimizer"],
+            use_v2_gradient_accumulation_optimizer=v2,
         )
 
     def set_pipelining_options(

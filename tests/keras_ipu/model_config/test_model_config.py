@@ -157,6 +157,10 @@ def test_blocks_become_stages(layers_per_ipu: list[int], stages: list[int], mapp
         model.reset_pipeline_stage_assignment()
         config.apply(model, layers=["block_*"])
         assert stage_numbers(model) == stages
+        model.set_pipelining_options(**options_of(model).pipelining_kwargs, offload_activations=True)
+        IPUModelConfig(layers_per_ipu=layers_per_ipu).apply(model)
+        assert options_of(model).pipelining_kwargs["offload_activations"]
+        assert "recomputation_mode" not in options_of(model).pipelining_kwargs
 
 
 def test_a_configured_model_trains_as_stock_keras() -> None:

@@ -286,9 +286,11 @@ def test_options_without_effect_are_listed(strategy: IPUStrategyV1) -> None:
         model = sequential()
     model.set_infeed_queue_options(prefetch_depth=7)
     model.set_pipelining_options(offload_activations=True)
+    model.set_gradient_accumulation_options(2, use_v2_gradient_accumulation_optimizer=True)
     found = {item.name: item.value for item in ignored_arguments()}
     assert found["set_infeed_queue_options.prefetch_depth"] == "7"
     assert found["set_pipelining_options.offload_activations"] == "True"
+    assert found["set_gradient_accumulation_options.use_v2_gradient_accumulation_optimizer"] == "True"
 
 
 @pytest.mark.parametrize("doing", ["fit", "evaluate", "predict"])
