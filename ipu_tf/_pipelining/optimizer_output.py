@@ -25,7 +25,7 @@ class OptimizerFunctionOutput:
 
     Args:
         opt: a `tf.compat.v1.train.Optimizer` or a Keras optimizer.
-        loss: the tensor to minimise.
+        loss: the tensor to minimise. The pipeline scales it where the optimizer scales losses.
         compute_gradients_args: further arguments of a v1 optimizer's `compute_gradients`.
         compute_gradients_kwargs: the same, by name.
         apply_gradients_args: further arguments of `apply_gradients`.

@@ -186,7 +186,21 @@ def _gradients(found: OptimizerFunctionOutput) -> list[tuple[Any, Any]]:
     tensors = [
         v if isinstance(v, (tf.Variable, tf.Tensor)) else v.value for v in variables
     ]  # Keras's own, or TensorFlow's
-    return list(zip(tf.gradients(found.loss, tensors), variables, strict=True))
+    tf_values.create_optimizer_variables(found.opt, variables)  # the scale of the loss may be one of them
+    return list(zip(_gradients_to_apply(found.opt, found.loss, tensors), variables, strict=True))
+
+
+def _gradients_to_apply(opt: Any, loss: tf.Tensor, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor | None]:
+    """Returns gradients as `apply_gradients` of a Keras optimizer takes them.
+
+    That of Keras 3 divides by the scale of the loss, so the gradients are those of the scaled loss; that of Keras 2
+    takes gradients that are divided already.
+    """
+    if hasattr(opt, "scale_loss"):
+        return list(tf.gradients(opt.scale_loss(loss), tensors))
+    if hasattr(opt, "get_scaled_loss"):
+        return list(opt.get_unscaled_gradients(tf.gradients(opt.get_scaled_loss(loss), tensors)))
+    return list(tf.gradients(loss, tensors))
 
 
 def _with_zeros(pair: tuple[Any, Any]) -> tuple[Any, Any]:
