@@ -163,6 +163,7 @@ class HostEmbedding:
         Raises:
             RuntimeError: in eager mode, outside of a program.
             TypeError: for indices of another dtype than integers'.
+            ValueError: for indices of unknown shape, with the line that made them.
             tf.errors.FailedPreconditionError: when the program runs and the table is not registered.
             tf.errors.InvalidArgumentError: when it runs, for an index out of range without `clip_indices`.
         """
@@ -176,7 +177,7 @@ class HostEmbedding:
             raise TypeError(
                 f"Indices of host embedding '{self._name}' must be integers. Received: {indices.dtype.name}."
             )
-        flat = tf.reshape(indices, [int(np.prod(indices.shape))])
+        flat = tf.reshape(indices, [-1])
         if flat.dtype.size < tf.int32.size:
             flat = tf.cast(flat, tf.int32)  # a narrow type may not have the number of the last row
         if clip_indices:

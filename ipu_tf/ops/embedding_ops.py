@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from ipu_tf._arguments.counts import checked_integer
@@ -82,7 +81,8 @@ def rows_added(table: Any, indices: Any, updates: Any, scale: Any = 1) -> tf.Ten
 @tf.custom_gradient
 def _gathered(table: tf.Tensor, indices: tf.Tensor) -> Any:
     def gradient(upstream: tf.Tensor) -> Any:
-        flat = tf.reshape(upstream, [int(np.prod(indices.shape)), *table.shape[1:]])
+        # Not -1: rows may have no elements. The shape may be open until the program is lowered.
+        flat = tf.reshape(upstream, [tf.size(indices), *table.shape[1:]])
         return tf.math.unsorted_segment_sum(flat, tf.reshape(indices, [-1]), table.shape[0]), None
 
     return tf.gather(table, indices), gradient

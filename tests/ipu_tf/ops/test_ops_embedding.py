@@ -48,6 +48,30 @@ def test_lookup_and_its_gradient(strategy: Strategy, dtype: Any, factor: int, ro
     assert work.counts.executions == 1
 
 
+@pytest.mark.parametrize("shape", [[None], [None, 2]], ids=str)
+def test_lookups_where_the_number_of_indices_is_open(strategy: Strategy, shape: list[int | None]) -> None:  # noqa: F811
+    """It is fixed when the program is lowered."""
+    params, ids = tf.Variable(table), tf.reshape(tf.constant([1, 3, 3, 0, 11, 3]), [-1, *shape[1:]])
+
+    def step(lookup: Callable[..., Any]) -> Any:
+        @tf.function(input_signature=[tf.TensorSpec(shape, tf.int32)])
+        def run(ids: tf.Tensor) -> Any:
+            with tf.GradientTape() as tape:
+                found = lookup(params, ids)
+                loss = tf.reduce_sum(found * found)
+            return found, tf.convert_to_tensor(tape.gradient(loss, params))
+
+        return run
+
+    mine = strategy.run(step(embedding_ops.embedding_lookup), [ids])
+    for got, wanted in zip(mine, step(tf.nn.embedding_lookup)(ids), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-6)
+    words = embedding_ops.HostEmbedding("open", tf.constant(table))
+    host = tf.function(words.lookup, input_signature=[tf.TensorSpec(shape, tf.int32)])
+    with words.register(), pytest.raises(ValueError, match="needs tensors of fixed shape"):
+        strategy.run(host, [ids])
+
+
 def test_indices_out_of_range_give_the_nearest_row() -> None:
     found = embedding_ops.embedding_lookup(table, tf.constant([-3, 40]))
     np.testing.assert_array_equal(found, table[[0, 11]])
