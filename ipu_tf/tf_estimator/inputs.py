@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ipu_tf._config.ignored_arguments import record_ignored
+
 InputFn = Callable[[], tf.data.Dataset]
 
 
@@ -33,7 +35,7 @@ def numpy_input_fn(
         num_epochs: how often the data is gone through; None for ever.
         shuffle: whether to shuffle; it has to be said.
         queue_capacity: how many examples are shuffled at a time.
-        num_threads: accepted for compatibility; tf.data has threads of its own.
+        num_threads: recorded, without effect: tf.data has threads of its own.
 
     Raises:
         ValueError: if `shuffle` is not a bool, or the arrays are of different lengths.
@@ -49,11 +51,14 @@ def numpy_input_fn(
             "shuffle must be provided and explicitly set as boolean (it is recommended to set it as True for "
             f"training); got {shuffle}"
         )
+    record_ignored("numpy_input_fn.num_threads", None if num_threads == 1 else num_threads, "tf.data has its own")
     data = tf.nest.map_structure(np.asarray, x if y is None else (x, y))
     lengths = {len(array) for array in tf.nest.flatten(data)}
     if len(lengths) != 1:
         raise ValueError(f"Length of tensors in x and y is mismatched. Received arrays of lengths {sorted(lengths)}.")
-    full = lengths.pop() % batch_size == 0
+    length = lengths.pop()
+    # A batch may have the last examples of an epoch and the first of the next.
+    full = length > 0 and (num_epochs is None or length * num_epochs % batch_size == 0)
 
     def input_fn() -> tf.data.Dataset:
         dataset = tf.data.Dataset.from_tensor_slices(data)
@@ -84,11 +89,13 @@ def pandas_input_fn(
         shuffle: as for `numpy_input_fn`.
         queue_capacity: as for `numpy_input_fn`.
         num_threads: as for `numpy_input_fn`.
-        target_column: accepted for compatibility; the labels keep their own form.
+        target_column: recorded, without effect: the labels keep their own form.
 
     Raises:
         ValueError: as `numpy_input_fn`.
     """
+    target = None if target_column == "target" else target_column
+    record_ignored("pandas_input_fn.target_column", target, "the labels keep their own form")
     features = {str(name): np.asarray(x[name]) for name in x}
     labels = {str(name): np.asarray(y[name]) for name in y} if hasattr(y, "columns") else y
     return numpy_input_fn(features, labels, batch_size, num_epochs, shuffle, queue_capacity, num_threads)

@@ -85,6 +85,21 @@ def test_numpy_input(names: bool, batch: int) -> None:
     assert dataset.element_spec[1].shape.is_fully_defined() == (batch == 4)
 
 
+@pytest.mark.parametrize(
+    ("samples", "epochs", "full"), [(6, None, True), (6, 2, True), (6, 1, False), (6, 3, False), (8, 3, True)]
+)
+def test_numpy_input_of_full_batches_has_their_size(samples: int, epochs: int | None, full: bool) -> None:
+    """A batch may have the last examples of an epoch and the first of the next."""
+    x = np.arange(2.0 * samples).reshape(samples, 2)
+    dataset = tf_estimator.inputs.numpy_input_fn(x, batch_size=4, num_epochs=epochs, shuffle=False)()
+    batches = list(dataset.take(6).as_numpy_iterator())
+    assert dataset.element_spec.shape.is_fully_defined() == full == (len(batches[-1]) == 4)
+    wanted = np.concatenate([x] * (epochs or 6))
+    found = np.concatenate(batches)
+    np.testing.assert_array_equal(found, wanted[: len(found)])
+    assert epochs is None or len(found) == len(wanted)
+
+
 def test_wrong_numpy_input() -> None:
     with pytest.raises(ValueError, match="shuffle must be provided and explicitly set as boolean"):
         tf_estimator.inputs.numpy_input_fn(np.zeros(2), shuffle=None)
