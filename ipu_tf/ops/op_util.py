@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from ipu_tf._training.accumulation import accumulated, current_accumulation_count, on_update
@@ -97,7 +98,7 @@ def accumulate_gradients(
     Raises:
         EmulationError: for another `accum_scale`.
     """
-    if not isinstance(accum_scale, (int, float)) or accum_scale != 1.0:
+    if not np.array_equal(tf.get_static_value(accum_scale), 1.0):
         raise EmulationError(
             f"accumulate_gradients keeps sums as they are. Received: accum_scale={accum_scale}. For a running mean use "
             "`pipelining_ops.pipeline` or `GradientAccumulationOptimizerV2` with a reduction_method."

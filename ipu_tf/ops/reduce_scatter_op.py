@@ -38,10 +38,12 @@ def reduce_scatter(x: Any, replication_factor: int, op: str = "COLLECTIVE_OP_ADD
     tensors = (
         [tf.convert_to_tensor(value) for value in x] if isinstance(x, (list, tuple)) else [tf.convert_to_tensor(x)]
     )
+    operation = collective_operation(op, *(tensor.dtype for tensor in tensors))
     for tensor in tensors:
-        operation = collective_operation(op, tensor.dtype)
         if tensor.shape.rank != 1:
             raise ValueError(f"reduce_scatter wants tensors of rank 1. Received: shape {tensor.shape}.")
+    if not tensors:
+        return []
     specs = [tf.TensorSpec([-(-tensor.shape[0] // replication_factor)], tensor.dtype) for tensor in tensors]
     with tf.name_scope(name or "reduce_scatter"):
         attributes = {"operation": operation, "replication_factor": replication_factor}
@@ -49,8 +51,8 @@ def reduce_scatter(x: Any, replication_factor: int, op: str = "COLLECTIVE_OP_ADD
     return results if isinstance(x, (list, tuple)) else results[0]
 
 
-def collective_operation(op: str, dtype: tf.DType) -> str:
-    """The operation behind a name such as `COLLECTIVE_OP_ADD`, for tensors of a dtype.
+def collective_operation(op: str, *dtypes: tf.DType) -> str:
+    """The operation behind a name such as `COLLECTIVE_OP_ADD`, for tensors of some dtypes.
 
     Raises:
         ValueError: for an unknown name.
@@ -64,6 +66,6 @@ def collective_operation(op: str, dtype: tf.DType) -> str:
     if not op.startswith(_PREFIX) or operation not in OPERATIONS:
         known = ", ".join(_PREFIX + name for name in OPERATIONS)
         raise ValueError(f"`op` must be one of {known}. Received: {op!r}.")
-    if operation == "MEAN":
+    for dtype in dtypes if operation == "MEAN" else ():
         check_averaged(op, dtype)
     return operation

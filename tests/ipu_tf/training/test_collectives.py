@@ -188,6 +188,12 @@ def test_an_unknown_reduction_is_refused() -> None:
         reduce_scatter(tf.zeros([4]), 2, "ADD")
 
 
+def test_a_reduction_of_nothing() -> None:
+    assert reduce_scatter([], 2) == []
+    with pytest.raises(ValueError, match="COLLECTIVE_OP_ADD.*Received: 'ADD'"):
+        reduce_scatter([], 2, "ADD")
+
+
 def test_a_reduction_of_a_matrix_is_refused() -> None:
     with pytest.raises(ValueError, match="rank 1. Received: shape"):
         reduce_scatter(tf.zeros([4, 4]), 2)

@@ -247,3 +247,8 @@ def test_the_parts_that_optimizers_are_made_of() -> None:
 def test_an_accumulator_that_is_scaled_is_refused() -> None:
     with pytest.raises(NotImplementedError, match="accum_scale=0.5"):
         op_util.accumulate_gradients([], None, accum_scale=0.5)
+
+
+@pytest.mark.parametrize("scale", [1, np.float32(1.0), np.float16(1.0), tf.constant(1.0)], ids=repr)
+def test_an_accumulator_that_is_kept_may_be_asked_for_by_any_number(scale: Any) -> None:
+    assert op_util.accumulate_gradients([], None, accum_scale=scale) == []
