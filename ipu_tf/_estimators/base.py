@@ -141,7 +141,10 @@ class IPUEstimatorBase(Estimator):
             num_predictions: ends after so many; by default when the data does.
 
         Yields:
-            Arrays, or dictionaries of arrays.
+            Arrays, or dictionaries of arrays: of an example, or else of a batch. With several replicas there is one
+            more dimension, as with Graphcore: an "example" is then what one replica predicts in a step, its batch, and
+            otherwise it is that of all replicas, `[replicas, batch, ...]`. Concatenate the former to have the examples
+            in order.
         """
         batches = examples(self._predicted(input_fn, predict_keys, hooks, checkpoint_path))
         yield from itertools.islice(examples(batches) if yield_single_examples else batches, num_predictions)
