@@ -44,9 +44,9 @@ class IPUInfeedQueue:
             string).
         device_ordinal: the `/device:IPU:<ordinal>` to feed; by default that of the strategy in whose scope the queue
             is made, else 0.
-        prefetch_depth: elements the hardware would prefetch, 1 to 255; default 3. Changes no result here: the
+        prefetch_depth: elements the hardware would prefetch, 1 to 255; default 3. Recorded, without effect: the
             emulator stages elements in chunks of its own.
-        optimise_latency: without effect in emulation.
+        optimise_latency: recorded, without effect.
         **kwargs: of other releases: `replication_factor` must be that of the programs that use the queue, `feed_name`
             and `data_to_prefetch` are recorded as without effect. Names that no release has are warned of.
 
@@ -77,7 +77,7 @@ class IPUInfeedQueue:
         else:
             check_dataset(dataset)
             _check_structure(dataset)
-        INFEED.check({"prefetch_depth": prefetch_depth, "optimise_latency": optimise_latency})
+        INFEED.record(INFEED.check({"prefetch_depth": prefetch_depth, "optimise_latency": optimise_latency}))
         warn_of_unknown("IPUInfeedQueue", kwargs)
         self._device_ordinal = checked_ordinal(device_ordinal)
         self._dataset = dataset

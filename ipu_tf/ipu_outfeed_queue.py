@@ -39,8 +39,8 @@ class IPUOutfeedQueue:
     Args:
         outfeed_mode: `ALL` (default) keeps every row until it is dequeued; `LAST` keeps the newest.
         device_ordinal: the `/device:IPU:<ordinal>` whose programs enqueue; default as for `IPUInfeedQueue`.
-        buffer_depth: rows the hardware would buffer, at least 1; changes no result here.
-        optimise_latency: without effect in emulation.
+        buffer_depth: rows the hardware would buffer, at least 1; recorded, without effect.
+        optimise_latency: recorded, without effect.
 
     Raises:
         TypeError: for an argument of another type.
@@ -65,7 +65,7 @@ class IPUOutfeedQueue:
                 f"Expected `outfeed_mode` value to be of `ipu_outfeed_queue.IPUOutfeedMode` type, but is "
                 f"{outfeed_mode}."
             )
-        OUTFEED.check({"buffer_depth": buffer_depth, "optimise_latency": optimise_latency})
+        OUTFEED.record(OUTFEED.check({"buffer_depth": buffer_depth, "optimise_latency": optimise_latency}))
         self._mode = outfeed_mode or IPUOutfeedMode.ALL
         self._device_ordinal = checked_ordinal(device_ordinal)
         self._id = f"outfeed_{next_number('outfeed')}"

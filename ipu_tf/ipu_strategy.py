@@ -17,6 +17,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_tf._config.ignored_arguments import record_ignored
 from ipu_tf._config.state import require_device
 from ipu_tf._strategy import host_functions
 from ipu_tf._strategy.auto_shard import keras_distributes, sharded
@@ -93,7 +94,7 @@ class IPUStrategyV1(KerasExtensions, tf.distribute.Strategy):
             fn: a `tf.function` or concrete function.
             args: its positional arguments.
             kwargs: its keyword arguments.
-            options: accepted for compatibility, ignored.
+            options: recorded, without effect.
 
         Returns:
             What `fn` returns, as tensors on the host.
@@ -107,6 +108,9 @@ class IPUStrategyV1(KerasExtensions, tf.distribute.Strategy):
             raise TypeError(f"`args` must be a list or tuple of arguments of `fn`. Received: {args!r:.200}.")
         if not isinstance(kwargs, Mapping | None):
             raise TypeError(f"`kwargs` must be a dictionary of arguments of `fn`, or None. Received: {kwargs!r:.200}.")
+        record_ignored(
+            "IPUStrategyV1.run.options", options, "TensorFlow's options of distributed functions do not apply"
+        )
         return run_on_device(self, fn, tuple(args), dict(kwargs or {}))
 
     def experimental_run_v2(self, *args: Any, **kwargs: Any) -> Any:

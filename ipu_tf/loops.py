@@ -16,6 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_tf._arguments.counts import checked_iterations
+from ipu_tf._config.ignored_arguments import record_ignored
 from ipu_tf._tracing.element_arguments import body_arguments
 from ipu_tf.ipu_infeed_queue import IPUInfeedQueue
 
@@ -38,7 +39,7 @@ def while_loop(
         infeed_queue: feeds one element to each iteration.
         maximum_iterations: an upper bound on the iterations, an int or an int32 scalar tensor, at least 0; None for
             none.
-        use_while_v1: accepted for compatibility; there is one kind of loop here.
+        use_while_v1: recorded, without effect: there is one kind of loop here.
 
     Returns:
         The final values: an operation if there are none, the value itself if there is one, else a list.
@@ -51,6 +52,7 @@ def while_loop(
     """
     if not isinstance(infeed_queue, IPUInfeedQueue | None):
         raise TypeError(f"`infeed_queue` must be an IPUInfeedQueue or None. Received: {infeed_queue!r}.")
+    record_ignored("loops.use_while_v1", None if use_while_v1 else False, "there is one kind of loop")
     if maximum_iterations is not None:
         maximum_iterations = checked_iterations("maximum_iterations", maximum_iterations)
     values = [tf.convert_to_tensor(value) for value in _as_list(inputs)]
@@ -110,7 +112,7 @@ def repeat(
         body: as for `while_loop`.
         inputs: as for `while_loop`.
         infeed_queue: as for `while_loop`.
-        use_while_v1: accepted for compatibility.
+        use_while_v1: as for `while_loop`.
 
     Returns:
         As `while_loop`.

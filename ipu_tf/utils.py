@@ -30,7 +30,7 @@ from ipu_tf.config import (
     running_on_ipu_model,
 )
 from ipu_tf.device.memory import seed as device_seed
-from ipu_tf.emulation import EmulationError
+from ipu_tf.emulation import EmulationError, record_ignored
 from ipu_tf.ipu_infeed_queue import IPUInfeedQueue
 from ipu_tf.ipu_strategy import device_ordinal
 from ipu_tf.lowering.tensorflow import tf_values
@@ -176,7 +176,7 @@ def export_dataset_to_file(
         output_filename: where to.
         num_elements: how many elements to write, from the first.
         feed_name: what to call the data; by default the infeed's name.
-        apply_debug_options: without effect in emulation.
+        apply_debug_options: recorded, without effect.
 
     Raises:
         TypeError: if `dataset_or_infeed` is neither.
@@ -185,6 +185,7 @@ def export_dataset_to_file(
 
     if not isinstance(dataset_or_infeed, (tf.data.Dataset, IPUInfeedQueue)):
         raise TypeError(f"Wanted a tf.data.Dataset or an IPUInfeedQueue. Received: {dataset_or_infeed!r}.")
+    record_ignored("export_dataset_to_file.apply_debug_options", None if apply_debug_options else False)
     dataset = dataset_or_infeed
     if isinstance(dataset_or_infeed, IPUInfeedQueue):
         dataset, feed_name = dataset_or_infeed.dataset, feed_name or dataset_or_infeed.feed_name

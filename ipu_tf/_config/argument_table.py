@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ipu_tf._arguments.known_names import check_known
+from ipu_tf._config.ignored_arguments import record_ignored
 from ipu_tf._config.treatment import Effect, Treatment
 from ipu_tf._config.types import ValueType
 
@@ -94,9 +95,13 @@ class ArgumentTable:
         """The names of the arguments."""
         return tuple(each.name for each in self.arguments)
 
-    def without_effect(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Those of some arguments that change nothing in emulation."""
-        return {name: value for name, value in given.items() if self[name].treatment.effect is Effect.NO_EFFECT}
+    def record(self, given: Mapping[str, Any]) -> None:
+        """Records those of some arguments that change nothing in emulation, where they are not the defaults."""
+        for name, value in given.items():
+            treatment = self[name].treatment
+            if treatment.effect is Effect.NO_EFFECT and value != self[name].default:
+                reason = treatment.reason.rstrip(".")
+                record_ignored(f"{self.function}.{name}", value, reason[0].lower() + reason[1:])
 
     def check(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Checks arguments by name, and returns them as plain Python values.

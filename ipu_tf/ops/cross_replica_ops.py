@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from ipu_tf._arguments.averages import check_averaged
 from ipu_tf._arguments.counts import checked_integer
+from ipu_tf._config.ignored_arguments import record_ignored
 from ipu_tf.lowering.stablehlo.replica_divergence import ASSUME_EQUAL
 from ipu_tf.lowering.tensorflow import tf_graphs
 from ipu_tf.lowering.tensorflow.markers import marker
@@ -92,8 +93,9 @@ def assume_equal_across_replicas(tensors: Any, inplace: bool = False) -> Any:
 
     Args:
         tensors: a structure of tensors.
-        inplace: without effect in emulation.
+        inplace: recorded, without effect.
     """
+    record_ignored("assume_equal_across_replicas.inplace", inplace or None)
     return tf.nest.map_structure(_assumed_equal, tensors)
 
 

@@ -75,13 +75,14 @@ def softmax(x: Any, stable: bool = False, name: str | None = None) -> tf.Tensor:
 
     Args:
         x: a tensor of floats.
-        stable: without effect: the largest element is always subtracted first, so that nothing overflows.
+        stable: recorded, without effect: the largest element is always subtracted first, so that nothing overflows.
         name: of the op.
 
     Example:
         >>> softmax([1.0, 1.0]).numpy().tolist()
         [0.5, 0.5]
     """
+    record_ignored("softmax.stable", stable or None, "the largest element is always subtracted first")
     return tf.nn.softmax(tf.convert_to_tensor(x), name=name)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_tf._config.ignored_arguments import record_ignored
 from ipu_tf._ops.group_norm import Groups
 
 _LOWEST_EPSILON = 1.53e-5
@@ -72,7 +73,7 @@ def group_norm(
         param_initializers: initialisers by the names `gamma` (ones) and `beta` (zeros).
         reuse: of the variable scope.
         variables_collections: collections for the variables; or a mapping from `gamma` and `beta` to collections.
-        training: without effect on the result, since the statistics are always those of the inputs.
+        training: recorded, without effect: the statistics are always those of the inputs.
         trainable: whether the variables are.
         scope: variable scope instead of `GroupNorm`.
         strided_channel_grouping: whether channel c belongs to group `c % groups`, as weights trained on an IPU expect;
@@ -89,7 +90,7 @@ def group_norm(
         >>> [round(x, 3) for x in group_norm(tf.constant([[1.0, 2.0, 3.0, 6.0]])).numpy()[0].tolist()]
         [-1.0, -1.0, 1.0, 1.0]
     """
-    _warn_of_epsilon(epsilon, "group_norm")
+    _check_settings("group_norm", epsilon, training)
     parameters = _Parameters(center, scale, param_initializers, reuse, variables_collections, trainable, scope)
     inputs = tf.convert_to_tensor(inputs)
     return _normalised(inputs, groups, channels_axis, epsilon, strided_channel_grouping, parameters, "GroupNorm")
@@ -114,7 +115,7 @@ def layer_norm(
     """
     inputs = tf.convert_to_tensor(inputs)
     _check_axis(inputs, channels_axis)
-    _warn_of_epsilon(epsilon, "layer_norm")
+    _check_settings("layer_norm", epsilon, training)
     parameters = _Parameters(center, scale, param_initializers, reuse, variables_collections, trainable, scope)
     return _normalised(inputs, 1, channels_axis, epsilon, False, parameters, "LayerNorm")
 
@@ -138,14 +139,17 @@ def instance_norm(
     """
     inputs = tf.convert_to_tensor(inputs)
     _check_axis(inputs, channels_axis)
-    _warn_of_epsilon(epsilon, "instance_norm")
+    _check_settings("instance_norm", epsilon, training)
     parameters = _Parameters(center, scale, param_initializers, reuse, variables_collections, trainable, scope)
     # Unknown channels are reported below.
     groups = inputs.shape.as_list()[channels_axis] or 1
     return _normalised(inputs, groups, channels_axis, epsilon, False, parameters, "InstanceNorm")
 
 
-def _warn_of_epsilon(epsilon: float, function: str) -> None:
+def _check_settings(function: str, epsilon: float, training: Any) -> None:
+    """Warns of an epsilon that float16 does not bear, and records that `training` has no effect."""
+    reason = "the statistics are always those of the inputs"
+    record_ignored(f"{function}.training", None if training is True else training, reason)
     if epsilon < _LOWEST_EPSILON:
         tf.get_logger().warning(
             "%s has an epsilon of %g. Values below %g can give NaN in float16: choose a larger one.",

@@ -11,7 +11,7 @@ import tensorflow as tf
 from ipu_tf._pipelining.optimizer_output import OptimizerFunctionOutput
 from ipu_tf._pipelining.pipeline_arguments import PipelineArguments, Stage, record_stage_options
 from ipu_tf._pipelining.pipeline_loop import pipeline_loop
-from ipu_tf._pipelining.pipeline_table import check_arguments
+from ipu_tf._pipelining.pipeline_table import PIPELINE, check_arguments
 from ipu_tf._pipelining.stage_boundaries import checkpoint
 from ipu_tf._tracing.construction_errors import defer
 from ipu_tf._tracing.unconverted import do_not_convert
@@ -31,6 +31,15 @@ __all__ = [
 ]
 
 _ALL_DEVICES = ALL_DEVICES  # Graphcore's name, which programs use
+_PLACEMENTS = (
+    "offload_weight_update_variables",
+    "replicated_optimizer_state_sharding",
+    "offload_activations",
+    "offload_gradient_accumulation_buffers",
+    "replicated_weight_sharding",
+    "offload_weights",
+)
+"""Arguments that say where the IPU keeps data."""
 _log = logging.getLogger("ipu_tf")
 
 
@@ -160,14 +169,7 @@ def pipeline(
     )
     if request.training:
         _record_update_options(weight_update_poplar_options)
-    _record(
-        offload_weight_update_variables=offload_weight_update_variables,
-        replicated_optimizer_state_sharding=replicated_optimizer_state_sharding or None,
-        offload_activations=offload_activations,
-        offload_gradient_accumulation_buffers=offload_gradient_accumulation_buffers,
-        replicated_weight_sharding=replicated_weight_sharding,
-        offload_weights=offload_weights,
-    )
+    PIPELINE.record({name: given[name] for name in _PLACEMENTS})
     return _run(request)
 
 
@@ -221,11 +223,6 @@ def _record_stage_options(request: PipelineArguments, **options: Any) -> None:
 def _record_update_options(options: Any) -> None:
     if options is not None and not options.empty:
         record_ignored("pipeline.weight_update_poplar_options", options)
-
-
-def _record(**arguments: Any) -> None:
-    for argument, value in arguments.items():
-        record_ignored(f"pipeline.{argument}", value)
 
 
 def _to_flat_list(values: Any) -> list[Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import types
 from typing import Any
 
-from ipu_tf.emulation import record_ignored
 from keras_ipu.options import checks as option_checks
 from keras_ipu.options.model_state import options_of, set_options
 from keras_ipu.options.option_table import METHODS, checked_arguments
@@ -80,7 +79,7 @@ class OptionMethods:
         kwargs = option_checks.checked_accumulation_kwargs(gradient_accumulation_optimizer_kwargs)
         v2 = given["use_v2_gradient_accumulation_optimizer"]
         told = {"use_v2_gradient_accumulation_optimizer": True} if v2 else {}
-        _record("set_gradient_accumulation_options", {**gradient_accumulation_optimizer_kwargs, **told})
+        METHODS["set_gradient_accumulation_options"].record({**gradient_accumulation_optimizer_kwargs, **told})
         set_options(
             self,
             gradient_accumulation_reduction=given["gradient_accumulation_reduction_method"],
@@ -120,7 +119,7 @@ class OptionMethods:
             },
         )
         kwargs = option_checks.checked_pipelining_kwargs(pipelining_kwargs)
-        _record("set_pipelining_options", pipelining_kwargs)
+        METHODS["set_pipelining_options"].record(pipelining_kwargs)
         old = options_of(self)
         set_options(
             self,
@@ -144,7 +143,7 @@ class OptionMethods:
             TypeError: for arguments that the queue does not have.
         """
         given = option_checks.checked_infeed_kwargs(kwargs)
-        _record("set_infeed_queue_options", given)
+        METHODS["set_infeed_queue_options"].record(given)
         set_options(self, infeed_kwargs=types.MappingProxyType(dict(given)))
 
     def set_outfeed_queue_options(self, **kwargs: Any) -> None:
@@ -158,15 +157,10 @@ class OptionMethods:
             TypeError: for arguments that the queue does not have.
         """
         given = option_checks.checked_outfeed_kwargs(kwargs)
-        _record("set_outfeed_queue_options", given)
+        METHODS["set_outfeed_queue_options"].record(given)
         set_options(self, outfeed_kwargs=types.MappingProxyType(dict(given)))
 
 
 def _kept(new: Any, old: Any) -> Any:
     """Returns a new value, or the old one where None was given."""
     return old if new is None else new
-
-
-def _record(method: str, kwargs: dict[str, Any]) -> None:
-    for name, value in METHODS[method].without_effect(kwargs).items():
-        record_ignored(f"{method}.{name}", value)

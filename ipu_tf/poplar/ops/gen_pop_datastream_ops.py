@@ -173,9 +173,10 @@ def ipu_device_embedding_lookup(
         embedding_id: the table's name.
         embedding_shape: its shape, `[tokens, encoding]`.
         dtype: its dtype.
-        partition_strategy: without effect in emulation.
+        partition_strategy: recorded, without effect.
         name: scope of the op's name.
     """
+    _record_partition("ipu_device_embedding_lookup", partition_strategy)
     spec = tf.TensorSpec([*indices.shape, *list(embedding_shape)[1:]], dtype)
     with tf.name_scope(name or "device_embedding_lookup"):
         return lookup_marker(embedding_id, indices, spec)
@@ -198,9 +199,10 @@ def ipu_device_embedding_update_add(
         indices: int32, of rank 1.
         embedding_id: the table's name.
         embedding_shape: its shape.
-        partition_strategy: without effect in emulation.
+        partition_strategy: recorded, without effect.
         name: scope of the op's name.
     """
+    _record_partition("ipu_device_embedding_update_add", partition_strategy)
     with tf.name_scope(name or "device_embedding_update_add"), tf.control_dependencies([activations]):
         return update_marker(embedding_id, indices, updates)
 
@@ -214,3 +216,7 @@ def ipu_device_embedding_notify(embedding_id: str, name: str | None = None) -> t
     """
     with tf.name_scope(name or "device_embedding_notify"):
         return apply_marker(embedding_id)
+
+
+def _record_partition(op: str, strategy: str) -> None:
+    record_ignored(f"{op}.partition_strategy", None if strategy == "TOKEN" else strategy)

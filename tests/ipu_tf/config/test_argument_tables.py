@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 import ipu_tf as ipu
 from ipu_tf._config.argument_table import REQUIRED, ArgumentTable
 from ipu_tf._config.library_options import UnknownOptionWarning
+from ipu_tf._config.treatment import Effect
 from ipu_tf._pipelining.pipeline_table import PIPELINE
 from ipu_tf._tracing.queue_arguments import INFEED, OUTFEED
 from ipu_tf.config import IPUConfig
 from ipu_tf.emulation import clear_session, ignored_arguments
 from ipu_tf.ipu_infeed_queue import IPUInfeedQueue
 from ipu_tf.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
-from ipu_tf.ops.pipelining_ops import pipeline
+from ipu_tf.ops.pipelining_ops import OptimizerFunctionOutput, PipelineStageOptions, pipeline
 from tests.helpers.argument_values import REFUSALS, says, taken, values
 
 FUNCTIONS: list[tuple[ArgumentTable, Any, set[str]]] = [
@@ -206,3 +207,49 @@ def test_arguments_of_former_infeeds_that_would_change_results(
 ) -> None:
     with pytest.raises(error, match=text):
         IPUInfeedQueue(tf.data.Dataset.from_tensors(1.0), *positional, **named)
+
+
+OTHERS: dict[str, Any] = {
+    "prefetch_depth": 9,
+    "buffer_depth": 7,
+    "weight_update_poplar_options": PipelineStageOptions({"availableMemoryProportion": "0.2"}),
+    "forward_propagation_stages_poplar_options": [PipelineStageOptions({"availableMemoryProportion": "0.2"})] * 2,
+    "backward_propagation_stages_poplar_options": [PipelineStageOptions({"availableMemoryProportion": "0.2"})] * 2,
+}
+"""Values that are not the defaults; of flags it is the other one."""
+
+
+def trained_pipeline(**options: Any) -> None:
+    """Builds a pipeline that trains."""
+    with tf.Graph().as_default():
+        weight = tf.compat.v1.get_variable("w", [], tf.float32, use_resource=True)
+        pipeline(
+            [lambda: weight * 2.0, lambda x: x * x],
+            4,
+            outfeed_queue=IPUOutfeedQueue(),
+            optimizer_function=lambda loss: OptimizerFunctionOutput(
+                tf.compat.v1.train.GradientDescentOptimizer(0.1), loss
+            ),
+            **options,
+        )
+
+
+@pytest.mark.parametrize(
+    ("table", "argument"),
+    [(table, row.name) for table, row in ROWS if row.treatment.effect is Effect.NO_EFFECT],
+    ids=lambda each: getattr(each, "function", each),
+)
+def test_what_has_no_effect_is_recorded(table: ArgumentTable, argument: str) -> None:
+    makers: dict[str, Any] = {
+        "pipeline": trained_pipeline,
+        "IPUInfeedQueue": lambda **given: IPUInfeedQueue(tf.data.Dataset.from_tensors(1.0), **given),
+        "IPUOutfeedQueue": IPUOutfeedQueue,
+    }
+    name = f"{table.function}.{argument}"
+    clear_session()
+    makers[table.function]()
+    makers[table.function](**{argument: table[argument].default})
+    assert name not in {item.name for item in ignored_arguments()}
+    value = OTHERS.get(argument, not table[argument].default)
+    makers[table.function](**{argument: value})
+    assert {item.name: item.value for item in ignored_arguments()}[name] == repr(value)
