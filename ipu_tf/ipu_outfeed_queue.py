@@ -113,7 +113,8 @@ class IPUOutfeedQueue:
         Raises:
             ValueError: for a second enqueue in the same program.
             tf.errors.InvalidArgumentError: if a tensor has a dimension of size 0; in a graph, when the program runs.
-            tf.errors.FailedPreconditionError: if another program enqueues rows of other shapes.
+            tf.errors.FailedPreconditionError: if another program enqueued rows of other shapes; while its rows wait,
+                also for another structure.
             RuntimeError: outside of a program.
         """
         if tf_values.executing_eagerly():
@@ -124,9 +125,12 @@ class IPUOutfeedQueue:
         self._check_first_enqueue()
         flat = [tf.convert_to_tensor(tensor) for tensor in tf.nest.flatten(tensors)]
         specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in flat]
-        self._check_row(specs)
-        self._specs = specs
-        self._structure = tf.nest.map_structure(lambda _: None, tensors)
+        structure = tf.nest.map_structure(lambda _: None, tensors)
+        self._check_sizes(specs)
+        # What a program of which nothing came declared, such as one whose trace failed, binds no other.
+        if self._specs is not None and not queues.is_unused(self._id):
+            self._check_row(specs, structure)
+        self._specs, self._structure = specs, structure
         self._record_graphs()
         return enqueue_marker(self._id, flat)
 
@@ -222,7 +226,8 @@ class IPUOutfeedQueue:
     def _pack(self, flat: Sequence[Any]) -> Any:
         return tf.nest.pack_sequence_as(self._structure, list(flat))
 
-    def _check_row(self, specs: list[tf.TensorSpec]) -> None:
+    @staticmethod
+    def _check_sizes(specs: list[tf.TensorSpec]) -> None:
         for spec in specs:
             if 0 in spec.shape.as_list():
                 text = (
@@ -230,12 +235,24 @@ class IPUOutfeedQueue:
                     "the inputs."
                 )
                 defer(tf.errors.InvalidArgumentError(None, None, text))
-        if self._specs is not None and self._specs != specs:
+
+    def _check_row(self, specs: list[tf.TensorSpec], structure: Any) -> None:
+        """Checks that rows are as those of programs that ran; where rows wait, their structure as well."""
+        if self._specs != specs:
             raise tf.errors.FailedPreconditionError(
                 None,
                 None,
                 f"Outfeed with id='{self._id}' already exists but with a different tensor shape or replication factor. "
                 f"Consider changing the `feed_name` in IPUOutfeedQueue. It has {self._specs}. Received: {specs}.",
+            )
+        waiting = self._mode is IPUOutfeedMode.ALL and len(queues.outfeed(self._id)) > 0
+        if waiting and self._structure != structure:
+            raise tf.errors.FailedPreconditionError(
+                None,
+                None,
+                f"Outfeed with id='{self._id}' has rows of another structure, which were not dequeued: "
+                f"{self._pack(specs)}. Received: {tf.nest.pack_sequence_as(structure, specs)}. Dequeue them first, or "
+                "use an outfeed of its own.",
             )
 
     def _check_first_enqueue(self) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import jax
 import numpy as np
 
-from ipu_tf.device.program.program import Types
+from ipu_tf.device.errors import OutfeedRowMismatch
 from ipu_tf.device.timeline import span
 
 
@@ -28,7 +28,6 @@ class Outfeed:
     def __init__(self, name: str, last_only: bool = False) -> None:
         self.name = name
         self.last_only = last_only
-        self.types: Types | None = None
         self.replicas: int | None = None
         self.on_block: Callable[[tuple[np.ndarray, ...]], None] | None = None
         self._changed = threading.Condition()
@@ -41,6 +40,9 @@ class Outfeed:
             arrays: one for each tensor of an element: `[n, *shape]`, of which the first `count` entries are enqueued. A
                 `last_only` queue takes one element, without the leading dimension.
             count: how many elements; 0 adds nothing.
+
+        Raises:
+            OutfeedRowMismatch: elements of other shapes or dtypes wait in the queue.
         """
         if count == 0:
             return
@@ -50,10 +52,22 @@ class Outfeed:
         with self._changed:
             if self.last_only:
                 self._blocks.clear()
+            elif self._blocks:
+                self._check(self._blocks[0], block)
             self._blocks.append(block)
             self._changed.notify_all()
         if self.on_block is not None:
             self.on_block(block)
+
+    def _check(self, before: tuple[np.ndarray, ...], block: tuple[np.ndarray, ...]) -> None:
+        types = [[(array.shape[1:], array.dtype) for array in each] for each in (before, block)]
+        if types[0] != types[1]:
+            raise OutfeedRowMismatch(self.name, *types)
+
+    @property
+    def unused(self) -> bool:
+        """Returns whether no program has used it, and nothing is in it."""
+        return self.replicas is None and not self
 
     def __len__(self) -> int:
         """Returns the number of elements in the queue."""

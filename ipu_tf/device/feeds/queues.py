@@ -65,6 +65,12 @@ def is_unread(name: str) -> bool:
         return name in _infeeds and _infeeds[name].unread
 
 
+def is_unused(name: str) -> bool:
+    """Returns whether there is no outfeed of this name, or one that no program has used, with nothing in it."""
+    with _lock:
+        return name not in _outfeeds or _outfeeds[name].unused
+
+
 def outfeed(name: str) -> Outfeed:
     """Returns the outfeed of this name.
 

@@ -12,6 +12,7 @@ from ipu_tf.device.errors import (
     InfeedReplicaMismatch,
     InfeedTimeout,
     OutfeedReplicaMismatch,
+    OutfeedRowMismatch,
     QueueReplicationError,
     ReplicaGroupError,
     UnknownQueue,
@@ -32,7 +33,10 @@ _TENSORFLOW_ERRORS: tuple[tuple[tuple[type[BaseException], ...], type[tf.errors.
     ((UnknownQueue,), tf.errors.NotFoundError),
     ((AccumulationCountError, AccumulationOutsideLoopError), tf.errors.FailedPreconditionError),
     ((HostTableExists, UnknownHostTable), tf.errors.FailedPreconditionError),
-    ((InfeedReplicaMismatch, OutfeedReplicaMismatch, QueueReplicationError), tf.errors.FailedPreconditionError),
+    (
+        (InfeedReplicaMismatch, OutfeedReplicaMismatch, OutfeedRowMismatch, QueueReplicationError),
+        tf.errors.FailedPreconditionError,
+    ),
     ((InfeedInUse, VariablesInUseError), tf.errors.FailedPreconditionError),
 )
 
