@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_tf._tracing.construction_errors import deferring, raise_first_error
+from ipu_tf._tracing.trace_lock import TRACE_LOCK
 from ipu_tf._tracing.unconverted import do_not_convert
 from ipu_tf._training.replication import target, target_of
 from ipu_tf.device.run.interruptible_call import InterruptibleCall
@@ -69,9 +70,10 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
     if tf_values.executing_eagerly():
         function = tf.function(parts, autograph=False, jit_compile=True)
         with InterruptibleCall():
-            concrete = tf_private.concrete_function(function, *[tf.TensorSpec(t.shape, t.dtype) for t in tensors])
-            where = target_of(_checked_ordinal(device), concrete.graph)
-            return parts.packed(DeviceFunction(concrete, where)(tensors), None)
+            with TRACE_LOCK:
+                concrete = tf_private.concrete_function(function, *[tf.TensorSpec(t.shape, t.dtype) for t in tensors])
+                runs = DeviceFunction(concrete, target_of(_checked_ordinal(device), concrete.graph))
+            return parts.packed(runs(tensors), None)
     # TensorFlow makes the variables of a nested graph in the innermost graph that was entered, else eagerly.
     with _resource_variables(), tf.compat.v1.get_default_graph().as_default(), deferring() as errors:
 

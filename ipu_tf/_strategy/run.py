@@ -15,6 +15,7 @@ import tensorflow as tf
 from ipu_tf._state.context import context_value
 from ipu_tf._state.registry import register_state
 from ipu_tf._strategy.hooks import refuse_legacy_keras
+from ipu_tf._tracing.trace_lock import TRACE_LOCK
 from ipu_tf._training.replication import target, target_of
 from ipu_tf.device.run.interruptible_call import InterruptibleCall
 from ipu_tf.device.run.recompilation import Signature, array_text, named_arguments, settings_of, what_changed
@@ -89,16 +90,26 @@ def _run(strategy: Any, function: Callable[..., Any], args: tuple[Any, ...], kwa
     ordinal = strategy._device_ordinal  # noqa: SLF001 - one class in two files
     leaves = [fed_by(leaf, ordinal) for leaf in tf.nest.flatten((args, kwargs))]
     tensors = [tf.convert_to_tensor(leaf) for leaf in leaves if _is_tensor(leaf)]
-    key = (target(ordinal), str(tf.nest.map_structure(_is_tensor, (args, kwargs))), *map(_leaf_key, leaves))
+    prepared = _prepared_for(strategy, function, (args, kwargs), leaves, ordinal)
+    return _restored(prepared.outputs, prepared.device_function(tensors))
+
+
+def _prepared_for(
+    strategy: Any, function: Callable[..., Any], structure: tuple[Any, Any], leaves: list[Any], ordinal: int
+) -> _Prepared:
+    """Returns a function traced and lowered for arguments, at the first call with such ones."""
+    key = (target(ordinal), str(tf.nest.map_structure(_is_tensor, structure)), *map(_leaf_key, leaves))
     known = _prepared.setdefault(function, {})
     if key not in known:
-        prepared = _prepare(strategy, function, (args, kwargs), leaves, ordinal)
-        signature = {name: _leaf_text(leaf) for name, leaf in named_arguments(function, args, kwargs)}
-        signature, earlier = signature | settings_of(target(ordinal)), [each.signature for each in known.values()]
-        prepared.device_function.executable.record.because = what_changed(signature, earlier)
-        known[key] = dataclasses.replace(prepared, signature=signature)
-    prepared = known[key]
-    return _restored(prepared.outputs, prepared.device_function(tensors))
+        with TRACE_LOCK:
+            if key not in known:  # another thread may have traced it meanwhile
+                prepared = _prepare(strategy, function, structure, leaves, ordinal)
+                signature = {name: _leaf_text(leaf) for name, leaf in named_arguments(function, *structure)}
+                signature |= settings_of(target(ordinal))
+                because = what_changed(signature, (each.signature for each in known.values()))
+                prepared.device_function.executable.record.because = because
+                known[key] = dataclasses.replace(prepared, signature=signature)
+    return known[key]
 
 
 def _prepare(strategy: Any, function: Callable[..., Any], structure: Any, leaves: list[Any], ordinal: int) -> _Prepared:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ipu_tf._loops.batch_feed import BatchFeed
 from ipu_tf._loops.step_loop import StepLoop
+from ipu_tf._tracing.trace_lock import TRACE_LOCK
 
 
 class TracedLoops:
@@ -30,7 +31,9 @@ class TracedLoops:
             settings: what else it depends on, by names that a user knows.
         """
         if key not in self._loops:
-            loop = trace()
-            loop.follow(self.loops, feed, **settings)
-            self._loops[key] = loop
+            with TRACE_LOCK:
+                if key not in self._loops:  # another thread may have traced it meanwhile
+                    loop = trace()
+                    loop.follow(self.loops, feed, **settings)
+                    self._loops[key] = loop
         return self._loops[key]

@@ -23,6 +23,7 @@ from ipu_tf._config.synthetic_data import SyntheticDataCategory, use_synthetic_d
 from ipu_tf._loops.interruption import InterruptibleCall
 from ipu_tf._state.context import context_value
 from ipu_tf._strategy.auto_shard import keras_distributes
+from ipu_tf._tracing.trace_lock import TRACE_LOCK
 from ipu_tf._training.replication import instance_count
 from ipu_tf.ipu_iterator import stock_iterators
 from ipu_tf.libpvti import TraceChannel, Tracepoint
@@ -245,17 +246,22 @@ class IPUTrainer(abc.ABC):
             if not is_ipu_model(model):
                 return stock(model, force)
             share_initial_values(model)
-            now = getattr(model, attribute)
-            if eager_runs.runs_eagerly(model):
-                if force or isinstance(now, StepFunction | None):
-                    stock(model, True)
-                    function = getattr(model, attribute)
-                    setattr(model, attribute, eager_runs.EagerFunction(function, self.eager_step_ran, kind.training))
-            elif force or isinstance(now, eager_runs.EagerFunction | None):
-                setattr(model, attribute, self.new_function(model, kind))
+            with TRACE_LOCK:  # threads that run a model get the one function
+                self._make_missing(stock, model, attribute, kind, force)
             return getattr(model, attribute)
 
         return make
+
+    def _make_missing(self, stock: Stock, model: Any, attribute: str, kind: StepKind, force: bool) -> None:
+        """Makes one of a model's functions, unless it has it and it is not to be made anew."""
+        now = getattr(model, attribute)
+        if eager_runs.runs_eagerly(model):
+            if force or isinstance(now, StepFunction | None):
+                stock(model, True)
+                function = getattr(model, attribute)
+                setattr(model, attribute, eager_runs.EagerFunction(function, self.eager_step_ran, kind.training))
+        elif force or isinstance(now, eager_runs.EagerFunction | None):
+            setattr(model, attribute, self.new_function(model, kind))
 
     def _metrics_from_host(self, stock: Stock, model: Any, logs: Any) -> Any:
         """Replaces `_get_metrics_result_or_logs`: Keras reads the logs of an epoch from the variables of the metrics.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import gc
 import os
+import threading
 from typing import Any
 
 import keras
@@ -60,3 +62,42 @@ def test_threads_may_predict_with_one_model() -> None:
             list(pool.map(work, range(1, 5)))
     assert wrong == []
     assert did.counts.steps == 4 * 10 * 64
+
+
+class Meeting(keras.layers.Layer):  # type: ignore[misc] # Keras has no types
+    """Gives its inputs. Once it is told to, its calls wait for one another, as two traces at once would meet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.together: threading.Barrier | None = None
+
+    def call(self, inputs: Any) -> Any:
+        if self.together is not None:
+            with contextlib.suppress(threading.BrokenBarrierError):
+                self.together.wait(2)
+        return inputs
+
+
+def test_first_runs_of_a_model_in_several_threads() -> None:
+    """Their steps are traced one after the other: a trace changes methods of metrics and losses for its time."""
+    x, y = np.arange(12.0, dtype=np.float32).reshape(6, 2), np.ones((6, 1), np.float32)
+
+    def compiled(meeting: Meeting) -> Any:
+        layer = keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")
+        model = keras.Sequential([keras.Input((2,)), meeting, layer])
+        model.compile("sgd", "mse", metrics=["mae"])
+        return model
+
+    stock = compiled(Meeting()).evaluate(x, y, batch_size=2, verbose=0)
+    with ipus(1) as strategy, concurrent.futures.ThreadPoolExecutor(2) as pool:
+        with strategy.scope():
+            meeting = Meeting()
+            model = compiled(meeting)
+        meeting.together = threading.Barrier(2)
+        runs = [pool.submit(model.evaluate, x, y, batch_size=2, verbose=0) for _ in range(2)]
+        for run in runs:
+            run.result()
+        meeting.together = None
+        np.testing.assert_allclose(model.evaluate(x, y, batch_size=2, verbose=0), stock, rtol=1e-5)
+        parts = [model._compile_metrics, model._compile_loss, *model.metrics]
+        assert [part for part in parts if {"build", "update_state"} & set(vars(part))] == []
