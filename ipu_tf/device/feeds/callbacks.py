@@ -1,5 +1,8 @@
 """Ordered host callbacks (`io_callback`) for infeeds and outfeeds in nested loops and branches.
 
+    trace:      with belonging_to(state): ...      the callbacks that are traced know the program's `CallbackState`
+    execution:  with executing(state, queues): ...      they find its queues there, and leave their exceptions
+
 Ordered callbacks keep the order of elements. Replicas call the host together: their operands are gathered first, the
 host computes results for all of them in order, and each replica takes its own.
 An exception in one is kept, since JAX passes only its text, and is raised where the program was run.
@@ -8,7 +11,7 @@ An exception in one is kept, since JAX passes only its text, and is raised where
 from __future__ import annotations
 
 import contextlib
-import threading
+import contextvars
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -18,21 +21,26 @@ import numpy as np
 from jax import lax
 from jax.experimental import io_callback
 
-from ipu_tf._state.registry import register_state
-from ipu_tf.device.feeds import queues
+from ipu_tf._state.context import context_value
+from ipu_tf.device.feeds.execution_queues import ExecutionQueues
 from ipu_tf.device.feeds.jax_effects import reset_ordered_effects, silence_callback_errors
 from ipu_tf.device.feeds.timeout import next_element
+from ipu_tf.device.program.callback_state import CallbackState
 from ipu_tf.device.program.program import Arrays, Types
 from ipu_tf.device.program.replicas import AXIS, INSTANCES, has_axis
 
-_lock = threading.Lock()
-_failures: list[BaseException] = register_state("exceptions of host callbacks", [])
+_traced: contextvars.ContextVar[CallbackState | None] = contextvars.ContextVar("ipu_callbacks_of_trace", default=None)
+
+
+def belonging_to(state: CallbackState) -> contextlib.AbstractContextManager[None]:
+    """Context of a trace whose callbacks are those of the program with this state."""
+    return context_value(_traced, state)
 
 
 def dequeue(name: str, types: Types, replicas: int = 1, active: jax.Array | None = None) -> Arrays:
     """Dequeues an element of an infeed by a host callback; see `call_host` for `active`."""
-
-    return call_host(lambda: next_element(queues.infeed(name)), types, replicas=replicas, active=active)
+    state = _state_of_trace()
+    return call_host(lambda: next_element(_queues(state).infeed(name)), types, replicas=replicas, active=active)
 
 
 def enqueue(name: str, element: Sequence[jax.Array], replicas: int = 1, given: jax.Array | None = None) -> None:
@@ -44,15 +52,16 @@ def enqueue(name: str, element: Sequence[jax.Array], replicas: int = 1, given: j
         replicas: the number of replicas.
         given: whether there is an element, `bool[]`: it is enqueued if any replica has one. By default there is.
     """
+    state = _state_of_trace()
 
     def give(there: np.ndarray, *values: np.ndarray) -> None:
-        queue = queues.outfeed(name)
+        queue = _queues(state).outfeed(name)
         if np.any(there):
             queue.put(values if queue.last_only else [np.asarray(value)[None] for value in values], 1)
 
     there = jnp.bool_(True) if given is None else given
     # JAX takes no ordered call under its map over replicas. The iterations of a loop keep the order.
-    io_callback(give, None, *_of_all([there, *element], replicas), ordered=_alone(replicas))
+    io_callback(_kept_error(state, give), None, *_of_all([there, *element], replicas), ordered=_alone(replicas))
 
 
 def call_host(
@@ -73,21 +82,15 @@ def call_host(
     """
     zeros = [np.zeros(t.shape, t.dtype) for t in types]
 
-    def answers(values: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+    def answers(*arrays: Any) -> tuple[np.ndarray, ...]:
+        values = tuple(map(np.asarray, arrays))
         if replicas == 1:
             return tuple(np.asarray(result) for result in function(*values))
         there, *given = values
         each = [function(*(v[r] for v in given)) if there[r] else zeros for r in range(replicas)]
         return tuple(np.stack(results) for results in zip(*each, strict=True))
 
-    def call(*values: Any) -> tuple[np.ndarray, ...]:
-        try:
-            return answers(tuple(map(np.asarray, values)))
-        except BaseException as error:
-            with _lock:
-                _failures.append(error)
-            raise
-
+    call = _kept_error(_state_of_trace(), answers)
     if replicas == 1:
         return tuple(io_callback(call, types, *operands, ordered=_alone(replicas)))
     of_all = tuple(jax.ShapeDtypeStruct((replicas, *t.shape), t.dtype) for t in types)
@@ -95,6 +98,28 @@ def call_host(
     results = io_callback(call, of_all, *_of_all([there, *operands], replicas), ordered=False)
     own = lax.axis_index(AXIS)
     return tuple(lax.dynamic_index_in_dim(result, own, 0, keepdims=False) for result in results)
+
+
+def _state_of_trace() -> CallbackState:
+    """Returns the state of the program that is traced; a new one for a trace that nothing executes."""
+    return _traced.get() or CallbackState()
+
+
+def _queues(state: CallbackState) -> ExecutionQueues:
+    return state.queues or ExecutionQueues()
+
+
+def _kept_error(state: CallbackState, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function whose exceptions are kept for the execution that calls it."""
+
+    def call(*values: Any) -> Any:
+        try:
+            return function(*values)
+        except BaseException as error:
+            state.errors.append(error)
+            raise
+
+    return call
 
 
 def _alone(replicas: int) -> bool:
@@ -108,18 +133,23 @@ def _of_all(values: Sequence[jax.Array], replicas: int) -> list[Any]:
 
 
 @contextlib.contextmanager
-def raise_callback_errors() -> Iterator[None]:
-    """Context manager: raises the original exception of a failed callback in place of JAX's error."""
-    with _lock:
-        _failures.clear()
-    try:
-        with silence_callback_errors():
+def executing(state: CallbackState, queues: ExecutionQueues) -> Iterator[None]:
+    """Context of an execution: raises the original exception of a failed callback in place of JAX's error.
+
+    Args:
+        state: of the program.
+        queues: in which its callbacks look for infeeds and outfeeds.
+    """
+    with state.alone, belonging_to(state), silence_callback_errors():
+        state.queues, state.errors = queues, []
+        try:
             yield
             jax.effects_barrier()
-    except Exception as error:
-        reset_ordered_effects()
-        with _lock:
-            failure = _failures.pop() if _failures else None
-        if failure is None:
-            raise
-        raise failure from error
+        except Exception as error:
+            reset_ordered_effects()
+            if not state.errors:
+                raise
+            raise state.errors[0] from error
+        finally:
+            # An infeed holds its iterator until nothing refers to it, and an exception its frames.
+            state.queues, state.errors = None, []

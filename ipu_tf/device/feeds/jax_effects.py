@@ -8,22 +8,48 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from collections.abc import Iterable, Iterator
 
 from jax._src import callback, dispatch, xla_bridge
 
+from ipu_tf._state.registry import register_state
+
 _CALLBACK_LOG = "jax._src.callback"
+
+
+class _Silence:
+    """How many executions silence JAX's log of callbacks now, and whether it was off before the first."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._log = logging.getLogger(_CALLBACK_LOG)
+        self._count, self._was_off = 0, False
+
+    def begin(self) -> None:
+        with self._lock:
+            if self._count == 0:
+                self._was_off, self._log.disabled = self._log.disabled, True
+            self._count += 1
+
+    def end(self) -> None:
+        with self._lock:
+            self._count -= 1
+            if self._count == 0:
+                self._log.disabled = self._was_off
+
+
+_silence = register_state("executions that silence JAX's log", _Silence(), kept="each ends itself")
 
 
 @contextlib.contextmanager
 def silence_callback_errors() -> Iterator[None]:
     """Context manager: JAX does not log the traceback of a failed callback, which is raised elsewhere."""
-    log = logging.getLogger(_CALLBACK_LOG)
-    was, log.disabled = log.disabled, True
+    _silence.begin()
     try:
         yield
     finally:
-        log.disabled = was
+        _silence.end()
 
 
 def any_calls_host(effects: Iterable[object]) -> bool:

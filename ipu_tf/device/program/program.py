@@ -21,6 +21,7 @@ from ipu_tf.device.program.parameter_notes import ParameterNotes
 if TYPE_CHECKING:
     from ipu_tf.device.numerics.assertions import Check
     from ipu_tf.device.op_locations import OpLocation
+    from ipu_tf.device.program.callback_state import CallbackState
     from ipu_tf.device.program.stage_program import StageProgram
 
 Types = tuple[jax.ShapeDtypeStruct, ...]
@@ -130,6 +131,7 @@ class Program:
         controls: how many parameters, the first ones, control the execution and are no user data.
         uses_callbacks: whether the running program calls back to the host for feeds; see `keeps_state`.
         called_back: the queues that it uses by such callbacks.
+        callback_state: of the callbacks, where they are in its functions already; else the executable makes one.
         checked: the operations that are checked for floating-point exceptions, by TensorFlow's names for them; see
             `ipu_tf.device.numerics.exceptions`. Such programs donate nothing, so that state survives an exception.
         checks: its assertions by their numbers; see `ipu_tf.device.numerics.assertions`. They donate nothing either.
@@ -148,6 +150,7 @@ class Program:
     controls: int = 0
     uses_callbacks: bool = False
     called_back: tuple[str, ...] = ()
+    callback_state: CallbackState | None = None
     checked: tuple[str, ...] = ()
     checks: Mapping[int, Check] = dataclasses.field(default_factory=dict)
     parameter_notes: ParameterNotes = ParameterNotes()

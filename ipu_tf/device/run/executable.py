@@ -21,6 +21,7 @@ from ipu_tf.device.memory.malloc_options import keep_freed_memory
 from ipu_tf.device.memory.memory_maps import make_room
 from ipu_tf.device.numerics.assertions import ASSERTIONS, check_assertions
 from ipu_tf.device.numerics.exceptions import EXCEPTIONS, check_exceptions
+from ipu_tf.device.program.callback_state import CallbackState
 from ipu_tf.device.program.program import Arrays, Hidden, LoopPart, Program, StraightLinePart
 from ipu_tf.device.program.replicas import Replicas
 from ipu_tf.device.program.slots import Slots
@@ -90,6 +91,7 @@ class Executable(CompiledParts):
         self.record = RunRecord(ordinal)
         self._label = f"execute {program.readable_name}"
         self._saved: set[Path] = set()
+        self._callback_state = program.callback_state or CallbackState()
         self._lock = threading.Lock()
         self._shapes_seen: list[tuple[int, ...]] = []
 
@@ -161,7 +163,7 @@ class Executable(CompiledParts):
         with queues.used(own_queues.registered(self.program.queues), self.replicas.count):
             if not self.program.uses_callbacks:
                 return self._run(parameters, own_queues, lease)
-            with callbacks.raise_callback_errors():
+            with callbacks.executing(self._callback_state, own_queues):
                 return self._run(parameters, own_queues, lease)
 
     def _run(self, parameters: Sequence[Any], own_queues: ExecutionQueues, lease: Lease) -> ExecutionResult:

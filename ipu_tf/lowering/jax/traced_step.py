@@ -13,11 +13,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ipu_tf.device.feeds.callbacks import belonging_to
 from ipu_tf.device.feeds.jax_effects import any_calls_host
 from ipu_tf.device.jaxprs.jaxpr_digest import jaxpr_digest
 from ipu_tf.device.memory.hidden_state import ACCUMULATOR, ITERATION, ITERATION_TYPE, numbered_key
 from ipu_tf.device.op_locations import OpLocation
 from ipu_tf.device.paused_collection import paused_collection
+from ipu_tf.device.program.callback_state import CallbackState
 from ipu_tf.device.program.parameter_notes import ParameterNotes
 from ipu_tf.device.program.program import Arrays, Elements, Hidden, LoopPart, Program, Types
 from ipu_tf.device.program.replicas import replica_axes_of
@@ -88,9 +90,10 @@ def traced_step(
         outputs, after = step(state, batch, updates)
         return cast_to_state_dtypes(after, state), updates.accumulators, outputs
 
+    callback_state = CallbackState()
     with jax.enable_x64(False):
         trace = jax.make_jaxpr(whole, axis_env=replica_axes_of(rule.replicas), return_shape=True)
-        with refusals_at_lines():
+        with refusals_at_lines(), belonging_to(callback_state):
             function, (_, _, outputs) = trace(ITERATION_TYPE, list(rule.accumulators), *trees)
     carried, element, output = (tuple(map(_type, jax.tree.leaves(tree))) for tree in (*trees, outputs))
     accumulators = _accumulators(rule, notes)
@@ -105,6 +108,7 @@ def traced_step(
         replicas=rule.replicas,
         controls=1,
         uses_callbacks=any_calls_host(function.jaxpr.effects),
+        callback_state=callback_state,
         parameter_notes=notes,
         source=lambda: jaxpr_digest(function),
     )
