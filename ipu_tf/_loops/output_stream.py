@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType, TracebackType
 from typing import Any
 
 import numpy as np
 
-from ipu_tf.device.feeds import callbacks, queues
+from ipu_tf._state.context import context_value
+from ipu_tf.device.feeds import callbacks
 from ipu_tf.device.feeds.outfeed import Outfeed
 from ipu_tf.lowering.tensorflow.markers import enqueue_marker
 
@@ -67,11 +69,23 @@ class OutputStream:
                 return
 
 
+_live: contextvars.ContextVar[Mapping[str, Outfeed]] = contextvars.ContextVar(
+    "ipu_live_outfeeds", default=MappingProxyType({})
+)
+
+
+def live_outfeeds() -> Mapping[str, Outfeed]:
+    """Returns the outfeeds by name whose elements are taken in this thread's context: a loop is passed them."""
+    return _live.get()
+
+
 class LiveOutfeed:
     """An outfeed of loops inside of steps, whose elements reach the host while the loop runs.
 
+    Each execution has one of its own: threads may run one loop.
+
     Args:
-        name: unique in the process.
+        name: of the outfeed in the programs; unique in the process.
     """
 
     def __init__(self, name: str) -> None:
@@ -94,9 +108,5 @@ class LiveOutfeed:
                 end of the context.
         """
         outfeed = Outfeed(self._name)
-        queues.add_outfeed(outfeed)
-        try:
-            with OutputStream(outfeed, take):
-                yield
-        finally:
-            queues.remove(self._name)
+        with context_value(_live, {**_live.get(), self._name: outfeed}), OutputStream(outfeed, take):
+            yield

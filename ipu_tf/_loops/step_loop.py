@@ -19,6 +19,7 @@ import numpy as np
 from ipu_tf._loops.batch_feed import BatchFeed
 from ipu_tf._loops.feature_names import feature_names
 from ipu_tf._loops.loop_lanes import LoopLane, LoopLanes
+from ipu_tf._loops.output_stream import live_outfeeds
 from ipu_tf._loops.step_outputs import StepOutputs
 from ipu_tf._training.replication import check_target, target
 from ipu_tf.device.errors import InfeedExhausted
@@ -275,7 +276,8 @@ class StepLoop:
     def _execute(self, lane: LoopLane, state: Any, batches: BatchFeed, steps: int) -> ExecutionResult:
         check_target(self._target, self._options.shards)
         lane.outputs.forget()
-        queues = ExecutionQueues({INFEED: batches.as_infeed(INFEED)}, {OUTFEED: lane.outfeed})
+        outfeeds = {OUTFEED: lane.outfeed, **live_outfeeds()}
+        queues = ExecutionQueues({INFEED: batches.as_infeed(INFEED)}, outfeeds)
         try:
             parameters = [np.int32(steps), *lane.step.acquire(state, lane.executable)]
             return lane.executable.run(parameters, queues, lane.step.lease(lane.executable))

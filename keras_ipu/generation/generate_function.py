@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import contextvars
 import functools
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -17,6 +19,7 @@ from ipu_tf._loops.batch_feed import BatchFeed
 from ipu_tf._loops.interruption import InterruptibleCall, check_interrupts
 from ipu_tf._loops.output_stream import LiveOutfeed
 from ipu_tf._loops.step_loop import DeviceStep, LoopOptions, StepLoop
+from ipu_tf._state.context import context_value
 from ipu_tf._training.replication import target
 from keras_ipu.generation.prompt_checks import (
     StopTokens,
@@ -31,6 +34,11 @@ from keras_ipu.training.common.outputs_for_keras import ArrayFunctions
 from keras_ipu.training.common.running_streams import begins, wait_for_streams
 from keras_ipu.training.common.step_split import StepSplit, step_split
 from keras_ipu.training.common.traced_loops import TracedLoops
+
+_streamed: contextvars.ContextVar[tuple[object, OnTokens] | None] = contextvars.ContextVar(
+    "ipu_on_tokens", default=None
+)
+"""The function of this thread whose tokens are passed on, and what takes them. KerasHub's code is between both."""
 
 
 class GenerateFunction(TracedLoops, abc.ABC):
@@ -57,8 +65,8 @@ class GenerateFunction(TracedLoops, abc.ABC):
         self._arrays = arrays
         self._compute = compute or model.generate_step
         self._own_variables = tuple(variables)
-        self._on_tokens: OnTokens | None = None
         self._stream = LiveOutfeed(f"tokens {id(self)}")
+        self._one_call = threading.Lock()  # a call takes over the state from the call before
 
     def __call__(self, inputs: Any, stop_token_ids: Sequence[int] | None = None) -> Any:
         """Generates tokens in one execution.
@@ -80,14 +88,18 @@ class GenerateFunction(TracedLoops, abc.ABC):
         check_prompts(self._model, inputs)
         return self.run(inputs, stops)
 
-    @contextlib.contextmanager
-    def streamed(self, on_tokens: OnTokens) -> Iterator[None]:
-        """Context in which a function gets the tokens of each place, `[batch]`, as they are made; see `NewTokens`."""
-        self._on_tokens = on_tokens
-        try:
-            yield
-        finally:
-            self._on_tokens = None
+    def streamed(self, on_tokens: OnTokens) -> contextlib.AbstractContextManager[None]:
+        """Context in which a function gets the tokens of each place, `[batch]`, as they are made; see `NewTokens`.
+
+        It is that of this thread's calls: others may have theirs at the same time.
+        """
+        return context_value(_streamed, (self, on_tokens))
+
+    @property
+    def _on_tokens(self) -> OnTokens | None:
+        """What takes the tokens of this thread's calls, if anything does."""
+        function, on_tokens = _streamed.get() or (None, None)
+        return on_tokens if function is self else None
 
     def stream(self, generate: Callable[[OnTokens], Any]) -> TokenIterator:
         """Returns an iterator over the tokens of a call, which runs in a thread of its own."""
@@ -125,9 +137,9 @@ class GenerateFunction(TracedLoops, abc.ABC):
         split = step_split(self._model)
         feed = self._feed(iter([inputs] * split.replicas))
         loop = self._loop(feed, stops, split)
-        with self._tokens_taken(inputs, stops, split.replicas):
+        with self._tokens_taken(inputs, stops, split.replicas), self._one_call:
             ran = loop.run(self._state(split.replicas), feed, 1)
-        self._keep(ran.state, split.replicas)
+            self._keep(ran.state, split.replicas)
         tokens = ran.raise_for_error().outputs
         return tokens if split.replicas == 1 else self._arrays.map_structure(lambda array: array[0], tokens)
 

@@ -6,6 +6,7 @@ An optional extra: `pip install --editable '.[hub]'`. Runs with Keras on TensorF
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import threading
 from collections.abc import Callable
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 
 import ipu_tf as ipu
+from ipu_tf._loops.output_stream import OutputStream
 from ipu_tf.device.feeds.outfeed import Outfeed
 from tests.helpers.device_counts import device_work
 from tests.helpers.generated_tokens import LENGTH, SAMPLERS, WORDS, check_tokens, gpt2, llama, pair, prompts
@@ -236,6 +238,36 @@ def test_tokens_are_iterated_over_while_the_loop_runs(monkeypatch: pytest.Monkey
         dropped = model.generate(inputs, stop_token_ids=None, stream=True)
         assert model.generate(inputs, stop_token_ids=None)["token_ids"].tolist() == whole.tolist()
         assert [each.tolist() for each in dropped] == expected
+
+
+def test_threads_get_the_tokens_of_their_own_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one model, one program. The first token waits until both threads have begun."""
+    begun, both, put, enter = threading.Semaphore(0), threading.Event(), Outfeed.put, OutputStream.__enter__
+    asked = {length: prompts(length) for length in (3, 5)}
+
+    def tokens_of(length: int) -> list[list[int]]:
+        places: list[np.ndarray] = []
+        model.generate(asked[length], stop_token_ids=None, on_tokens=places.append)
+        return [each.tolist() for each in places]
+
+    def entered(stream: Any) -> Any:
+        begun.release()
+        return enter(stream)
+
+    def put_and_wait(outfeed: Outfeed, *block: Any) -> None:
+        if outfeed.name.startswith("tokens") and not both.is_set():
+            assert all(begun.acquire(timeout=60) for _ in asked)
+            both.set()
+        put(outfeed, *block)
+
+    with ipus(1), concurrent.futures.ThreadPoolExecutor(2) as pool:
+        _, model = pair(gpt2, ipu.ipu_strategy.IPUStrategy())
+        model.compile(sampler="greedy")
+        alone = [tokens_of(length) for length in asked]
+        monkeypatch.setattr(OutputStream, "__enter__", entered)
+        monkeypatch.setattr(Outfeed, "put", put_and_wait)
+        assert list(pool.map(tokens_of, asked)) == alone
+    assert [len(each) for each in alone] == [LENGTH - 3, LENGTH - 5]
 
 
 def test_what_streamed_tokens_refuse() -> None:
