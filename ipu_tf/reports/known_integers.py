@@ -15,6 +15,8 @@ _Linear = tuple[int | None, int]
 """A value of the loop's carry by its place, None for none, and what is added to it."""
 _SAME = frozenset(["broadcast_in_dim", "convert_element_type", "copy", "copy_p", "reshape", "squeeze"])
 _COMPARISONS = frozenset(["lt", "le", "gt", "ge", "ne"])
+_FOR_EVER = 2**64
+"""Iterations of a comparison that always holds."""
 
 
 class KnownIntegers:
@@ -104,7 +106,8 @@ class _Condition:
             if held is not None:
                 holds[each.outvars[0]] = held
         [result] = condition.outvars
-        return None if hasattr(result, "val") else holds.get(result)
+        trips = _FOR_EVER if hasattr(result, "val") else holds.get(result, _FOR_EVER)
+        return None if trips == _FOR_EVER else trips
 
     def _compared(self, name: str, one: _Linear | None, other: _Linear | None) -> int | None:
         """Returns how many iterations pass before a comparison fails."""
@@ -115,6 +118,8 @@ class _Condition:
             return None
         left, by = high[0] - low[0], low[1] - high[1]  # `left` shrinks `by` in each iteration
         if name == "ne":
+            if by % 2 == 0 and left % 2:
+                return _FOR_EVER  # one is even, one odd, also where they wrap around
             return left // by if by and left % by == 0 and left // by >= 0 else 0 if left == 0 else None
         left += name in ("le", "ge")
         return 0 if left <= 0 else math.ceil(left / by) if by > 0 else None

@@ -178,6 +178,19 @@ def test_a_loop_whose_length_depends_on_data_counts_once() -> None:
     assert loops[2].trips is None
 
 
+def test_what_always_holds_ends_no_loop() -> None:
+    """One number is even and the other odd, also where they wrap around."""
+
+    def loops(x: jax.Array) -> jax.Array:
+        begin = (0, jnp.uint32(0), x)
+        grown = lambda carry: (carry[0] + 4, carry[1] + 2, carry[2] @ x)  # noqa: E731
+        x = lax.while_loop(lambda carry: (carry[0] < 9) & (carry[1] != 1), grown, begin)[2]
+        return lax.while_loop(lambda carry: carry[1] != 1, grown, begin)[2] + x
+
+    loops_of = [each for each in part_of_function(loops, array(4, 4)).operations if each.body]
+    assert [each.trips for each in loops_of] == [3, None]
+
+
 @pytest.mark.parametrize(
     ("operation", "layer"),
     [

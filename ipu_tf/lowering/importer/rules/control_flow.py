@@ -25,7 +25,7 @@ from ipu_tf.lowering.stablehlo.accumulation_checks import check_accumulation, ow
 from ipu_tf.lowering.stablehlo.module import OUTFEED, custom_call_target, feed_name, walk
 from ipu_tf.lowering.stablehlo.needed_hidden_state import ENQUEUED, keys_used, types_in
 from ipu_tf.lowering.stablehlo.op import Op, array_type
-from ipu_tf.lowering.stablehlo.trip_count import most_trips
+from ipu_tf.lowering.stablehlo.trip_count import known_bounds, most_trips
 
 
 @rule("func.call")
@@ -37,18 +37,18 @@ def _call(importer: Any, op: Op, *operands: jax.Array) -> list[jax.Array]:
 def _while(importer: Any, op: Op, *operands: jax.Array) -> list[jax.Array]:
     check_accumulation(importer.module, op.operation, operands)
     trips = most_trips(importer.module, op.operation)
-    if trips == 0:
-        return list(operands)  # XLA runs one with steps of more than 1 once
     outer, inner = _parted(importer, op)
     if ITERATION in inner:
         inner[ITERATION] = jnp.int32(0)
     condition_block, body_block = op.regions
+    noting = _notes(importer, condition_block)
     loop = _WhileLoop(
         importer,
         condition_block,
         body_block,
-        noting=_notes(importer, condition_block),
+        noting=noting,
         stops=trips is None and collectives.total(importer.replicas) == 1,
+        turning=not noting and all(bound.step != 1 for bound in known_bounds(importer.module, op.operation)),
         deferred=deferred_products(importer.module, op.operation, trips) if importer.arithmetic is None else None,
     )
     run = functools.partial(host_regions.loop, importer) if host_regions.calls_host(importer, op) else lax.while_loop
@@ -61,7 +61,7 @@ def _while(importer: Any, op: Op, *operands: jax.Array) -> list[jax.Array]:
 class _WhileLoop:
     """Condition and body of a `stablehlo.while`, as `lax.while_loop` takes them.
 
-    Its state is hidden state, the loop's values, room for deferred products, and whether the loop continues.
+    Its state is hidden state, the loop's values, room for deferred products, whether the loop continues, and its turns.
 
     Attributes:
         importer: traces both.
@@ -69,6 +69,8 @@ class _WhileLoop:
         body_block: the body.
         noting: whether the condition has hidden state, so that it is evaluated in the body.
         stops: whether a failed assertion ends the loop.
+        turning: whether the condition asks for the turns too, for which it always holds. XLA counts some loops of other
+            steps than 1 wrongly; then it leaves the end to the condition, as it does with one evaluated in the body.
         deferred: sums of products that are computed after the loop, or None.
     """
 
@@ -77,6 +79,7 @@ class _WhileLoop:
     body_block: Any
     noting: bool
     stops: bool
+    turning: bool
     deferred: DeferredProducts | None
 
     def run(
@@ -86,7 +89,8 @@ class _WhileLoop:
         start = tuple(jnp.asarray(value) for value in operands)
         room: Any = () if self.deferred is None else (jnp.int32(0), self.deferred.room())
         hidden, first = self._evaluated(hidden, start) if self.noting else (hidden, ())
-        hidden, values, kept, _ = while_loop(self._condition, self._body, (hidden, start, room, first))
+        turns: Any = jnp.uint32(0) if self.turning else ()
+        hidden, values, kept, *_ = while_loop(self._condition, self._body, (hidden, start, room, first, turns))
         return hidden, list(values) if self.deferred is None else self.deferred.totals(values, kept[1])
 
     def _evaluated(self, hidden: Any, values: Any) -> tuple[Any, jax.Array]:
@@ -97,10 +101,11 @@ class _WhileLoop:
         return after, going_on & ~failed(after[ASSERTIONS]) if self.stops and ASSERTIONS in after else going_on
 
     def _condition(self, state: Any) -> jax.Array:
-        return state[3] if self.noting else self._evaluated(state[0], state[1])[1]
+        going_on: jax.Array = state[3] if self.noting else self._evaluated(state[0], state[1])[1]
+        return going_on & (state[4] != 1) if self.turning else going_on  # turns are even, also where they wrap around
 
     def _body(self, state: Any) -> Any:
-        hidden, values, kept, _ = state
+        hidden, values, kept, _, turns = state
         with self.importer.branch(hidden) as after:
             results = self.importer.run_block(self.body_block, values)
             kept = kept if self.deferred is None else _kept(self.deferred, kept, self.importer)
@@ -110,7 +115,7 @@ class _WhileLoop:
             after[ITERATION] = after[ITERATION] + 1
         results = results if self.deferred is None else self.deferred.unchanged(values, results)
         after, going_on = self._evaluated(after, results) if self.noting else (after, ())
-        return after, tuple(results), kept, going_on
+        return after, tuple(results), kept, going_on, turns + 2 if self.turning else ()
 
 
 def _notes(importer: Any, condition_block: Any) -> bool:

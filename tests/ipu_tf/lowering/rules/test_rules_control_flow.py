@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.helpers.lowering_parity import Case
+from tests.helpers.lowering_parity import Case, assert_same, lowered, run_module
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(3, 4)).astype(np.float32)
@@ -62,3 +62,58 @@ CASES += [Case(f"case {index}", _switch, (np.int32(index), X), CASE, 0) for inde
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_agrees_with_tensorflow(case: Case) -> None:
     case.check()
+
+
+STARTS, LIMITS, STEPS = (-6, -3, -2, -1, 0, 1, 3), (-1, 0, 1, 2, 5), (1, 2, 3)
+CONDITIONS: dict[str, Any] = {
+    "<": lambda i, limit: i < limit,
+    "<=": lambda i, limit: i <= limit,
+    "> turned": lambda i, limit: limit > i,
+    "not >=": lambda i, limit: tf.logical_not(i >= limit),
+}
+
+
+def _counted(x: Any, start: Any, limit: Any, step: Any, holds: Any) -> Any:
+    """How often a loop runs."""
+    return tf.while_loop(lambda i, _: holds(i, limit), lambda i, n: (i + step, n + x), (start, tf.zeros_like(x)))[1]
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_loops_of_any_step_run_as_often_as_they_say(condition: str, step: int) -> None:
+    """XLA has counted some of them as one iteration less, and some that run not at all as one."""
+    grid = [(start, limit) for start in STARTS for limit in LIMITS]
+
+    def counts(x: Any) -> list[Any]:
+        return [_counted(x, start, limit, step, CONDITIONS[condition]) for start, limit in grid]
+
+    found = run_module(lowered(counts, tf.constant(1.0)), np.float32(1))
+    end = condition == "<="
+    expected = [len(range(start, limit + end, step)) for start, limit in grid]
+    assert [int(count) for count in found] == expected
+
+
+def _folded(x: Any) -> Any:
+    """XLA computes both ends and the step before it runs the loop."""
+    size = tf.size(x)
+    return _counted(x[0], size - 6, tf.reduce_prod(tf.shape(x)) - 3, size - 2, CONDITIONS["<"])
+
+
+def _in_branch(x: Any) -> Any:
+    return tf.cond(x[0] > 0.0, lambda: _counted(x[0], 0, 1, 2, CONDITIONS["<"]), lambda: x[0])
+
+
+def _in_loop(x: Any) -> Any:
+    def body(i: Any, total: Any) -> Any:
+        return i + 1, total + _counted(x[0], -5, 0, tf.constant(2), CONDITIONS["<"])
+
+    return tf.while_loop(lambda i, _: i < 3, body, (0, 0.0))[1]
+
+
+def _in_function(x: Any) -> Any:
+    return tf.function(lambda x: _counted(x[0], 3, 2, 2, CONDITIONS["<"]))(x)
+
+
+@pytest.mark.parametrize("fn", [_folded, _in_branch, _in_loop, _in_function], ids=lambda fn: fn.__name__)
+def test_loops_with_ends_that_xla_folds_run_as_often_as_tensorflows(fn: Any) -> None:
+    assert_same(fn, tf.constant([1.0, 2.0, 3.0, 4.0]), ops=WHILE)
