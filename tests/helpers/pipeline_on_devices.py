@@ -394,6 +394,24 @@ def test_an_exception_in_a_stage_is_the_users_own(strategy: Any, monkeypatch: py
     assert any(np.any(old != new.numpy()) for old, new in zip(before, model.weights, strict=True))
 
 
+def test_an_update_prints_as_often_as_in_one_loop(strategy: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    class Telling(keras.optimizers.SGD):
+        def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> Any:
+            print_tensor(tf.reduce_sum(gradient), "told")
+            print_tensor(tf.constant(1.0), "also told")
+            return super().update_step(gradient, variable, learning_rate)
+
+    said = []
+    for mode in ("loop", "devices"):
+        run_on_devices(mode)
+        Model(strategy, lambda: Telling(0.1)).run()
+        lines = [line.partition(": ") for line in capfd.readouterr().err.splitlines() if "told: " in line]
+        said.append([(name, float(value)) for name, _, value in lines])
+    assert [name for name, _ in said[0]] == ["told", "also told"] * 2 * REPEAT
+    assert [name for name, _ in said[1]] == [name for name, _ in said[0]]
+    np.testing.assert_allclose([v for _, v in said[1]], [v for _, v in said[0]], rtol=1e-4)
+
+
 def test_pipelines_and_loops_of_one_program_follow_one_another(strategy: Any) -> None:
     """Each finds what the one before left, wherever that is: on its stages' devices, or together on one."""
 

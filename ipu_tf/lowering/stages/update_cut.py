@@ -16,7 +16,10 @@ import numpy as np
 from ipu_tf.lowering.stablehlo.module import OUTFEED, custom_call_target
 from ipu_tf.lowering.stages.flat_step import FlatLoopBody, FlatOp
 from ipu_tf.lowering.stages.stage_cut import StageCut
+from ipu_tf.lowering.tensorflow.host_calls import HOST_CALLS
 
+_ALWAYS = frozenset({OUTFEED, *HOST_CALLS})
+"""Calls of an update that happen whether or not a variable's new value depends on them."""
 _SPREADING = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.convert")
 
 
@@ -65,8 +68,8 @@ def _needed(cut: StageCut) -> tuple[FlatOp, ...]:
     wanted = set(cut.weights.values())
     found = []
     for place, node in reversed(list(enumerate(cut.live))):
-        enqueues = node.on_update and custom_call_target(node.operation) == OUTFEED
-        if place not in cut.level and (enqueues or wanted & set(node.results)):
+        always = node.on_update and custom_call_target(node.operation) in _ALWAYS
+        if place not in cut.level and (always or wanted & set(node.results)):
             wanted.update(node.operands)
             found.append(node)
     return tuple(reversed(found))
@@ -90,7 +93,7 @@ class _UpdateStages:
         self.maker.update(dict.fromkeys(node.results, place))
         known = [self._known[value] for value in node.operands if value in self._known]
         if not known:
-            if custom_call_target(node.operation) == OUTFEED:
+            if custom_call_target(node.operation) in _ALWAYS:
                 self.of_node[place] = 0
             return
         stage, size = max(known, key=lambda each: (each[1], -each[0]))
