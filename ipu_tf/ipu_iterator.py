@@ -112,8 +112,19 @@ def ipu_iterators(ordinal: int) -> Iterator[None]:
 @contextlib.contextmanager
 def iterators_in_programs(ordinal: int) -> Iterator[None]:
     """Context manager: programs dequeue elements of TensorFlow's own iterators, which were made outside of a scope."""
-    with tf_patches.elements_in_programs(lambda iterator: next(fed_by(iterator, ordinal))):
+    with tf_patches.sources_in_programs(lambda iterator: _source(iterator, ordinal)):
         yield
+
+
+def _source(iterator: Any, ordinal: int) -> IPUIterator:
+    source = fed_by(iterator, ordinal)
+    if source is iterator:
+        raise NotImplementedError(
+            "A program takes elements of an iterator that is known when it is traced. Received: an argument of a "
+            "`tf.function` of the host, which is known only when that runs. Use the iterator itself in the function "
+            "(close over it), or give it to `strategy.run` outside of a `tf.function`."
+        )
+    return source
 
 
 def fed_by(iterator: Any, ordinal: int) -> Any:

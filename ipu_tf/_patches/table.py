@@ -153,6 +153,12 @@ TENSORFLOW = (
         _TF_PATCHES,
     ),
     Patch(
+        "tensorflow.python.data.ops.iterator_ops:OwnedIterator.__tf_tracing_type__",
+        When.USE,
+        "programs take elements of iterators made outside of the scope",
+        _TF_PATCHES,
+    ),
+    Patch(
         "tensorflow.python.framework.ops:_DefaultGraphStack.reset",
         When.SCOPE,
         "`keras.backend.clear_session()` within the scope does not leave it",

@@ -142,21 +142,21 @@ def _run_in_graph(strategy: Any, function: Callable[..., Any], args: Any, kwargs
     if tf_graphs.in_program(tf.compat.v1.get_default_graph()):
         with tf.distribute.ReplicaContext(strategy, replica_id_in_sync_group=0):
             return function(*args, **kwargs)
-    leaves = tf.nest.flatten((args, kwargs))
+    ordinal = strategy._device_ordinal  # noqa: SLF001
+    leaves = [fed_by(leaf, ordinal) for leaf in tf.nest.flatten((args, kwargs))]
     outputs: list[Any] = []
 
     def body(*tensors: tf.Tensor) -> list[tf.Tensor]:
         fed = iter(tensors)
         filled = [next(fed) if _is_tensor(leaf) else leaf for leaf in leaves]
         new_args, new_kwargs = tf.nest.pack_sequence_as((args, kwargs), filled)
-        ordinal = strategy._device_ordinal  # noqa: SLF001
         with tf.distribute.ReplicaContext(strategy, replica_id_in_sync_group=0), iterators_in_programs(ordinal):
             outputs.append(function(*new_args, **new_kwargs))
         parts = tf.nest.flatten(outputs[-1], expand_composites=True)
         return [tf.convert_to_tensor(part) for part in parts if part is not None]
 
     def before(shards: int) -> Target:
-        return target(strategy._device_ordinal, shards)  # noqa: SLF001
+        return target(ordinal, shards)
 
     tensors = [tf.convert_to_tensor(leaf) for leaf in leaves if _is_tensor(leaf)]
     results = embed(body, tensors, "strategy_run", before).outputs

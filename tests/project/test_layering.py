@@ -84,6 +84,7 @@ DEVICE_LIBRARIES = {"jax", "numpy"}
 PRIVATE_API = (
     "tensorflow.python",
     "tensorflow.compiler",
+    "tensorflow.core",
     "keras.src",
     "keras._tf_keras",
     "jax._src",

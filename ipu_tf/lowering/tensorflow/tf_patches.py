@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.core.function.trace_type.default_types import Weakref as _Weakref
 from tensorflow.python import pywrap_tfe as _pywrap_tfe
 from tensorflow.python.compiler.xla import xla as _xla
 from tensorflow.python.data.ops import dataset_ops as _dataset_ops
@@ -48,10 +50,15 @@ def dataset_iterators(make: Callable[[tf.data.Dataset], Any] | None) -> Iterator
 
 
 @contextlib.contextmanager
-def elements_in_programs(take: Callable[[Any], Any]) -> Iterator[None]:
-    """Context manager: in this thread, in graphs, the next element of TensorFlow's iterators is `take`'s result."""
+def sources_in_programs(source: Callable[[Any], Any]) -> Iterator[None]:
+    """Context manager: in this thread, in graphs, elements of TensorFlow's iterators come from what `source` gives.
+
+    Args:
+        source: from TensorFlow's iterator to a Python iterator, which functions that are called there are given, too.
+    """
     _patch_next_element()
-    with _in_this_thread("take_element", take):
+    _patch_types_of_iterators()
+    with _in_this_thread("source_in_programs", source):
         yield
 
 
@@ -71,16 +78,40 @@ def is_stock_iterator(iterator: Any) -> bool:
     return type(iterator) is _iterator_ops.OwnedIterator and isinstance(iterator._iterator_resource, _ops.EagerTensor)
 
 
+def _source_in_programs() -> Callable[[Any], Any] | None:
+    return None if _context.executing_eagerly() else getattr(_local, "source_in_programs", None)
+
+
 def _patch_next_element() -> None:
     def patched(stock: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(stock)
         def element(self: Any) -> Any:
-            take = None if _context.executing_eagerly() else getattr(_local, "take_element", None)
-            return stock(self) if take is None else take(self)
+            source = _source_in_programs()
+            return stock(self) if source is None else next(source(self))
 
         return element
 
     replace_in(_iterator_ops.OwnedIterator, "_next_internal", patched)
+
+
+class _SourceType(_Weakref):
+    """The type, for `tf.function`, of an iterator that another one stands for: a function is traced for each."""
+
+    def cast(self, value: Any, _: Any) -> Any:
+        """Returns the other iterator."""
+        return self._ref()
+
+
+def _patch_types_of_iterators() -> None:
+    def patched(stock: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(stock)
+        def tracing_type(self: Any, context: Any) -> Any:
+            source = _source_in_programs() if is_stock_iterator(self) else None
+            return stock(self, context) if source is None else _SourceType(weakref.ref(source(self)))
+
+        return tracing_type
+
+    replace_in(_iterator_ops.OwnedIterator, "__tf_tracing_type__", patched)
 
 
 def _patch_dataset_iter() -> None:

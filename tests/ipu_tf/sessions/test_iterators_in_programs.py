@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -135,3 +136,45 @@ def test_a_number_that_32_bits_do_not_have_is_refused(strategy: Strategy) -> Non
     assert int(strategy.run(program)) == 1
     with pytest.raises(Exception, match="2147483648"):
         strategy.run(program)
+
+
+@pytest.mark.parametrize("made_in_scope", [True, False])
+def test_a_function_within_a_program_is_given_iterators(strategy: Strategy, made_in_scope: bool) -> None:  # noqa: F811
+    def iterators() -> list[Any]:
+        datasets = [tf.data.Dataset.range(first, first + 9) for first in (0, 100)]
+        return [iter(each.map(lambda i: tf.cast(i, tf.float32))) for each in datasets]
+
+    traced = []
+
+    @tf.function
+    def inner(source: Any) -> tf.Tensor:
+        traced.append(source)
+        return next(source) + next(source)
+
+    def both(first: Any, second: Any) -> tf.Tensor:
+        return tf.stack([inner(first), inner(second), inner(first)])
+
+    wanted = tf.function(both)(*iterators())
+    traced.clear()
+    with strategy.scope() if made_in_scope else contextlib.nullcontext():
+        first, second = iterators()
+    with device_work() as work:
+        np.testing.assert_array_equal(strategy.run(tf.function(lambda: both(first, second))), wanted)
+        np.testing.assert_array_equal(strategy.run(tf.function(lambda: both(first, second))), wanted + [8, 4, 8])
+    assert work.counts.executions == 2
+    assert len(traced) == 2  # once for each iterator
+    assert float(inner(second)) == 104.0 + 105.0  # a function of the host takes them from the host
+
+
+def test_an_iterator_that_a_graph_gives_to_a_program(strategy: Strategy) -> None:  # noqa: F811
+    iterator = iter(tf.data.Dataset.range(9).map(lambda i: tf.cast(i, tf.float32)))
+    inner = tf.function(lambda source: next(source) + next(source))
+    outer = tf.function(lambda: strategy.run(inner, (iterator,)))
+    assert [float(outer()) for _ in range(3)] == [1.0, 5.0, 9.0]
+
+    @tf.function
+    def given(source: Any) -> Any:
+        return strategy.run(inner, (source,))
+
+    with pytest.raises(NotImplementedError, match=r"an argument of a `tf.function` of the host.* \(close over it\)"):
+        given(iterator)
