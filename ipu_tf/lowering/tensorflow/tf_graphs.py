@@ -130,28 +130,35 @@ def forget_custom_gradients(graph: tf.Graph, graph_def: tf.compat.v1.GraphDef) -
     """Unregisters the custom gradients of a graph that is not differentiated any more.
 
     TensorFlow's registry keeps that for ever, and with it the graph, the graphs around it, and all that they use. The
-    functions that the graph calls may be a user's, and be differentiated in another program: their ops keep the
-    gradients themselves.
+    functions that the graph calls may be a user's, and be differentiated in another program; so may the ops that it
+    has copies of: these keep the gradients themselves.
 
     Args:
         graph: that graph.
         graph_def: the same, with the functions that it calls: bodies of loops, branches.
     """
     called = known_functions(graph)
-    _unregister_gradients(graph_def.node, None)
+    _unregister_gradients(graph_def.node, origin_of(graph))
     for function in graph_def.library.function:
         _unregister_gradients(function.node_def, called.get(function.signature.name))
 
 
-def _unregister_gradients(nodes: Iterable[Any], function: tf.Graph | None) -> None:
+def _unregister_gradients(nodes: Iterable[Any], kept: tf.Graph | None) -> None:
+    """Unregisters the custom gradients of nodes; ops of the same name and gradient in the graph `kept` keep theirs."""
     registered = _ops.gradient_registry._registry
     for node in nodes:
-        name = node.attr["_gradient_op_type"].s.decode() if node.op == "IdentityN" else ""
-        if name.startswith("CustomGradient-") and name in registered:
-            operation = operation_named(function, node.name) if function is not None else None
-            if operation is not None:
+        name = _custom_gradient(node)
+        if name in registered:
+            operation = operation_named(kept, node.name) if kept is not None else None
+            if operation is not None and _custom_gradient(operation.node_def) == name:
                 set_gradient_function(operation, _ops.gradient_registry.lookup(name))
             del registered[name]
+
+
+def _custom_gradient(node: Any) -> str:
+    """Returns the name that a `tf.custom_gradient` gave the gradient of a node; empty for another node."""
+    name = node.attr["_gradient_op_type"].s.decode() if node.op == "IdentityN" else ""
+    return name if name.startswith("CustomGradient-") else ""
 
 
 def set_gradient_function(operation: tf.Operation, function: Callable[..., Any]) -> None:

@@ -415,6 +415,21 @@ def test_a_function_of_the_host_with_ops_on_an_ipu() -> None:
     assert work.counts.executions == 1
 
 
+def test_what_has_run_on_an_ipu_still_has_its_gradient() -> None:
+    """That of a `tf.custom_gradient`."""
+    results = []
+    for place in (CPU, IPU):
+        with tf.Graph().as_default(), tf1.Session() as session:
+            x = tf1.placeholder(tf.float32, [2])
+            with tf.device(place):
+                y = tf.nn.swish(x) * 2.0
+            for fetched in ([y, y + 1.0], y):
+                session.run(fetched, {x: [1.0, 2.0]})
+            [gradient] = tf.gradients(y, x)
+            results.append(session.run(gradient, {x: [0.0, 3.0]}))
+    np.testing.assert_allclose(results[1], results[0], rtol=1e-5)
+
+
 def _lines_on_strings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if "works on strings" in record.getMessage()]
 
