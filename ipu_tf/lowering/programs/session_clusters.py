@@ -198,6 +198,7 @@ class _GraphRewriter:
             return
         copied = {name: self._operations[name] for name in names}
         nodes = part_of(tf.compat.v1.get_default_graph().as_graph_def(), set(copied), False)
+        nodes.library.Clear()  # of copies of its functions the graph would not know what TensorFlow knows of them
         outer: dict[str, tf.Tensor] = {}
         for operation in copied.values():
             for tensor in operation.inputs:

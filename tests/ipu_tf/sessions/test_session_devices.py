@@ -430,6 +430,18 @@ def test_what_has_run_on_an_ipu_still_has_its_gradient() -> None:
     np.testing.assert_allclose(results[1], results[0], rtol=1e-5)
 
 
+def test_a_loop_whose_result_the_host_reads(session: Any) -> None:
+    with tf.device(IPU):
+        _, y = tf.while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, tf.nn.swish(x) * 2.0), [0, tf.constant(1.0)])
+    wanted = 1.0
+    for _ in range(3):
+        wanted = 2.0 * wanted / (1.0 + np.exp(-wanted))
+    for more in range(2):
+        with device_work() as work:
+            np.testing.assert_allclose(session.run(y + float(more)), wanted + more, rtol=1e-5)
+        assert work.counts.executions == 1
+
+
 def _lines_on_strings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if "works on strings" in record.getMessage()]
 
