@@ -23,7 +23,7 @@ from ipu_tf.lowering.tensorflow import tf_graphs, tf_private, tf_values
 from ipu_tf.lowering.tensorflow.clustering import Cluster, MisplacedOp, schedule_clusters
 from ipu_tf.lowering.tensorflow.graph_pruning import part_of
 from ipu_tf.lowering.tensorflow.op_lines import location_of
-from ipu_tf.lowering.tensorflow.session_graph import is_constant, is_ipu, needed, node, placed_on
+from ipu_tf.lowering.tensorflow.session_graph import ipus_within, is_constant, is_ipu, needed, node, placed_on
 
 Where = Callable[[int, int], Target]
 """From the ordinal of an IPU device and a number of shards to where a program runs; raises if it cannot."""
@@ -103,12 +103,13 @@ def _place(device: str) -> tuple[str | None, int]:
 
 
 def devices_named(graph: tf.Graph) -> frozenset[str]:
-    """Returns the device strings that ops of a graph are placed on; examines every op once."""
+    """Returns the device strings that ops of a graph are placed on, and IPUs in loops; examines every op once."""
     seen = tf_graphs.graph_dict(graph, "devices_seen")
     count = tf_graphs.operation_count(graph)
     if count > seen.get("count", 0):
         made = graph.get_operations()[seen.get("count", 0) :]
-        seen["count"], seen["devices"] = count, seen.get("devices", frozenset()) | set(map(placed_on, made)) - {""}
+        named = {device for operation in made for device in (placed_on(operation), *ipus_within(operation))}
+        seen["count"], seen["devices"] = count, seen.get("devices", frozenset()) | named - {""}
     return seen.get("devices", frozenset())
 
 

@@ -43,13 +43,42 @@ _HANDED_ON = ("Enter", "Identity", "Merge", "NextIteration", "Switch")
 def ordinal_of(operation: tf.Operation) -> int | None:
     """Returns the ordinal of the IPU that an op is placed on; None for another device.
 
-    An op without a device is placed with the variables that it uses; a call of a function does not.
+    An op without a device is placed with the variables that it uses; a call, loop or branch with the ops within it.
+
+    Raises:
+        ValueError: for a call, loop or branch with ops on several IPUs.
     """
     devices = [placed_on(operation)]
-    if not devices[0] and operation.type not in _CALLS:
+    if operation.type in _CALLS and not is_ipu(devices[0]):
+        devices = ipus_within(operation)
+    elif not devices[0]:
         devices = [_maker(tensor).device for tensor in operation.inputs if tensor.dtype == tf.resource]
-    device = next(filter(is_ipu, devices), None)
-    return None if device is None else int(tf.DeviceSpec.from_string(device).device_index or 0)
+    ordinals = list(dict.fromkeys(map(_ordinal, filter(is_ipu, devices))))
+    if operation.type in _CALLS and len(ordinals) > 1:
+        raise ValueError(
+            f"`{operation.name}` ({operation.type}) has ops on several IPUs: {', '.join(devices)}. It runs as one "
+            f"program: place what is in it on one IPU.\n{location_of(operation)}"
+        )
+    return ordinals[0] if ordinals else None
+
+
+def _ordinal(device: str) -> int:
+    return int(tf.DeviceSpec.from_string(device).device_index or 0)
+
+
+def ipus_within(operation: tf.Operation) -> list[str]:
+    """Returns the IPUs that ops in a call, loop or branch are placed on and compute on; none for another op."""
+    graphs = tf_graphs.called_graphs(operation) if operation.type in _CALLS else ()
+    return list(dict.fromkeys(device for graph in graphs for device in _ipus_of(graph)))
+
+
+def _ipus_of(graph: tf.Graph) -> list[str]:
+    known = tf_graphs.graph_dict(graph, "ipus")
+    if "devices" not in known:
+        inside = tf_graphs.operations_within(graph)
+        known["devices"] = list(dict.fromkeys(each.device for each in inside if computes_on_ipu(each)))
+    devices: list[str] = known["devices"]
+    return devices
 
 
 def placed_on(operation: tf.Operation) -> str:

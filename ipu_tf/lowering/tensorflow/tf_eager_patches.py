@@ -18,6 +18,7 @@ from tensorflow.python.eager.polymorphic_function import atomic_function as _ato
 
 from ipu_tf._patches.installation import replace_in
 from ipu_tf.device.run.interrupts import interruptible
+from ipu_tf.lowering.tensorflow import tf_graphs
 from ipu_tf.lowering.tensorflow.op_lines import location_of
 from ipu_tf.lowering.tensorflow.tf_session_patches import RUNS_PROGRAMS
 
@@ -138,10 +139,10 @@ def _called_by_host(
 
 
 def _check_placements(function: Any, computes_there: Callable[[tf.Operation], bool]) -> None:
-    """Raises an error for a function run on the host that has ops placed on an IPU device."""
+    """Raises an error for a function run on the host that has ops placed on an IPU device, in loops and calls too."""
     found = getattr(function, "_ipu_tf_placement", None)
     if found is None:
-        operations = function.graph.get_operations()
+        operations = tf_graphs.operations_within(function.graph)
         found = next(((o.device, location_of(o)) for o in operations if o.device and computes_there(o)), ())
         function._ipu_tf_placement = found
     if found:

@@ -228,6 +228,17 @@ def called_graphs(operation: tf.Operation) -> list[Any]:
     return [known[name] for name in names if name in known]
 
 
+def operations_within(graph: tf.Graph) -> Iterator[tf.Operation]:
+    """Yields the ops of a graph, and of the functions, loops and branches in it, as far as known."""
+    waiting, seen = [graph], {graph}
+    while waiting:
+        current = waiting.pop()
+        yield from current.get_operations()
+        found = set(known_functions(current).values()) - seen
+        waiting += found
+        seen |= found
+
+
 def devices_in_functions(graph: tf.Graph) -> list[str]:
     """Returns the device strings of ops in the functions, loops and branches of a graph."""
     nodes = (node for function in graph.as_graph_def().library.function for node in function.node_def)

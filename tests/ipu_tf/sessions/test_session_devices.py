@@ -415,6 +415,78 @@ def test_a_function_of_the_host_with_ops_on_an_ipu() -> None:
     assert work.counts.executions == 1
 
 
+def placed_in_a_loop(x: tf.Tensor) -> tf.Tensor:
+    for _ in tf.range(3):
+        with tf.device(IPU):
+            x = x * 2.0
+    return x
+
+
+def placed_in_a_branch(x: tf.Tensor) -> tf.Tensor:
+    def doubled() -> tf.Tensor:
+        with tf.device(IPU):
+            return x * 2.0
+
+    return tf.cond(tf.reduce_sum(x) > 0.0, doubled, lambda: x)
+
+
+def placed_in_a_function(x: tf.Tensor) -> tf.Tensor:
+    return tf.function(placed_in_a_loop)(x) + 1.0
+
+
+#: Functions with ops on an IPU in a loop, branch or function within, and what they make of 1 and of -1.
+PLACED_WITHIN: dict[Callable[[tf.Tensor], tf.Tensor], tuple[float, float]] = {
+    placed_in_a_loop: (8.0, -8.0),
+    placed_in_a_branch: (2.0, -1.0),
+    placed_in_a_function: (9.0, -7.0),
+}
+
+
+@pytest.mark.parametrize("computes", PLACED_WITHIN, ids=lambda each: each.__name__)
+def test_a_function_of_the_host_with_ops_on_an_ipu_in_what_it_calls(computes: Callable[[tf.Tensor], tf.Tensor]) -> None:
+    function = tf.function(computes)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="places ops on an IPU .*called as a function of the host"):
+        function(tf.constant(1.0))
+    strategy = ipu.ipu_strategy.IPUStrategy()
+    with device_work() as work:
+        found = [float(strategy.run(function, [tf.constant(value)])) for value in (1.0, -1.0)]
+    assert work.counts.executions == 2
+    assert tuple(found) == PLACED_WITHIN[computes]
+
+
+@pytest.mark.parametrize("around", [None, CPU])
+@pytest.mark.parametrize("computes", PLACED_WITHIN, ids=lambda each: each.__name__)
+def test_a_session_runs_loops_and_calls_where_the_ops_in_them_are_placed(
+    session: Any, computes: Callable[[tf.Tensor], tf.Tensor], around: str | None
+) -> None:
+    before = tf1.control_flow_v2_enabled()
+    tf1.enable_control_flow_v2()
+    try:
+        with tf.device(around):
+            x = tf1.placeholder(tf.float32, [])
+            y = tf.function(computes)(x)
+    finally:
+        (tf1.enable_control_flow_v2 if before else tf1.disable_control_flow_v2)()
+    with device_work() as work:
+        found = [session.run(y + 1.0, {x: value}) - 1.0 for value in (1.0, -1.0)]
+    assert work.counts.executions == 2
+    assert tuple(found) == PLACED_WITHIN[computes]
+
+
+def test_a_loop_of_a_session_with_ops_on_two_ipus_is_refused(session: Any) -> None:
+    def body(i: tf.Tensor, x: tf.Tensor) -> Any:
+        with tf.device(IPU):
+            x = x * 2.0
+        with tf.device("/device:IPU:1"):
+            return i + 1, x + 1.0
+
+    _, y = tf.while_loop(lambda i, x: i < 3, body, [tf.constant(0), tf.constant(1.0)])
+    z = tf.constant(1.0) + 1.0
+    assert session.run(z) == 2.0
+    with pytest.raises(ValueError, match="ops on several IPUs: /device:IPU:0, /device:IPU:1|on different devices"):
+        session.run(y)
+
+
 def test_what_has_run_on_an_ipu_still_has_its_gradient() -> None:
     """That of a `tf.custom_gradient`."""
     results = []
