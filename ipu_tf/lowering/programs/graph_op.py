@@ -26,7 +26,7 @@ from ipu_tf.lowering.programs.capture_notes import graph_notes
 from ipu_tf.lowering.programs.program_target import Target
 from ipu_tf.lowering.programs.replica_variables import ReplicaVariables
 from ipu_tf.lowering.programs.tensorflow_errors import to_tensorflow_error
-from ipu_tf.lowering.tensorflow import tf_graphs, tf_private, tf_values
+from ipu_tf.lowering.tensorflow import tf_graphs, tf_private, tf_session_patches, tf_values
 from ipu_tf.lowering.tensorflow.graph_pruning import pruned
 from ipu_tf.lowering.tensorflow.host_op import host_op
 from ipu_tf.lowering.tensorflow.refusal import check_variables
@@ -136,7 +136,8 @@ class GraphProgram:
                 compiled.executable.record.because = what_changed(now, self._signatures)
                 self._signatures.append(now)
                 self._ready[key] = compiled
-        return self._ready[key].run(inputs, states, self._outputs, self.written)
+        session = tf_session_patches.running_session(self._graph)
+        return self._ready[key].run(inputs, states, self._outputs, self.written, session)
 
     def _signature(self, values: Sequence[np.ndarray], target: Target) -> Signature:
         names = (tensor.name.partition(":")[0] for tensor in (*self._inputs, *self._handles))
@@ -184,11 +185,16 @@ class _CompiledProgram:
     replica_states: ReplicaVariables
 
     def run(
-        self, inputs: Sequence[np.ndarray], states: Sequence[np.ndarray], outputs: int, written: Sequence[int]
+        self,
+        inputs: Sequence[np.ndarray],
+        states: Sequence[np.ndarray],
+        outputs: int,
+        written: Sequence[int],
+        session: int = 0,
     ) -> list[np.ndarray]:
-        """Runs the program; returns the outputs, then the new values of the `written` states."""
+        """Runs the program for a session; returns the outputs, then the new values of the `written` states."""
         try:
-            own = self.replica_states
+            own = self.replica_states.of_session(session)
             outcome = self.executable.run([*inputs, *(own.resumed(index, states[index]) for index in self.order)])
         except DeviceError as error:
             raise to_tensorflow_error(error) from error.__cause__

@@ -14,8 +14,10 @@ from tensorflow.python.client import session as _session
 from tensorflow.python.eager import context as _context
 
 from ipu_tf._patches.installation import replace_in
+from ipu_tf._state.numbers import next_number
 from ipu_tf.device.run.forks import check_not_forked
 from ipu_tf.device.run.interrupts import interruptible
+from ipu_tf.lowering.tensorflow import tf_graphs
 
 #: An attribute of graphs in which an op runs a program on the device.
 RUNS_PROGRAMS = "_ipu_tf_runs_programs"
@@ -90,6 +92,7 @@ def _rewritten_run(stock_run: Callable[..., Any], rewrite: RewriteRun) -> Callab
         if found is None and not getattr(self.graph, RUNS_PROGRAMS, False):
             return stock_run(*arguments)
         check_not_forked()  # the session's own threads are not there either
+        _note_session(self)
         return interruptible(stock_run, *arguments)
 
     return do_run
@@ -114,6 +117,21 @@ def _checked_callable(stock_from_options: Callable[..., Any], rewrite: RewriteRu
         return stock_from_options(self, options)
 
     return make_callable_from_options
+
+
+def _note_session(session: Any) -> None:
+    """Notes in its graph that a session runs, by a number of its own."""
+    if not hasattr(session, "_ipu_tf_number"):
+        session._ipu_tf_number = next_number("session")
+    tf_graphs.graph_dict(session.graph, "session")["runs"] = session._ipu_tf_number
+
+
+def running_session(graph: tf.Graph) -> int:
+    """Returns the number of the session that runs a graph, or the graph around it, last; 0 where none does."""
+    while getattr(graph, "outer_graph", None) is not None:
+        graph = graph.outer_graph
+    number: int = tf_graphs.graph_dict(graph, "session").get("runs", 0)
+    return number
 
 
 def requires_strict_placement(session: Any) -> bool:
