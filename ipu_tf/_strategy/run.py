@@ -6,7 +6,7 @@ import contextlib
 import contextvars
 import dataclasses
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,7 @@ def functions_run_eagerly(eager_step: EagerStep) -> contextlib.AbstractContextMa
     return context_value(_eagerly, eager_step)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class _Prepared:
     """A function traced and lowered for one set of arguments.
 
@@ -56,8 +56,14 @@ class _Prepared:
     alive: tuple[Any, ...]
     signature: Signature = dataclasses.field(default_factory=dict)
 
+    def explain(self, signature: Signature, earlier: Sequence[_Prepared]) -> None:
+        """Sets the signature, and records what is other than in earlier ones of the same function."""
+        because = what_changed(signature, [each.signature for each in earlier])
+        self.device_function.executable.record.because = because
+        self.signature = signature
 
-_prepared: weakref.WeakKeyDictionary[Any, dict[Any, _Prepared]] = register_state(
+
+_prepared: weakref.WeakKeyDictionary[Any, dict[Any, list[_Prepared]]] = register_state(
     "functions of strategy.run", weakref.WeakKeyDictionary()
 )
 
@@ -100,16 +106,23 @@ def _prepared_for(
     """Returns a function traced and lowered for arguments, at the first call with such ones."""
     key = (target(ordinal), str(tf.nest.map_structure(_is_tensor, structure)), *map(_leaf_key, leaves))
     known = _prepared.setdefault(function, {})
-    if key not in known:
+    of_key = known.setdefault(key, [])
+    prepared = _fitting(of_key)
+    if prepared is None:
         with TRACE_LOCK:
-            if key not in known:  # another thread may have traced it meanwhile
+            prepared = _fitting(of_key)  # another thread may have traced it meanwhile
+            if prepared is None:
                 prepared = _prepare(strategy, function, structure, leaves, ordinal)
                 signature = {name: _leaf_text(leaf) for name, leaf in named_arguments(function, *structure)}
-                signature |= settings_of(target(ordinal))
-                because = what_changed(signature, (each.signature for each in known.values()))
-                prepared.device_function.executable.record.because = because
-                known[key] = dataclasses.replace(prepared, signature=signature)
-    return known[key]
+                earlier = [each for some in known.values() for each in some]
+                prepared.explain(signature | settings_of(target(ordinal)), earlier)
+                of_key.append(prepared)
+    return prepared
+
+
+def _fitting(known: list[_Prepared]) -> _Prepared | None:
+    """Returns the program for the shapes that variables of unknown shape have now; None if there is none yet."""
+    return next((each for each in known if each.device_function.fits_variables()), None)
 
 
 def _prepare(strategy: Any, function: Callable[..., Any], structure: Any, leaves: list[Any], ordinal: int) -> _Prepared:

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from ipu_tf.device.memory.claims import Claim
 from ipu_tf.device.memory.residency import RESIDENCY
+from ipu_tf.device.program.replicas import Replicas
 from ipu_tf.device.run.executable import Executable
 from ipu_tf.device.run.interrupts import check_interrupts
 from ipu_tf.lowering.tensorflow import tf_values
@@ -43,6 +44,19 @@ class Captures:
         self._reads = frozenset(map(id, self.variables)) - self._writes
         self._names = {id(each): each.variable.name.partition(":")[0] for each in self.variables}
         self.claim = Claim(self._reads, self._writes)
+        self._shapes = {
+            place: tuple(lowered.module.parameters[first + place].shape)
+            for place, capture in enumerate(lowered.captures)
+            if isinstance(capture, tf.Variable) and not capture.shape.is_fully_defined()
+        }
+
+    def have_their_shapes(self) -> bool:
+        """Returns whether variables of unknown shape have those on the host that the function was lowered for."""
+        if not self._shapes:
+            return True
+        variables = [self._values[place] for place in self._shapes]
+        found = [seen.shape for seen, _ in TensorFlowVariable.snapshots(variables)]
+        return found == list(self._shapes.values())
 
     @property
     def count(self) -> int:
@@ -60,17 +74,30 @@ class Captures:
 
         Raises:
             VariablesInUseError: another execution keeps them, and waits for data.
+            ValueError: for a variable of unknown shape that has another one than when the function was lowered.
         """
         program = executable.program
         donates, calls_host = not program.keeps_state, program.uses_callbacks
         self.claim = Claim(self._reads, self._writes, donates, calls_host, self._names.__getitem__)
         RESIDENCY.claims.take(self.claim, check_interrupts)
         try:
-            values = dict(enumerate(self._values)) | self.buffers(executable)
+            buffers = self.buffers(executable)
+            self._check_shapes(buffers, executable.replicas)
         except BaseException:
             RESIDENCY.claims.release(self.claim)
             raise
-        return list(values.values())
+        return list((dict(enumerate(self._values)) | buffers).values())
+
+    def _check_shapes(self, buffers: Mapping[int, jax.Array], replicas: Replicas) -> None:
+        for place, shape in self._shapes.items():
+            now = buffers[place].shape[replicas.count > 1 :]
+            if now != shape:
+                variable = self._values[place]
+                assert isinstance(variable, TensorFlowVariable)
+                raise ValueError(
+                    f"The program was compiled for the shape {list(shape)} of the variable `{variable.variable.name}`, "
+                    f"which has the shape {list(now)} now. Programs have fixed shapes: assign values of one shape."
+                )
 
     def buffers(self, executable: Executable) -> dict[int, jax.Array]:
         """Returns the variables' present values on the device by their places, for the execution that has them."""

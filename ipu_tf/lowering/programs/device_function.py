@@ -70,6 +70,10 @@ class DeviceFunction:
         with self._one_run, Interrupts():
             return self._run(inputs)
 
+    def fits_variables(self) -> bool:
+        """Returns whether it was lowered for the shapes that its variables have now; most have one shape for good."""
+        return self._captures.have_their_shapes()
+
     def _run(self, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         values = [tf_values.tensor_memory(tensor) for tensor in inputs]
         lease = VariableLease(self._captures, self.executable, {index: index for index in self.lowered.module.aliases})

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -250,3 +253,31 @@ def test_a_reset_brings_variables_back_and_frees_the_device(strategy: Strategy) 
     assert len(RESIDENCY) > 0
     ipu.config.reset_ipu_configuration()
     assert len(RESIDENCY) == 0 and float(variable) == 2.0
+
+
+def test_a_variable_of_unknown_shape_may_change_its_shape(strategy: Strategy) -> None:  # noqa: F811
+    variable = tf.Variable([1.0, 3.0], shape=[None])
+    mean = tf.function(lambda: (tf.reduce_mean(variable), variable[-1]))
+    with device_work() as work:
+        for value in ([1.0, 3.0], [1.0, 2.0, 6.0], [5.0], [2.0, 3.0], [4.0, 4.0, 1.0]):
+            variable.assign(value)
+            assert [float(each) for each in strategy.run(mean)] == [float(each) for each in mean()]
+    assert (work.counts.executions, work.counts.programs) == (5, 3)
+
+
+def test_a_step_of_keras_refuses_a_variable_that_has_changed_its_shape(strategy: Strategy) -> None:  # noqa: F811
+    class Shifted(keras.layers.Layer):
+        def build(self, shape: Any) -> None:
+            self.shift = tf.Variable([1.0, 3.0], shape=[None])
+
+        def call(self, inputs: tf.Tensor) -> tf.Tensor:
+            return inputs + tf.reduce_mean(self.shift)
+
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((2,)), Shifted()])
+        np.testing.assert_array_equal(model.predict(np.ones((2, 2)), batch_size=2, verbose=0), np.full((2, 2), 3.0))
+        model.layers[0].shift.assign([1.0, 2.0, 6.0])
+        with pytest.raises(ValueError, match=r"shape \[2\] of the variable .* has the shape \[3\] now"):
+            model.predict(np.ones((2, 2)), batch_size=2, verbose=0)
+        model.layers[0].shift.assign([4.0, 4.0])
+        np.testing.assert_array_equal(model.predict(np.ones((2, 2)), batch_size=2, verbose=0), np.full((2, 2), 5.0))
