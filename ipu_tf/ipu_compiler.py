@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import tensorflow as tf
 from ipu_tf._tracing.construction_errors import deferring, raise_first_error
 from ipu_tf._tracing.trace_lock import TRACE_LOCK
 from ipu_tf._tracing.unconverted import do_not_convert
-from ipu_tf._training.replication import target, target_of
+from ipu_tf._training.replication import target, target_of, traced_for
 from ipu_tf.device.run.interruptible_call import InterruptibleCall
 from ipu_tf.ipu_strategy import device_ordinal
 from ipu_tf.lowering.programs.device_function import DeviceFunction
@@ -71,7 +72,9 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
         function = tf.function(parts, autograph=False, jit_compile=True)
         with InterruptibleCall():
             with TRACE_LOCK:
-                concrete = tf_private.concrete_function(function, *[tf.TensorSpec(t.shape, t.dtype) for t in tensors])
+                with _traced_on(device):
+                    specs = [tf.TensorSpec(t.shape, t.dtype) for t in tensors]
+                    concrete = tf_private.concrete_function(function, *specs)
                 runs = DeviceFunction(concrete, target_of(_checked_ordinal(device), concrete.graph))
             return parts.packed(runs(tensors), None)
     # TensorFlow makes the variables of a nested graph in the innermost graph that was entered, else eagerly.
@@ -81,7 +84,8 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
             raise_first_error(errors)
             return target(_checked_ordinal(parts.device_within(device)), shards)
 
-        embedded = embed(parts, tensors, name, before)
+        with _traced_on(device):
+            embedded = embed(parts, tensors, name, before)
     if not _is_ipu(parts.device_within(device)):
         return _on_no_device(parts)
     return parts.packed(embedded.outputs, embedded.operation)
@@ -155,6 +159,10 @@ def _on_no_device(parts: _Parts) -> tf.Operation:
 
 def _is_ipu(device: str) -> bool:
     return tf.DeviceSpec.from_string(device).device_type == "IPU" if device else False
+
+
+def _traced_on(device: str) -> contextlib.AbstractContextManager[None]:
+    return traced_for(device_ordinal(device) if _is_ipu(device) else 0)
 
 
 def _checked_ordinal(device: str) -> int:

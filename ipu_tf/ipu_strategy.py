@@ -29,6 +29,7 @@ from ipu_tf._training.weight_update import gradients_are_reduced
 from ipu_tf.device.instances.place import place
 from ipu_tf.ipu_iterator import ipu_iterators
 from ipu_tf.keras_extensions import KerasExtensions
+from ipu_tf.lowering.programs.trace_settings import noted_as_of_one_replica
 from ipu_tf.lowering.tensorflow import tf_graphs, tf_patches
 from ipu_tf.ops.cross_replica_ops import cross_replica_mean, cross_replica_sum
 
@@ -240,8 +241,10 @@ class _IPUExtended(tf.compat.v1.distribute.StrategyExtended):
         strategy = self._container_strategy()
         if not tf_graphs.in_program(tf.compat.v1.get_default_graph()):
             return strategy.reduced_on_host(reduce_op, value)
-        if not self._replicated() or gradients_are_reduced() or not strategy.reduces_in_programs:
+        if gradients_are_reduced() or not strategy.reduces_in_programs:
             return value
+        if not self._replicated():
+            return tf.nest.map_structure(noted_as_of_one_replica, value)
         combine = cross_replica_sum if reduce_op is tf.distribute.ReduceOp.SUM else cross_replica_mean
         return tf.nest.map_structure(combine, value)
 

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_tf._config.configured_numerics import configured_numerics
+from ipu_tf.lowering.programs.trace_settings import noted_norm_group
 from ipu_tf.lowering.tensorflow.tf1_private import Layer
 from ipu_tf.ops.cross_replica_ops import cross_replica_sum
 
@@ -138,7 +139,10 @@ class BatchNormalization(Layer):
     def _over_replicas(self, mean: tf.Tensor, variance: tf.Tensor, rank: int | None) -> tuple[tf.Tensor, tf.Tensor]:
         """The statistics of the group of replicas, where one is configured and the layer is fused."""
         group = configured_numerics().norm_group
-        if group == 1 or not self._is_fused(rank):
+        if not self._is_fused(rank):
+            return mean, variance
+        mean = noted_norm_group(mean, group)
+        if group == 1:
             return mean, variance
         common = cross_replica_sum(mean / group, group)
         return common, cross_replica_sum((variance + (mean - common) ** 2) / group, group)

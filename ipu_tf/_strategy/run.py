@@ -16,7 +16,7 @@ from ipu_tf._state.context import context_value
 from ipu_tf._state.registry import register_state
 from ipu_tf._strategy.hooks import refuse_legacy_keras
 from ipu_tf._tracing.trace_lock import TRACE_LOCK
-from ipu_tf._training.replication import target, target_of
+from ipu_tf._training.replication import target, target_of, traced_for
 from ipu_tf.device.run.interruptible_call import InterruptibleCall
 from ipu_tf.device.run.recompilation import Signature, array_text, named_arguments, settings_of, what_changed
 from ipu_tf.ipu_iterator import fed_by, iterators_in_programs
@@ -104,7 +104,8 @@ def _prepared_for(
     strategy: Any, function: Callable[..., Any], structure: tuple[Any, Any], leaves: list[Any], ordinal: int
 ) -> _Prepared:
     """Returns a function traced and lowered for arguments, at the first call with such ones."""
-    key = (target(ordinal), str(tf.nest.map_structure(_is_tensor, structure)), *map(_leaf_key, leaves))
+    kinds = str(tf.nest.map_structure(_is_tensor, structure))
+    key = (target(ordinal), strategy.reduces_in_programs, kinds, *map(_leaf_key, leaves))
     known = _prepared.setdefault(function, {})
     of_key = known.setdefault(key, [])
     prepared = _fitting(of_key)
@@ -135,7 +136,8 @@ def _prepare(strategy: Any, function: Callable[..., Any], structure: Any, leaves
         with tf.distribute.ReplicaContext(strategy, replica_id_in_sync_group=0), iterators_in_programs(ordinal):
             return function(*args, **kwargs)
 
-    concrete = tf_private.concrete_function(tf.function(body, autograph=False, jit_compile=True), *specs)
+    with traced_for(ordinal, strategy.reduces_in_programs):
+        concrete = tf_private.concrete_function(tf.function(body, autograph=False, jit_compile=True), *specs)
     _check_dtypes(concrete.inputs, "input")
     _check_dtypes([output for output in concrete.outputs if output is not None], "output")
     title = str(getattr(function, "__name__", ""))
@@ -172,7 +174,8 @@ def _run_in_graph(strategy: Any, function: Callable[..., Any], args: Any, kwargs
         return target(ordinal, shards)
 
     tensors = [tf.convert_to_tensor(leaf) for leaf in leaves if _is_tensor(leaf)]
-    results = embed(body, tensors, "strategy_run", before).outputs
+    with traced_for(ordinal, strategy.reduces_in_programs):
+        results = embed(body, tensors, "strategy_run", before).outputs
     return _restored(outputs[-1], results)
 
 

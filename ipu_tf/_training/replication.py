@@ -5,13 +5,16 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import tensorflow as tf
 
 from ipu_tf._config.configured_numerics import configured_numerics
-from ipu_tf._config.state import use_device
+from ipu_tf._config.state import configured_devices, use_device
 from ipu_tf.device.instances.across import first_replica, program_instances
 from ipu_tf.device.instances.group import EQUAL_DATA as EQUAL_DATA
 from ipu_tf.lowering.programs.program_target import Target
+from ipu_tf.lowering.tensorflow import tf_graphs
 from ipu_tf.lowering.tensorflow.shards import shard_count_of
 
 
@@ -40,6 +43,20 @@ def target(ordinal: int, shards: int = 1) -> Target:
     instances = instance_count()
     _check_norm_groups(replicas * instances, numerics.norm_group)
     return Target(ordinal, replicas, numerics, instances)
+
+
+def traced_for(ordinal: int, reduces: bool = True) -> contextlib.AbstractContextManager[None]:
+    """Context in which the functions of a program are traced for its device, as that is configured now.
+
+    Traces depend on it: whether there are replicas to reduce over, which queues iterators feed.
+
+    Args:
+        ordinal: of the device; nothing needs to be configured yet.
+        reduces: whether `reduce` reduces over replicas.
+    """
+    devices = configured_devices()
+    ipus = devices[ordinal].num_ipus if ordinal < len(devices) else 1
+    return tf_graphs.function_traces_for((ordinal, ipus, instance_count(), configured_numerics().norm_group, reduces))
 
 
 def instance_count() -> int:

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_tf._tracing.unconverted import do_not_convert
-from ipu_tf._training.replication import target, target_of
+from ipu_tf._training.replication import target, target_of, traced_for
 from ipu_tf.device.files.executable_file import SUFFIX, ExportError, write
 from ipu_tf.emulation import EmulationError
 from ipu_tf.lowering.programs.graph_op import GraphProgram
@@ -118,7 +118,8 @@ def _compile_eagerly(
     computation: _Computation, tensors: Sequence[tf.Tensor], path: str, freeze: bool, replicas: int | None
 ) -> None:
     function = tf.function(lambda: computation(*tensors), autograph=False, jit_compile=True)
-    concrete = tf_private.concrete_function(function)
+    with traced_for(0):
+        concrete = tf_private.concrete_function(function)
     lowered = lower(concrete)
     parameters = [
         Parameter(_PREFIX + capture.name.removesuffix(":0"), capture.numpy() if freeze else None)
@@ -135,7 +136,7 @@ def _compile_op(
     computation: _Computation, tensors: Sequence[tf.Tensor], path: str, freeze: bool, name: str
 ) -> tf.Tensor:
     specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
-    with _resource_variables():
+    with _resource_variables(), traced_for(0):
         graph = tf_private.trace_in_graph(name, computation, specs)
     captured = list(zip(graph.external_captures, graph.internal_captures, strict=True))
     handles = [pair for pair in captured if pair[0].dtype == tf.resource]

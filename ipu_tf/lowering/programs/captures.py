@@ -54,7 +54,8 @@ class Captures:
         """Returns whether variables of unknown shape have those on the host that the function was lowered for."""
         if not self._shapes:
             return True
-        variables = [self._values[place] for place in self._shapes]
+        values = [self._values[place] for place in self._shapes]
+        variables = [value for value in values if isinstance(value, TensorFlowVariable)]
         found = [seen.shape for seen, _ in TensorFlowVariable.snapshots(variables)]
         return found == list(self._shapes.values())
 

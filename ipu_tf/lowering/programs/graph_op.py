@@ -26,6 +26,7 @@ from ipu_tf.lowering.programs.capture_notes import graph_notes
 from ipu_tf.lowering.programs.program_target import Target
 from ipu_tf.lowering.programs.replica_variables import ReplicaVariables
 from ipu_tf.lowering.programs.tensorflow_errors import to_tensorflow_error
+from ipu_tf.lowering.programs.trace_settings import TraceSettings
 from ipu_tf.lowering.tensorflow import tf_graphs, tf_private, tf_session_patches, tf_values
 from ipu_tf.lowering.tensorflow.graph_pruning import pruned
 from ipu_tf.lowering.tensorflow.host_op import host_op
@@ -110,6 +111,7 @@ class GraphProgram:
         only_used = tf_private.prunes_unused(graph)
         graph_def = graph.as_graph_def()
         tf_graphs.forget_custom_gradients(graph, graph_def)
+        self._traced_with = TraceSettings.of(graph_def)
         self._graph_def = pruned(graph_def, targets, given, only_used)
         tf_private.define_functions(self, self._graph_def.library.function)
         self.outputs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in graph.outputs]
@@ -119,7 +121,9 @@ class GraphProgram:
 
     def target(self) -> Target:
         """Returns the device and replicas of the program; raises if it cannot run there."""
-        return self._before(self._shards)
+        found = self._before(self._shards)
+        self._traced_with.check(found)
+        return found
 
     def run(self, *values: np.ndarray) -> list[np.ndarray]:
         """Runs the program on the values of its inputs, captured tensors and variables."""

@@ -22,7 +22,7 @@ from tensorflow.python.ops import control_flow_util as _control_flow_util
 from ipu_tf._state.context import context_value
 from ipu_tf._state.numbers import next_number
 
-_program: contextvars.ContextVar[int] = contextvars.ContextVar("ipu_program_of_traces", default=0)
+_program: contextvars.ContextVar[Any] = contextvars.ContextVar("ipu_program_of_traces", default=None)
 _tracing_for_device: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_tracing_for_device", default=False)
 
 
@@ -74,8 +74,16 @@ def own_function_traces() -> contextlib.AbstractContextManager[None]:
     return context_value(_program, next_number("program of function traces"))
 
 
+def function_traces_for(settings: tuple[Any, ...]) -> contextlib.AbstractContextManager[None]:
+    """Context in which functions that a program calls are traced for all programs of the same settings.
+
+    Within `own_function_traces`, or another such context, that one's remain.
+    """
+    return context_value(_program, settings if _program.get() is None else _program.get())
+
+
 def function_traces_of() -> Any:
-    """Returns what traces of functions are kept for, in `own_function_traces`; 0 elsewhere."""
+    """Returns what traces of functions are kept for: a number or settings, by the contexts above; None elsewhere."""
     return _program.get()
 
 
