@@ -17,6 +17,19 @@ from ipu_tf.lowering.importer.rules.registry import ArithmeticKind, Importer, ru
 from ipu_tf.lowering.importer.rules.total_order import to_ordered_bits
 from ipu_tf.lowering.stablehlo.op import Op
 
+
+def _product(left: jax.Array, right: jax.Array) -> jax.Array:
+    """Multiplies.
+
+    XLA holds the square of an integer to be no less than 0, and leaves out `abs` of it and comparisons. One that wraps
+    around may be less: as a product of unsigned integers, which has the same bits, it is none that XLA knows.
+    """
+    if left is not right or np.dtype(left.dtype).kind != "i":
+        return lax.mul(left, right)
+    bits = lax.bitcast_convert_type(left, np.dtype(f"uint{8 * left.dtype.itemsize}"))
+    return lax.bitcast_convert_type(lax.mul(bits, bits), left.dtype)
+
+
 _ARITHMETIC: dict[str, Callable[..., Any]] = {
     "add": lax.add,
     "atan2": lax.atan2,
@@ -28,7 +41,7 @@ _ARITHMETIC: dict[str, Callable[..., Any]] = {
     "log": lax.log,
     "log_plus_one": lax.log1p,
     "logistic": lax.logistic,
-    "multiply": lax.mul,
+    "multiply": _product,
     "remainder": lax.rem,
     "rsqrt": lax.rsqrt,
     "sine": lax.sin,
@@ -74,8 +87,15 @@ for _name, _function in _ARITHMETIC.items():
 for _name, _function in _EXACT.items():
     _register(_name, _function, None)
 
-_SMALL_UNSIGNED = (np.dtype(np.uint8), np.dtype(np.uint16))
+#: What floats become before they become unsigned integers, which have the lowest bits of the whole number: as on an IPU
+#: and in TensorFlow on the CPU, -1.0 becomes 255.
+_OF_UNSIGNED: dict[Any, np.dtype] = {
+    np.dtype(np.uint8): np.dtype(np.int32),
+    np.dtype(np.uint16): np.dtype(np.int32),
+    np.dtype(np.uint32): np.dtype(np.int64),
+}
 _WHOLE = (np.dtype(np.int32), np.dtype(np.int64))
+_LONG, _LONG_UNSIGNED = np.dtype(np.int64), np.dtype(np.uint64)
 _COMPARISONS = {"EQ": lax.eq, "NE": lax.ne, "LT": lax.lt, "LE": lax.le, "GT": lax.gt, "GE": lax.ge}
 
 
@@ -97,25 +117,38 @@ def _convert(importer: Importer, op: Op, operand: jax.Array) -> jax.Array:
     if operand.dtype == wanted:
         return operand
     if jnp.issubdtype(operand.dtype, jnp.floating):
-        if wanted in _SMALL_UNSIGNED:
-            # As on an IPU and in TensorFlow on the CPU, -1.0 becomes 255: the lowest bits of the whole number.
-            operand = _whole_numbers(operand, np.dtype(np.int32))
+        if wanted in _OF_UNSIGNED:
+            operand = _whole_numbers(operand, _OF_UNSIGNED[wanted])
         if wanted in _WHOLE:
             return _whole_numbers(operand, wanted)
+        if wanted == _LONG_UNSIGNED:
+            return _long_unsigned(operand)
     return lax.convert_element_type(operand, wanted)
 
 
 def _whole_numbers(operand: jax.Array, wanted: np.dtype) -> jax.Array:
     """Converts floats to int32 or int64 as an IPU and TensorFlow on the CPU do.
 
-    NaN and what is too large become the least integer; XLA has 0 and the largest one. To other integers TensorFlow's
-    own results depend on where in a tensor a number stands.
+    NaN and what is too large become the least integer; XLA has 0 and the largest one. For integers of fewer bits, and
+    uint32, TensorFlow's own results of these depend on where in a tensor a number stands.
     """
     if operand.dtype.itemsize < 4:
         operand = lax.convert_element_type(operand, np.float32)
     fits = operand < lax.full_like(operand, 2.0 ** (8 * wanted.itemsize - 1))
     whole = lax.convert_element_type(operand, wanted)
     return lax.select(fits, whole, lax.full_like(whole, np.iinfo(wanted).min))
+
+
+def _long_unsigned(operand: jax.Array) -> jax.Array:
+    """Converts floats to uint64 as TensorFlow on the CPU does: -1.0 becomes the greatest integer; XLA has 0.
+
+    What int64 has keeps its bits. NaN and what uint64 does not have become 2^63.
+    """
+    if operand.dtype.itemsize < 4:
+        operand = lax.convert_element_type(operand, np.float32)
+    whole = lax.bitcast_convert_type(_whole_numbers(operand, _LONG), _LONG_UNSIGNED)
+    fits = (operand >= lax.full_like(operand, 2.0**63)) & (operand < lax.full_like(operand, 2.0**64))
+    return lax.select(fits, lax.convert_element_type(operand, _LONG_UNSIGNED), whole)
 
 
 @rule("stablehlo.bitcast_convert")
