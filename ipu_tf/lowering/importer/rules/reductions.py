@@ -25,6 +25,10 @@ _FAST: dict[str | None, Callable[..., jax.Array]] = {
 }
 
 
+_PLACE = sorted(f"stablehlo.{name}" for name in ("compare", "compare", "minimum", "return", *["select"] * 3))
+"""The ops of a region that finds the place of the greatest or least number, the first of several."""
+
+
 @rule("stablehlo.reduce")
 def _reduce(importer: Importer, op: Op, *values: jax.Array) -> list[jax.Array]:
     count = len(values) // 2
@@ -35,7 +39,26 @@ def _reduce(importer: Importer, op: Op, *values: jax.Array) -> list[jax.Array]:
         if reduced is None:
             reduced = _FAST[name](operands[0], dimensions)
         return [_with_start(importer, op, str(name), reduced, starts[0])]
+    if _finds_a_place(op):
+        operands = (_without_nan(operands[0], starts[0]), *operands[1:])
     return list(lax.reduce(operands, starts, pairwise(importer, op.regions[0], starts), dimensions))
+
+
+def _finds_a_place(op: Op) -> bool:
+    """Returns whether a reduction is an argmax or argmin of floats whose places alone the program uses."""
+    results = list(op.operation.results)
+    if len(results) != 2 or not jax.numpy.issubdtype(op.result.dtype, jax.numpy.floating) or any(results[0].uses):
+        return False
+    return sorted(operation.operation.name for operation in op.regions[0].operations) == _PLACE
+
+
+def _without_nan(operand: jax.Array, start: jax.Array) -> jax.Array:
+    """Replaces NaN by the number that all others win against.
+
+    No comparison with NaN holds, so the region takes NaN in place of what came before, and what comes after in place of
+    NaN. TensorFlow's CPU kernels never take NaN.
+    """
+    return lax.select(lax.ne(operand, operand), lax.broadcast(start, operand.shape), operand)
 
 
 def _with_start(importer: Importer, op: Op, name: str, reduced: jax.Array, start: jax.Array) -> jax.Array:

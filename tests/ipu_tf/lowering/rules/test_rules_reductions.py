@@ -67,6 +67,29 @@ CASES += [
 ]
 
 
+def _places(x: Any) -> list[Any]:
+    return [
+        find(x, axis, out_type)
+        for find in (tf.argmax, tf.argmin)
+        for axis in (0, 1)
+        for out_type in (tf.int32, tf.int64)
+    ]
+
+
+#: NaN in every place, and nothing else; infinities that are all or beside it.
+WITH_NAN = [
+    np.where(rng.random((size, size)) < share, np.nan, rng.choice([-np.inf, -1, 0, 2, np.inf], (size, size)))
+    for size in (1, 3, 5, 8, 17, 64)
+    for share in (0.2, 0.7, 1)
+]
+CASES += [
+    Case(f"argmax and argmin of {dtype} with nan, {number}", _places, (tf.cast(x, dtype).numpy(),), REDUCE, 0)
+    for number, x in enumerate(WITH_NAN)
+    for dtype in ("float32", "float64", "float16", "bfloat16")
+    if dtype == "float32" or number in (4, 13)
+]
+
+
 def _gradients(fn: Any) -> Any:
     def gradients(*args: Any) -> Any:
         with tf.GradientTape() as tape:
