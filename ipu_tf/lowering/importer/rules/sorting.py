@@ -18,7 +18,7 @@ from ipu_tf.lowering.importer.rules.attributes import flag
 from ipu_tf.lowering.importer.rules.regions import on_arrays
 from ipu_tf.lowering.importer.rules.registry import Importer, rule
 from ipu_tf.lowering.importer.rules.sorting_network import network_sort
-from ipu_tf.lowering.importer.rules.total_order import from_ordered_bits, to_ordered_bits
+from ipu_tf.lowering.importer.rules.total_order import from_ordered_bits, to_ordered_bits, with_equal_zeros
 from ipu_tf.lowering.stablehlo.op import Op
 
 
@@ -46,9 +46,13 @@ def _sort(importer: Importer, op: Op, *operands: jax.Array) -> list[jax.Array]:
     if order is None or jnp.issubdtype(operands[order.key].dtype, jnp.complexfloating):
         compare = on_arrays(importer, block)
         return network_sort(lambda a, b: compare(*_alternating(a, b))[0], operands, dimension)
+    floating = jnp.issubdtype(operands[order.key].dtype, jnp.floating)
+    by_place = order.total and floating and _others_are_needed(op, order)
     used = _used(op, dimension)
     if used < operands[0].shape[dimension] and _is_top_k(op, order, dimension):
-        return _top_k(operands, dimension, used)
+        return _top_k(operands, dimension, used, by_place)
+    if by_place:
+        return _sorted_by_place(order, operands, dimension)
     return _sorted_by_key(order, operands, dimension, flag(op, "is_stable"))
 
 
@@ -69,6 +73,28 @@ def _order(block: Any) -> _Order | None:
     descending = (direction == "GT") != (left > right)
     total = compare.has("compare_type") and compare.word("compare_type") == "TOTALORDER"
     return _Order(left // 2, descending, total)
+
+
+def _others_are_needed(op: Op, order: _Order) -> bool:
+    """Returns whether a program needs more of a sort than the sorted keys, as their places."""
+    values = [value for place, value in enumerate(op.operation.results) if place != order.key]
+    users: set[Any] = set()
+    while values:
+        for use in values.pop().uses:
+            user = use.owner.operation
+            if not user.results or user.regions or user.name in ("func.call", "stablehlo.custom_call"):
+                return True
+            if user not in users:
+                users.add(user)
+                values.extend(user.results)
+    return False
+
+
+def _sorted_by_place(order: _Order, operands: Sequence[jax.Array], dimension: int) -> list[jax.Array]:
+    """Sorts as TensorFlow's CPU kernels do, for which -0 is no less than +0: the one that comes first stays first."""
+    bits = with_equal_zeros(to_ordered_bits(operands[order.key]))
+    key = lax.bitwise_not(bits) if order.descending else bits
+    return list(lax.sort([key, *operands], dimension, is_stable=True, num_keys=1)[1:])
 
 
 def _sorted_by_key(order: _Order, operands: Sequence[jax.Array], dimension: int, is_stable: bool) -> list[jax.Array]:
@@ -117,13 +143,20 @@ def _is_iota(owner: Any, dimension: int) -> bool:
     return getattr(owner, "name", "") == "stablehlo.iota" and Op(owner).integer("iota_dimension") == dimension
 
 
-def _top_k(operands: Sequence[jax.Array], dimension: int, count: int) -> list[jax.Array]:
+def _top_k(operands: Sequence[jax.Array], dimension: int, count: int, by_place: bool) -> list[jax.Array]:
     """Computes the first elements of the sorted operands by `top_k`, padded with zeros that are sliced off later.
 
     XLA finds some elements of each row a hundred times faster than it sorts long rows.
     """
-    values, places = lax.top_k(operands[0], count, axis=dimension)
+    values, places = (_greatest if by_place else lax.top_k)(operands[0], count, axis=dimension)
     found = [values, *(lax.convert_element_type(places, other.dtype) for other in operands[1:])]
     missing = operands[0].shape[dimension] - count
     edges = [(0, missing if axis == dimension else 0, 0) for axis in range(values.ndim)]
     return [lax.pad(part, np.zeros((), part.dtype), edges) for part in found]
+
+
+def _greatest(numbers: jax.Array, count: int, axis: int) -> tuple[jax.Array, jax.Array]:
+    """Computes what `lax.top_k` does, but -0 is no less than +0, as in TensorFlow's CPU kernel."""
+    zeros = lax.full_like(numbers, 0)
+    _, places = lax.top_k(lax.select(lax.eq(numbers, zeros), zeros, numbers), count, axis=axis)
+    return jnp.take_along_axis(numbers, places, axis), places

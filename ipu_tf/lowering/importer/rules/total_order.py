@@ -18,6 +18,11 @@ def from_ordered_bits(ordered: jax.Array, dtype: np.dtype) -> jax.Array:
     return lax.bitcast_convert_type(_with_negatives_turned(ordered), dtype)
 
 
+def with_equal_zeros(ordered: jax.Array) -> jax.Array:
+    """Replaces the integer of -0, which comes directly before that of +0, by the latter."""
+    return lax.select(lax.eq(ordered, _full(ordered, -1)), _full(ordered, 0), ordered)
+
+
 def _with_negatives_turned(integers: jax.Array) -> jax.Array:
     """Flips all bits but the sign of negative numbers, whose magnitude counts backwards. Its own inverse."""
     kind = np.dtype(integers.dtype)
