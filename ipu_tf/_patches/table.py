@@ -135,6 +135,36 @@ TENSORFLOW = (
         _PROGRAM_OPS,
     ),
     Patch(
+        f"{_OPS}.gen_math_ops:mean",
+        When.IMPORT,
+        "the mean of integers in a program comes from their sum in 64 bits, as in TensorFlow's CPU kernel",
+        _PROGRAM_OPS,
+    ),
+    Patch(
+        f"{_OPS}.gen_nn_ops:in_top_kv2",
+        When.IMPORT,
+        "`tf.math.in_top_k` in a program is False where a target is no class or a number not finite",
+        _PROGRAM_OPS,
+    ),
+    Patch(
+        f"{_OPS}.gen_nn_ops:top_kv2",
+        When.IMPORT,
+        "`tf.math.top_k` and sorts of bfloat16 in a program take -0 for no less than +0",
+        _PROGRAM_OPS,
+    ),
+    Patch(
+        f"{_OPS}.gen_array_ops:upper_bound",
+        When.IMPORT,
+        "`tf.searchsorted` in a program finds NaN behind all numbers",
+        _PROGRAM_OPS,
+    ),
+    Patch(
+        "tensorflow._api.v2.raw_ops:Bucketize",
+        When.IMPORT,
+        "`keras.ops.digitize` in a program has NaN in the last bucket",
+        _PROGRAM_OPS,
+    ),
+    Patch(
         "tensorflow._api.v2.raw_ops:ImageProjectiveTransformV3",
         When.IMPORT,
         "TensorFlow's op that rotates and zooms images has no kernel in a program",

@@ -15,9 +15,12 @@ from ipu_tf.lowering.tensorflow import tf_graphs, tf_patches, tf_values
 from ipu_tf.lowering.tensorflow.session_graph import is_ipu
 
 OPS = (
+    "Bucketize",
     "dense_bincount",
     "ImageProjectiveTransformV3",
+    "in_top_kv2",
     "log_uniform_candidate_sampler",
+    "mean",
     "random_gamma",
     "random_poisson_v2",
     "stateless_multinomial",
@@ -26,7 +29,9 @@ OPS = (
     "stateless_random_normal_v2",
     "stateless_random_poisson",
     "stateless_random_uniform_v2",
+    "top_kv2",
     "uniform_candidate_sampler",
+    "upper_bound",
 )
 """Functions of TensorFlow that add an op; `op_functions` has one of the same arguments for each."""
 
@@ -40,12 +45,20 @@ def install() -> None:
 def op_functions() -> dict[str, Callable[..., Any]]:
     """Returns this package's functions by the names in `OPS`."""
     # Only now: this module is imported together with TensorFlow, which is slow enough.
-    from ipu_tf._ops import bincount, candidate_sampling, image_transform, random_samples, stateless_random
+    from ipu_tf._ops import (
+        bincount,
+        candidate_sampling,
+        image_transform,
+        random_samples,
+        stateless_random,
+        stock_numbers,
+    )
 
     return {
         **candidate_sampling.SAMPLERS,
         **random_samples.SAMPLES,
         **stateless_random.DRAWS,
+        **stock_numbers.OPS,
         "dense_bincount": bincount.dense_bincount,
         "ImageProjectiveTransformV3": image_transform.image_projective_transform,
     }

@@ -25,8 +25,10 @@ from tensorflow.python.eager import execute as _execute
 from tensorflow.python.eager.polymorphic_function import function_context as _function_context
 from tensorflow.python.framework import ops as _ops
 from tensorflow.python.ops import control_flow_util as _control_flow_util
+from tensorflow.python.ops import gen_array_ops as _gen_array_ops
 from tensorflow.python.ops import gen_candidate_sampling_ops as _gen_candidate_sampling_ops
 from tensorflow.python.ops import gen_math_ops as _gen_math_ops
+from tensorflow.python.ops import gen_nn_ops as _gen_nn_ops
 from tensorflow.python.ops import gen_random_ops as _gen_random_ops
 from tensorflow.python.ops import gen_stateless_random_ops as _gen_stateless_random_ops
 from tensorflow.python.ops import gen_stateless_random_ops_v2 as _gen_stateless_random_ops_v2
@@ -251,12 +253,14 @@ def patch_xla_compile(replacement: Callable[[Callable[..., Any]], Callable[..., 
 
 
 _OP_MODULES = (
+    tf.raw_ops,
+    _gen_array_ops,
     _gen_candidate_sampling_ops,
     _gen_math_ops,
+    _gen_nn_ops,
     _gen_random_ops,
     _gen_stateless_random_ops,
     _gen_stateless_random_ops_v2,
-    tf.raw_ops,
 )
 
 

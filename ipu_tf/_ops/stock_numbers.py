@@ -1,0 +1,73 @@
+"""Ops of which XLA's numbers are not those of TensorFlow's CPU kernels: made of others, they are the latter's.
+
+Means of integers whose sum has more bits than they have, targets that are no class, NaN that is searched for,
+zeros of both signs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+
+def mean(input: Any, axis: Any, keep_dims: bool = False, name: str | None = None) -> tf.Tensor:
+    """Computes means as `tf.raw_ops.Mean` does, those of integers from sums of 64 bits; the arguments are its."""
+    input = tf.convert_to_tensor(input)
+    if not input.dtype.is_integer or input.dtype.size > 4:
+        return tf.raw_ops.Mean(input=input, axis=axis, keep_dims=keep_dims, name=name)
+    total = tf.raw_ops.Sum(input=tf.cast(input, tf.int64), axis=axis, keep_dims=keep_dims)
+    terms = tf.size(input, tf.int64) // tf.maximum(tf.size(total, tf.int64), 1)
+    return tf.cast(tf.truncatediv(total, tf.maximum(terms, 1)), input.dtype, name or "Mean")
+
+
+def in_top_k(predictions: Any, targets: Any, k: Any, name: str | None = None) -> tf.Tensor:
+    """Says which targets are among the greatest as `tf.raw_ops.InTopKV2` does; the arguments are its.
+
+    A target that is no class is not, and none is in a row where a number is infinite or NaN.
+    """
+    predictions, targets = tf.convert_to_tensor(predictions), tf.convert_to_tensor(targets)
+    found = tf.raw_ops.InTopKV2(predictions=predictions, targets=targets, k=k)
+    is_class = (targets >= 0) & (targets < tf.shape(predictions, targets.dtype)[1])
+    are_numbers = tf.reduce_all(tf.math.is_finite(predictions), 1)
+    return tf.logical_and(found, is_class & are_numbers, name or "InTopKV2")
+
+
+def upper_bound(sorted_inputs: Any, values: Any, out_type: Any = tf.int32, name: str | None = None) -> tf.Tensor:
+    """Counts what is not above each value as `tf.raw_ops.UpperBound` does; the arguments are its. None is above NaN."""
+    sorted_inputs, values = tf.convert_to_tensor(sorted_inputs), tf.convert_to_tensor(values)
+    found = tf.raw_ops.UpperBound(sorted_inputs=sorted_inputs, values=values, out_type=out_type, name=name)
+    if not values.dtype.is_floating:
+        return found
+    return tf.where(tf.math.is_nan(values), tf.shape(sorted_inputs, out_type)[1], found)
+
+
+def bucketize(input: Any, boundaries: Sequence[float], name: str | None = None) -> tf.Tensor:
+    """Counts boundaries that are not above each number as `tf.raw_ops.Bucketize` does; the arguments are its."""
+    input = tf.convert_to_tensor(input)
+    wide = tf.float64 if input.dtype == tf.float64 else tf.float32
+    below = tf.cast(input, wide)[..., tf.newaxis] < tf.cast(tf.constant(boundaries, tf.float32), wide)
+    return tf.reduce_sum(tf.cast(tf.logical_not(below), tf.int32), -1, name=name or "Bucketize")
+
+
+def top_k(input: Any, k: Any, sorted: bool = True, index_type: Any = tf.int32, name: str | None = None) -> Any:
+    """Finds the greatest numbers as `tf.raw_ops.TopKV2` does; the arguments are its.
+
+    XLA sorts bfloat16 by its bits, -0 before +0. Other floats are mended where sorts are lowered.
+    """
+    input = tf.convert_to_tensor(input)
+    short = input.dtype == tf.bfloat16
+    given = tf.cast(input, tf.float32) if short else input
+    found = tf.raw_ops.TopKV2(input=given, k=k, sorted=sorted, index_type=index_type, name=name)
+    return found._replace(values=tf.cast(found.values, input.dtype)) if short else found
+
+
+OPS: dict[str, Callable[..., Any]] = {
+    "Bucketize": bucketize,
+    "in_top_kv2": in_top_k,
+    "mean": mean,
+    "top_kv2": top_k,
+    "upper_bound": upper_bound,
+}
+"""By the names of TensorFlow's functions."""
