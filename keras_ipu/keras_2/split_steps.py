@@ -15,6 +15,7 @@ import tensorflow as tf
 from ipu_tf._state.once import first_time
 from ipu_tf._training.weight_update import accumulate_and_apply
 from ipu_tf.ops.all_to_all_op import all_gather
+from keras_ipu.stock.attributes import own_attribute
 from keras_ipu.training.common.step_split import StepSplit
 from keras_ipu.training.common.update_sums import UpdateSums
 
@@ -128,12 +129,8 @@ def _replaced(optimizer: Any, ours: Callable[[Apply, list[Any], list[Any]], None
 
         ours(apply, gradients, variables)
 
-    # Bypasses Keras's own `__setattr__`, which would track it.
-    object.__setattr__(optimizer, "apply_gradients", apply_gradients)
-    try:
+    with own_attribute(optimizer, "apply_gradients", apply_gradients):
         yield
-    finally:
-        object.__delattr__(optimizer, "apply_gradients")
 
 
 @contextlib.contextmanager

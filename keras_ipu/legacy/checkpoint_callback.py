@@ -9,6 +9,7 @@ from typing import Any
 import keras
 
 from keras_ipu.stock import patches as keras_patches
+from keras_ipu.stock.attributes import own_attribute
 
 #: Parts of the names of metrics that are better when they are greater.
 _GREATER = ("acc", "auc", "fmeasure")
@@ -47,11 +48,8 @@ def _save_model(stock: Callable[..., Any], callback: Any, epoch: int, batch: Any
         return
     model = callback.model
     save = model.save
-    object.__setattr__(model, "save", lambda path, **kwargs: save(path, include_optimizer=False, **kwargs))
-    try:
+    with own_attribute(model, "save", lambda path, **kwargs: save(path, include_optimizer=False, **kwargs)):
         stock(callback, epoch, batch, logs)
-    finally:
-        object.__delattr__(model, "save")
 
 
 def _set_monitor_op(stock: Callable[..., Any], callback: Any) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import keras
 
+from keras_ipu.stock.attributes import own_attribute
+
 StockUpdate = Callable[..., Any]
 """`update_state` of a metric, bound."""
 
@@ -32,15 +34,10 @@ def metrics_built_in(model: Any, scope: Callable[[], contextlib.AbstractContextM
         model: compiled or not.
         scope: makes the context in which their variables are created.
     """
-    unbuilt = _unbuilt(model)
-    for part in unbuilt:
-        # Bypasses Keras's own `__setattr__`, which would track it.
-        object.__setattr__(part, "build", _in_scope(part.build, scope))
-    try:
+    with contextlib.ExitStack() as stack:
+        for part in _unbuilt(model):
+            stack.enter_context(own_attribute(part, "build", _in_scope(part.build, scope)))
         yield
-    finally:
-        for part in unbuilt:
-            object.__delattr__(part, "build")
 
 
 def _in_scope(build: Callable[..., Any], scope: Callable[[], contextlib.AbstractContextManager[Any]]) -> Any:
@@ -65,7 +62,7 @@ def metric_updates_replaced(model: Any, update: Callable[..., None]) -> Iterator
         replaced = _Updates(update, stack)
         replaced.replace(_metrics_of(model))
         for part in _unbuilt(model):
-            stack.enter_context(_attribute(part, "build", replaced.after(part.build, part)))
+            stack.enter_context(own_attribute(part, "build", replaced.after(part.build, part)))
         yield
 
 
@@ -84,7 +81,7 @@ def batches_counted_alike(model: Any) -> Iterator[None]:
             replaced = _Updates(_without_weight, stack)
             replaced.replace(loss.metrics)
             if not loss.built:
-                stack.enter_context(_attribute(loss, "build", replaced.after(loss.build, loss)))
+                stack.enter_context(own_attribute(loss, "build", replaced.after(loss.build, loss)))
         yield
 
 
@@ -107,7 +104,7 @@ class _Updates:
             if id(metric) not in self._replaced:
                 self._replaced.add(id(metric))
                 ours = self._updating(metric, metric.update_state)
-                self._stack.enter_context(_attribute(metric, "update_state", ours))
+                self._stack.enter_context(own_attribute(metric, "update_state", ours))
 
     def after(self, build: Callable[..., Any], part: Any) -> Callable[..., Any]:
         """Returns a `build` after which the metrics that it made are replaced as well."""
@@ -171,17 +168,3 @@ def _metrics_of(model: Any) -> list[Any]:
 def _unbuilt(model: Any) -> list[Any]:
     parts = (getattr(model, name, None) for name in _PARTS)
     return [part for part in parts if part is not None and not part.built]
-
-
-@contextlib.contextmanager
-def _attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Context in which an object has an attribute of its own; bypasses Keras's `__setattr__`, which would track it."""
-    own, before = name in vars(owner), vars(owner).get(name)
-    object.__setattr__(owner, name, value)
-    try:
-        yield
-    finally:
-        if own:
-            object.__setattr__(owner, name, before)
-        else:
-            object.__delattr__(owner, name)

@@ -22,6 +22,8 @@ from keras.src.random import seed_generator as _seeds
 from keras.src.saving import saving_lib as _saving
 from keras.src.saving.serialization_lib import in_safe_mode as in_safe_mode
 
+from keras_ipu.stock.attributes import own_attribute
+
 _NAME_COUNTS = "object_name_uids"
 
 
@@ -81,12 +83,8 @@ def applying(optimizer: Any, ours: Callable[..., Any]) -> Iterator[None]:
         grads, variables = zip(*grads_and_vars, strict=True)
         return ours(lambda new, of: stock(list(zip(new, of, strict=True)), **options), list(grads), variables)
 
-    # Bypasses Keras's own `__setattr__`, which would track it.
-    object.__setattr__(optimizer, name, apply_gradients if own else apply)
-    try:
+    with own_attribute(optimizer, name, apply_gradients if own else apply):
         yield
-    finally:
-        object.__delattr__(optimizer, name)
 
 
 def _has_own(optimizer: Any, name: str) -> bool:
@@ -121,11 +119,8 @@ def patch_stateless_apply(optimizer: Any, ours: Callable[..., Any]) -> Iterator[
     def stateless_apply(optimizer_variables: Any, grads: Any, trainable_variables: Any) -> Any:
         return ours(stock, list(optimizer_variables), list(grads), list(trainable_variables))
 
-    object.__setattr__(optimizer, "stateless_apply", stateless_apply)
-    try:
+    with own_attribute(optimizer, "stateless_apply", stateless_apply):
         yield
-    finally:
-        object.__delattr__(optimizer, "stateless_apply")
 
 
 @contextlib.contextmanager
@@ -136,18 +131,15 @@ def route_apply_through_apply_gradients(optimizer: Any, **options: Any) -> Itera
         optimizer: a built optimizer.
         options: arguments of its `apply_gradients` beside gradients and variables.
     """
+    with contextlib.ExitStack() as until_called:
 
-    def apply(grads: Any, trainable_variables: Any = None) -> None:
-        object.__delattr__(optimizer, "apply")
-        variables = optimizer._trainable_variables if trainable_variables is None else trainable_variables
-        optimizer.apply_gradients(list(zip(grads, variables, strict=True)), **options)
+        def apply(grads: Any, trainable_variables: Any = None) -> None:
+            until_called.close()
+            variables = optimizer._trainable_variables if trainable_variables is None else trainable_variables
+            optimizer.apply_gradients(list(zip(grads, variables, strict=True)), **options)
 
-    object.__setattr__(optimizer, "apply", apply)
-    try:
+        until_called.enter_context(own_attribute(optimizer, "apply", apply))
         yield
-    finally:
-        if "apply" in vars(optimizer):
-            object.__delattr__(optimizer, "apply")
 
 
 TRAINING_STATE = ("trainable_variables", "non_trainable_variables", "optimizer_variables", "metrics_variables")
@@ -281,11 +273,8 @@ def build_all(model: Any, batch_spec: Any) -> None:
 @contextlib.contextmanager
 def calling(model: Any, ours: Callable[..., Any]) -> Iterator[None]:
     """Context in which `model(...)` calls `ours(inputs, training=..., mask=...)`."""
-    object.__setattr__(model, "call", ours)
-    try:
+    with own_attribute(model, "call", ours):
         yield
-    finally:
-        object.__delattr__(model, "call")
 
 
 def is_training_call() -> bool:

@@ -169,6 +169,31 @@ def test_calls_that_depend_on_the_batch_are_refused() -> None:
     assert work.counts.steps == 1
 
 
+def halving() -> Any:
+    """Returns weights that an optimizer with an `apply` of the object's own has trained, and whether it still has it.
+
+    The last 5 samples need a program of their own.
+    """
+    keras.utils.set_random_seed(1)
+    optimizer = keras.optimizers.SGD(0.1)
+    stock = optimizer.apply
+    optimizer.apply = ours = lambda grads, variables=None: stock([0.5 * each for each in grads], variables)
+    model = keras.Sequential([keras.Input((4,)), layers.Dense(1)])
+    model.compile(optimizer, "mse")
+    model.fit(X[:21], X[:21, :1], batch_size=16, shuffle=False, verbose=0)
+    model.fit(X[:21], X[:21, :1], batch_size=16, shuffle=False, verbose=0)
+    return model.get_weights(), vars(optimizer).get("apply") is ours
+
+
+def test_an_apply_of_the_object_s_own_is_called_in_every_program() -> None:
+    wanted = halving()
+    with ipus(1) as strategy, strategy.scope(), device_work() as work:
+        found = halving()
+    assert work.counts.programs == 2
+    assert_close(found[0], wanted[0])
+    assert (found[1], wanted[1]) == (True, True)
+
+
 def looked_up(optimizer: keras.optimizers.Optimizer) -> None:
     """Has the step call a method that it has from before."""
     name = "stateless_apply" if ON_JAX else "apply"
