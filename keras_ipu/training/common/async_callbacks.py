@@ -4,8 +4,9 @@
     own thread           | begin, end (0) | begin, end (1) | ...
     Keras's loop  begin ............. waits for both ............. end      both left out
 
-Keras's own two calls for an execution are left out. What callbacks see of the model's variables is what they were when
-the execution began: the device keeps them until it ends. What callbacks write into variables counts from the next
+Keras's own two calls for an execution are left out. Those for batches that fill no step come in the thread of Keras's
+loop, once for each, when they have run. What callbacks see of the model's variables is what they were when the
+execution began: the device keeps them until it ends. What callbacks write into variables counts from the next
 execution on; so does `stop_training`.
 """
 
@@ -13,12 +14,14 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import dataclasses
 import operator
 from collections.abc import Callable
 from typing import Any
 
 import keras
 
+from ipu_tf._loops.step_loop import StepLoopResult
 from ipu_tf._state.context import context_value
 from keras_ipu.options.model_state import options_of
 from keras_ipu.options.options import ReplicatedMetricReductionMethod as Method
@@ -29,7 +32,7 @@ from keras_ipu.training.common.variable_sync import suspend_variable_sync, sync_
 
 _KINDS = {"fit": "train", "evaluate": "test", "predict": "predict"}
 
-#: The run of Keras's loop in this thread. Threads that callbacks run in have none, so their calls go through.
+#: The run of Keras's loop in this thread. Where callbacks of steps are called there is none, so their calls go through.
 _current: contextvars.ContextVar[AsynchronousRun | None] = contextvars.ContextVar("ipu_async_run", default=None)
 
 
@@ -67,27 +70,52 @@ class AsynchronousRun:
         self._next = step * self._replicas
         self.looked_at = sync_variables(callbacks.callbacks)
 
-    def on_step_logs(self, logs: Any) -> None:
-        """Calls the callbacks for the logs of one step; with several replicas they have a dimension of replicas."""
-        if self._method is Method.NONE or self._replicas == 1:
-            self._call(logs)
+    def on_step(self, outputs: Any) -> None:
+        """Calls the callbacks for one step on each replica.
+
+        Args:
+            outputs: logs or predictions of the step; with several replicas they have a dimension of replicas.
+        """
+        if self._predicts or self._method is Method.NONE:
+            for replica in range(self._replicas):
+                self._call(self._of_replica(outputs, replica))
             return
-        reduced = reduce_replica_logs(logs, self._replicas, self._method, self._arrays)
+        reduced = self._reduced(outputs)
         for _ in range(self._replicas):
-            self._call_once(reduced)
+            self._call(reduced)
 
-    def on_step_outputs(self, outputs: Any) -> None:
-        """Calls the callbacks for the predictions of one step, as `on_step_logs` does."""
-        self._call({"outputs": outputs})
+    def on_remainder(self, ran: StepLoopResult) -> StepLoopResult:
+        """Calls the callbacks once for each batch that fills no step; with several replicas each has computed it.
 
-    def _call(self, logs: Any) -> None:
-        for replica in range(self._replicas):
-            own = operator.itemgetter(replica)
-            self._call_once(logs if self._replicas == 1 else self._arrays.map_structure(own, logs))
+        Args:
+            ran: result of a remainder, whose outputs are those of each batch.
 
-    def _call_once(self, logs: Any) -> None:
+        Returns:
+            The result; with what a callback raised as its error, so that its state is not lost.
+        """
+        try:
+            for outputs in ran.outputs if ran.steps else ():
+                self._call(self._of_replica(outputs, 0) if self._predicts else self._reduced(outputs))
+        except BaseException as error:
+            return ran if ran.error is not None else dataclasses.replace(ran, error=error)
+        return ran
+
+    @property
+    def _predicts(self) -> bool:
+        return self._kind == "predict"
+
+    def _of_replica(self, outputs: Any, replica: int) -> Any:
+        own = operator.itemgetter(replica)
+        return outputs if self._replicas == 1 else self._arrays.map_structure(own, outputs)
+
+    def _reduced(self, logs: Any) -> Any:
+        return reduce_replica_logs(logs, self._replicas, self._method, self._arrays)
+
+    def _call(self, outputs: Any) -> None:
+        logs = {"outputs": outputs} if self._predicts else outputs
         # The execution may be over by now, for the thread may be late: what callbacks see shall not depend on that.
-        with suspend_variable_sync():
+        # In the thread of Keras's loop its own two calls are left out, but not these.
+        with suspend_variable_sync(), context_value(_current, None):
             getattr(self._callbacks, f"on_{self._kind}_batch_begin")(self._next)
             getattr(self._callbacks, f"on_{self._kind}_batch_end")(self._next, logs)
         self._next += 1

@@ -22,7 +22,7 @@ from ipu_tf._training.replication import target
 from ipu_tf.emulation import EmulationError
 from keras_ipu.pipeline.run_checks import accumulates_outfeed, accumulation_count
 from keras_ipu.stock import models as keras_models
-from keras_ipu.training.common.async_callbacks import current_run
+from keras_ipu.training.common.async_callbacks import AsynchronousRun, current_run
 from keras_ipu.training.common.epoch_iterator import ElementIterator
 from keras_ipu.training.common.outputs_for_keras import ArrayFunctions, OutputsForKeras
 from keras_ipu.training.common.padding import may_pad, padded
@@ -173,10 +173,10 @@ class StepFunction(TracedLoops, abc.ABC):
             stepwise=run is not None,
             lengths_vary=ahead,
         )
-        watch = None if run is None else run.on_step_outputs if self._kind.predicts else run.on_step_logs
-        run_steps = self._run_steps(batches, state, split, watch, loop)
+        run_steps = self._run_steps(batches, state, split, run, loop)
         if ahead:
             return self._run_ahead(loop, batches, split, run_steps)
+        watch = None if run is None else run.on_step
         ran, parts = run_steps(steps=steps, run_loop=lambda now, left: loop.run(now, batches.feed, left, watch))
         outputs = [self._outputs.of_execution(parts, split.replicas, averaged)] if parts else []
         return Execution(ran, outputs, split.replicas)
@@ -186,15 +186,17 @@ class StepFunction(TracedLoops, abc.ABC):
         batches: ExecutionBatches,
         state: Any,
         split: StepSplit,
-        watch: Callable[[Any], None] | None,
+        run: AsynchronousRun | None,
         loop: StepLoop,
     ) -> RunSteps:
         """Returns the function that runs so many steps by a loop, and batches that do not fill a step by themselves."""
 
         def run_remainder(now: Any, remainder: list[Any]) -> StepLoopResult:
             if self._may_pad(remainder, batches.feed, split):
-                return self._run_padded(remainder[0], batches, loop, now, watch)
-            return self._run_remainder(remainder, state, now, split, watch)
+                ran = self._run_padded(remainder[0], batches, loop, now)
+            else:
+                ran = self._run_remainder(remainder, state, now, split)
+            return ran if run is None else run.on_remainder(ran)
 
         return functools.partial(
             run_execution,
@@ -209,17 +211,13 @@ class StepFunction(TracedLoops, abc.ABC):
         fits = self._kind.predicts and 0 < batch_size(remainder[0]) < feed.types[0].shape[0]
         return fits and may_pad(self._model, split.all_replicas)
 
-    def _run_padded(
-        self, batch: Any, batches: ExecutionBatches, loop: StepLoop, now: Any, watch: Callable[[Any], None] | None
-    ) -> StepLoopResult:
+    def _run_padded(self, batch: Any, batches: ExecutionBatches, loop: StepLoop, now: Any) -> StepLoopResult:
         """Predicts a smaller batch by the loop of the full ones, which is compiled for as many steps as theirs."""
         size, rows = batch_size(batch), batches.feed.types[0].shape[0]
         ran = loop.run(now, self._feed(iter([padded(batch, rows)])), batches.steps)
         if not ran.steps:
             return ran
         outputs = self._outputs.arrays.map_structure(lambda values: values[0][:size], ran.outputs)
-        if watch is not None:
-            watch(outputs)
         return dataclasses.replace(ran, outputs=(outputs,))
 
     def _run_ahead(self, loop: StepLoop, batches: ExecutionBatches, split: StepSplit, run_steps: RunSteps) -> Execution:
@@ -229,9 +227,7 @@ class StepFunction(TracedLoops, abc.ABC):
             ran, parts = run_steps(steps=steps, run_loop=lambda now, left: loop.run_steps(now, batches.feed, left))
         return Execution(ran, self._outputs.of_each_step(parts, split.replicas), split.replicas)
 
-    def _run_remainder(
-        self, batches: list[Any], state: Any, now: Any, split: StepSplit, watch: Callable[[Any], None] | None
-    ) -> StepLoopResult:
+    def _run_remainder(self, batches: list[Any], state: Any, now: Any, split: StepSplit) -> StepLoopResult:
         """Runs one step, or weight update, on batches that do not fill one; the outputs are those of each batch.
 
         Args:
@@ -239,7 +235,6 @@ class StepFunction(TracedLoops, abc.ABC):
             state: as Keras has it.
             now: what the device begins with.
             split: of full steps.
-            watch: called with the outputs of each batch.
         """
         self._refuse_remainder(len(batches), split)
         log_remainder(self._model.name, tuple(map(batch_size, batches)))
@@ -254,11 +249,7 @@ class StepFunction(TracedLoops, abc.ABC):
             batches=f"{len(batches)} that do not fill a step",
             **vars(split),
         )
-        ran = loop.run(now, feed, 1)
-        if watch is not None and ran.steps:
-            for outputs in ran.outputs:
-                watch(outputs)
-        return ran
+        return loop.run(now, feed, 1)
 
     def _refuse_remainder(self, batches: int, split: StepSplit) -> None:
         """Refuses batches that do not fill a step in one of several instances: the others may have another number."""

@@ -99,6 +99,44 @@ def test_a_call_for_every_step_and_replica(replicas: int, stages: int, count: in
     assert work.counts.executions == 4 * BATCHES // replicas // STEPS
 
 
+@pytest.mark.parametrize(("replicas", "count"), [(1, 1), (1, 4), (2, 1), (2, 4)])
+def test_a_call_for_every_batch_that_fills_no_step(replicas: int, count: int) -> None:
+    x, y = (array[: 10 * BATCH + 3] for array in data())
+    stock, wanted, calls, found = built("sequential"), Calls(), Calls(), list[Any]()
+    stock.compile(loss=Scaled(1))
+    with ipus(replicas) as strategy, strategy.scope():
+        model = compiled(True, count=count)
+        model.fit(x, y, BATCH, verbose=0, shuffle=False, callbacks=[calls])
+        stock.set_weights(model.get_weights())
+        model.evaluate(x, y, BATCH, verbose=0, callbacks=[calls])
+        found.append(model.predict(x, BATCH, verbose=0, callbacks=[calls]))
+    stock.evaluate(x, y, BATCH, verbose=0, callbacks=[wanted])
+    stock.predict(x, BATCH, verbose=0, callbacks=[wanted])
+    assert [call[:2] for call in calls.ended] == [(name, n) for name in ("train", "test", "predict") for n in range(11)]
+    assert calls.begun == [call[:2] for call in calls.ended]
+    np.testing.assert_allclose(calls.logs("test", "loss")[-1], wanted.logs("test", "loss")[-1], rtol=1e-5)
+    outputs = [[logs["outputs"] for name, _, logs in each.ended if name == "predict"] for each in (calls, wanted)]
+    for mine, theirs in zip(*outputs, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(np.concatenate(outputs[0]), found[0])
+
+
+def test_an_exception_for_a_batch_that_fills_no_step_leaves_the_weights() -> None:
+    x, y = (array[: 3 * BATCH] for array in data())
+
+    def fail(batch: int, logs: Any) -> None:
+        raise ArithmeticError(f"at {batch}")
+
+    with ipus(1) as strategy, strategy.scope():
+        model = compiled(True, count=4)
+        failing = keras.callbacks.LambdaCallback(on_train_batch_end=fail)
+        with pytest.raises(ArithmeticError, match="at 0"):
+            model.fit(x, y, BATCH, verbose=0, callbacks=[failing])
+        assert int(model.optimizer.iterations) == 1
+        model.fit(x, y, BATCH, verbose=0)
+        assert int(model.optimizer.iterations) == 2
+
+
 def test_logs_and_weights_are_those_of_executions_of_one_step() -> None:
     found = []
     for asynchronous, steps in ((False, 1), (True, STEPS)):
