@@ -24,6 +24,8 @@ from keras_ipu.training.common.epoch_iterator import ElementIterator
 PAUSE = 0.1
 #: Most steps of a run ahead, and most bytes of what they return.
 _STEPS, _BYTES = 1024, 1 << 20
+_STOPS = {"train": "stop_training", "test": "stop_evaluating", "predict": "stop_predicting"}
+"""Attributes of a model that end a run of a kind of step. Keras looks at them after each step."""
 
 _unwatched: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_unwatched", default=False)
 
@@ -62,7 +64,14 @@ def without_batch_callbacks(none: bool) -> contextlib.AbstractContextManager[Non
     return context_value(_unwatched, none)
 
 
-def steps_left(iterator: Any) -> int:
-    """Returns the steps of an epoch that may run ahead, including the one that Keras asks for now."""
+def steps_left(iterator: Any, model: Any, kind: str) -> int:
+    """Returns the steps of an epoch that may run ahead, including the one that Keras asks for now.
+
+    Args:
+        iterator: of the epoch's batches.
+        model: that runs. Where it was told to stop already, Keras asks for no step after this one.
+        kind: of its step: "train", "test" or "predict".
+    """
     left = iterator.left if isinstance(iterator, ElementIterator) else None
-    return left if left is not None and _unwatched.get() else 1
+    ahead = _unwatched.get() and not getattr(model, _STOPS[kind], False)
+    return left if left is not None and ahead else 1

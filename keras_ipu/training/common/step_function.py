@@ -222,7 +222,7 @@ class StepFunction(TracedLoops, abc.ABC):
 
     def _run_ahead(self, loop: StepLoop, batches: ExecutionBatches, split: StepSplit, run_steps: RunSteps) -> Execution:
         """Runs an execution of one step, and further ones as long as no callback is called between them."""
-        left = steps_left(batches.epoch) if loop.may_run_ahead else 1
+        left = steps_left(batches.epoch, self._model, self._kind.name) if loop.may_run_ahead else 1
         with self._ahead.timed(left, loop.output_bytes) as steps:
             ran, parts = run_steps(steps=steps, run_loop=lambda now, left: loop.run_steps(now, batches.feed, left))
         return Execution(ran, self._outputs.of_each_step(parts, split.replicas), split.replicas)

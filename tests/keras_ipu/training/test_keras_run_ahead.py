@@ -180,6 +180,42 @@ def test_who_watches(tmp_path: Path) -> None:
     assert executions_of([keras.callbacks.EarlyStopping("loss"), Watcher()], made=made) == BATCHES
 
 
+class StopsAtOnce(keras.callbacks.Callback):
+    """Ends each run before its first step, from the second epoch on where it trains."""
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.model.stop_training = epoch == 1
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        self.model.stop_evaluating = True
+
+    def on_predict_begin(self, logs: Any = None) -> None:
+        self.model.stop_predicting = True
+
+
+def stopped_at_once(made: keras.Model) -> list[Any]:
+    made.compile(keras.optimizers.SGD(0.1), "mse")
+    fitted = made.fit(X, X, BATCH, epochs=3, verbose=0, shuffle=False, callbacks=[StopsAtOnce()]).history["loss"]
+    made.evaluate(X, X, BATCH, verbose=0)  # from now on many steps may run ahead
+    made.predict(X, BATCH, verbose=0)
+    evaluated = made.evaluate(X, X, BATCH, verbose=0, callbacks=[StopsAtOnce()])
+    predicted = made.predict(X, BATCH, verbose=0, callbacks=[StopsAtOnce()])
+    return [int(made.optimizer.iterations), fitted, evaluated, predicted]
+
+
+def test_a_run_that_is_to_stop_takes_one_step_as_in_stock_keras() -> None:
+    keras.utils.set_random_seed(1)
+    wanted = stopped_at_once(keras.Sequential([keras.Input((6,)), layers.Dense(6)]))
+    keras.utils.set_random_seed(1)
+    configure()
+    with ipu_scope():
+        made = keras.Sequential([keras.Input((6,)), layers.Dense(6)])
+    found = stopped_at_once(made)
+    assert found[0] == wanted[0] == BATCHES + 1
+    for mine, stock in zip(found[1:], wanted[1:], strict=True):
+        np.testing.assert_allclose(mine, stock, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")  # which a generator does not tell before
 def test_batches_of_the_users_own_code_are_not_read_ahead() -> None:
     """Neither a generator's nor a `PyDataset`'s: they may look at the model."""
