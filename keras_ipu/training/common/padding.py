@@ -8,6 +8,7 @@ So `predict(x[:n])` for many n compiles a program for each power of two up to th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -16,6 +17,7 @@ import tensorflow as tf
 
 from keras_ipu.pipeline.run_checks import is_pipelined
 from keras_ipu.stock import graphs as keras_graphs
+from keras_ipu.training.common.partial_batches import batch_size
 
 _OF_RANKS = (
     "AveragePooling",
@@ -40,6 +42,10 @@ _LAYERS = frozenset(
 )
 """Keras's layers that compute each sample of a batch by itself, and draw no random numbers, unless they train."""
 _MODELS = (keras.Sequential, keras_graphs.Functional)
+
+
+Shapes = Sequence[tuple[int, ...]]
+"""Shapes of the arrays of a batch that are not None, in order."""
 
 
 def computes_each_sample(model: Any) -> bool:
@@ -97,14 +103,38 @@ def padded_size(samples: int, batch_size: int) -> int:
     return min(batch_size, 1 << max(0, samples - 1).bit_length())
 
 
-def padded(batch: Any, size: int) -> Any:
-    """Returns a batch of NumPy arrays with its last sample repeated up to `size` samples.
+def fits_padding(batch: Any, full: Shapes) -> bool:
+    """Returns whether a smaller batch may be padded: its arrays have its samples, or no more than one row in any batch.
 
-    >>> padded((np.array([[1], [2]]), None), 4)[0].tolist()
+    Args:
+        batch: of NumPy arrays and `None`s.
+        full: the shape of each array of a full batch.
+
+    >>> full = [(8, 3), (1, 3), ()]
+    >>> [fits_padding((np.zeros((5, 3)), np.zeros((rows, 3)), np.zeros(())), full) for rows in (1, 4)]
+    [True, False]
+    """
+    size, rows = batch_size(batch), next((shape[0] for shape in full if shape), 1)
+    arrays = (leaf for leaf in tf.nest.flatten(batch) if leaf is not None)
+    sides = [(array.shape[0], shape[0]) for array, shape in zip(arrays, full, strict=True) if shape]
+    return 0 < size < rows and all(each in ((size, rows), (1, 1)) for each in sides)
+
+
+def padded(batch: Any, full: Shapes) -> Any:
+    """Returns a batch that fits, with its last sample repeated up to the samples of a full one.
+
+    Args:
+        batch: of NumPy arrays and `None`s.
+        full: the shape of each array of a full batch.
+
+    >>> padded((np.array([[1], [2]]), None, np.array(7)), [(4, 1), ()])[0].tolist()
     [[1], [2], [2], [2]]
     """
-    return tf.nest.map_structure(lambda leaf: None if leaf is None else _repeated(leaf, size), batch)
+    shapes = iter(full)
+    return tf.nest.map_structure(lambda leaf: None if leaf is None else _repeated(leaf, next(shapes)), batch)
 
 
-def _repeated(leaf: np.ndarray, size: int) -> np.ndarray:
-    return np.concatenate([leaf, np.repeat(leaf[-1:], size - len(leaf), axis=0)])
+def _repeated(leaf: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    if leaf.shape == shape:
+        return leaf
+    return np.concatenate([leaf, np.repeat(leaf[-1:], shape[0] - len(leaf), axis=0)])

@@ -146,8 +146,14 @@ class GradientSum:
 
 
 def batch_size(batch: Any) -> int:
-    """Returns the number of samples in a batch: the first dimension of its first array."""
-    return next(int(leaf.shape[0]) for leaf in tf.nest.flatten(batch) if leaf is not None)
+    """Returns the number of samples in a batch: the first dimension of its first array that has one; 1 if none has.
+
+    >>> import numpy as np
+    >>> batch_size((np.float32(0), np.zeros((5, 2))))
+    5
+    """
+    shapes = (leaf.shape for leaf in tf.nest.flatten(batch) if leaf is not None)
+    return next((int(shape[0]) for shape in shapes if len(shape)), 1)
 
 
 def log_remainder(name: str, sizes: tuple[int, ...]) -> None:

@@ -25,7 +25,7 @@ from keras_ipu.stock import models as keras_models
 from keras_ipu.training.common.async_callbacks import AsynchronousRun, current_run
 from keras_ipu.training.common.epoch_iterator import ElementIterator
 from keras_ipu.training.common.outputs_for_keras import ArrayFunctions, OutputsForKeras
-from keras_ipu.training.common.padding import may_pad, padded
+from keras_ipu.training.common.padding import fits_padding, may_pad, padded
 from keras_ipu.training.common.partial_batches import ExecutedSteps, batch_size, log_remainder, run_execution
 from keras_ipu.training.common.run_ahead import StepsAhead, steps_left
 from keras_ipu.training.common.step_split import (
@@ -208,13 +208,13 @@ class StepFunction(TracedLoops, abc.ABC):
 
     def _may_pad(self, remainder: list[Any], feed: BatchFeed, split: StepSplit) -> bool:
         """Returns whether a remainder may be predicted as a full batch, with rows that are left out of the results."""
-        fits = self._kind.predicts and 0 < batch_size(remainder[0]) < feed.types[0].shape[0]
+        fits = self._kind.predicts and fits_padding(remainder[0], [each.shape for each in feed.types])
         return fits and may_pad(self._model, split.all_replicas)
 
     def _run_padded(self, batch: Any, batches: ExecutionBatches, loop: StepLoop, now: Any) -> StepLoopResult:
         """Predicts a smaller batch by the loop of the full ones, which is compiled for as many steps as theirs."""
-        size, rows = batch_size(batch), batches.feed.types[0].shape[0]
-        ran = loop.run(now, self._feed(iter([padded(batch, rows)])), batches.steps)
+        size, full = batch_size(batch), [each.shape for each in batches.feed.types]
+        ran = loop.run(now, self._feed(iter([padded(batch, full)])), batches.steps)
         if not ran.steps:
             return ran
         outputs = self._outputs.arrays.map_structure(lambda values: values[0][:size], ran.outputs)

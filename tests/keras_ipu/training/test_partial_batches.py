@@ -290,6 +290,49 @@ def test_a_batch_that_counts_as_a_whole_is_predicted_as_it_is() -> None:
     np.testing.assert_allclose(found, wanted, atol=1e-6)
 
 
+def summed() -> keras.Model:
+    """The sum of two inputs, through Keras's layers."""
+    first, second = keras.Input((5,)), keras.Input((5,))
+    return keras.Model([first, second], layers.Dense(2, kernel_initializer="ones")(layers.Add()([first, second])))
+
+
+def dense() -> keras.Model:
+    return keras.Sequential([keras.Input((5,)), layers.Dense(2, kernel_initializer="ones")])
+
+
+class Factored(keras.Model):
+    """Multiplies rows by a number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = layers.Dense(2, kernel_initializer="ones")
+
+    def call(self, inputs: Any) -> Any:
+        factor, rows = inputs
+        return factor * self.dense(rows)
+
+
+NOT_OF_SAMPLES: dict[str, tuple[Callable[[], keras.Model], Callable[[Any], Any], int]] = {
+    "a number for a target": (dense, lambda x: (x, 0), 1),
+    "targets of every other sample": (dense, lambda x: (x, x[::2]), 2),
+    "an input of one row": (summed, lambda x: ((x, tf.ones([1, 5])),), 1),
+    "a first input of one row": (summed, lambda x: ((tf.ones([1, 5]), x),), 2),
+    "a first input that is a number": (Factored, lambda x: ((2.0, x),), 2),
+}
+"""A model, the batch for some samples, and how many programs predict full batches and the last one."""
+
+
+@pytest.mark.parametrize("name", NOT_OF_SAMPLES)
+def test_arrays_without_a_row_for_each_sample_are_predicted_as_in_stock_keras(name: str) -> None:
+    make, batch, programs = NOT_OF_SAMPLES[name]
+    data = tf.data.Dataset.from_tensor_slices(X[:13]).batch(8).map(batch)
+    wanted = make().predict(data, verbose=0)
+    with ipus(1) as strategy, strategy.scope(), device_work() as work:
+        found = make().predict(data, verbose=0)
+    assert work.counts.programs == programs
+    assert_close(found, wanted)
+
+
 def test_full_batches_compile_nothing_more_and_a_partial_one_one_program(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "ipu_tf")
     with ipus(1) as strategy, strategy.scope(), device_work() as full:
