@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,6 +24,7 @@ class ArrayFunctions:
         reshape: the array in another shape.
         concatenate: several arrays as one, along their first dimension.
         stack: several arrays as one, along a new first dimension.
+        stacks_scalars: whether Keras itself stacks predictions without dimensions, of several executions of one step.
     """
 
     map_structure: Callable[..., Any]
@@ -32,6 +34,11 @@ class ArrayFunctions:
     reshape: Callable[[Any, Sequence[int]], Any]
     concatenate: Callable[..., Any]
     stack: Callable[..., Any]
+    stacks_scalars: bool
+
+
+single_batch: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_single_batch", default=False)
+"""Whether this thread runs a method that takes one batch, such as `predict_on_batch`."""
 
 
 class OutputsForKeras:
@@ -79,17 +86,23 @@ class OutputsForKeras:
 
     def _of_step(self, outputs: Any, replicas: int) -> Any:
         if self._predicts:
-            return join_predictions(outputs, int(replicas > 1), self.arrays)
+            return join_predictions(outputs, int(replicas > 1), self.arrays, self._keeps_scalars(replicas))
         return self._logs(outputs, replicas)
 
     def _predictions(self, part: ExecutedSteps, replicas: int) -> list[Any]:
         """Returns the predictions of consecutive steps, joined; of a remainder, those of each batch."""
+        keep = self._keeps_scalars(replicas)
         if not part.remainder:
-            return [join_predictions(part.outputs, 1 + int(replicas > 1), self.arrays)]
+            return [join_predictions(part.outputs, 1 + int(replicas > 1), self.arrays, keep)]
         one = part.outputs  # which every replica has computed
         if replicas > 1:
             one = self.arrays.map_structure(lambda values: values[0], one)
-        return [join_predictions(each, 0, self.arrays) for each in one]
+        return [join_predictions(each, 0, self.arrays, keep) for each in one]
+
+    def _keeps_scalars(self, replicas: int) -> bool:
+        """Returns whether outputs without dimensions stay so: where each execution returns those of one batch."""
+        alone = replicas == 1 and self._model.steps_per_execution == 1 and self.arrays.stacks_scalars
+        return alone or single_batch.get()
 
     def _logs(self, outputs: Any, replicas: int, averaged: int = 1) -> Any:
         method = options_of(self._model).log_reduction
@@ -124,13 +137,14 @@ def reduce_replica_logs(outputs: Any, replicas: int, method: Method, arrays: Arr
     return arrays.map_structure(combine.get(method, lambda values: values[-1]), outputs)
 
 
-def join_predictions(outputs: Any, leading: int, arrays: ArrayFunctions) -> Any:
+def join_predictions(outputs: Any, leading: int, arrays: ArrayFunctions, keep_scalars: bool = False) -> Any:
     """Joins the predictions of steps and replicas to one dimension of samples; scalars become one value a step.
 
     Args:
         outputs: a structure of arrays `[(steps,) (replicas,) batch, ...]`.
         leading: how many of the dimensions of steps and replicas there are.
         arrays: functions on the arrays.
+        keep_scalars: whether scalars stay scalars: of one step on one replica.
 
     Example:
         >>> import numpy as np
@@ -141,6 +155,8 @@ def join_predictions(outputs: Any, leading: int, arrays: ArrayFunctions) -> Any:
 
     def joined(values: Any) -> Any:
         shape = tuple(values.shape)
+        if keep_scalars and len(shape) == leading:
+            return arrays.reshape(values, ())
         return values if shape and leading == 0 else arrays.reshape(values, (-1, *shape[leading + 1 :]))
 
     return arrays.map_structure(joined, outputs)

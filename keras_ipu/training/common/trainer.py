@@ -43,7 +43,7 @@ from keras_ipu.training.common.model_checks import (
     dense_arguments,
     scaled_once,
 )
-from keras_ipu.training.common.outputs_for_keras import ArrayFunctions
+from keras_ipu.training.common.outputs_for_keras import ArrayFunctions, single_batch
 from keras_ipu.training.common.padding import may_pad
 from keras_ipu.training.common.partial_batches import sizes_vary
 from keras_ipu.training.common.run_ahead import without_batch_callbacks
@@ -199,7 +199,7 @@ class IPUTrainer(abc.ABC):
         if eager_runs.runs_eagerly(model):
             return self._run_eagerly(stock, model, *args, **kwargs)
         discover_stages_of_batch(model, args[0] if args else kwargs.get("x"))
-        with InterruptibleCall(), self._running(model, stock.__name__):
+        with InterruptibleCall(), self._running(model, stock.__name__), context_value(single_batch, True):
             return stock(model, *args, **kwargs)
 
     def _run_eagerly(self, stock: Stock, model: Any, *args: Any, **kwargs: Any) -> Any:

@@ -22,4 +22,5 @@ ARRAYS = ArrayFunctions(
     np.reshape,
     lambda *arrays: np.concatenate(arrays),
     lambda *arrays: np.stack(arrays),
+    stacks_scalars=False,
 )

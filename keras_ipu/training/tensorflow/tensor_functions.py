@@ -19,4 +19,5 @@ TENSORS = ArrayFunctions(
     tf.reshape,
     lambda *arrays: tf.concat(arrays, 0),
     lambda *arrays: tf.stack(arrays),
+    stacks_scalars=True,
 )

@@ -158,3 +158,49 @@ def test_a_predict_function_of_the_users_own_is_given_batches() -> None:
     found = made.predict(X, BATCH, verbose=0)
     assert shapes == [(BATCH, 6)] * BATCHES
     np.testing.assert_array_equal(found[0], wanted[0])
+
+
+class Energy(layers.Layer):
+    """One number for a batch."""
+
+    def call(self, x: Any) -> Any:
+        return keras.ops.mean(x)
+
+
+def with_energy(steps_per_execution: int = 1) -> keras.Model:
+    keras.utils.set_random_seed(1)
+    given = keras.Input((6,))
+    made = keras.Model(given, [layers.Dense(2)(given), Energy()(given)])
+    made.compile(steps_per_execution=steps_per_execution)
+    return made
+
+
+def assert_same_outputs(found: Any, wanted: Any) -> None:
+    assert [np.shape(each) for each in found] == [np.shape(each) for each in wanted]
+    for mine, stock in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(mine, stock, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("replicas", "steps_per_execution"), [(1, 1), (1, 4), (2, 1)])
+def test_one_batch_gives_a_number_without_dimensions(replicas: int, steps_per_execution: int) -> None:
+    wanted = with_energy().predict_on_batch(X[:8])
+    configure(replicas)
+    with ipu_scope():
+        made = with_energy(steps_per_execution)
+    assert_same_outputs(made.predict_on_batch(X[:8]), wanted)
+    assert np.shape(wanted[1]) == ()
+
+
+@pytest.mark.skipif(keras.backend.backend() == "jax", reason="stock Keras on JAX cannot join numbers")
+@pytest.mark.parametrize(("samples", "made_by"), [(8, "array"), (20, "array"), (20, "generator")])
+def test_numbers_of_batches_are_joined_as_in_stock_keras(samples: int, made_by: str) -> None:
+    def data() -> Data:
+        if made_by == "array":
+            return {"x": X[:samples], "batch_size": 8}
+        return {"x": ((X[place : min(place + 8, samples)],) for place in range(0, samples, 8)), "steps": 3}
+
+    wanted = with_energy().predict(**data(), verbose=0)
+    configure()
+    with ipu_scope():
+        made = with_energy()
+    assert_same_outputs(made.predict(**data(), verbose=0), wanted)
