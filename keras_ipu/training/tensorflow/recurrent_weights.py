@@ -42,9 +42,10 @@ def _applies(layer: Any) -> bool:
 
 
 def _is_stock(cell: Any) -> bool:
-    if type(cell) is keras.layers.StackedRNNCells:
-        return all(map(_is_stock, cell.cells))
-    return type(cell) in _STOCK_CELLS
+    """Returns whether a cell is Keras's, and adds no loss while it runs: Keras keeps none that is added in a scope."""
+    if type(cell) not in _STOCK_CELLS or cell.activity_regularizer is not None:
+        return False
+    return type(cell) is not keras.layers.StackedRNNCells or all(map(_is_stock, cell.cells))
 
 
 def _backend_rnn(stock: Callable[..., Any], layer: Any, *args: Any, **kwargs: Any) -> Any:

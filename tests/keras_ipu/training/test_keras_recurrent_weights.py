@@ -99,3 +99,33 @@ def test_cells_of_users_keep_what_they_assign(strategy: ipu.ipu_strategy.IPUStra
     stock = counted()
     with strategy.scope():
         assert counted() == stock >= 2 * STEPS
+
+
+def regularized() -> Any:
+    return keras.layers.SimpleRNNCell(UNITS, activity_regularizer="l2")
+
+
+ADDING: dict[str, Callable[[], Any]] = {
+    "a cell": regularized,
+    "one of stacked cells": lambda: keras.layers.StackedRNNCells([keras.layers.GRUCell(3), regularized()]),
+}
+
+
+def loss_of(make: Callable[[], Any]) -> tuple[float, list[np.ndarray]]:
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([keras.Input((STEPS, 3)), keras.layers.RNN(make(), unroll=True)])
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    x, y = np.ones((8, STEPS, 3), np.float32), np.ones((8, UNITS), np.float32)
+    model.fit(x, y, batch_size=4, verbose=0)
+    return model.evaluate(x, y, batch_size=4, verbose=0), model.get_weights()
+
+
+@pytest.mark.parametrize("name", ADDING)
+def test_losses_that_cells_add_count(name: str, strategy: ipu.ipu_strategy.IPUStrategyV1) -> None:
+    wanted, weights = loss_of(ADDING[name])
+    with strategy.scope(), device_work() as work:
+        found, others = loss_of(ADDING[name])
+    assert work.counts.steps == 4
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    for mine, stock in zip(others, weights, strict=True):
+        np.testing.assert_allclose(mine, stock, rtol=1e-4, atol=1e-6)
