@@ -106,6 +106,25 @@ def test_a_refusal_of_jax_shows_the_line(refused: str, run: str) -> None:
     with ipus(1) as strategy, strategy.scope(), pytest.raises(Exception) as raised:  # noqa: PT011 - of many types
         RUNS[run](REFUSED[refused])
     assert f'File "{FILE}", line {line_of(refused)}, in {refused}\n' in str(raised.value)
+    assert str(raised.value).endswith("runs the steps of a model op by op instead, for debugging.")
+
+
+def predicted(**compiled: Any) -> Any:
+    model = layered(python)
+    model.layers[-1].set_weights([np.ones((2, 2), np.float32), np.zeros(2, np.float32)])
+    model.compile(**compiled)
+    return model.predict(X, batch_size=2, verbose=0)
+
+
+def test_steps_without_compilation_are_traced_unless_they_run_eagerly() -> None:
+    """Stock Keras runs such steps on values."""
+    wanted = predicted(jit_compile=False)
+    with ipus(1) as strategy, strategy.scope():
+        with pytest.raises(Exception, match="run_eagerly=True"):  # Keras rewords it
+            predicted(jit_compile=False)
+        [said] = [each for each in ipu.emulation.ignored_arguments() if each.name == "compile.jit_compile"]
+        np.testing.assert_allclose(predicted(run_eagerly=True), wanted, rtol=1e-6)
+    assert (said.value, "run_eagerly=True" in said.reason) == ("False", True)
 
 
 def test_half_precision_that_is_not_modelled_shows_the_line() -> None:

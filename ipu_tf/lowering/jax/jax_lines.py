@@ -13,6 +13,7 @@ from ipu_tf.device.source_lines import SourceLine, stack_frames, traceback_frame
 
 #: What JAX raises where a function cannot be traced: values, or shapes, that depend on data.
 REFUSALS = (jax.errors.JAXTypeError, jax.errors.JAXIndexError)
+_EAGERLY = "Keras's `compile(run_eagerly=True)` runs the steps of a model op by op instead, for debugging."
 
 
 def location_of_equation(equation: Any) -> OpLocation:
@@ -35,7 +36,7 @@ def refusals_at_lines() -> Iterator[None]:
         lines = _lines(refused[-1]) if refused else ()
         if lines:
             said = "" if refused[-1] is error else f" ({type(refused[-1]).__name__})"
-            with_text(error, "\n".join([f"JAX cannot trace what is asked for{said} at", *map(str, lines)]))
+            with_text(error, "\n".join([f"JAX cannot trace what is asked for{said} at", *map(str, lines), _EAGERLY]))
         raise
 
 

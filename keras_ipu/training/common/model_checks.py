@@ -9,11 +9,14 @@ from typing import Any
 import keras
 
 from ipu_tf._arguments.counts import checked_count
+from ipu_tf.emulation import record_ignored
 from keras_ipu.optimizers.als_optimizer import ALSOptimizer
 from keras_ipu.pipeline.run_checks import OVERRIDDEN
 from keras_ipu.stock import patches as keras_patches
 from keras_ipu.training.common.eager_runs import check_graphcores_rule
 from keras_ipu.training.common.sparse_data import check_ragged, dense_batch
+
+_TRACED = "steps on the device are always traced; `run_eagerly=True` runs them op by op"
 
 
 def check_runnable(model: Any) -> None:
@@ -28,13 +31,16 @@ def check_runnable(model: Any) -> None:
 
 
 def compile_arguments(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The keyword arguments of `compile`, with `steps_per_execution` as a number.
+    """The keyword arguments of `compile`, with `steps_per_execution` as a number; `jit_compile=False` is recorded.
 
     Raises:
         RuntimeError: if the model is to run eagerly, under Graphcore's rules.
         TypeError, ValueError: for a `steps_per_execution` that is no positive integer.
     """
-    check_graphcores_rule(bool(kwargs.get("run_eagerly")))
+    eagerly = bool(kwargs.get("run_eagerly"))
+    check_graphcores_rule(eagerly)
+    if kwargs.get("jit_compile") is False and not eagerly:
+        record_ignored("compile.jit_compile", False, _TRACED)
     if "steps_per_execution" not in kwargs:
         return kwargs
     return {**kwargs, "steps_per_execution": checked_count("steps_per_execution", kwargs["steps_per_execution"])}
