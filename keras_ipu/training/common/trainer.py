@@ -50,7 +50,7 @@ from keras_ipu.training.common.run_ahead import without_batch_callbacks
 from keras_ipu.training.common.running_streams import wait_for_streams
 from keras_ipu.training.common.step_function import PREDICT, TEST, TRAIN, StepFunction, StepKind
 from keras_ipu.training.common.step_split import replica_count
-from keras_ipu.training.common.variable_sync import SyncVariablesEachBatch, add_variable_sync
+from keras_ipu.training.common.variable_sync import SyncVariablesEachBatch, variables_synced
 
 Stock = Callable[..., Any]
 """A method of Keras's trainer, unbound."""
@@ -186,7 +186,8 @@ class IPUTrainer(abc.ABC):
             context_value(may_be_empty, accepted and not graphcore_rules()),
             self._running(model, stock.__name__),
             resumable(stock.__name__, model, given, self),
-            without_batch_callbacks(not add_variable_sync(model, given, self._variable_sync)),
+            variables_synced(model, given, self._variable_sync) as watched,
+            without_batch_callbacks(not watched),
         ):
             return stock(*bound.args, **bound.kwargs)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -114,32 +115,46 @@ class SyncVariablesEachBatch(SyncVariablesEachEpoch):
             self.show()
 
 
-def add_variable_sync(model: Any, arguments: dict[str, Any], batch_view: type[SyncVariablesEachBatch]) -> bool:
-    """Adds callbacks ahead of the user's to the arguments of fit, evaluate or predict, one of which syncs variables.
+@contextlib.contextmanager
+def variables_synced(model: Any, arguments: dict[str, Any], batch_view: type[SyncVariablesEachBatch]) -> Iterator[bool]:
+    """Context of a run with callbacks ahead of the user's, one of which syncs variables.
 
     A `keras.callbacks.CallbackList` is given that callback itself, with its model, which Keras sets in lists of its own
-    only: fit hands its own to evaluate. Its batches come in order, as `BatchesInOrder` has them come elsewhere. Where
-    callbacks look at batches it is a `batch_view`.
+    only: fit hands its own to evaluate. Its batches come in order, as `BatchesInOrder` has them come elsewhere. After
+    the run it is taken out again: the next run may be of another model, or need another one.
 
-    Returns:
+    Args:
+        model: that runs.
+        arguments: of fit, evaluate or predict, whose callbacks it changes.
+        batch_view: the callback that syncs variables where callbacks look at batches.
+
+    Yields:
         Whether any callback but Keras's own is called for batches.
     """
     given = arguments.get("callbacks")
     own_list = given.callbacks if isinstance(given, keras.callbacks.CallbackList) else None
     callbacks = own_list if own_list is not None else keras.tree.flatten(given) if given else []
-    curious = [callback for callback in callbacks if type(callback) not in _LOGS_ONLY]
-    watched = any(map(reads_variables_each_batch, callbacks))
-    views: list[Any] = []
-    if curious and not any(isinstance(callback, SyncVariablesEachEpoch) for callback in callbacks):
-        views = [batch_view() if any(map(reads_variables_each_batch, curious)) else SyncVariablesEachEpoch()]
-    if own_list is not None:
-        keras_models.call_in_order(given)
-        for view in views:
-            view.set_model(model)
-        own_list[:0] = views
-    else:
+    watched, views = any(map(reads_variables_each_batch, callbacks)), _views(callbacks, batch_view)
+    if own_list is None:
         arguments["callbacks"] = [BatchesInOrder(), *views, *callbacks]
-    return watched
+        yield watched
+        return
+    keras_models.call_in_order(given)
+    for view in views:
+        view.set_model(model)
+    own_list[:0] = views
+    try:
+        yield watched
+    finally:
+        own_list[:] = [callback for callback in own_list if callback not in views]
+
+
+def _views(callbacks: list[Any], batch_view: type[SyncVariablesEachBatch]) -> list[Any]:
+    """Returns the callback to add that syncs variables for others; none where there is one, or where none may look."""
+    curious = [callback for callback in callbacks if type(callback) not in _LOGS_ONLY]
+    if not curious or any(isinstance(callback, SyncVariablesEachEpoch) for callback in callbacks):
+        return []
+    return [batch_view() if any(map(reads_variables_each_batch, curious)) else SyncVariablesEachEpoch()]
 
 
 def suspend_variable_sync() -> contextlib.AbstractContextManager[None]:

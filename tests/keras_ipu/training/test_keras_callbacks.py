@@ -207,6 +207,31 @@ def test_callback_list_of_the_user_sees_the_truth() -> None:
     assert_same_watched(watch, epochs=1)
 
 
+def test_callback_list_of_the_user_that_ran_before_sees_the_truth() -> None:
+    """Nothing is left in it by a run in which no callback looked at batches."""
+    sides = []
+    for on_device in (False, True):
+        made, seen = model(on_device), list[Any]()
+        quiet = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: None)
+        in_order = keras.callbacks.TerminateOnNaN()  # without it stock Keras on JAX calls callbacks in other threads
+        several = keras.callbacks.CallbackList([quiet, in_order], add_history=True, model=made, epochs=1, steps=10)
+        before = list(several.callbacks)
+        made.fit(X, Y, batch_size=4, verbose=0, shuffle=False, callbacks=several)
+        assert several.callbacks == before
+
+        def look(batch: int, logs: Any, made: Any = made, seen: list[Any] = seen) -> None:
+            seen.append(now(made).optimizer.iterations.numpy())
+            made.layers[0].kernel.assign(made.layers[0].kernel.numpy() * 0.99)
+
+        several.callbacks.append(keras.callbacks.LambdaCallback(on_train_batch_end=look))
+        made.fit(X, Y, batch_size=4, verbose=0, shuffle=False, callbacks=several)
+        sides.append((seen, weights_of(made)))
+    (wanted, wanted_weights), (found, weights) = sides
+    assert found == wanted == list(range(11, 21))
+    for mine, stock in zip(weights.values(), wanted_weights.values(), strict=True):
+        np.testing.assert_allclose(mine, stock, rtol=TIGHT, atol=TIGHT)
+
+
 def test_variables_are_the_truth_after_fit() -> None:
     made = model(True, steps_per_execution=10)
     kernel = made.layers[0].kernel
