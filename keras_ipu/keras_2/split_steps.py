@@ -1,11 +1,14 @@
 """Weight updates of Keras 2's optimizers, those of `tf_keras.optimizers` and of `tf_keras.optimizers.legacy`.
 
 train_step ──► optimizer.minimize ──► apply_gradients ──► accumulate, sum of replicas ──► apply_gradients, complete
+
+That goes for each call of an optimizer in the step: of the model's, and of all others.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,9 +18,10 @@ import tensorflow as tf
 from ipu_tf._state.once import first_time
 from ipu_tf._training.weight_update import accumulate_and_apply
 from ipu_tf.ops.all_to_all_op import all_gather
-from keras_ipu.stock.attributes import own_attribute
+from keras_ipu.keras_2.watched_optimizers import Apply, updates_of_all
 from keras_ipu.training.common.step_split import StepSplit
 from keras_ipu.training.common.update_sums import UpdateSums
+from keras_ipu.training.tensorflow.remainder_updates import RemainderUpdates
 
 _log = logging.getLogger("ipu_tf")
 _WHOLE = ("Adagrad", "Adam", "Adamax", "Ftrl", "Nadam")
@@ -27,8 +31,7 @@ _ROWS = (
     "that it does not name have gradients of zero, so what %s keeps of them, such as a momentum, goes on."
 )
 
-Apply = Callable[[list[Any]], Any]
-"""Applies complete gradients."""
+Step = Callable[[], Any]
 
 
 def optimizer_state(model: Any) -> list[Any]:
@@ -38,65 +41,65 @@ def optimizer_state(model: Any) -> list[Any]:
 
 
 @contextlib.contextmanager
-def split_updates(optimizer: Any, split: StepSplit) -> Iterator[None]:
-    """Context in which an optimizer's updates get the gradients of all micro-batches and replicas.
+def split_updates(model: Any, split: StepSplit) -> Iterator[None]:
+    """Context in which the updates of a step get the gradients of all micro-batches and replicas.
 
     Args:
-        optimizer: of Keras 2; None for a model without one.
+        model: of Keras 2; its step may call other optimizers than its own.
         split: of the step.
     """
-    if optimizer is None:
-        yield
-        return
 
-    def update(apply: Apply, gradients: list[Any], variables: list[Any]) -> None:
-        gradients = _dense(optimizer, gradients)
-        if split.is_trivial:
-            apply(gradients)
-            return
-        accumulate_and_apply(
-            gradients,
-            apply,
-            split.accumulation_count,
-            split.replicas,
-            split.reduction,
-            lambda position: split.accumulator_dtype(variables, position),
-        )
+    def update(optimizer: Any, apply: Apply, gradients: list[Any], variables: list[Any]) -> Any:
+        return _accumulate_and_apply(split, optimizer, apply, _dense(optimizer, gradients), variables)
 
-    with _replaced(optimizer, update):
+    with updates_of_all(model.optimizer, update):
         yield
 
 
 @contextlib.contextmanager
-def summed_updates(
-    model: Any, weights: list[float], split: StepSplit
-) -> Iterator[Callable[[], contextlib.AbstractContextManager[None]]]:
+def summed_updates(model: Any, weights: list[float], split: StepSplit) -> Iterator[Callable[[Step], Any]]:
     """Context in which the updates of several batches are one, of their weighted gradients, for each call of a step.
 
     Args:
-        model: of Keras 2, whose own optimizer it is about, if it has one.
+        model: of Keras 2; its step may call other optimizers than its own.
         weights: the factor of each batch's gradients.
         split: of a step that takes one batch.
 
     Yields:
-        A function that gives a context for the step of the next batch.
+        A function that calls the step of the next batch, and returns what that does.
     """
-    optimizer = model.optimizer
     sums = UpdateSums(model.name, weights, lambda gradient, weight: gradient * tf.cast(weight, gradient.dtype))
+    updates = RemainderUpdates(model.name, sums, functools.partial(_accumulate_and_apply, split))
 
-    def update(apply: Apply, gradients: list[Any], variables: list[Any]) -> None:
-        complete = sums.add(optimizer, _dense(optimizer, gradients), variables)
-        if complete is not None:
-            accumulate_and_apply(complete, apply, 1, split.replicas, split.reduction)
+    def update(optimizer: Any, apply: Apply, gradients: list[Any], variables: list[Any]) -> Any:
+        updates.update(optimizer, apply, _dense(optimizer, gradients), variables)
+        return _iterations(optimizer)
 
-    @contextlib.contextmanager
-    def one_batch() -> Iterator[None]:
-        sums.start_batch()
-        yield
-        sums.finish_batch()
+    with updates_of_all(model.optimizer, update):
+        yield updates.of_batch
 
-    with contextlib.nullcontext() if optimizer is None else _replaced(optimizer, update):
-        yield one_batch
+
+def _accumulate_and_apply(
+    split: StepSplit, optimizer: Any, apply: Apply, gradients: list[Any], variables: list[Any]
+) -> Any:
+    """Applies gradients once they are those of all micro-batches and replicas; returns what an optimizer does."""
+    if split.is_trivial:
+        return apply(gradients, variables)
+    accumulate_and_apply(
+        gradients,
+        lambda complete: apply(complete, variables),
+        split.accumulation_count,
+        split.replicas,
+        split.reduction,
+        lambda position: split.accumulator_dtype(variables, position),
+    )
+    return _iterations(optimizer)
+
+
+def _iterations(optimizer: Any) -> Any:
+    """Returns an optimizer's count of updates, as its `apply_gradients` does; the older ones create it late."""
+    with tf.init_scope():
+        return optimizer.iterations
 
 
 def _dense(optimizer: Any, gradients: list[Any]) -> list[Any]:
@@ -114,23 +117,6 @@ def _updates_named_rows_alone(optimizer: Any) -> bool:
     kind = type(inner).__name__ if type(inner).__module__.startswith("tf_keras.") else "one of the user's"
     linear = kind == "SGD" and not inner.get_config().get("momentum")
     return hasattr(inner, "_resource_apply_sparse") and not linear and kind not in _WHOLE
-
-
-@contextlib.contextmanager
-def _replaced(optimizer: Any, ours: Callable[[Apply, list[Any], list[Any]], None]) -> Iterator[None]:
-    """Context in which `optimizer.apply_gradients` is `ours(apply, gradients, variables)`."""
-    stock = optimizer.apply_gradients
-
-    def apply_gradients(grads_and_vars: Any, *args: Any, **kwargs: Any) -> None:
-        gradients, variables = (list(each) for each in zip(*grads_and_vars, strict=True))
-
-        def apply(complete: list[Any]) -> Any:
-            return stock(list(zip(complete, variables, strict=True)), *args, **kwargs)
-
-        ours(apply, gradients, variables)
-
-    with own_attribute(optimizer, "apply_gradients", apply_gradients):
-        yield
 
 
 @contextlib.contextmanager

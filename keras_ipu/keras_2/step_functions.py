@@ -6,7 +6,9 @@ Keras 2's loop ──► Keras2StepFunction: batches of one execution ──► 
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +17,7 @@ import tensorflow as tf
 from ipu_tf._data.narrow_dtypes import warn_cast
 from ipu_tf._loops.tensor_feed import TensorFeed
 from ipu_tf._loops.tensorflow_step import TensorFlowStep
+from ipu_tf._state.context import context_value
 from ipu_tf.emulation import EmulationError
 from ipu_tf.pipeline import require_one_device
 from keras_ipu.keras_2.pipeline_stages import STAGES_IN_CALL
@@ -29,10 +32,18 @@ from keras_ipu.training.tensorflow.tensor_functions import TENSORS
 
 _COUNTERS = {"train": "_train_counter", "test": "_test_counter", "predict": "_predict_counter"}
 
+#: How many batches a run takes from its data in an epoch, for all replicas; None for all that there are.
+_epoch_batches: contextvars.ContextVar[int | None] = contextvars.ContextVar("ipu_keras_2_epoch_batches", default=None)
+
 
 def steps_per_execution(model: Any) -> int:
     """Returns the batches of an execution as Keras 2's loop counts them now: fewer at the end of an epoch."""
     return 1 if model.steps_per_execution is None else int(model.steps_per_execution)
+
+
+def batches_of_epoch(count: int | None) -> contextlib.AbstractContextManager[None]:
+    """Context of a run that takes so many batches from its data in an epoch, for all replicas; None for all."""
+    return context_value(_epoch_batches, count)
 
 
 class Keras2StepFunction(StepFunction):
@@ -74,13 +85,22 @@ class Keras2StepFunction(StepFunction):
 
     def _batches(self, iterator: Any) -> ExecutionBatches:
         replicas, wanted = self._replicas(self._model), steps_per_execution(self._model)
-        return ExecutionBatches(-(-wanted // replicas), self._feed(iterator), ahead=False)
+        return ExecutionBatches(-(-wanted // replicas), self._feed_of_run(iterator), ahead=False)
 
     def _feed(self, batches: Iterator[Any]) -> TensorFeed:
-        """Returns the feed of an iterator; that of an epoch, which was read ahead, for each of its executions."""
+        return TensorFeed(batches, warn_cast, sizes_vary())
+
+    def _feed_of_run(self, batches: Iterator[Any]) -> TensorFeed:
+        """Returns the feed of a run's iterator, which was read ahead: one for all of its executions."""
         if self._read is None or self._read[0] is not batches:
-            self._read = (batches, TensorFeed(batches, warn_cast, sizes_vary()))
+            self._read = (batches, self._feed(self._epochs(batches)))
         return self._read[1]
+
+    def _epochs(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Returns batches that end with each epoch, if its last ones are not one for each replica, else the same."""
+        count = _epoch_batches.get() or 0
+        goes_round = count <= 0 or count % self._replicas(self._model) == 0
+        return batches if goes_round or not sizes_vary() else _Epochs(batches, count)
 
     def forget_data(self) -> None:
         """Drops the feed of the last iterator."""
@@ -93,7 +113,7 @@ class Keras2StepFunction(StepFunction):
             self._create_variables(batch_spec)
 
         def traced(batch: Any) -> Any:
-            updates = split_updates(model.optimizer, split) if self._kind.training else contextlib.nullcontext()
+            updates = split_updates(model, split) if self._kind.training else contextlib.nullcontext()
             with keras_models.strategy_of(model).replica_context(), updates, metrics_in_step(model, split):
                 return self._step(batch)
 
@@ -104,18 +124,13 @@ class Keras2StepFunction(StepFunction):
         model, one_batch = self._model, dataclasses.replace(split, accumulation_count=1)
 
         def traced(batches: Any) -> Any:
-            weights = gradient_weights(batches, split)
-            summed = self._kind.training and not (split.is_trivial and len(weights) == 1)
-            plain = contextlib.nullcontext(contextlib.nullcontext)
-            updates: Any = summed_updates(model, weights, one_batch) if summed else plain
-            with keras_models.strategy_of(model).replica_context(), updates as next_batch:
-                return tuple(self._within(next_batch(), batch) for batch in batches)
+            updates: Any = contextlib.nullcontext(lambda step: step())
+            if self._kind.training:
+                updates = summed_updates(model, gradient_weights(batches, split), one_batch)
+            with keras_models.strategy_of(model).replica_context(), updates as of_batch:
+                return tuple(of_batch(functools.partial(self._step, batch)) for batch in batches)
 
         return TensorFlowStep(traced, batches_spec, lambda: optimizer_state(model))
-
-    def _within(self, context: contextlib.AbstractContextManager[None], batch: Any) -> Any:
-        with context:
-            return self._step(batch)
 
     def _check_pipeline(self) -> None:
         """Checks that nobody wants a pipeline on several devices.
@@ -151,3 +166,23 @@ class Keras2StepFunction(StepFunction):
                 return self._step(tf.nest.pack_sequence_as(batch_spec, filled))
 
         tf.function(traced, autograph=False).get_concrete_function(*specs)
+
+
+class _Epochs(Iterator[Any]):
+    """Batches that end after each epoch, and go on with those of the next one: the feed finds the last to be too few.
+
+    Args:
+        batches: of all epochs.
+        count: how many an epoch has.
+    """
+
+    def __init__(self, batches: Iterator[Any], count: int) -> None:
+        self._batches, self._count, self._left = batches, count, count
+
+    def __next__(self) -> Any:
+        if not self._left:
+            self._left = self._count
+            raise StopIteration
+        batch = next(self._batches)
+        self._left -= 1
+        return batch

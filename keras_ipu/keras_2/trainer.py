@@ -28,7 +28,8 @@ from ipu_tf.emulation import EmulationError
 from ipu_tf.ipu_iterator import stock_iterators
 from keras_ipu.keras_2.model_methods import add_methods
 from keras_ipu.keras_2.pipeline_stages import assign_from_scopes
-from keras_ipu.keras_2.step_functions import Keras2StepFunction, steps_per_execution
+from keras_ipu.keras_2.step_functions import Keras2StepFunction, batches_of_epoch, steps_per_execution
+from keras_ipu.keras_2.variable_sync import variable_sync
 from keras_ipu.pipeline.run_checks import OVERRIDDEN
 from keras_ipu.pipeline.stage_scopes import record_stage
 from keras_ipu.stock.models import strategy_of
@@ -42,10 +43,8 @@ Stock = Callable[..., Any]
 """A method of a Keras 2 model, unbound."""
 
 _KINDS = {"train_function": TRAIN, "test_function": TEST, "predict_function": PREDICT}
-_COUNTS = ("steps_per_epoch", "steps", "validation_steps")
-
-_AFTER_BATCHES = ("on_train_batch_end", "on_test_batch_end", "on_predict_batch_end")
-_AFTER_OTHERS = ("on_epoch_begin", "on_epoch_end", "on_test_begin", "on_test_end", "on_train_end", "on_predict_end")
+_STEPS = {"fit": "steps_per_epoch", "evaluate": "steps", "predict": "steps"}
+"""By name of a method: its argument with the batches of an epoch."""
 
 #: Whether a loop of this thread's counts the batches of all replicas already: `fit` calls `evaluate`.
 _counting: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_keras_2_counting", default=False)
@@ -129,9 +128,10 @@ def _run(name: str, stock: Stock, model: Any, *args: Any, **kwargs: Any) -> Any:
             flush_variables()
             with functions_run_eagerly(eager_step):
                 return stock(*bound.args, **bound.kwargs)
-        if not name.endswith("_on_batch"):
-            bound.arguments["callbacks"] = _with_variable_sync(bound.arguments.get("callbacks"))
-        with _batches_of_all_replicas(model, one_batch=name.endswith("_on_batch")):
+        one_batch = name.endswith("_on_batch")
+        synced = contextlib.nullcontext() if one_batch else variable_sync(bound.arguments)
+        steps = bound.arguments.get(_STEPS.get(name, ""))
+        with synced, _batches_of_all_replicas(model, one_batch), batches_of_epoch(steps):
             try:
                 return stock(*bound.args, **bound.kwargs)
             finally:
@@ -178,23 +178,3 @@ def _forget_data(model: Any) -> None:
         function = getattr(model, attribute)
         if isinstance(function, Keras2StepFunction):
             function.forget_data()
-
-
-def _with_variable_sync(callbacks: Any) -> Any:
-    """Returns the callbacks for fit, evaluate or predict, with one ahead that writes variables back to the host.
-
-    Args:
-        callbacks: as the user gave them. A `CallbackList`, which `fit` hands to `evaluate`, has that callback already.
-    """
-    keras_2 = tf_keras()
-    if isinstance(callbacks, keras_2.callbacks.CallbackList):
-        return callbacks
-    given = [callbacks] if isinstance(callbacks, keras_2.callbacks.Callback) else list(callbacks or ())
-    hooks = (*_AFTER_OTHERS, *(_AFTER_BATCHES if given else ()))
-    synced = type("SyncVariables", (keras_2.callbacks.Callback,), dict.fromkeys(hooks, _flush))()
-    synced._supports_tf_logs = True  # Keras's own flag of callbacks that leave logs as they are
-    return [synced, *given]
-
-
-def _flush(self: Any, *args: Any, **kwargs: Any) -> None:
-    flush_variables()

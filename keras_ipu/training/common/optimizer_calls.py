@@ -10,7 +10,7 @@ import contextlib
 import contextvars
 import functools
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -37,14 +37,15 @@ def within_call() -> contextlib.AbstractContextManager[None]:
 
 
 @contextlib.contextmanager
-def optimizer_calls(handlers: Handlers) -> Iterator[None]:
+def optimizer_calls(handlers: Handlers, kinds: Sequence[type] | None = None) -> Iterator[None]:
     """Context in which functions are called in place of some methods of Keras's optimizers, in this thread.
 
     Args:
         handlers: the functions, by name of the method.
+        kinds: the classes of the optimizers; by default all of Keras 3's.
     """
     with contextlib.ExitStack() as stack:
-        for kind in _kinds():
+        for kind in kinds_of(keras.optimizers.Optimizer, "apply") if kinds is None else kinds:
             for name in handlers:
                 if name in vars(kind) and (name != _FORWARDS or not kind.__module__.startswith(_OF_STOCK)):
                     stack.enter_context(_watched(kind, name))
@@ -76,10 +77,9 @@ def updates_of_all(update: Callable[..., Any], unseen: Callable[..., Any]) -> co
     return optimizer_calls({"apply": apply, _FORWARDS: apply_gradients, _WITHIN_APPLY: inner})
 
 
-def _kinds() -> list[type]:
-    """Returns the base class of Keras's optimizers, and all that derive from it."""
-    base = next(kind for kind in reversed(keras.optimizers.Optimizer.__mro__) if "apply" in vars(kind))
-    kinds = [base]
+def kinds_of(optimizer: type, method: str) -> list[type]:
+    """Returns the base class of a class of optimizers which has a method, and all classes that derive from it."""
+    kinds = [next(kind for kind in reversed(optimizer.__mro__) if method in vars(kind))]
     for kind in kinds:
         kinds += [each for each in kind.__subclasses__() if each not in kinds]
     return kinds

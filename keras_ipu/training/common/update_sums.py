@@ -93,8 +93,8 @@ class UpdateSums:
         """Returns the error for a call of an optimizer in a function or a branch, which gradients cannot leave."""
         return EmulationError(
             f"{self._what()} Expected calls of optimizers in `train_step` itself, or in Python functions that it "
-            f"calls. Received: a call of {_name(optimizer)} in a function that is traced for itself, such as a "
-            "`tf.function`, `jax.jit`, a branch or a loop, or by a method that was looked up before the step. "
+            f"calls. Received: a call of {optimizer_name(optimizer)} in a function that is traced for itself, such as "
+            "a `tf.function`, `jax.jit`, a branch or a loop, or by a method that was looked up before the step. "
             f"{_WITHOUT}"
         )
 
@@ -112,8 +112,9 @@ class UpdateSums:
 
 
 def _listed(calls: Sequence[tuple[Any, ...]]) -> str:
-    return ", ".join(f"{_name(optimizer)} with {count} gradients" for optimizer, count, _ in calls) or "none"
+    return ", ".join(f"{optimizer_name(optimizer)} with {count} gradients" for optimizer, count, _ in calls) or "none"
 
 
-def _name(optimizer: Any) -> str:
-    return str(getattr(optimizer, "name", optimizer))
+def optimizer_name(optimizer: Any) -> str:
+    """Returns the name of an optimizer for messages; Keras 2's older ones have none that is public."""
+    return str(getattr(optimizer, "name", getattr(optimizer, "_name", optimizer)))

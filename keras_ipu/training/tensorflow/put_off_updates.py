@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_tf.emulation import EmulationError
+from keras_ipu.training.common.update_sums import optimizer_name
 
 
 class PutOffUpdates:
@@ -44,11 +45,11 @@ class PutOffUpdates:
                 raise EmulationError(
                     f"The last {self._batches} batches make one weight update of {self._model}, whose `train_step` "
                     "calls several optimizers, or one several times. Expected gradients that are computed from the "
-                    f"weights before the first of these calls. Received for {optimizer.name} gradients that depend on "
-                    f"weights which {update.optimizer.name} has updated before, in the same step: that update is made "
-                    "once the gradients of all batches are there. Compute all gradients before the first call, or "
-                    "train on data whose batches go round, such as `batch(size, drop_remainder=True)` with a multiple "
-                    "of the replicas. See docs/partial_batches.md."
+                    f"weights before the first of these calls. Received for {optimizer_name(optimizer)} gradients that "
+                    f"depend on weights which {optimizer_name(update.optimizer)} has updated before, in the same "
+                    "step: that update is made once the gradients of all batches are there. Compute all gradients "
+                    "before the first call, or train on data whose batches go round, such as `batch(size, "
+                    "drop_remainder=True)` with a multiple of the replicas. See docs/partial_batches.md."
                 )
 
 
@@ -89,7 +90,7 @@ def _updated(optimizer: Any, variables: Iterable[Any] | None) -> list[Any]:
 
 
 def _handle(variable: Any) -> Any:
-    return getattr(getattr(variable, "value", variable), "handle", variable)
+    return getattr(variable, "handle", variable)
 
 
 def _outermost(tensor: Any) -> Any:
