@@ -85,7 +85,7 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
         if gradient is None:
             return None
         dtype = get_accumulator_dtype(variable, self._dtype)
-        return accumulated(gradient, self._num_mini_batches, self._reduction, dtype, variable.op.name)
+        return accumulated(gradient, self._num_mini_batches, self._reduction, dtype, variable.name.partition(":")[0])
 
 
 class CrossReplicaGradientAccumulationOptimizerV2(GradientAccumulationOptimizerV2):

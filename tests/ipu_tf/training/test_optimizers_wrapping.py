@@ -115,3 +115,31 @@ def test_variables_without_a_gradient_are_left_alone() -> None:
 def test_a_keras_optimizer() -> None:
     with pytest.raises(ValueError, match=r"Should use optimizer in keras\.ipu\.optimizers \(in the Keras package\)"):
         IpuOptimizer(tf.keras.optimizers.SGD())
+
+
+WRAPPERS: dict[str, Callable[[Any], Any]] = {
+    "V2": lambda opt: ipu.optimizers.GradientAccumulationOptimizerV2(opt, 2),
+    "V1": lambda opt: ipu.optimizers.GradientAccumulationOptimizer(opt, 2),
+    "replicas": lambda opt: ipu.optimizers.CrossReplicaGradientAccumulationOptimizerV2(opt, 2),
+}
+
+
+@pytest.mark.parametrize("name", WRAPPERS)
+def test_accumulation_for_variables_of_tensorflow_2(strategy: Strategy, name: str) -> None:  # noqa: F811
+    def trained(optimizer: Any, run: Callable[[Any], Any], steps: int, factor: float) -> np.ndarray:
+        weights = tf.Variable([1.0, -2.0])
+
+        @tf.function
+        def train() -> None:
+            for _ in tf.range(steps):
+                with tf.GradientTape() as tape:
+                    loss = factor * tf.reduce_sum(weights * weights)
+                optimizer.apply_gradients([(tape.gradient(loss, weights), weights)])
+
+        run(train)
+        return np.array(weights.numpy())
+
+    with device_work() as work:
+        found = trained(WRAPPERS[name](momentum()), strategy.run, 6, 1.0)
+    assert work.counts.executions == 1
+    np.testing.assert_allclose(found, trained(momentum(), lambda train: train(), 3, 2.0), rtol=1e-5, atol=1e-6)
