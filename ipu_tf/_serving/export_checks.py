@@ -116,10 +116,12 @@ def input_signature(
             speak of them.
 
     Raises:
+        TypeError: if one is not that of a tensor.
         ValueError: if there are not as many specs as arguments.
     """
+    source = "a signature"
     if signature is None and dataset is not None:
-        element = dataset.element_spec
+        source, element = "elements of `input_dataset`", dataset.element_spec
         signature = element if isinstance(element, tuple) else (element,)
     elif signature is None:
         signature = step.input_signature  # type: ignore[attr-defined]
@@ -127,6 +129,11 @@ def input_signature(
     specs = list(signature)
     if given and len(specs) == len(names) + len(given):
         specs = specs[len(given) :]
+    if not all(isinstance(spec, tf.TensorSpec) for spec in specs):
+        raise TypeError(
+            f"`{step_name(step)}` must have a tf.TensorSpec for each of its arguments {names}. Received: {source} of "
+            f"{specs}. Make them dense tensors in a tuple, such as by `dataset.map(lambda x: (x['a'], x['b']))`."
+        )
     if len(specs) != len(names):
         raise ValueError(
             f"`{step_name(step)}` must have a spec for each of its arguments {names}. Received: {len(specs)} "
@@ -139,14 +146,17 @@ def checked_names(names: Any) -> list[str] | None:
     """The names of the outputs; None for `output_0`, `output_1` and so on.
 
     Raises:
-        TypeError: if they are neither a string nor a list.
+        TypeError: if they are neither a string nor a list of strings.
+        ValueError: if two are equal.
     """
     if not names:
         return None
     if isinstance(names, str):
         return [names]
-    if not isinstance(names, list):
-        raise TypeError(f"output_names must be a string or a list of strings. Received: {type(names).__name__}.")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"output_names must be a string or a list of strings. Received: {names!r}.")
+    if len(set(names)) < len(names):
+        raise ValueError(f"output_names must differ: each names one result. Received: {names}.")
     return names
 
 

@@ -262,6 +262,16 @@ BOTH = "cannot be provided. Please pass only one of them."
         (PLAIN, {"predict_step_signature": [4]}, TypeError, r"`predict_step_signature\[0\]` must be a tf.TensorSpec"),
         (PLAIN, {"predict_step_signature": [F4, F4]}, ValueError, "must have a spec for each of its arguments"),
         (TOLD, {"output_names": 4}, TypeError, "output_names must be a string or a list of strings"),
+        (TOLD, {"output_names": [4]}, TypeError, r"must be a string or a list of strings. Received: \[4\]"),
+        (lambda x: (x, x), {"predict_step_signature": [F4], "output_names": ["y", "y"]}, ValueError, "must differ"),
+        (
+            PLAIN,
+            {"input_dataset": tf.data.Dataset.from_tensors({"x": X})},
+            TypeError,
+            r"tf.TensorSpec for each of its arguments \['x'\]. Received: elements of `input_dataset` of .*dataset.map",
+        ),
+        (PLAIN, {"input_dataset": tf.data.Dataset.from_tensors(((X, X),))}, TypeError, "dense tensors in a tuple"),
+        (tf.function(PLAIN, input_signature=[{"x": F4}]), {}, TypeError, "Received: a signature of"),
         (
             TOLD,
             {"output_names": ["a", "b"]},
