@@ -12,6 +12,8 @@ from typing import Any
 
 import keras
 
+from keras_ipu.stock import graphs as keras_graphs
+
 
 def _capture(tensors: Any, tag: str) -> Any:
     """Identity of tensors whose gradients are captured under `tag`."""
@@ -45,10 +47,15 @@ class _GradientCaptureLayer(keras.layers.Wrapper):
         tag = layer.name + self._SUFFIX if tag is None else tag
         super().__init__(layer, **{"name": tag, "dtype": layer.dtype_policy, **kwargs})
         self.tag = tag
+        self.supports_masking = layer.supports_masking
 
     def call(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Returns the outputs of the wrapped layer."""
         return self.layer(inputs, *args, **kwargs)
+
+    def compute_mask(self, inputs: Any, previous_mask: Any) -> Any:
+        """Returns the mask of the wrapped layer's outputs."""
+        return self.layer.compute_mask(inputs, previous_mask)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the config that `from_config` takes."""
@@ -72,7 +79,12 @@ class CaptureUpstreamGradients(_GradientCaptureLayer):
 
     def call(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Returns the outputs of the wrapped layer."""
-        return _capture(super().call(inputs, *args, **kwargs), self.tag)
+        outputs = super().call(inputs, *args, **kwargs)
+        captured = _capture(outputs, self.tag)
+        for ours, own in zip(keras.tree.flatten(captured), keras.tree.flatten(outputs), strict=True):
+            if (mask := keras_graphs.get_mask(own)) is not None:
+                keras_graphs.set_mask(ours, mask)
+        return captured
 
 
 @keras.saving.register_keras_serializable(package="keras_ipu")

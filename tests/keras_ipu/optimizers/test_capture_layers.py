@@ -171,3 +171,30 @@ def test_an_optimizer_that_ignores_them_trains_as_ever(strategy: Any) -> None:
         weights.append(model.get_weights())
     np.testing.assert_array_equal(weights[0][0], weights[1][0])
     assert num_gradient_collection_tapes() == 0
+
+
+MASKED: dict[str, tuple[Any, Callable[[], Any]]] = {
+    "table": (CaptureUpstreamGradients, lambda: layers.Embedding(5, 3, mask_zero=True)),
+    "dense": (CaptureUpstreamGradients, lambda: layers.Dense(3)),
+    "recurrent": (CaptureUpstreamGradients, lambda: layers.LSTM(3, return_sequences=True)),
+    "activation": (CaptureActivationGradients, lambda: layers.Dense(3, "tanh")),
+}
+
+
+@pytest.mark.parametrize("name", MASKED)
+@pytest.mark.filterwarnings("error:.*does not support masking")
+def test_masks_go_on_behind_the_layer(name: str) -> None:
+    wrapper, make = MASKED[name]
+
+    def model(wrap: Callable[[Any], Any]) -> keras.Model:
+        keras.utils.set_random_seed(0)
+        x = keras.Input((4,), dtype="int32")
+        last = layers.LSTM(2)
+        if name == "table":
+            return keras.Model(x, last(wrap(make())(x)))
+        return keras.Model(x, last(wrap(make())(layers.Embedding(5, 3, mask_zero=True)(x))))
+
+    plain, captured = model(lambda layer: layer), model(wrapper)
+    captured.set_weights(plain.get_weights())
+    data = np.array([[1, 2, 0, 0], [3, 0, 0, 0]])
+    np.testing.assert_allclose(captured.predict(data, verbose=0), plain.predict(data, verbose=0), rtol=1e-5)
