@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -140,7 +141,7 @@ class EffectiveTransformer(keras.layers.Layer):
         context = context * ops.cast(mask, context.dtype)[:, None, :, None]
         if self._attention_dropout is not None:
             context = self._attention_dropout(context, training=training)
-        output = self._output(ops.reshape(context, (context.shape[0], -1)))
+        output = self._output(ops.reshape(context, (-1, math.prod(context.shape[1:]))))
         if self._output_dropout is not None:
             output = self._output_dropout(output, training=training)
         return output if self._norm is None else self._norm(output), context
@@ -151,27 +152,26 @@ class EffectiveTransformer(keras.layers.Layer):
         source, source_lengths, target, target_lengths = (ops.convert_to_tensor(one) for one in inputs[:4])
         if len(source.shape) != len(target.shape):
             raise ValueError("from_sequences and to_sequences must be equal rank")
-        if source.shape[0] != target.shape[0]:
+        if _differ(source.shape[:1], target.shape[:1]):
             raise ValueError("from_sequences and to_sequences must contain an equal number of sequences")
-        if source_lengths.shape[0] != source.shape[0] or source_lengths.shape != target_lengths.shape:
+        if _differ(source_lengths.shape[:1], source.shape[:1]) or _differ(source_lengths.shape, target_lengths.shape):
             raise ValueError(
                 "from_sequence_lengths and to_sequence_lengths must have lengths equal to the number of sequences "
                 "provided."
             )
         if source.dtype != target.dtype:
             raise ValueError("from_sequences and to_sequences must be equal types")
-        shape = (source.shape[0], self.num_attention_heads)
-        mask = ops.convert_to_tensor(inputs[4]) if len(inputs) == 5 else ops.ones(shape, "bool")
-        if tuple(mask.shape) != shape:
+        mask = ops.convert_to_tensor(inputs[4]) if len(inputs) == 5 else ops.ones((1, self.num_attention_heads), "bool")
+        if len(inputs) == 5 and _differ(mask.shape, (source.shape[0], self.num_attention_heads)):
             raise ValueError("q_mask must have shape [num_sequences, num_attention_heads]")
         return {"from": (source, source_lengths), "to": (target, target_lengths)}, mask
 
     def _embedded(self, layer: Any, sequences: Any, lengths: Any) -> Any:
         """`[n, length, heads, head size]`, zeros where there is padding."""
-        count, length = sequences.shape[0], sequences.shape[1]
+        length = sequences.shape[1]
         embedded = layer(ops.reshape(ops.cast(sequences, self.compute_dtype), (-1, 1)))
-        embedded = ops.reshape(embedded, (count, length, self.num_attention_heads, self.attention_head_size))
-        real = ops.less(ops.arange(length, dtype="int32"), ops.reshape(ops.cast(lengths, "int32"), (count, 1)))
+        embedded = ops.reshape(embedded, (-1, length, self.num_attention_heads, self.attention_head_size))
+        real = ops.less(ops.arange(length, dtype="int32"), ops.reshape(ops.cast(lengths, "int32"), (-1, 1)))
         return embedded * ops.cast(real, embedded.dtype)[:, :, None, None]
 
     def get_config(self) -> dict[str, Any]:
@@ -191,6 +191,13 @@ class EffectiveTransformer(keras.layers.Layer):
             "output_activation": keras.activations.serialize(self.output_activation),
             **{name: keras.initializers.serialize(value) for name, value in self.initializers.items()},
         }
+
+
+def _differ(shape: Sequence[Any], other: Sequence[Any]) -> bool:
+    """Returns whether two shapes are not the same; what a graph leaves open may be."""
+    return len(shape) != len(other) or any(
+        one != two for one, two in zip(shape, other, strict=True) if None not in (one, two)
+    )
 
 
 def _own(initializer: Any) -> Any:

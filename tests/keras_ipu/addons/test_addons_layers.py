@@ -494,3 +494,15 @@ def test_a_serialised_product_of_batches_of_any_size() -> None:
     model = keras.Sequential([keras.Input((4,)), layers.SerialDense(4, 2, "input_columns", kernel_initializer="ones")])
     model.compile("sgd", "mse")
     np.testing.assert_allclose(model.predict(np.ones((6, 4)), batch_size=4, verbose=0), np.full((6, 4), 4.0))
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_attention_in_a_graph_with_an_open_batch(masked: bool) -> None:
+    mask = [np.asarray([[True, False]] * 3)] if masked else []
+    inputs = [*SEQUENCES, *mask]
+    layer = transformer()
+    symbolic = [keras.Input(np.shape(each)[1:], dtype=np.asarray(each).dtype.name) for each in inputs]
+    model = keras.Model(symbolic, layer(symbolic))
+    assert [each.shape for each in model.outputs] == [(None, 2), (None, 4, 2, 3)]
+    for found, wanted in zip(model.predict(inputs, batch_size=2, verbose=0), layer(inputs), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
