@@ -10,6 +10,7 @@ import importlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from keras_ipu.stock.attributes import own_attribute
 from keras_ipu.training.common.optimizer_calls import kinds_of, optimizer_calls, within_call
 
 _APPLY = "apply_gradients"
@@ -58,18 +59,11 @@ def _kinds() -> list[type]:
 @contextlib.contextmanager
 def _replaced(optimizer: Any, ours: Callable[..., Any]) -> Iterator[None]:
     """Context in which `apply_gradients` of one optimizer, whatever its class is, is `ours(optimizer, stock, ...)`."""
-    stock, before = getattr(optimizer, _APPLY), vars(optimizer).get(_APPLY)
+    stock = getattr(optimizer, _APPLY)
 
     def apply_gradients(*args: Any, **kwargs: Any) -> Any:
         with within_call():
             return ours(optimizer, stock, *args, **kwargs)
 
-    # Bypasses Keras's own `__setattr__`, which would track it.
-    object.__setattr__(optimizer, _APPLY, apply_gradients)
-    try:
+    with own_attribute(optimizer, _APPLY, apply_gradients):
         yield
-    finally:
-        if before is None:
-            object.__delattr__(optimizer, _APPLY)
-        else:
-            object.__setattr__(optimizer, _APPLY, before)

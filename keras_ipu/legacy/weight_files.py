@@ -17,6 +17,7 @@ from keras_ipu.stock import patches as keras_patches
 
 _KERAS_3 = (".weights.h5", ".weights.json")
 _HDF5 = (".h5", ".hdf5")
+_INDEX = ".index"
 #: Attributes in which Keras lists what other attributes have as well, or what is no part of a checkpoint.
 _NOT_CHILDREN = frozenset(
     ("_layers", "_metrics", "_trainable_variables", "_non_trainable_variables", "_seed_generators", "_loss_tracker")
@@ -44,7 +45,11 @@ def _save_weights(stock: Callable[..., Any], model: Any, filepath: Any, overwrit
         stock(model, filepath, overwrite, **kwargs)
         return
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    if kind in ("h5", "keras") or (kind is None and path.endswith(_HDF5)):
+    as_hdf5 = kind in ("h5", "keras") or (kind is None and path.endswith(_HDF5))
+    written = Path(path if as_hdf5 else path + _INDEX)
+    if not keras_models.may_write(written, overwrite):
+        return
+    if as_hdf5:
         with h5py.File(path, "w") as file:
             keras_models.save_weights_to_hdf5(file, model)
         return
@@ -54,11 +59,29 @@ def _save_weights(stock: Callable[..., Any], model: Any, filepath: Any, overwrit
 
 
 def _load_weights(stock: Callable[..., Any], model: Any, filepath: Any, *args: Any, **kwargs: Any) -> Any:
-    """Returns the status of a TensorFlow checkpoint, as Keras 2 did; None for other files."""
+    """Returns the status of a TensorFlow checkpoint, as Keras 2 did; None for other files.
+
+    Raises:
+        ValueError: for a checkpoint whose weights are asked for by name, or as far as their shapes match.
+    """
     path = os.fspath(filepath)
-    if not tf.io.gfile.exists(path + ".index"):
-        stock(model, filepath, *args, **{key: value for key, value in kwargs.items() if key != "options"})
+    kwargs.pop("options", None)
+    if tf.io.gfile.exists(path + _INDEX):
+        return _load_checkpoint(model, path, [*args, *kwargs.values()])
+    if path.endswith((*_KERAS_3, *_HDF5, ".keras")) or not os.path.isfile(path) or not h5py.is_hdf5(path):
+        stock(model, filepath, *args, **kwargs)
         return None
+    with h5py.File(path, "r") as file:
+        keras_models.load_weights_from_hdf5(file, model, *args, **kwargs)
+    return None
+
+
+def _load_checkpoint(model: Any, path: str, options: list[Any]) -> Any:
+    if any(options):
+        raise ValueError(
+            "Weights may be loaded `by_name`, or with `skip_mismatch`, from HDF5 files alone. Received: the TensorFlow "
+            f"checkpoint {path!r}. Save them with a name that ends in '.h5', or load all of them."
+        )
     copies: Copies = []
     status = _with_copies(model, lambda checkpoint: checkpoint.read(path), copies)
     for variable, copy in copies:
@@ -150,12 +173,14 @@ def _copy(variable: Any, copies: Copies, made: dict[int, Any]) -> tf.Variable:
     return made[id(variable)]
 
 
-def _save(stock: Callable[..., Any], model: Any, filepath: Any, *args: Any, **kwargs: Any) -> Any:
+def _save(
+    stock: Callable[..., Any], model: Any, filepath: Any, overwrite: bool = True, *args: Any, **kwargs: Any
+) -> Any:
     """Saves a model in a folder where its name is that of no file format; Keras loads it from there."""
     path = os.fspath(filepath)
     if path.endswith((".h5", ".hdf5", ".keras")) or path.startswith("hf://") or "zipped" in kwargs:
-        return stock(model, filepath, *args, **kwargs)
+        return stock(model, filepath, overwrite, *args, **kwargs)
     kinds = {name: kwargs.pop(name) for name in ("include_optimizer", "save_format", "save_traces") if name in kwargs}
     if kinds.get("save_format") in ("h5", "keras"):
         raise ValueError(f"The name must end as that of a file in {kinds['save_format']!r} format. Received: {path!r}")
-    return save_in_folder(stock, model, filepath, *args, **kwargs)
+    return save_in_folder(stock, model, filepath, overwrite, *args, **kwargs)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import collections
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -21,6 +22,7 @@ from keras.src.losses.losses import LossFunctionWrapper as LossFunctionWrapper
 from keras.src.random import seed_generator as _seeds
 from keras.src.saving import saving_lib as _saving
 from keras.src.saving.serialization_lib import in_safe_mode as in_safe_mode
+from keras.src.utils import io_utils as _io
 
 from keras_ipu.stock.attributes import own_attribute
 
@@ -299,6 +301,25 @@ def save_weights_to_hdf5(file: Any, model: Any) -> None:
     _hdf5.save_weights_to_hdf5_group(file, model)
 
 
+def load_weights_from_hdf5(file: Any, model: Any, skip_mismatch: bool = False, by_name: bool = False) -> None:
+    """Reads a model's weights from such a file, which is open.
+
+    Args:
+        file: of weights, or of a model as Keras 2 saved it.
+        model: whose weights are assigned.
+        skip_mismatch: whether layers whose weights have other shapes are left as they are.
+        by_name: whether layers of one name have the same weights, not those of one place.
+    """
+    whole_model = "layer_names" not in file.attrs and "model_weights" in file
+    load = _hdf5.load_weights_from_hdf5_group_by_name if by_name else _hdf5.load_weights_from_hdf5_group
+    load(file["model_weights"] if whole_model else file, model, skip_mismatch)
+
+
+def may_write(path: Path, overwrite: bool) -> bool:
+    """Returns whether to write a file or folder; unless `overwrite`, the user is asked about one that exists."""
+    return overwrite or not path.exists() or bool(_io.ask_to_proceed_with_overwrite(str(path)))
+
+
 def has_losses(model: Any) -> bool:
     """Returns whether a compiled model has a loss, or layers that add losses."""
     return model._compile_loss is not None or bool(model.losses)
@@ -312,3 +333,9 @@ def set_model_of_callback(callback: Any, model: Any) -> None:
 def call_in_order(callbacks: keras.callbacks.CallbackList) -> None:
     """Has a list call its callbacks for batches in the thread of its loop, not in a pool of threads."""
     callbacks._async_train = callbacks._async_test = callbacks._async_predict = False
+
+
+def uncast_variables() -> contextlib.AbstractContextManager[None]:
+    """Context in which variables have their own dtype, in the call of a layer of mixed precision too."""
+    scope: contextlib.AbstractContextManager[None] = _backend.AutocastScope(None)
+    return scope

@@ -241,6 +241,23 @@ def test_a_folder_is_written_again_and_files_of_others_in_it_stay(strategy: IPUS
     assert other.read_text() == (tmp_path / "other" / "config.json").read_text() == "mine"
 
 
+def test_a_folder_is_kept_if_the_user_says_so(
+    strategy: IPUStrategyV1, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = ["n", "y"]
+    with strategy.scope():
+        model = sequential()
+    model.save(tmp_path / "folder", overwrite=False)
+    words = tmp_path / "folder" / "assets" / "words"
+    words.parent.mkdir(exist_ok=True)
+    words.write_text("a b c")
+    monkeypatch.setattr("builtins.input", lambda text: answers.pop(0))
+    model.save(tmp_path / "folder", overwrite=False)
+    assert words.read_text() == "a b c" and answers == ["y"]
+    model.save(tmp_path / "folder", overwrite=False)
+    assert not words.exists() and not answers
+
+
 def test_what_is_not_saved_is_told(strategy: IPUStrategyV1, caplog: pytest.LogCaptureFixture) -> None:
     with strategy.scope():
         model = sequential()
