@@ -8,8 +8,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import logging
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -17,17 +15,11 @@ import keras
 import tensorflow as tf
 
 from ipu_tf._patches.installation import replace_in
-from ipu_tf._state.registry import register_state
+from keras_ipu.legacy.shared_optimizers import optimizer_for
 from keras_ipu.stock import graphs as keras_graphs
 from keras_ipu.stock import models as keras_models
 from keras_ipu.stock import patches as keras_patches
 from keras_ipu.stock.ownership import on_device
-
-_log = logging.getLogger("ipu_tf")
-#: Which model an optimizer was compiled into.
-_models: weakref.WeakKeyDictionary[Any, weakref.ref[Any]] = register_state(
-    "models of optimizers of Keras 2", weakref.WeakKeyDictionary(), kept="each goes with its optimizer"
-)
 
 
 class NotCompiled(RuntimeError, ValueError):
@@ -86,28 +78,27 @@ def _compile(stock: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -
     for kind in ("metrics", "weighted_metrics"):
         if callable(given.get(kind)) or isinstance(given.get(kind), str):
             given[kind] = [given[kind]]
-        if outputs > 1 and _only_strings(given.get(kind)):
-            given[kind] = [list(given[kind])] * outputs  # each output has them all
+        if outputs > 1 and _is_flat(given.get(kind)):
+            given[kind] = [_like(given[kind]) for _ in range(outputs)]  # each output has them all
     stock(model, **given)
 
 
-def _only_strings(metrics: Any) -> bool:
-    return isinstance(metrics, (list, tuple)) and bool(metrics) and all(isinstance(each, str) for each in metrics)
+def _is_flat(metrics: Any) -> bool:
+    nested = (list, tuple, dict)
+    return isinstance(metrics, (list, tuple)) and bool(metrics) and not any(isinstance(m, nested) for m in metrics)
+
+
+def _like(metrics: Any) -> list[Any]:
+    """Returns metrics for one output, as Keras 2 does: an object counts for one alone."""
+    kind = keras.metrics.Metric
+    return [type(m).from_config(m.get_config()) if isinstance(m, kind) else m for m in metrics if m is not None]
 
 
 def _own_optimizer(model: Any, optimizer: Any) -> Any:
-    """Returns the optimizer, or a copy if another model uses it: Keras 3's optimizers train one model's variables."""
+    """Returns an optimizer of Keras 3, the model's own; see `optimizer_for`."""
     if isinstance(optimizer, tf.compat.v1.train.GradientDescentOptimizer):
         return _gradient_descent(optimizer, keras_models.strategy_of(model))
-    if not isinstance(optimizer, keras.optimizers.Optimizer):
-        return optimizer
-    before = _models.setdefault(optimizer, weakref.ref(model))()
-    if before is model or before is None:
-        return optimizer
-    _log.info("ipu_tf: the optimizer %s trains another model already: this one gets its like.", optimizer.name)
-    like = type(optimizer).from_config(optimizer.get_config())
-    object.__setattr__(like, "gradient_transformers", optimizer.gradient_transformers)  # no part of a config
-    return like
+    return optimizer_for(model, optimizer) if isinstance(optimizer, keras.optimizers.Optimizer) else optimizer
 
 
 def _gradient_descent(optimizer: Any, strategy: Any) -> keras.optimizers.Optimizer:
