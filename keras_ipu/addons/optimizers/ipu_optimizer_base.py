@@ -33,7 +33,9 @@ class IpuOptimizerBase(keras.optimizers.Optimizer):
     ) -> None:
         record_ignored("IpuOptimizerBase.outline_apply_gradients", outline_apply_gradients or None)
         record_ignored("IpuOptimizerBase.outline_apply_gradients_kwargs", outline_apply_gradients_kwargs)
-        super().__init__(name=name, **_with_learning_rate(kwargs))
+        decay, rate = kwargs.pop("decay", None), kwargs.pop("lr", kwargs.get("learning_rate", 0.001))
+        super().__init__(name=name, **{**kwargs, "learning_rate": rate})
+        self.decay = float(decay or 0.0)
         self.opt_dtypes = tuple(keras.backend.standardize_dtype(dtype) for dtype in optimizer_compute_precisions)
         self.outline_apply_gradients = outline_apply_gradients
         self.outline_apply_gradients_kwargs = dict(outline_apply_gradients_kwargs or {})
@@ -71,8 +73,15 @@ class IpuOptimizerBase(keras.optimizers.Optimizer):
 
     def _new_slot(self, variable: Any, slot: str) -> Any:
         dtype = keras.backend.standardize_dtype(self.get_slot_dtype(variable, slot) or variable.dtype)
-        name = getattr(variable, "path", variable.name).replace("/", "_").replace(":", "_")
+        name = path_of(variable).replace("/", "_").replace(":", "_")
         return self.add_variable(variable.shape, "zeros", dtype, name=f"{name}_{slot}")
+
+    def _backend_update_step(self, grads: Any, trainable_variables: Any, learning_rate: Any) -> Any:
+        """Updates variables by the rate of now: the optimizer's, a number or a schedule's, after so much decay."""
+        if self.decay:
+            rate, updates = ops.cast(learning_rate, "float32"), ops.cast(self.iterations, "float32")
+            learning_rate = rate / (1.0 + self.decay * updates)
+        return super()._backend_update_step(grads, trainable_variables, learning_rate)
 
     def _get_hyper(self, name: str, dtype: Any = None) -> Any:
         """Returns a hyperparameter, as Keras 2's `Optimizer._get_hyper` did."""
@@ -90,22 +99,23 @@ class IpuOptimizerBase(keras.optimizers.Optimizer):
         """Returns the config that `from_config` takes."""
         return {
             **super().get_config(),
+            **({"decay": self.decay} if self.decay else {}),
             "optimizer_compute_precisions": list(self.opt_dtypes),
             "outline_apply_gradients": self.outline_apply_gradients,
             "outline_apply_gradients_kwargs": dict(self.outline_apply_gradients_kwargs),
         }
 
 
-def _with_learning_rate(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Converts Keras 2's optimizer arguments to Keras 3's."""
-    found = dict(arguments)
-    found["learning_rate"] = found.pop("lr", found.get("learning_rate", 0.001))
-    decay = found.pop("decay", 0.0)
-    if decay:
-        found["learning_rate"] = keras.optimizers.schedules.InverseTimeDecay(found["learning_rate"], 1, decay)
-    return found
-
-
 def dtype_name(dtype: Any) -> str | None:
     """The name of a dtype for a configuration; None stays None."""
     return None if dtype is None else str(keras.backend.standardize_dtype(dtype))
+
+
+def path_of(variable: Any) -> str:
+    """The path of a variable of Keras; the name of one of TensorFlow."""
+    return str(getattr(variable, "path", variable.name))
+
+
+def known_path(optimizer: Any, variable: Any) -> str:
+    """The path of a variable as an optimizer was built with it: Keras on TensorFlow hands it on as TensorFlow's."""
+    return path_of(optimizer._trainable_variables[optimizer._get_variable_index(variable)])

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_ipu.addons.optimizers.ipu_optimizer_base import dtype_name
+from keras_ipu.addons.optimizers.ipu_optimizer_base import dtype_name, known_path
 from keras_ipu.addons.optimizers.moments import MomentsOptimizer
 
 
@@ -74,7 +74,7 @@ class LAMBIpuOptimizer(MomentsOptimizer):
         """Updates one variable by its gradient."""
         mean, square = self._updated_moments(gradient, variable)
         change = mean / (ops.sqrt(square) + self.epsilon)
-        path = self._path(variable)
+        path = known_path(self, variable)
         if self._do_use_weight_decay(path):
             change = change + self.weight_decay_rate * self._computed(variable)
         rate = self._computed(learning_rate)
@@ -97,10 +97,6 @@ class LAMBIpuOptimizer(MomentsOptimizer):
 
     def _do_layer_adaptation(self, path: str) -> bool:
         return not any(re.search(pattern, path) for pattern in self.not_adapted)
-
-    def _path(self, variable: Any) -> str:
-        known = self._trainable_variables[self._get_variable_index(variable)]
-        return str(getattr(known, "path", known.name))
 
     def get_config(self) -> dict[str, Any]:
         """Returns the config that `from_config` takes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ import tensorflow as tf
 import ipu_tf as ipu
 from keras_ipu.addons.optimizers import AdamIpuOptimizer, IpuOptimizerBase, LAMBIpuOptimizer, SGDIpuOptimizer
 from tests.helpers.keras_parity import Program, numbers
+from tests.helpers.one_ipu import strategy as strategy
 
 STEPS = 5
 GRADIENTS = numbers(STEPS, 3, seed=7)
@@ -162,3 +164,38 @@ def test_training_on_the_device_is_as_on_the_host(name: str) -> None:
     x = np.random.default_rng(0).integers(0, 7, (40, 3)).astype(np.int32)
     rtol = 5e-3 if name == "adam" else 1e-4
     Program(name, embedded_model, x, numbers(40, 2), optimizer=MAKERS[name], rtol=rtol).check()
+
+
+@pytest.mark.parametrize("kind", [SGDIpuOptimizer, AdamIpuOptimizer, LAMBIpuOptimizer])
+def test_a_rate_that_decays_can_be_set_and_may_be_a_schedule(kind: Any) -> None:
+    schedules = keras.optimizers.schedules
+    optimizer = kind(0.4, decay=0.5)
+    again = kind.from_config(optimizer.get_config())
+    optimizer.learning_rate = 0.1
+    again.learning_rate.assign(0.1)
+    wanted = trained(kind(schedules.InverseTimeDecay(0.1, 1, 0.5)))
+    for each in (optimizer, again):
+        assert each.get_config()["decay"] == 0.5
+        np.testing.assert_allclose(trained(each), wanted, rtol=1e-5)
+        assert float(each.learning_rate) == pytest.approx(0.1)
+    falling = schedules.PiecewiseConstantDecay([2, 4], [0.4, 0.2, 0.1])
+
+    class Both(schedules.LearningRateSchedule):
+        def __call__(self, step: Any) -> Any:
+            return falling(step) / (1 + 0.5 * keras.ops.cast(step, "float32"))
+
+    np.testing.assert_allclose(trained(kind(falling, decay=0.5)), trained(kind(Both())), rtol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+def test_callbacks_set_a_rate_that_decays(strategy: Any) -> None:
+    def fitted(scope: Any) -> Any:
+        with scope:
+            dense = keras.layers.Dense(1, kernel_initializer="ones")
+            model = keras.Sequential([keras.Input((3,)), dense])
+            model.compile(SGDIpuOptimizer(0.5, decay=0.5), "mse")
+        scheduler = keras.callbacks.LearningRateScheduler(lambda epoch, rate: 0.1 * rate + 0.01)
+        model.fit(GRADIENTS, GRADIENTS[:, :1], epochs=2, batch_size=5, verbose=0, callbacks=[scheduler])
+        return dense.kernel.numpy()
+
+    np.testing.assert_allclose(fitted(strategy.scope()), fitted(contextlib.nullcontext()), rtol=1e-5)
