@@ -9,6 +9,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_ipu.stock import models as keras_models
+
 __all__ = ["WeightNormalization"]
 #: Added to a variance before its root is taken.
 _EPSILON = 1e-10
@@ -49,45 +51,47 @@ class WeightNormalization(keras.layers.Wrapper):
 
     def call(self, inputs: Any, **kwargs: Any) -> Any:
         """Applies the layer with its kernel normalised."""
-        kernel = self.layer.kernel
-        direction = kernel * ops.rsqrt(ops.maximum(self._squares(kernel), _SHORTEST))
-        biases = [self.layer.bias] if self._has_bias() else []
-        weights = [self.g, *biases]
-        is_set = ops.cast(self.is_set, "bool")
-        now = ops.cond(
-            is_set,
-            lambda: [ops.convert_to_tensor(each) for each in weights],
-            lambda: self._first(inputs, kernel, biases),
-        )
-        for weight, value in zip(weights, now, strict=True):
-            weight.assign(value)
-        self.is_set.assign(ops.ones_like(self.is_set))
-        with _instead([(kernel, direction * ops.convert_to_tensor(self.g))]) as scope:
+        # What mixed precision makes of variables is for the layer's products only: nothing of that is assigned.
+        with keras_models.uncast_variables():
+            kernel = self.layer.kernel
+            values = _wide(kernel)
+            direction = values * ops.rsqrt(ops.maximum(_squares(values), _SHORTEST))
+            self._set(inputs, values)
+            normalised = ops.cast(direction * _wide(self.g), kernel.dtype)
+        with _instead([(kernel, normalised)]) as scope:
             outputs = self.layer(inputs, **kwargs)
         for loss in scope.losses:
             self.add_loss(loss)
         return outputs
 
-    def _first(self, inputs: Any, kernel: Any, biases: list[Any]) -> list[Any]:
-        """Returns the values of `g` and the bias that the first batch sets."""
+    def _set(self, inputs: Any, kernel: Any) -> None:
+        """Sets `g`, and the bias if it is set by data, in the first call."""
+        weights = [self.g, *([self.layer.bias] if self._has_bias() else [])]
+        now = ops.cond(
+            ops.cast(self.is_set, "bool"),
+            lambda: [ops.convert_to_tensor(each) for each in weights],
+            lambda: [ops.cast(each, weights[0].dtype) for each in self._first(inputs, kernel)],
+        )
+        for weight, value in zip(weights, now, strict=True):
+            weight.assign(value)
+        self.is_set.assign(ops.ones_like(self.is_set))
+
+    def _first(self, inputs: Any, kernel: Any) -> list[Any]:
+        """Returns the values of `g`, and the bias if there is one to set, by the first batch."""
         if not self.data_init:
-            lengths = ops.reshape(ops.sqrt(self._squares(kernel)), self.g.shape)
-            return [lengths, *map(ops.convert_to_tensor, biases)]
+            return [ops.reshape(ops.sqrt(_squares(kernel)), self.g.shape)]
         activation, self.layer.activation = self.layer.activation, keras.activations.linear
         try:
             with keras.StatelessScope():  # which drops the layer's losses
-                outputs = self.layer(inputs)
+                outputs = _wide(self.layer(inputs))
         finally:
             self.layer.activation = activation
         mean, variance = ops.moments(outputs, list(range(len(outputs.shape) - 1)))
-        scale = ops.cast(1 / ops.sqrt(variance + _EPSILON), self.g.dtype)
-        return [self.g * scale, *(-ops.cast(mean, bias.dtype) * scale for bias in biases)]
+        scale = 1 / ops.sqrt(variance + _EPSILON)
+        return [_wide(self.g) * scale, *([-mean * scale] if self._has_bias() else [])]
 
     def _has_bias(self) -> bool:
         return self.data_init and getattr(self.layer, "bias", None) is not None
-
-    def _squares(self, kernel: Any) -> Any:
-        return ops.sum(ops.square(kernel), list(range(len(kernel.shape) - 1)), keepdims=True)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         """The layer's."""
@@ -96,6 +100,15 @@ class WeightNormalization(keras.layers.Wrapper):
     def get_config(self) -> dict[str, Any]:
         """The arguments."""
         return {**super().get_config(), "data_init": self.data_init}
+
+
+def _wide(values: Any) -> Any:
+    """Returns values in float32 or wider, in which the least length and variance are not 0."""
+    return ops.cast(values, keras.backend.result_type(values.dtype, "float32"))
+
+
+def _squares(kernel: Any) -> Any:
+    return ops.sum(ops.square(kernel), list(range(len(kernel.shape) - 1)), keepdims=True)
 
 
 @contextlib.contextmanager

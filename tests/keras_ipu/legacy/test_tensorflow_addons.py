@@ -190,3 +190,56 @@ def test_weight_normalization_keeps_the_losses_of_the_layer(data_init: bool, on_
         outputs = model.predict(x, batch_size=4, verbose=0)
     assert (work.counts.executions > 0) == on_device
     assert loss == pytest.approx((outputs**2).mean() + (outputs**2).sum() / 4, rel=1e-5)
+
+
+_DECAYING: dict[str, Any] = {
+    "SGDW": lambda tfa, patterns: tfa.optimizers.SGDW(0.5, 0.0, exclude_from_weight_decay=patterns),
+    "AdamW": lambda tfa, patterns: tfa.optimizers.AdamW(0.5, 0.0, exclude_from_weight_decay=patterns),
+    "extended": lambda tfa, patterns: tfa.optimizers.extend_with_decoupled_weight_decay(keras.optimizers.RMSprop)(
+        0.5, learning_rate=0.0, exclude_from_weight_decay=patterns
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _DECAYING)
+@pytest.mark.parametrize("on_device", [False, True])
+def test_variables_whose_paths_match_a_pattern_do_not_decay(name: str, on_device: bool, strategy: Any) -> None:
+    with strategy.scope() if on_device else contextlib.nullcontext(), device_work() as work:
+        dense = keras.layers.Dense(2, kernel_initializer="ones", bias_initializer="ones", name="outer")
+        model = keras.Sequential([keras.Input((3,)), dense])
+        model.compile(_DECAYING[name](tfa, ["outer/b.*s"]), "mse")
+        model.fit(np.ones((4, 3), np.float32), np.zeros((4, 2), np.float32), batch_size=4, verbose=0)
+    assert (work.counts.executions > 0) == on_device
+    np.testing.assert_array_equal(dense.kernel, np.full((3, 2), 0.5))
+    np.testing.assert_array_equal(dense.bias, np.ones(2))
+    own, optimizer = tf.Variable([4.0], name="bias"), _DECAYING[name](tfa, ["b.*s"])
+    optimizer.apply_gradients([(tf.constant([0.0]), own)])
+    np.testing.assert_array_equal(own, [4.0])
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("on_device", [False, True])
+def test_weight_normalization_keeps_weights_that_mixed_precision_would_round(
+    policy: str, on_device: bool, strategy: Any
+) -> None:
+    x = np.ones((4, 3), np.float32)
+    with strategy.scope() if on_device else contextlib.nullcontext(), device_work() as work:
+        inner = keras.layers.Dense(2, dtype=policy, bias_initializer=keras.initializers.Constant(1.0001))
+        wrapped = tfa.layers.WeightNormalization(inner, dtype=policy)
+        model = keras.Sequential([keras.Input((3,)), wrapped])
+        model.predict(x + _RNG.normal(size=(4, 3)), batch_size=4, verbose=0)  # sets them by its data
+        wrapped.g.assign([1.0001, 2.0003])
+        inner.bias.assign([1.0001, -3.0001])
+        found = model.predict(x, batch_size=4, verbose=0)
+    assert (work.counts.executions > 0) == on_device
+    np.testing.assert_allclose(wrapped.g, [1.0001, 2.0003], rtol=1e-6)
+    np.testing.assert_allclose(inner.bias, [1.0001, -3.0001], rtol=1e-6)
+    wanted = x @ (normalised(inner.kernel.numpy()) * wrapped.g.numpy()) + inner.bias.numpy()
+    np.testing.assert_allclose(found.astype(np.float32), wanted, rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "float16"])
+def test_weight_normalization_of_a_kernel_of_zeros_in_half_precision(policy: str) -> None:
+    layer = keras.layers.Dense(3, kernel_initializer="zeros", bias_initializer="ones", dtype=policy)
+    found = tfa.layers.WeightNormalization(layer, data_init=False, dtype=policy)(_X)
+    np.testing.assert_array_equal(found, np.ones((16, 3)))

@@ -12,6 +12,7 @@ import keras
 from keras_ipu.addons.decay_arguments import AdamWArguments, SGDWArguments, with_decay_of_file
 from keras_ipu.addons.lamb_arguments import LAMBArguments
 from keras_ipu.addons.optimizers import LAMBIpuOptimizer
+from keras_ipu.addons.optimizers.ipu_optimizer_base import known_path
 
 __all__ = ["LAMB", "SGDW", "AdamW", "DecoupledWeightDecayExtension", "extend_with_decoupled_weight_decay"]
 
@@ -42,7 +43,8 @@ class DecoupledWeightDecayExtension:
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Decays a variable and updates it."""
-        if not any(re.search(pattern, variable.path) for pattern in self.exclude_patterns):
+        path = known_path(self, variable)
+        if not any(re.search(pattern, path) for pattern in self.exclude_patterns):
             decay = self.decoupled_weight_decay
             now = self._now(decay) if callable(decay) else decay
             self.assign_sub(variable, variable * keras.ops.cast(now, variable.dtype))  # type: ignore[attr-defined]
