@@ -5,6 +5,7 @@ dataset -> IPUInfeedQueue -> one element an iteration of the loop -> arguments o
 
 from __future__ import annotations
 
+import copy
 import functools
 import importlib
 from collections.abc import Callable
@@ -160,6 +161,12 @@ class IPUInfeedQueue:
         fed = dequeue_marker(self._id, self._specs)
         wanted = tf.nest.flatten(self._structure)  # a program sees the dtypes that the host does
         return tf.nest.pack_sequence_as(self._structure, list(map(_of_dtype, fed, wanted)))
+
+    def _with_feed(self, name: str) -> IPUInfeedQueue:
+        """Returns a queue of such elements, without data of its own: a program dequeues them from this feed."""
+        other = copy.copy(self)
+        other._id, other._dataset = name, None
+        return other
 
     def _check_element(self) -> None:
         for index, spec in enumerate(self._specs):

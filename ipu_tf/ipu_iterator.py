@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,8 +11,9 @@ import tensorflow as tf
 
 from ipu_tf._config.state import graphcore_rules
 from ipu_tf._tracing.unconverted import do_not_convert
+from ipu_tf.device.feeds import queues
 from ipu_tf.ipu_infeed_queue import IPUInfeedQueue
-from ipu_tf.lowering.tensorflow import tf_patches, tf_values
+from ipu_tf.lowering.tensorflow import tf_graphs, tf_patches, tf_values
 
 
 class IPUIterator:
@@ -38,6 +40,8 @@ class IPUIterator:
             raise ValueError("Either `dataset` or both `infeed_spec` and `element_spec` need to be provided.")
         self._infeed_queue = IPUInfeedQueue(dataset, **kwargs)
         self._element_spec = dataset.element_spec
+        # It goes with the iterator, and with the functions that are traced with it. A graph keeps its infeeds itself.
+        self._infeed = queues.release(feed_of(self)) if tf_values.executing_eagerly() else None
 
     @property
     def element_spec(self) -> Any:
@@ -66,6 +70,8 @@ class IPUIterator:
                 "elements should be accessed inside of a 'tf.function' with 'jit_compile=True' set, which is run with "
                 "`strategy.run`."
             )
+        if self._infeed is not None:
+            tf_graphs.keep_with_functions("infeeds", self._infeed.name, self._infeed)
         return self._infeed_queue._dequeue()  # noqa: SLF001 - dequeuing is the loop's business, and the iterator's
 
     def get_next(self) -> Any:
@@ -139,6 +145,18 @@ def fed_by(iterator: Any, ordinal: int) -> Any:
         with tf_values.eager_mode():
             known[ordinal] = IPUIterator(iterator, device_ordinal=ordinal)
     return known[ordinal]
+
+
+def feed_of(iterator: IPUIterator) -> str:
+    """Returns the name of the feed from which programs dequeue an iterator's elements."""
+    return iterator._infeed_queue.feed_name  # noqa: SLF001 - one class in this file
+
+
+def stand_in(iterator: IPUIterator, feed: str) -> IPUIterator:
+    """Returns an iterator over elements like those of another, which has no data: programs dequeue them from a feed."""
+    other = copy.copy(iterator)
+    other._infeed, other._infeed_queue = None, iterator._infeed_queue._with_feed(feed)  # noqa: SLF001
+    return other
 
 
 def stock_iterators() -> contextlib.AbstractContextManager[None]:

@@ -9,17 +9,18 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from ipu_tf._state.context import context_value
 from ipu_tf._state.registry import register_state
+from ipu_tf._strategy.arguments import filled, is_kept, is_tensor, key_of, spec_of, tensors_of, text_of
 from ipu_tf._strategy.hooks import refuse_legacy_keras
+from ipu_tf._strategy.iterator_arguments import IteratorFeeds, distinct_iterators, with_stand_ins
 from ipu_tf._tracing.trace_lock import TRACE_LOCK
 from ipu_tf._training.replication import target, target_of, traced_for
 from ipu_tf.device.run.interruptible_call import InterruptibleCall
-from ipu_tf.device.run.recompilation import Signature, array_text, named_arguments, settings_of, what_changed
-from ipu_tf.ipu_iterator import fed_by, iterators_in_programs
+from ipu_tf.device.run.recompilation import Signature, named_arguments, settings_of, what_changed
+from ipu_tf.ipu_iterator import IPUIterator, fed_by, feed_of, iterators_in_programs
 from ipu_tf.lowering.programs.device_function import DeviceFunction
 from ipu_tf.lowering.programs.graph_op import embed
 from ipu_tf.lowering.programs.program_target import Target
@@ -47,12 +48,14 @@ class _Prepared:
     Attributes:
         device_function: the program.
         outputs: the structure of the function's results.
+        feeds: the feeds of the iterators among the arguments.
         alive: arguments that the trace depends on, kept so that nothing else takes their identity.
         signature: these arguments, by name.
     """
 
     device_function: DeviceFunction
     outputs: Any
+    feeds: IteratorFeeds
     alive: tuple[Any, ...]
     signature: Signature = dataclasses.field(default_factory=dict)
 
@@ -93,19 +96,47 @@ def _run(strategy: Any, function: Callable[..., Any], args: tuple[Any, ...], kwa
             return function(*args, **kwargs)
     if not hasattr(function, "get_concrete_function") and not tf_private.is_concrete(function):
         raise ValueError(_NOT_A_FUNCTION)
+    return _run_program(strategy, function, args, kwargs)
+
+
+def _run_program(
+    strategy: Any,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    iterators_alike: bool = True,
+) -> Any:
+    """Runs the program of a function for such arguments, which is made at its first run.
+
+    Args:
+        strategy: the strategy.
+        function: a `tf.function`.
+        args: its arguments.
+        kwargs: those by name.
+        iterators_alike: whether one program serves all iterators whose elements are alike.
+    """
     ordinal = strategy._device_ordinal  # noqa: SLF001 - one class in two files
     leaves = [fed_by(leaf, ordinal) for leaf in tf.nest.flatten((args, kwargs))]
-    tensors = [tf.convert_to_tensor(leaf) for leaf in leaves if _is_tensor(leaf)]
-    prepared = _prepared_for(strategy, function, (args, kwargs), leaves, ordinal)
-    return _restored(prepared.outputs, prepared.device_function(tensors))
+    iterators = distinct_iterators(leaves) if iterators_alike else []
+    tensors = [tensor for leaf in leaves for tensor in tensors_of(leaf)]
+    prepared = _prepared_for(strategy, function, (args, kwargs), leaves, iterators)
+    if iterators and prepared.device_function.reads(map(feed_of, iterators)):  # it closes over one of them too
+        return _run_program(strategy, function, args, kwargs, iterators_alike=False)
+    with prepared.feeds.of(iterators):
+        return _restored(prepared.outputs, prepared.device_function(tensors))
 
 
 def _prepared_for(
-    strategy: Any, function: Callable[..., Any], structure: tuple[Any, Any], leaves: list[Any], ordinal: int
+    strategy: Any,
+    function: Callable[..., Any],
+    structure: tuple[Any, Any],
+    leaves: list[Any],
+    iterators: Sequence[IPUIterator],
 ) -> _Prepared:
     """Returns a function traced and lowered for arguments, at the first call with such ones."""
-    kinds = str(tf.nest.map_structure(_is_tensor, structure))
-    key = (target(ordinal), strategy.reduces_in_programs, kinds, *map(_leaf_key, leaves))
+    where = target(strategy._device_ordinal)  # noqa: SLF001 - one class in two files
+    kinds = str(tf.nest.map_structure(is_tensor, structure))
+    key = (where, strategy.reduces_in_programs, kinds, *(key_of(leaf, iterators) for leaf in leaves))
     known = _prepared.setdefault(function, {})
     of_key = known.setdefault(key, [])
     prepared = _fitting(of_key)
@@ -113,10 +144,9 @@ def _prepared_for(
         with TRACE_LOCK:
             prepared = _fitting(of_key)  # another thread may have traced it meanwhile
             if prepared is None:
-                prepared = _prepare(strategy, function, structure, leaves, ordinal)
-                signature = {name: _leaf_text(leaf) for name, leaf in named_arguments(function, *structure)}
-                earlier = [each for some in known.values() for each in some]
-                prepared.explain(signature | settings_of(target(ordinal)), earlier)
+                prepared = _prepare(strategy, function, structure, leaves, iterators)
+                signature = {name: text_of(leaf) for name, leaf in named_arguments(function, *structure)}
+                prepared.explain(signature | settings_of(where), [each for some in known.values() for each in some])
                 of_key.append(prepared)
     return prepared
 
@@ -126,13 +156,21 @@ def _fitting(known: list[_Prepared]) -> _Prepared | None:
     return next((each for each in known if each.device_function.fits_variables()), None)
 
 
-def _prepare(strategy: Any, function: Callable[..., Any], structure: Any, leaves: list[Any], ordinal: int) -> _Prepared:
-    specs = [_spec(leaf) for leaf in leaves if _is_tensor(leaf)]
+def _prepare(
+    strategy: Any,
+    function: Callable[..., Any],
+    structure: Any,
+    leaves: list[Any],
+    iterators: Sequence[IPUIterator],
+) -> _Prepared:
+    ordinal = strategy._device_ordinal  # noqa: SLF001
+    leaves, feeds = with_stand_ins(leaves, iterators)
+    structure = tf.nest.map_structure(lambda _: None, structure)  # not to keep what is in it
+    specs = [spec_of(tensor) for leaf in leaves for tensor in tensors_of(leaf)]
 
     def body(*tensors: tf.Tensor) -> Any:
         fed = iter(tensors)
-        filled = [next(fed) if _is_tensor(leaf) else leaf for leaf in leaves]
-        args, kwargs = tf.nest.pack_sequence_as(structure, filled)
+        args, kwargs = tf.nest.pack_sequence_as(structure, [filled(leaf, fed) for leaf in leaves])
         with tf.distribute.ReplicaContext(strategy, replica_id_in_sync_group=0), iterators_in_programs(ordinal):
             return function(*args, **kwargs)
 
@@ -142,7 +180,7 @@ def _prepare(strategy: Any, function: Callable[..., Any], structure: Any, leaves
     _check_dtypes([output for output in concrete.outputs if output is not None], "output")
     title = str(getattr(function, "__name__", ""))
     runs = DeviceFunction(concrete, target_of(ordinal, concrete.graph), title)
-    return _Prepared(runs, concrete.structured_outputs, tuple(leaves))
+    return _Prepared(runs, concrete.structured_outputs, feeds, tuple(filter(is_kept, leaves)))
 
 
 def _restored(outputs: Any, tensors: list[tf.Tensor]) -> Any:
@@ -163,7 +201,7 @@ def _run_in_graph(strategy: Any, function: Callable[..., Any], args: Any, kwargs
 
     def body(*tensors: tf.Tensor) -> list[tf.Tensor]:
         fed = iter(tensors)
-        filled = [next(fed) if _is_tensor(leaf) else leaf for leaf in leaves]
+        filled = [next(fed) if is_tensor(leaf) else leaf for leaf in leaves]
         new_args, new_kwargs = tf.nest.pack_sequence_as((args, kwargs), filled)
         with tf.distribute.ReplicaContext(strategy, replica_id_in_sync_group=0), iterators_in_programs(ordinal):
             outputs.append(function(*new_args, **new_kwargs))
@@ -173,39 +211,10 @@ def _run_in_graph(strategy: Any, function: Callable[..., Any], args: Any, kwargs
     def before(shards: int) -> Target:
         return target(ordinal, shards)
 
-    tensors = [tf.convert_to_tensor(leaf) for leaf in leaves if _is_tensor(leaf)]
+    tensors = [tf.convert_to_tensor(leaf) for leaf in leaves if is_tensor(leaf)]
     with traced_for(ordinal, strategy.reduces_in_programs):
         results = embed(body, tensors, "strategy_run", before).outputs
     return _restored(outputs[-1], results)
-
-
-def _is_tensor(leaf: Any) -> bool:
-    return isinstance(leaf, (tf.Tensor, np.ndarray, np.generic)) and not isinstance(leaf, tf.Variable)
-
-
-def _spec(leaf: Any) -> tf.TensorSpec:
-    tensor = tf.convert_to_tensor(leaf)
-    return tf.TensorSpec(tensor.shape, tensor.dtype)
-
-
-def _leaf_key(leaf: Any) -> Any:
-    """Cache key of an argument: shape and dtype, value, or identity."""
-    if _is_tensor(leaf):
-        spec = _spec(leaf)
-        return (tuple(spec.shape), spec.dtype)
-    if isinstance(leaf, (bool, int, float, str, bytes, type(None))):
-        return (type(leaf), leaf)
-    return (type(leaf), id(leaf))
-
-
-def _leaf_text(leaf: Any) -> str:
-    """Returns what an argument is, as recompilations are explained with."""
-    if _is_tensor(leaf):
-        spec = _spec(leaf)
-        return array_text(spec.shape, spec.dtype)
-    if isinstance(leaf, (bool, int, float, str, bytes, type(None))):
-        return repr(leaf)
-    return f"a {type(leaf).__name__} at {id(leaf):#x}"
 
 
 def _check_dtypes(tensors: list[tf.Tensor], role: str) -> None:

@@ -6,7 +6,7 @@ import collections
 import contextlib
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ipu_tf._state.registry import ProcessValue, register_state
 from ipu_tf.device.errors import (
@@ -54,9 +54,32 @@ def infeed(name: str) -> Infeed:
         UnknownQueue: if there is none.
     """
     with _lock:
-        if name not in _infeeds:
+        found = _infeeds.get(name)  # it may be collected at any time, unless it is in this variable
+        if found is None:
             raise UnknownQueue("infeed", name)
-        return _infeeds[name]
+        return found
+
+
+def release(name: str) -> Infeed:
+    """Returns an infeed that the registry is to keep no longer: it is forgotten once nobody has it."""
+    with _lock:
+        found = _infeeds[name]
+        _kept.pop(name, None)
+        return found
+
+
+@contextlib.contextmanager
+def known_as(names: Mapping[str, str]) -> Iterator[None]:
+    """Context manager: programs dequeue from infeeds by further names, each with the infeed's; raises as `infeed`."""
+    found = {further: infeed(name) for further, name in names.items()}
+    with _lock:
+        _infeeds.update(found)
+    try:
+        yield
+    finally:
+        with _lock:
+            for further in found:
+                _infeeds.pop(further, None)
 
 
 def is_unread(name: str) -> bool:
@@ -121,6 +144,7 @@ def used(names: Sequence[str], replicas: int) -> Iterator[None]:
         QueueReplicationError: one of them was made for another number of replicas.
     """
     with _lock:
+        names = [_infeeds[name].name if name in _infeeds else name for name in names]  # they may be further names
         _check_replicas(names, replicas)
         _users.update(names)
     try:

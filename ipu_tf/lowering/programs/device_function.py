@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,10 @@ class DeviceFunction:
             raise to_tensorflow_error(error) from error.__cause__
         self._captures = Captures(self.lowered)
         self._one_run = threading.Lock()  # threads take turns
+
+    def reads(self, feeds: Iterable[str]) -> bool:
+        """Returns whether the program itself names one of some feeds."""
+        return not set(feeds).isdisjoint(self.executable.program.queues)
 
     def __call__(self, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Runs it; the function's variables have their new values afterwards.

@@ -203,6 +203,14 @@ def graph_dict(graph: tf.Graph, name: str) -> dict[Any, Any]:
     return kept
 
 
+def keep_with_functions(kind: str, name: str, value: Any) -> None:
+    """Keeps an object as long as the function that is being traced, and those around it; see `graph_dict`."""
+    graph = tf.compat.v1.get_default_graph()
+    while (outer := getattr(graph, "outer_graph", None)) is not None:
+        graph_dict(graph, kind)[name] = value
+        graph = outer
+
+
 def set_origin(graph: tf.Graph, origin: tf.Graph | None) -> None:
     """Records from which graph the ops of a graph were copied, by a weak reference."""
     if origin is not None:

@@ -55,6 +55,48 @@ def test_tensors_of_several_parts(strategy: Strategy, place: str) -> None:  # no
     np.testing.assert_array_equal(tf.sparse.to_dense(sparse), tf.sparse.to_dense(stock[3]))
 
 
+def sparse(value: float) -> tf.SparseTensor:
+    return tf.SparseTensor([[0, 1], [2, int(value) % 2]], [value, 2.0], [3, 2])
+
+
+def ragged(value: float) -> tf.RaggedTensor:
+    return tf.RaggedTensor.from_row_lengths([value, 2.0, 3.0], [1, 2])
+
+
+def slices(value: float) -> tf.IndexedSlices:
+    return tf.IndexedSlices(tf.constant([[value, 1.0]]), tf.constant([int(value)]), tf.constant([5, 2]))
+
+
+PARTS = {
+    "sparse": (sparse, lambda s: (tf.sparse.to_dense(s), tf.reduce_sum(s.values))),
+    "ragged": (ragged, lambda r: (r.value_rowids(), tf.reduce_sum(r, axis=1))),
+    "slices": (slices, lambda s: (tf.convert_to_tensor(s), tf.reduce_sum(s.values))),
+}
+
+
+@pytest.mark.parametrize("kind", PARTS)
+def test_one_program_for_arguments_of_several_parts(strategy: Strategy, kind: str) -> None:  # noqa: F811
+    make, function = PARTS[kind]
+    mine, stock = tf.function(lambda pair: function(pair["x"])), tf.function(lambda pair: function(pair["x"]))
+    with device_work() as work:
+        for value in (1.0, 2.0, 3.0):
+            found = strategy.run(mine, [{"x": make(value)}])
+            for got, wanted in zip(found, stock({"x": make(value)}), strict=True):
+                np.testing.assert_allclose(got, wanted)
+    assert (work.counts.programs + work.counts.loads, work.counts.executions) == (1, 3)
+
+
+def test_other_row_lengths_and_shapes_are_other_programs(strategy: Strategy) -> None:  # noqa: F811
+    total = tf.function(lambda x: tf.reduce_sum(x, axis=1))
+    for lengths in ([1, 2], [2, 1], [3], [1, 2]):
+        given = tf.RaggedTensor.from_row_lengths([1.0, 2.0, 3.0], lengths)
+        np.testing.assert_array_equal(strategy.run(total, [given]), tf.reduce_sum(given, axis=1))
+    whole = tf.function(lambda x: tf.sparse.to_dense(x))
+    for shape in ([2, 2], [2, 3]):
+        matrix = tf.SparseTensor([[0, 1]], [1.0], shape)
+        np.testing.assert_array_equal(strategy.run(whole, [matrix]), tf.sparse.to_dense(matrix))
+
+
 def test_variables_are_read_and_written(strategy: Strategy) -> None:  # noqa: F811
     counter = tf.Variable(1, dtype=tf.int64)
     half = tf.Variable([1.0, 2.0], dtype=tf.bfloat16)
