@@ -112,7 +112,7 @@ def repeat(
         body: as for `while_loop`.
         inputs: as for `while_loop`.
         infeed_queue: as for `while_loop`.
-        use_while_v1: as for `while_loop`.
+        use_while_v1: recorded, without effect.
 
     Returns:
         As `while_loop`.

@@ -147,16 +147,11 @@ def instance_norm(
 
 
 def _check_settings(function: str, epsilon: float, training: Any) -> None:
-    """Warns of an epsilon that float16 does not bear, and records that `training` has no effect."""
-    reason = "the statistics are always those of the inputs"
-    record_ignored(f"{function}.training", None if training is True else training, reason)
+    given = None if training is True else training
+    record_ignored(f"{function}.training", given, "the statistics are always those of the inputs")
     if epsilon < _LOWEST_EPSILON:
-        tf.get_logger().warning(
-            "%s has an epsilon of %g. Values below %g can give NaN in float16: choose a larger one.",
-            function,
-            epsilon,
-            _LOWEST_EPSILON,
-        )
+        text = "%s has an epsilon of %g. Values below %g can give NaN in float16: choose a larger one."
+        tf.get_logger().warning(text, function, epsilon, _LOWEST_EPSILON)
 
 
 def _check_axis(inputs: tf.Tensor, channels_axis: int) -> None:

@@ -17,7 +17,7 @@ from ipu_tf.tf_estimator.inputs import numpy_input_fn, pandas_input_fn
 from tests.helpers.some_ipus import ipus
 
 IMAGE = np.ones((2, 3, 4), np.float32)
-TABLE = {"embedding_id": "table", "embedding_shape": [5, 2]}
+TABLE: dict[str, Any] = {"embedding_id": "table", "embedding_shape": [5, 2]}
 
 
 def in_graph(function: Callable[..., Any]) -> Callable[..., Any]:
