@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 from ipu_tf.device.op_locations import OpLocation
 
 
@@ -110,27 +107,6 @@ class OutfeedReplicaMismatch(DeviceError):
             f"Consider changing the `feed_name` in IPUOutfeedQueue. It has elements of {before} replicas. Received: a "
             f"program with {wanted}."
         )
-
-
-class OutfeedRowMismatch(DeviceError):
-    """Raised if a program enqueues elements of other shapes or dtypes than those that wait in an outfeed.
-
-    Args:
-        name: the outfeed's name.
-        before: shape and dtype of each tensor of the elements that wait.
-        wanted: of those of this program.
-    """
-
-    def __init__(self, name: str, before: Sequence[Any], wanted: Sequence[Any]) -> None:
-        super().__init__(
-            f"Outfeed with id='{name}' already exists but with a different tensor shape or replication factor. "
-            f"Dequeue what waits first, or use an outfeed of its own. It has {_types_text(before)}. Received: "
-            f"{_types_text(wanted)}."
-        )
-
-
-def _types_text(types: Sequence[Any]) -> str:
-    return ", ".join(f"{dtype}{list(shape)}" for shape, dtype in types)
 
 
 class QueueReplicationError(DeviceError):

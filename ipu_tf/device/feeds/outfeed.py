@@ -5,12 +5,34 @@ from __future__ import annotations
 import collections
 import threading
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import numpy as np
 
-from ipu_tf.device.errors import OutfeedRowMismatch
+from ipu_tf.device.errors import DeviceError
 from ipu_tf.device.timeline import span
+
+
+class OutfeedRowMismatch(DeviceError):
+    """Raised if a program enqueues elements of other shapes or dtypes than those that wait in an outfeed.
+
+    Args:
+        name: the outfeed's name.
+        before: shape and dtype of each tensor of the elements that wait.
+        wanted: of those of this program.
+    """
+
+    def __init__(self, name: str, before: Sequence[Any], wanted: Sequence[Any]) -> None:
+        super().__init__(
+            f"Outfeed with id='{name}' already exists but with a different tensor shape or replication factor. "
+            f"Dequeue what waits first, or use an outfeed of its own. It has {_types_text(before)}. Received: "
+            f"{_types_text(wanted)}."
+        )
+
+
+def _types_text(types: Sequence[Any]) -> str:
+    return ", ".join(f"{dtype}{list(shape)}" for shape, dtype in types)
 
 
 class Outfeed:

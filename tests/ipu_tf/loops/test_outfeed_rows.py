@@ -66,7 +66,7 @@ def test_programs_that_were_built_before_any_ran_do_not_mix_rows(strategy: Strat
     outfeed, steps = Outfeed(), []
     for rows in (tf.ones, lambda shape: tf.ones([1, *shape])):
         with tf.Graph().as_default() as graph, ipu.scopes.ipu_scope("/device:IPU:0"):
-            steps.append((graph, ipu.ipu_compiler.compile(lambda rows=rows: outfeed.enqueue(rows([2])))))  # type: ignore[misc]
+            steps.append((graph, ipu.ipu_compiler.compile(lambda rows=rows: outfeed.enqueue(rows([2])))))
     (first_graph, first), (second_graph, second) = steps
     with second_graph.as_default(), ipu_session() as session:
         session.run(second)
