@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import dataclasses
+import functools
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,7 +24,6 @@ from ipu_tf.device.run.recompilation import Signature, named_arguments, settings
 from ipu_tf.ipu_iterator import IPUIterator, fed_by, feed_of, iterators_in_programs
 from ipu_tf.lowering.programs.device_function import DeviceFunction
 from ipu_tf.lowering.programs.graph_op import embed
-from ipu_tf.lowering.programs.program_target import Target
 from ipu_tf.lowering.tensorflow import tf_graphs, tf_private, tf_values
 from ipu_tf.lowering.tensorflow.op_lines import location_of_value
 
@@ -208,12 +208,9 @@ def _run_in_graph(strategy: Any, function: Callable[..., Any], args: Any, kwargs
         parts = tf.nest.flatten(outputs[-1], expand_composites=True)
         return [tf.convert_to_tensor(part) for part in parts if part is not None]
 
-    def before(shards: int) -> Target:
-        return target(ordinal, shards)
-
     tensors = [tf.convert_to_tensor(leaf) for leaf in leaves if is_tensor(leaf)]
     with traced_for(ordinal, strategy.reduces_in_programs):
-        results = embed(body, tensors, "strategy_run", before).outputs
+        results = embed(body, tensors, "strategy_run", functools.partial(target, ordinal)).outputs
     return _restored(outputs[-1], results)
 
 

@@ -34,7 +34,7 @@ def optimizer_for(model: Any, optimizer: keras.optimizers.Optimizer) -> keras.op
     if owner() is model:
         return optimizer
     now = getattr(model, "optimizer", None)
-    if _is_like(now, optimizer):
+    if now is not None and _is_like(now, optimizer):
         return now
     _log.info("ipu_tf: the optimizer %s has trained another model: this one gets its like.", optimizer.name)
     like = type(optimizer).from_config(optimizer.get_config())
@@ -45,5 +45,6 @@ def optimizer_for(model: Any, optimizer: keras.optimizers.Optimizer) -> keras.op
 
 def _is_like(now: Any, optimizer: Any) -> bool:
     """Returns whether an optimizer was made of another one, and has what that has now, such as the learning rate."""
-    original = None if now is None else _originals.get(now)
-    return original is not None and original() is optimizer and now.get_config() == optimizer.get_config()
+    original = _originals.get(now)
+    same = original is not None and original() is optimizer
+    return bool(same and now.get_config() == optimizer.get_config())

@@ -11,7 +11,7 @@ import h5py
 import keras
 import tensorflow as tf
 
-from keras_ipu.saving.saving import save_in_folder
+from keras_ipu.saving.saved_folder import save_in_folder
 from keras_ipu.stock import models as keras_models
 from keras_ipu.stock import patches as keras_patches
 

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ipu_tf._checkpoints.checkpoint_file import Checkpoint
 from ipu_tf._checkpoints.checkpoint_folder import CheckpointError
 from ipu_tf._checkpoints.random_state import random_state, restore_random_state
@@ -18,6 +16,7 @@ from keras_ipu.resume.data_tracker import DataPosition, DataTracker
 from keras_ipu.resume.run_facts import check_same, run_facts
 from keras_ipu.resume.run_folder import RunFolder
 from keras_ipu.resume.save_interval import SaveInterval
+from keras_ipu.resume.saved_variables import restore_variables, variables_state
 from keras_ipu.resume.termination import EXIT_CODE, Termination
 from keras_ipu.resume.variable_access import VariableAccess
 from keras_ipu.stock import models as keras_models
@@ -175,38 +174,19 @@ class ResumableRun:
         return self._folder
 
     def _captured(self, position: DataPosition) -> Checkpoint:
-        variables = keras_models.all_variables(self._model)
-        values = self._access.read_variables(self._model, variables)
-        seed = keras_models.global_seed()
+        variables, weights = variables_state(self._model, self._access)
         state = {
             "facts": self._facts,
             "position": {**vars(position)},
             "stopped": bool(self._model.stop_training),
-            "variables": [
-                {"path": variable.path, "values": value} for variable, value in zip(variables, values, strict=True)
-            ],
-            "global_seed": None if seed is None else self._access.read_variables(self._model, [seed])[0],
+            **variables,
             "callbacks": copy.deepcopy([callback_state(callback) for callback in self._callbacks]),
             "random": random_state(),
         }
-        known = {id(variable): value for variable, (value, _) in zip(variables, values, strict=True)}
-        saved = keras_models.saved_weights(self._model)
-        weights = {path: known[id(value)] if id(value) in known else np.array(value) for path, value in saved}
         return Checkpoint(state, weights)
 
     def _restore(self, state: Any) -> None:
-        variables, saved = keras_models.all_variables(self._model), state["variables"]
-        shapes = [(tuple(variable.shape), str(variable.dtype)) for variable in variables]
-        wanted = [(one["values"][0].shape, one["values"][0].dtype.name) for one in saved]
-        if shapes != wanted:
-            raise CheckpointError(
-                f"The model must have the {len(wanted)} variables of the checkpoint in '{self._path}'. Received: "
-                f"{len(shapes)} variables, or some of other shapes or dtypes."
-            )
-        self._access.write_variables(self._model, variables, [one["values"] for one in saved])
-        if state.get("global_seed") is not None:
-            seed = keras_models.global_seed(make=True)
-            self._access.write_variables(self._model, [seed], [state["global_seed"]])
+        restore_variables(self._model, self._access, state, self._path)
         for callback, remembered in zip(self._callbacks, state["callbacks"], strict=True):
             restore_callback(callback, remembered)
         restore_random_state(state["random"])

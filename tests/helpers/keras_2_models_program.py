@@ -85,7 +85,12 @@ def a_model_that_is_compiled_again() -> None:
 def _asked(answer: str) -> list[str]:
     """Has the user asked answer so; returns what will have been asked."""
     asked: list[str] = []
-    builtins.input = lambda *text: asked.append(str(text)) or answer  # type: ignore[func-returns-value]
+
+    def ask(prompt: object = "") -> str:
+        asked.append(str(prompt))
+        return answer
+
+    builtins.input = ask
     return asked
 
 

@@ -50,6 +50,7 @@ LIBRARIES = {"tensorflow", "keras", "keras_hub", "jax"}
 _STRATEGY = "tensorflow.python.distribute.distribute_lib:StrategyExtendedV2"
 _VARIABLE = "tensorflow.python.ops.resource_variable_ops:BaseResourceVariable"
 _EPOCHS = "keras.src.trainers.epoch_iterator:EpochIterator"
+_OPTIMIZER = "keras.src.optimizers.base_optimizer:BaseOptimizer"
 #: Private methods of other libraries' classes that classes here replace, by class: the libraries call them.
 OVERRIDES = {
     "ipu_tf.ipu_strategy:_IPUExtended": (
@@ -65,6 +66,7 @@ OVERRIDES = {
     ),
     "ipu_tf._strategy.instance_variables:_OfStrategy": (_VARIABLE, {"_restore_from_tensors", "_serialize_to_tensors"}),
     "ipu_tf._strategy.instance_variables:IPUSyncOnReadVariable": (_VARIABLE, {"_read_variable_op"}),
+    "keras_ipu.addons.optimizers.ipu_optimizer_base:IpuOptimizerBase": (_OPTIMIZER, {"_backend_update_step"}),
     "keras_ipu.training.common.epoch_iterator:IPUEpochIterator": (_EPOCHS, {"_enumerate_iterator", "_get_iterator"}),
     "keras_ipu.training.common.eager_runs:_DenseEpochIterator": (_EPOCHS, {"_get_iterator"}),
     "keras_ipu.training.jax.trainer:JaxEpochIterator": (_EPOCHS, {"_get_iterator"}),

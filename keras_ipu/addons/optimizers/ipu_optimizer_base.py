@@ -20,7 +20,8 @@ class IpuOptimizerBase(keras.optimizers.Optimizer):
         outline_apply_gradients: whether updates share code on the IPU; recorded, no effect.
         outline_apply_gradients_kwargs: of the shared code; recorded, no effect.
         kwargs: of `keras.optimizers.Optimizer`. `lr` is taken for `learning_rate`; with `decay` the learning rate of
-            an update is `learning_rate / (1 + decay * updates so far)`.
+            an update is `learning_rate / (1 + decay * updates so far)`. `weight_decay` is
+            multiplied by `learning_rate`.
     """
 
     def __init__(

@@ -79,7 +79,7 @@ def updates_of_all(update: Callable[..., Any], unseen: Callable[..., Any]) -> co
 
 def kinds_of(optimizer: type, method: str) -> list[type]:
     """Returns the base class of a class of optimizers which has a method, and all classes that derive from it."""
-    kinds = [next(kind for kind in reversed(optimizer.__mro__) if method in vars(kind))]
+    kinds: list[Any] = [next(kind for kind in reversed(optimizer.__mro__) if method in vars(kind))]
     for kind in kinds:
         kinds += [each for each in kind.__subclasses__() if each not in kinds]
     return kinds

@@ -180,7 +180,7 @@ def test_a_rate_that_decays_can_be_set_and_may_be_a_schedule(kind: Any) -> None:
         assert float(each.learning_rate) == pytest.approx(0.1)
     falling = schedules.PiecewiseConstantDecay([2, 4], [0.4, 0.2, 0.1])
 
-    class Both(schedules.LearningRateSchedule):
+    class Both(keras.optimizers.schedules.LearningRateSchedule):
         def __call__(self, step: Any) -> Any:
             return falling(step) / (1 + 0.5 * keras.ops.cast(step, "float32"))
 
