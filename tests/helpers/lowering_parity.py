@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from ipu_tf.lowering.importer.interpreter import Interpreter
 from ipu_tf.lowering.stablehlo.module import Module, custom_call_target, parse, walk
+from tests.helpers.library_jit import jit
 
 
 class NoFeeds:
@@ -106,7 +107,7 @@ def ops_of(module: Module) -> set[str]:
 def run_module(module: Module, *args: Any) -> list[np.ndarray]:
     """The results of a module run by JAX."""
     with jax.enable_x64(True):
-        return [np.asarray(value) for value in jax.jit(_program(module))(*map(np.asarray, args))]
+        return [np.asarray(value) for value in jit(_program(module))(*map(np.asarray, args))]
 
 
 def traced_module(module: Module, *args: Any) -> jax.extend.core.ClosedJaxpr:

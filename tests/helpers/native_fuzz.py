@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import argparse
 
-import jax
 import numpy as np
 
 from ipu_tf.device.convolution.native import library
 from ipu_tf.device.convolution.native.filter_gradient import FilterGradient, filter_gradient
+from tests.helpers.library_jit import jit
 
 TOLERANCE = 1e-5
 
@@ -66,7 +66,7 @@ def fault(each: FilterGradient, rng: np.random.Generator) -> str | None:
     native = library.loaded()
     assert native is not None
     for level in range(native.level + 1):
-        made = jax.jit(lambda x, g, level=level: filter_gradient(x, g, each, bias=True, level=level))(x, g)
+        made = jit(lambda x, g, level=level: filter_gradient(x, g, each, bias=True, level=level))(x, g)
         for name, result, right in zip(("filters", "bias"), made, wanted, strict=True):
             error = np.abs(result - right).max() / max(1.0, np.abs(right).max())
             if not error <= TOLERANCE:

@@ -19,6 +19,7 @@ from ipu_tf._loops.step_loop import LoopOptions, StepLoop
 from ipu_tf.emulation import EmulationError
 from ipu_tf.lowering.jax.jaxpr_plans import planned
 from tests.helpers.device_counts import device_work
+from tests.helpers.library_jit import jit
 from tests.helpers.some_ipus import ipus
 
 WEIGHTS = jax.ShapeDtypeStruct((3,), np.dtype(np.float32))
@@ -229,6 +230,6 @@ def test_planned_functions_give_what_jax_gives(name: str) -> None:
         y = PLANNED[name](x, w)
         return y, jax.grad(lambda *given: jnp.sum(PLANNED[name](*given) ** 2), (0, 1))(x, w)
 
-    found = jax.jit(planned(jax.make_jaxpr(both)(x, w)))(x, w)
-    for mine, theirs in zip(found, jax.tree.leaves(jax.jit(both)(x, w)), strict=True):
+    found = jit(planned(jax.make_jaxpr(both)(x, w)))(x, w)
+    for mine, theirs in zip(found, jax.tree.leaves(jit(both)(x, w)), strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import os
 import subprocess
 import sys
@@ -40,6 +41,14 @@ WITHOUT = {
     "ipu_tf/device/instances/across.py",
     # Steps of stock Keras, to be compared with: as stock as can be.
     "keras_ipu/parity/steps.py",
+}
+#: The same in tests of kernels.
+TESTS_WITHOUT = {
+    # Exported, not compiled.
+    "tests/ipu_tf/device/convolution/test_native.py",
+    "tests/ipu_tf/device/convolution/test_onednn.py",
+    # Within another one.
+    "tests/ipu_tf/device/elementwise/test_elementwise.py",
 }
 
 
@@ -95,16 +104,29 @@ def _in_jax(x: Any) -> Any:
     return jnp.sum(jnp.square(jnp.eye(3, dtype=x.dtype) @ x.T), 0)
 
 
-def test_every_compilation_of_the_project_has_the_options() -> None:
+def _without_options(*patterns: str) -> set[str]:
+    """Returns the files that call `jax.jit` without compiler options, or pass it on."""
     without = set()
-    for path in [*ROOT.glob("ipu_tf/**/*.py"), *ROOT.glob("keras_ipu/**/*.py")]:
+    for path in itertools.chain.from_iterable(map(ROOT.glob, patterns)):
         nodes = [*ast.walk(ast.parse(path.read_text()))]
         calls = [node for node in nodes if isinstance(node, ast.Call) and ast.unparse(node.func) == "jax.jit"]
         right = [call for call in calls if any(keyword.arg == "compiler_options" for keyword in call.keywords)]
         named = [node for node in nodes if isinstance(node, ast.Attribute) and ast.unparse(node) == "jax.jit"]
         if len(named) > len(right):
             without.add(path.relative_to(ROOT).as_posix())
+    return without
+
+
+def test_every_compilation_of_the_project_has_the_options() -> None:
+    without = _without_options("ipu_tf/**/*.py", "keras_ipu/**/*.py")
     assert without == WITHOUT, "give jax.jit compiler_options=compiler_options()"
+
+
+def test_what_kernels_are_compared_with_has_them_too() -> None:
+    """A reference that XLA computes wrongly says nothing, and one that ends the process takes other tests with it."""
+    folders = (f"tests/ipu_tf/device/{name}/*.py" for name in ("convolution", "elementwise", "packed"))
+    without = _without_options(*folders, "tests/helpers/native_fuzz.py", "tests/helpers/lowering_parity.py")
+    assert without == TESTS_WITHOUT, "use `jit` of tests.helpers.library_jit"
 
 
 def test_options_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ from ipu_tf.device.convolution.plan import NATIVE, ONEDNN
 from ipu_tf.device.convolution.plans import callable_now, choose, explain, solve
 from ipu_tf.device.convolution.problem import CanonicalConvolution
 from tests.helpers.exact_sums import small_integers
+from tests.helpers.library_jit import jit
 from tests.helpers.native_fuzz import fault, faults, operands
 from tests.helpers.one_core import hashed_on_one_core, needs_affinity
 
@@ -53,7 +54,7 @@ def arrays(problem: CanonicalConvolution) -> tuple[jax.Array, jax.Array]:
 
 def lowered() -> str:
     """The program of a filter gradient by the best plan."""
-    return jax.jit(lambda a, b: solve(a, b, LAYER)).lower(*arrays(LAYER)).as_text()
+    return jit(lambda a, b: solve(a, b, LAYER)).lower(*arrays(LAYER)).as_text()
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
@@ -87,7 +88,7 @@ def hashed() -> str:
     made = hashlib.sha256()
     for shapes in (LARGE, DEPTHWISE):
         x, g = operands(shapes, np.random.default_rng(0))
-        for result in jax.jit(lambda x, g, shapes=shapes: filter_gradient(x, g, shapes, bias=True))(x, g):
+        for result in jit(lambda x, g, shapes=shapes: filter_gradient(x, g, shapes, bias=True))(x, g):
             made.update(np.asarray(result).tobytes())
     return made.hexdigest()
 
@@ -126,7 +127,7 @@ def test_filter_gradients_of_one_position_over_small_images_are_products(
     assert choose(gradient.but(batch=16), frozenset({NATIVE})).name != "native product gradient"
     assert choose(gradient.but(input=(48, 48), window=(48, 48)), frozenset({NATIVE})).name != "native product gradient"
     x, g = small_integers(*gradient.input_shape), small_integers(*gradient.kernel_shape, seed=1)
-    program = jax.jit(lambda x, g: solve(x, g, gradient))
+    program = jit(lambda x, g: solve(x, g, gradient))
     assert library.MATRIX_PRODUCT in program.lower(x, g).as_text()
     np.testing.assert_array_equal(program(x, g)[:, 0, 0], np.einsum("cxyn,xynf->cf", x, g))
 
@@ -174,7 +175,7 @@ def test_programs_with_it_are_kept_and_found_by_the_build_that_made_them(
     """Another build, or none, compiles a program of its own."""
 
     def run() -> bool:
-        function = jax.jit(lambda a, b: [solve(a, b, LAYER)])
+        function = jit(lambda a, b: [solve(a, b, LAYER)])
         compiled = executable_cache.compile_cached(
             function.lower(*arrays(LAYER)), cache, tuple(jax.local_devices()[:1])
         )
@@ -215,7 +216,7 @@ def test_buffers_of_another_shape_are_refused() -> None:
         left, right, result, scratch, words = change()
         call = jax.ffi.ffi_call(native.target(library.FILTER_GRADIENT), (result, scratch))
         with pytest.raises(jax.errors.JaxRuntimeError, match=message):
-            jax.block_until_ready(jax.jit(lambda a, b, call=call, words=words: call(a, b, geometry=words))(left, right))
+            jax.block_until_ready(jit(lambda a, b, call=call, words=words: call(a, b, geometry=words))(left, right))
 
 
 #: What `xla_ffi.h` declares, as jaxlib's header names it.

@@ -19,7 +19,6 @@ from ipu_tf.device.convolution.native.forward_convolution import (
     FEWEST_FEATURES,
     MOST_FLOATS,
     MOST_TAPS,
-    ForwardConvolution,
     dense_convolution,
     depthwise_convolution,
 )
@@ -29,7 +28,9 @@ from ipu_tf.device.convolution.plans import choose, solve
 from ipu_tf.device.convolution.problem import CanonicalConvolution
 from ipu_tf.lowering.jax.jaxpr_plans import planned
 from tests.helpers.exact_sums import small_integers
+from tests.helpers.library_jit import jit
 from tests.helpers.one_core import hashed_on_one_core, needs_affinity
+from tests.helpers.plain_convolution import by_definition
 
 pytestmark = pytest.mark.skipif(library.loaded() is None, reason="the package was installed without a C compiler")
 
@@ -53,22 +54,6 @@ def operands(problem: CanonicalConvolution) -> tuple[np.ndarray, np.ndarray]:
         random.standard_normal(problem.input_shape, np.float32),
         random.standard_normal(problem.kernel_shape, np.float32),
     )
-
-
-def by_numpy(x: np.ndarray, filters: np.ndarray, each: ForwardConvolution) -> np.ndarray:
-    """The convolution in float64, position by position."""
-    result = np.zeros((each.images, *each.output, each.out_features))
-    for place in np.ndindex(*each.output):
-        for tap in np.ndindex(*each.window):
-            axes = zip(place, each.strides, tap, each.dilation, each.low, strict=True)
-            at = [o * stride + k * dilation - low for o, stride, k, dilation, low in axes]
-            if any(n % spread for n, spread in zip(at, each.spread, strict=True)):
-                continue
-            seen = tuple(n // spread for n, spread in zip(at, each.spread, strict=True))
-            if all(0 <= n < size for n, size in zip(seen, each.input, strict=True)):
-                values = x[(slice(None), *seen)].astype(np.float64)
-                result[(slice(None), *place)] += values @ filters[tap] if each.groups == 1 else values * filters[tap][0]
-    return result
 
 
 def computed(x: np.ndarray, filters: np.ndarray, problem: CanonicalConvolution, level: int | None = None) -> jax.Array:
@@ -111,7 +96,7 @@ def test_it_is_the_convolution(dense: bool, data: st.DataObject) -> None:
     shapes = forward_of(problem)
     assert shapes.is_dense() if dense else shapes.is_depthwise()
     x, filters = small_integers(*problem.input_shape), small_integers(*problem.kernel_shape, seed=1)
-    wanted = by_numpy(x, filters, shapes)
+    wanted = by_definition(x, filters, problem)
     for level in LEVELS:
         np.testing.assert_array_equal(computed(x, filters, problem, level), wanted)
 
@@ -167,11 +152,11 @@ def test_gradients_of_inputs_read_the_layers_filters(window: int, images: int, s
     def gradient(x: jax.Array, g: jax.Array) -> list[jax.Array]:
         return list(jax.vjp(layer, x)[1](g[:, :: strides[0], :: strides[1]]))
 
-    native = jax.jit(planned(jax.make_jaxpr(gradient)(x, g)))
+    native = jit(planned(jax.make_jaxpr(gradient)(x, g)))
     lowered = native.lower(x, g).as_text()
     assert library.DENSE_CONVOLUTION in lowered or library.MATRIX_PRODUCT in lowered
     assert "stablehlo.reverse" not in lowered and "stablehlo.transpose" not in lowered
-    np.testing.assert_allclose(native(x, g)[0], gradient(x, g)[0], rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(native(x, g)[0], jit(gradient)(x, g)[0], rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -192,11 +177,12 @@ def test_convolutions_of_several_parts_are_computed_by_it(problem: CanonicalConv
     shapes = forward_of(problem)
     assert shapes.parts() > 1
     x, filters = operands(problem)
-    found = jax.jit(lambda x, filters: solve(x, filters, problem))
+    found = jit(lambda x, filters: solve(x, filters, problem))
     handler = library.DENSE_CONVOLUTION if problem.groups == 1 else library.DEPTHWISE_CONVOLUTION
     assert handler in found.lower(x, filters).as_text()
-    bound = 1e-6 * by_numpy(abs(x), abs(filters), shapes)  # an error of a sum is relative to its terms' magnitudes
-    assert np.all(abs(found(x, filters) - by_numpy(x, filters, shapes)) <= bound)
+    # An error of a sum is relative to its terms' magnitudes.
+    bound = 1e-6 * by_definition(abs(x), abs(filters), problem)
+    assert np.all(abs(found(x, filters) - by_definition(x, filters, problem)) <= bound)
 
 
 def hashed() -> str:
@@ -257,7 +243,7 @@ def test_other_convolutions_have_other_plans(problem: CanonicalConvolution) -> N
 def test_it_is_not_used_without_the_library(problem: CanonicalConvolution) -> None:
     x, filters = operands(problem)
     with portable.without_native_code():
-        program = jax.jit(lambda x, filters: solve(x, filters, problem)).lower(x, filters)
+        program = jit(lambda x, filters: solve(x, filters, problem)).lower(x, filters)
     assert "ipu_tf_" not in program.as_text()
 
 

@@ -23,6 +23,8 @@ from ipu_tf.device.convolution import onednn
 from ipu_tf.device.convolution.plan import ONEDNN
 from ipu_tf.device.convolution.plans import PLANS, choose, solve
 from ipu_tf.device.convolution.problem import CanonicalConvolution
+from tests.helpers.library_jit import jit
+from tests.helpers.plain_convolution import by_definition
 
 ONES, SAME, NONE = (1, 1), ((1, 1), (1, 1)), ((0, 0), (0, 0))
 #: In groups, which no native kernel computes.
@@ -52,23 +54,9 @@ def operands(problem: CanonicalConvolution) -> tuple[jax.Array, jax.Array]:
     return tuple(jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in shapes)  # type: ignore[return-value]
 
 
-def by_xla(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution) -> jax.Array:
-    letters = "XYZ"[: problem.rank]
-    return lax.conv_general_dilated(
-        lhs,
-        rhs,
-        problem.strides,
-        problem.padding,
-        rhs_dilation=problem.window_dilation,
-        dimension_numbers=(f"N{letters}C", f"{letters}IO", f"N{letters}C"),
-        feature_group_count=problem.feature_groups,
-        precision=lax.Precision.HIGHEST,
-    )
-
-
 def compiled(problem: CanonicalConvolution) -> str:
     """XLA's optimized module of a convolution by the best plan."""
-    return str(jax.jit(lambda a, b: solve(a, b, problem)).lower(*operands(problem)).compile().as_text())
+    return str(jit(lambda a, b: solve(a, b, problem)).lower(*operands(problem)).compile().as_text())
 
 
 def check_products() -> None:
@@ -76,18 +64,18 @@ def check_products() -> None:
     rng = np.random.default_rng(0)
     for k, m, n in ((1, 1, 1), (7, 3, 5), (640, 96, 48), (3000, 17, 33)):
         left, right = (rng.normal(size=(k, size)).astype(np.float32) for size in (m, n))
-        result = jax.jit(onednn.product_of_columns)(left, right)
+        result = jit(onednn.product_of_columns)(left, right)
         np.testing.assert_allclose(result, left.T @ right, rtol=1e-5, atol=1e-5 * k**0.5, err_msg=str((k, m, n)))
 
 
 def check_all() -> None:
-    """Compares every problem with XLA's own convolution; `test_this_jaxlib_has_it` runs this by itself."""
+    """Compares every problem with its definition; `test_this_jaxlib_has_it` runs this by itself."""
     for name, problem in PROBLEMS.items():
         lhs, rhs = operands(problem)
-        result = jax.jit(lambda a, b, problem=problem: onednn.convolution(a, b, problem))(lhs, rhs)
-        wanted = by_xla(lhs, rhs, problem)
+        result = jit(lambda a, b, problem=problem: onednn.convolution(a, b, problem))(lhs, rhs)
+        wanted = by_definition(lhs, rhs, problem)
         assert result.shape == problem.output_shape == wanted.shape, name
-        scale = float(jnp.abs(wanted).max())
+        scale = float(np.abs(wanted).max())
         np.testing.assert_allclose(result, wanted, rtol=1e-5, atol=1e-5 * scale, err_msg=name)
 
 
@@ -95,12 +83,12 @@ def test_this_jaxlib_has_it() -> None:
     """In a process of its own: a call that is not understood ends the process."""
     program = (
         "from tests.ipu_tf.device.convolution.test_onednn import check_all, check_products; "
-        "check_all(); check_products(); print('as XLA has it')"
+        "check_all(); check_products(); print('as this has it')"
     )
     root = Path(__file__).resolve().parents[4]
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=root, check=False)
     version = importlib.metadata.version("jaxlib")
-    assert ran.stdout.endswith("as XLA has it\n"), (
+    assert ran.stdout.endswith("as this has it\n"), (
         f"oneDNN's convolution is another one in jaxlib {version}: take that out of `onednn.KNOWN`, or "
         f"mend its configuration there. {ran.stderr[-2000:]}"
     )
@@ -139,7 +127,7 @@ def test_what_it_is_not_for(changes: dict[str, object]) -> None:
 
 def test_the_same_bits_each_time() -> None:
     lhs, rhs = operands(LAYER)
-    call = jax.jit(lambda a, b: onednn.convolution(a, b, LAYER))
+    call = jit(lambda a, b: onednn.convolution(a, b, LAYER))
     assert len({np.asarray(call(lhs, rhs)).tobytes() for _ in range(8)}) == 1
 
 
@@ -174,10 +162,10 @@ def test_programs_kept_on_disk_do_without(
 
 def test_a_program_that_has_it_is_not_kept(tmp_path: Path) -> None:
     """Traced before there was a cache, compiled after."""
-    lowered = jax.jit(lambda a, b: [solve(a, b, LAYER)]).lower(*operands(LAYER))
+    lowered = jit(lambda a, b: [solve(a, b, LAYER)]).lower(*operands(LAYER))
     made = executable_cache.compile_cached(lowered, tmp_path, tuple(jax.local_devices()[:1]))
     assert not made.loaded and not made.stored and not list(tmp_path.iterdir())
-    wanted = by_xla(*operands(LAYER), LAYER)
+    wanted = by_definition(*operands(LAYER), LAYER)
     np.testing.assert_allclose(made.function(*operands(LAYER))[0], wanted, rtol=1e-4, atol=1e-4)
 
 
@@ -186,7 +174,7 @@ def test_programs_that_are_exported_do_without() -> None:
         return lax.fori_loop(0, 2, lambda _, total: total + solve(lhs, rhs, LAYER), jnp.zeros(LAYER.output_shape))
 
     lhs, rhs = operands(LAYER)
-    ran = jax.jit(function)(lhs, rhs)
+    ran = jit(function)(lhs, rhs)
     with portable.without_native_code():
         exported = export.export(jax.jit(lambda a, b: function(a, b)))(lhs, rhs)
     loaded = export.deserialize(exported.serialize())

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from jax import lax
 
 from ipu_tf.device.convolution.pooling import reduce_window, select_and_scatter
+from tests.helpers.library_jit import jit
 
 Window = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[tuple[int, int], ...]]
 
@@ -50,10 +51,10 @@ def test_gradient_of_max_pooling_with_ties(window: Window, seed: int) -> None:
     shape, size, strides, padding = window
     rng = np.random.default_rng(seed)
     operand = rng.integers(0, 3, shape).astype(np.float32)  # many ties
-    pooled = lax.reduce_window(operand, -jnp.inf, lax.max, size, strides, padding)
+    pooled = jax.eval_shape(lambda x: lax.reduce_window(x, -jnp.inf, lax.max, size, strides, padding), operand)
     source = rng.integers(1, 9, pooled.shape).astype(np.float32)
     arguments: dict[str, Any] = {"window_dimensions": size, "window_strides": strides, "padding": padding}
-    gradient = jax.jit(functools.partial(select_and_scatter, **arguments))
+    gradient = jit(functools.partial(select_and_scatter, **arguments))
     result = gradient(operand, source, np.float32(0))
     np.testing.assert_array_equal(result, first_maximum_gradient(operand, source, window))
 
@@ -69,11 +70,11 @@ def test_pooling(window: Window, reducer: Any, dtype: str) -> None:
     operand = jnp.asarray(np.random.default_rng(0).integers(-50, 50, shape), dtype)
     init = jnp.asarray({"max": -100, "min": 100, "add": 3}[reducer], dtype)
     combine = {"max": lax.max, "min": lax.min, "add": lax.add}[reducer]
-    expected = lax.reduce_window(operand, init, combine, size, strides, padding)
-    if reducer == "add":  # XLA's `init` has to be neutral to be used once only
-        expected = lax.reduce_window(operand, jnp.zeros((), dtype), combine, size, strides, padding) + init
+    library = jit(lambda x, start: lax.reduce_window(x, start, combine, size, strides, padding))
+    neutral = jnp.zeros((), dtype) if reducer == "add" else init  # XLA's has to be, to be used once only
+    expected = library(operand, neutral) + (init if reducer == "add" else 0)
     arguments: dict[str, Any] = {"window_dimensions": size, "window_strides": strides, "padding": padding}
-    result = jax.jit(functools.partial(reduce_window, reducer=reducer, **arguments))(operand, init)
+    result = jit(functools.partial(reduce_window, reducer=reducer, **arguments))(operand, init)
     np.testing.assert_array_equal(result, expected)
 
 
@@ -95,8 +96,8 @@ def test_the_gradient_that_jax_itself_takes() -> None:
     def pooled(x: jax.Array) -> jax.Array:
         return lax.reduce_window(x, -jnp.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), window["padding"])
 
-    source = jnp.cos(pooled(operand))
-    (expected,) = jax.vjp(pooled, operand)[1](source)
+    source = jnp.cos(jit(pooled)(operand))
+    (expected,) = jit(lambda x, g: jax.vjp(pooled, x)[1](g))(operand, source)
     result = select_and_scatter(operand, source, jnp.float32(0), **window)
     np.testing.assert_allclose(result, expected, rtol=1e-6)
 
@@ -160,7 +161,7 @@ def test_gradients_of_long_windows(size: int, stride: int, by_xla: bool) -> None
     source = rng.normal(size=(2, (1200 - size) // stride + 1, 3)).astype(np.float32)
     given: dict[str, Any] = dict(zip(("window_dimensions", "window_strides", "padding"), window[1:], strict=True))
     gradient = functools.partial(select_and_scatter, **given)
-    result = jax.jit(gradient)(operand, source, np.float32(0))
+    result = jit(gradient)(operand, source, np.float32(0))
     expected = first_maximum_gradient(operand.astype(np.float64), source.astype(np.float64), window)
     np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
     assert ("select_and_scatter" in str(jax.make_jaxpr(gradient)(operand, source, np.float32(0)))) == by_xla

@@ -15,6 +15,7 @@ from ipu_tf.device.convolution.native import library
 from ipu_tf.device.convolution.native.sums import MiddleSum, middle_sum
 from ipu_tf.device.convolution.summation import as_product, reduce_sum
 from ipu_tf.lowering.jax.jaxpr_plans import planned
+from tests.helpers.library_jit import jit
 
 F32 = np.dtype(np.float32)
 CASES = {
@@ -52,9 +53,9 @@ def array(*shape: int) -> np.ndarray:
 def test_sums_over_neighbouring_axes(shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
     assert as_product(shape, F32, axes)
     x = array(*shape)
-    np.testing.assert_array_equal(jax.jit(lambda a: reduce_sum(a, axes))(x), x.sum(axes))
+    np.testing.assert_array_equal(jit(lambda a: reduce_sum(a, axes))(x), x.sum(axes))
     several = array(3, *shape)
-    mapped = jax.jit(jax.vmap(lambda a: reduce_sum(a, axes)))(several)
+    mapped = jit(jax.vmap(lambda a: reduce_sum(a, axes)))(several)
     np.testing.assert_array_equal(mapped, several.sum(tuple(axis + 1 for axis in axes)))
 
 
@@ -107,7 +108,7 @@ def test_rounding_errors_grow_with_the_root_of_the_terms(shape: tuple[int, int],
     assert as_product(x.shape, x.dtype, axes)
     unit_roundoff = np.finfo(np.float32).eps / 2
     bound = 2 * np.sqrt(shape[axes[0]]) * unit_roundoff
-    np.testing.assert_allclose(jax.jit(lambda x: reduce_sum(x, axes))(x), x.sum(axes, dtype=np.float64), rtol=bound)
+    np.testing.assert_allclose(jit(lambda x: reduce_sum(x, axes))(x), x.sum(axes, dtype=np.float64), rtol=bound)
 
 
 @needs_kernel
@@ -119,7 +120,7 @@ def test_rounding_errors_grow_with_the_root_of_the_terms(shape: tuple[int, int],
 def test_the_kernel_against_float64_and_on_every_instruction_set(shape: tuple[int, int, int]) -> None:
     x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     exact, most = x.sum(1, dtype=np.float64), np.abs(x).sum(1, dtype=np.float64)
-    found = [np.asarray(jax.jit(lambda x, level=level: middle_sum(x, level))(x)) for level in range(3)]
+    found = [np.asarray(jit(lambda x, level=level: middle_sum(x, level))(x)) for level in range(3)]
     assert np.max(np.abs(found[0] - exact) / most) < 16 * np.finfo(np.float32).eps
     for other in found[1:]:
         np.testing.assert_array_equal(other, found[0])

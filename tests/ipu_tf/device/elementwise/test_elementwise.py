@@ -31,6 +31,7 @@ from ipu_tf.device.elementwise.registers import with_registers
 from ipu_tf.device.elementwise.slots import Instruction, Slot
 from ipu_tf.device.jaxprs.flat_equations import flattened
 from ipu_tf.device.op_scopes import keep_names
+from tests.helpers.library_jit import jit
 
 pytestmark = pytest.mark.skipif(
     library.built() is None, reason="no native library: `python setup.py build_ext --inplace` builds it"
@@ -82,19 +83,19 @@ def test_operations_of_two_operands(operation: Case, shapes: tuple[tuple[int, ..
 
     x, y = (special(shape, seed) for seed, shape in enumerate(shapes))
     assert calls(both, x, y)
-    same_bits(jax.jit(with_native_elementwise(both))(x, y), both(x, y))
+    same_bits(jit(with_native_elementwise(both))(x, y), both(x, y))
 
 
 @pytest.mark.parametrize("operation", UNARY)
 def test_operations_of_one_operand(operation: Case) -> None:
     x = special((513,), 3)
     assert calls(operation, x)
-    same_bits(jax.jit(with_native_elementwise(operation))(x), operation(x))
+    same_bits(jit(with_native_elementwise(operation))(x), operation(x))
 
 
 def test_rsqrt_is_the_rounded_quotient() -> None:
     x = jnp.asarray(np.random.default_rng(0).random(1000) + 1e-3, jnp.float32)
-    same_bits(jax.jit(with_native_elementwise(lax.rsqrt))(x), np.float32(1) / np.sqrt(np.asarray(x)))
+    same_bits(jit(with_native_elementwise(lax.rsqrt))(x), np.float32(1) / np.sqrt(np.asarray(x)))
 
 
 @pytest.mark.parametrize("bounds", [(0.0, 6.0), (-1.0, np.inf), (np.nan, 1.0)])
@@ -103,7 +104,7 @@ def test_clamp(bounds: tuple[float, float]) -> None:
         return lax.clamp(np.float32(bounds[0]), x, np.float32(bounds[1]))
 
     x = special((300,), 4)
-    same_bits(jax.jit(with_native_elementwise(clamped))(x), clamped(x))
+    same_bits(jit(with_native_elementwise(clamped))(x), clamped(x))
 
 
 def test_truth_values() -> None:
@@ -120,8 +121,8 @@ def test_truth_values() -> None:
 
     x, y = special((9, 67), 1), special((9, 67), 2)
     mask = np.random.default_rng(0).random((9, 67)) < 0.5
-    same_bits(jax.jit(with_native_elementwise(function))(x, y, mask), function(x, y, mask))
-    same_bits(jax.jit(with_native_elementwise(function))(x, y, mask[:1]), function(x, y, mask[:1]))
+    same_bits(jit(with_native_elementwise(function))(x, y, mask), function(x, y, mask))
+    same_bits(jit(with_native_elementwise(function))(x, y, mask[:1]), function(x, y, mask[:1]))
 
 
 def applied(kind: Any, shape: tuple[int, ...], x: Any, y: Any, z: Any, w: Any) -> Any:
@@ -167,7 +168,7 @@ def random_programs(draw: st.DrawFn) -> tuple[Case, list[jax.Array]]:
 @settings(max_examples=60, deadline=None)
 def test_random_programs_have_the_numbers_of_operations_one_by_one(program: tuple[Case, list[jax.Array]]) -> None:
     function, arguments = program
-    same_bits(jax.jit(with_native_elementwise(function))(*arguments), function(*arguments))
+    same_bits(jit(with_native_elementwise(function))(*arguments), function(*arguments))
 
 
 @pytest.mark.parametrize("shape", [(64, 33, 17), (9, 2050), (1000, 16), (3, 5, 7, 1000), (40, 40, 1600)])
@@ -182,7 +183,7 @@ def test_sums_over_all_axes_but_the_last_are_added_up_with_the_elements(shape: t
     x, s = (jnp.asarray(random.normal(size=each), jnp.float32) for each in (shape, shape[-1:]))
     [call] = calls(function, x, s)
     assert call.sums == (shape[-1],) * 3
-    y, *sums = map(np.asarray, jax.jit(with_native_elementwise(function))(x, s))
+    y, *sums = map(np.asarray, jit(with_native_elementwise(function))(x, s))
     np.testing.assert_array_equal(y, (np.asarray(x) - np.asarray(s)) * np.asarray(x))
     y = y.astype(np.float64)
     for found, terms in zip(sums, (y, y * y, abs(y)), strict=True):
@@ -199,7 +200,7 @@ def test_instruction_sets_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) ->
     found, call = [], encoding.call
     for level in range(len(library.LEVELS)):
         monkeypatch.setattr(encoding, "call", functools.partial(call, level=level))
-        found.append(jax.jit(with_native_elementwise(function))(*arguments))
+        found.append(jit(with_native_elementwise(function))(*arguments))
     for each in found[1:]:
         same_bits(each, found[0])
 
@@ -211,7 +212,7 @@ def test_joined_instructions_keep_what_others_read() -> None:
     x, y = special((70,), 1), special((70,), 2)
     names = [each.name for call in calls(function, x, y) for each in call.instructions]
     assert {"sub_vv_mul_s", "sqrt_add_s", "mul_vs_div_v"} <= set(names)
-    same_bits(jax.jit(with_native_elementwise(function))(x, y), function(x, y))
+    same_bits(jit(with_native_elementwise(function))(x, y), function(x, y))
 
 
 def test_loops_write_over_their_values() -> None:
@@ -229,7 +230,7 @@ def test_loops_write_over_their_values() -> None:
     expected = state
     for step in range(7):
         expected = update(step, expected)
-    compiled = jax.jit(with_native_elementwise(function))
+    compiled = jit(with_native_elementwise(function))
     assert "output_operand_alias" in compiled.lower(state).as_text()
     same_bits(compiled(state), expected)
 
@@ -243,10 +244,10 @@ def test_results_take_the_memory_of_operands_that_nothing_reads_afterwards() -> 
         return scaled * total + kept, lax.cumsum(kept)
 
     x, row = normal((24, 64)), normal((1, 64))
-    compiled = jax.jit(with_native_elementwise(function)).lower(x, row)
+    compiled = jit(with_native_elementwise(function)).lower(x, row)
     calls_with_alias = [line for line in compiled.as_text().splitlines() if "output_operand_alias" in line]
     assert len(calls_with_alias) == 2  # `scaled` over `first`; the result over `scaled`, but not over `kept`
-    for found, expected in zip(compiled.compile()(x, row), function(x, row), strict=True):
+    for found, expected in zip(compiled.compile()(x, row), jit(function)(x, row), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)  # the order of the sum
 
 
@@ -257,7 +258,7 @@ def test_what_a_step_reads_that_need_not_come_before_is_not_written_over() -> No
         made = lax.sort(x)
         return lax.cumsum(made), (made - row) * 2.0
 
-    lowered = jax.jit(with_native_elementwise(function)).lower(normal((24, 64)), normal((1, 64)))
+    lowered = jit(with_native_elementwise(function)).lower(normal((24, 64)), normal((1, 64)))
     assert library.ELEMENTWISE in lowered.as_text()
     assert "output_operand_alias" not in lowered.as_text()
 
@@ -269,7 +270,7 @@ def test_a_result_that_is_reshaped_is_written_over_without_a_copy() -> None:
         return (x.reshape(64, 64) @ y).reshape(8, 8, 64) / row - 1.0
 
     x, y, row = normal((8, 8, 64)), normal((64, 64)), normal((64,))
-    compiled = jax.jit(with_native_elementwise(function))
+    compiled = jit(with_native_elementwise(function))
     lowered = compiled.lower(x, y, row)
     assert "output_operand_alias" in lowered.as_text()
     assert " copy(" not in str(lowered.compile().as_text())
@@ -283,7 +284,7 @@ def test_arguments_and_what_is_returned_are_not_written_over() -> None:
         return made, (x - 1.0) * 2.0, made.reshape(4, 16) + 1.0
 
     x = normal((64,))
-    lowered = jax.jit(with_native_elementwise(function)).lower(x)
+    lowered = jit(with_native_elementwise(function)).lower(x)
     assert library.ELEMENTWISE in lowered.as_text()
     assert "output_operand_alias" not in lowered.as_text()
     same_bits(lowered.compile()(x), function(x))
@@ -314,7 +315,7 @@ def test_random_programs_with_results_in_place(seed: int) -> None:
         return [values[n % len(values)] for n in (plan[0][1], -1, plan[1][2])]
 
     x, y = (jnp.asarray(random.normal(size=(12, 16)), jnp.float32) for _ in range(2))
-    same_bits(jax.jit(with_native_elementwise(function))(x, y), function(x, y))
+    same_bits(jit(with_native_elementwise(function))(x, y), function(x, y))
 
 
 def test_branches_scans_and_nested_loops() -> None:
@@ -332,8 +333,8 @@ def test_branches_scans_and_nested_loops() -> None:
 
     x, flags = normal((40,)), jnp.array([True, False, False, True])
     native = with_native_elementwise(function)
-    assert jax.jit(native).lower(x, flags).as_text().count(library.ELEMENTWISE) >= 3
-    for found, expected in zip(jax.jit(native)(x, flags), jax.jit(function)(x, flags), strict=True):
+    assert jit(native).lower(x, flags).as_text().count(library.ELEMENTWISE) >= 3
+    for found, expected in zip(jit(native)(x, flags), jit(function)(x, flags), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-5)  # XLA joins products and sums in its own loops
 
 
@@ -344,7 +345,7 @@ def test_rows_that_were_reshaped_are_read_in_place() -> None:
     x, row, column = normal((5, 7, 32)), normal((32,)), normal((5,))
     [call] = calls(function, x, row, column)
     assert [operand.sizes for operand in call.inputs] == [(), (1, 1, 35, 32), (1, 1, 5, 224)]
-    same_bits(jax.jit(with_native_elementwise(function))(x, row, column), function(x, row, column))
+    same_bits(jit(with_native_elementwise(function))(x, row, column), function(x, row, column))
 
 
 def test_equations_without_results_keep_their_order() -> None:
@@ -356,7 +357,7 @@ def test_equations_without_results_keep_their_order() -> None:
             io_callback(lambda value: seen.append(float(value)), None, jnp.max(x) + place, ordered=True)
         return x
 
-    np.testing.assert_array_equal(jax.jit(with_native_elementwise(function))(jnp.zeros(64)), np.full(64, 7.0))
+    np.testing.assert_array_equal(jit(with_native_elementwise(function))(jnp.zeros(64)), np.full(64, 7.0))
     jax.effects_barrier()
     assert seen == [1.0, 4.0, 9.0]
 
@@ -369,7 +370,7 @@ def test_large_groups_stay_with_xla() -> None:
 
     x = jnp.zeros(40)
     assert not calls(function, x)
-    same_bits(jax.jit(with_native_elementwise(function))(x), np.zeros(40))
+    same_bits(jit(with_native_elementwise(function))(x), np.zeros(40))
 
 
 def test_sums_of_many_columns_and_few_terms_stay_with_xla() -> None:
@@ -395,7 +396,7 @@ def test_parts_of_a_call_write_over_what_they_read() -> None:
     for _ in range(3):
         expected = expected * np.asarray(row) - np.asarray(column)
         total = total + (expected.astype(np.float64) ** 2).sum((0, 1))
-    found, sums = jax.jit(with_native_elementwise(function))(x, row, column)
+    found, sums = jit(with_native_elementwise(function))(x, row, column)
     same_bits(found, expected)
     np.testing.assert_allclose(sums, total, rtol=1e-6)
 
@@ -407,7 +408,7 @@ def test_names_of_scopes_stay() -> None:
 
     keep_names(True)
     try:
-        text = jax.jit(with_native_elementwise(function)).lower(jnp.zeros(40)).as_text(debug_info=True)
+        text = jit(with_native_elementwise(function)).lower(jnp.zeros(40)).as_text(debug_info=True)
     finally:
         keep_names(False)
     assert re.search(r"layer/ffi_call", text)
@@ -421,7 +422,7 @@ def test_replicas_side_by_side() -> None:
     x, s = normal((4, 6, 33)), jnp.arange(33, dtype=jnp.float32)
     mapped = jax.vmap(function, (0, None), axis_name="replica")
     assert calls(mapped, x, s)
-    np.testing.assert_allclose(jax.jit(with_native_elementwise(mapped))(x, s), mapped(x, s), rtol=1e-5)
+    np.testing.assert_allclose(jit(with_native_elementwise(mapped))(x, s), mapped(x, s), rtol=1e-5)
 
 
 def test_a_program_of_few_groups_and_code_for_files_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -430,12 +431,12 @@ def test_a_program_of_few_groups_and_code_for_files_stay_as_they_are(monkeypatch
 
     x = special((40,), 1)
     native = with_native_elementwise(function)
-    assert library.ELEMENTWISE in jax.jit(native).lower(x).as_text()
-    assert library.ELEMENTWISE not in jax.jit(portable.portable(native)).lower(x).as_text()
+    assert library.ELEMENTWISE in jit(native).lower(x).as_text()
+    assert library.ELEMENTWISE not in jit(portable.portable(native)).lower(x).as_text()
     monkeypatch.setattr(call_choice, "DISTINCT", 2)
-    assert library.ELEMENTWISE not in jax.jit(with_native_elementwise(function)).lower(x).as_text()
+    assert library.ELEMENTWISE not in jit(with_native_elementwise(function)).lower(x).as_text()
     monkeypatch.setattr(call_choice, "GROUPS", 1)
-    assert library.ELEMENTWISE in jax.jit(with_native_elementwise(function)).lower(x).as_text()
+    assert library.ELEMENTWISE in jit(with_native_elementwise(function)).lower(x).as_text()
 
 
 @pytest.mark.parametrize(
@@ -460,7 +461,7 @@ def test_groups_that_are_alike_are_calls_where_they_are_large_or_convolutions_ar
     monkeypatch.setattr(call_choice, "LARGE", large)
     x, filters = special((1, 5, 5, 2), 1), special((3, 3, 2, 2), 2)
     program = with_native_elementwise(functools.partial(deep, layers=layers, convolutions=convolutions))
-    assert (library.ELEMENTWISE in jax.jit(program).lower(x, filters).as_text()) == expected
+    assert (library.ELEMENTWISE in jit(program).lower(x, filters).as_text()) == expected
 
 
 def test_the_kernel_has_the_instructions_in_this_order() -> None:
@@ -492,7 +493,7 @@ def test_damaged_programs_are_refused(word: int, value: int, monkeypatch: pytest
 
     monkeypatch.setattr(encoding, "words", damaged)
     with pytest.raises(Exception, match="INVALID_ARGUMENT"):
-        jax.block_until_ready(jax.jit(with_native_elementwise(function))(special((40,), 1)))
+        jax.block_until_ready(jit(with_native_elementwise(function))(special((40,), 1)))
 
 
 def test_registers_follow_from_the_order_of_operands() -> None:

@@ -19,6 +19,7 @@ from ipu_tf.device.convolution.native import library
 from ipu_tf.device.elementwise.evaluate import with_native_elementwise
 from ipu_tf.device.elementwise.layer_normalization_calls import layer_normalization
 from ipu_tf.lowering.jax.jaxpr_plans import planned
+from tests.helpers.library_jit import jit
 from tests.helpers.one_core import hashed_on_one_core, needs_affinity
 
 pytestmark = pytest.mark.skipif(library.loaded() is None, reason="the package was installed without a C compiler")
@@ -154,7 +155,7 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
 
 
 def text(function: Callable[..., Any], *arguments: Any) -> str:
-    return jax.jit(function).lower(*arguments).as_text()
+    return jit(function).lower(*arguments).as_text()
 
 
 def as_planned(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
@@ -173,7 +174,7 @@ def test_programs_call_it(name: str, sums: str) -> None:
     program = as_planned(function, *given_arrays) if sums == "by the kernel" else with_native_elementwise(function)
     lowered = text(program, *given_arrays)
     assert lowered.count(library.needed().target(library.LAYER_NORMALIZATION)) == (2 if name == "twice" else 1)
-    found, expected = (jax.tree.leaves(jax.jit(each)(*given_arrays)) for each in (program, function))
+    found, expected = (jax.tree.leaves(jit(each)(*given_arrays)) for each in (program, function))
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
@@ -197,9 +198,9 @@ def test_other_sums_stay_as_they_are(name: str) -> None:
     function, given_arrays = OTHERS[name], operands()
     if name != "another array":
         assert library.LAYER_NORMALIZATION not in text(as_planned(function, *given_arrays), *given_arrays)
-    [found] = jax.jit(as_planned(function, *given_arrays))(*given_arrays)
+    [found] = jit(as_planned(function, *given_arrays))(*given_arrays)
     tolerance = 1e-2 if name == "float16" else 1e-5
-    np.testing.assert_allclose(found, jax.jit(function)(*given_arrays), rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(found, jit(function)(*given_arrays), rtol=tolerance, atol=tolerance)
 
 
 def test_code_for_files_has_no_such_call() -> None:
@@ -218,4 +219,4 @@ def test_gradients_and_loops_have_it_too() -> None:
 
     program = with_native_elementwise(descent)
     assert library.LAYER_NORMALIZATION in text(program, x)
-    np.testing.assert_allclose(jax.jit(program)(x), jax.jit(descent)(x), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(jit(program)(x), jit(descent)(x), rtol=1e-4, atol=1e-5)

@@ -21,6 +21,7 @@ from ipu_tf.device.convolution.native.matrix_product import MatrixProduct
 from ipu_tf.device.convolution.native.product_form import form_of
 from ipu_tf.device.elementwise.evaluate import with_native_elementwise
 from tests.helpers.exact_sums import small_integers
+from tests.helpers.library_jit import jit
 from tests.helpers.one_core import hashed_on_one_core, needs_affinity
 
 pytestmark = pytest.mark.skipif(library.loaded() is None, reason="the package was installed without a C compiler")
@@ -41,7 +42,7 @@ def arrays(*shapes: tuple[int, ...]) -> list[np.ndarray]:
 
 
 def text(function: Callable[..., Any], *arguments: Any) -> str:
-    return jax.jit(function).lower(*arguments).as_text()
+    return jit(function).lower(*arguments).as_text()
 
 
 def calls_it(function: Callable[..., Any], *arguments: Any) -> bool:
@@ -200,7 +201,7 @@ def test_programs_call_it(name: str) -> None:
     native = with_native_elementwise(lambda x, y: jnp.einsum(subscripts, x, y))
     assert calls_it(native, *operands)
     expected = np.einsum(subscripts, *(each.astype(np.float64) for each in operands))
-    np.testing.assert_allclose(jax.jit(native)(*operands), expected, rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(jit(native)(*operands), expected, rtol=1e-5, atol=1e-4)
 
 
 FOLLOWED: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
@@ -256,7 +257,7 @@ def test_what_follows_a_product(name: str) -> None:
     assert lowered.count(library.needed().target(library.MATRIX_PRODUCT)) == 1
     if name in PART_OF_THE_CALL and name != "read twice":
         assert not any(f"stablehlo.{each}" in lowered for each in ("transpose", "add", "maximum"))
-    found, expected = (jax.tree.leaves(jax.jit(each)(*operands)) for each in (native, function))
+    found, expected = (jax.tree.leaves(jit(each)(*operands)) for each in (native, function))
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-4)
 
@@ -272,7 +273,7 @@ def test_a_sum_of_products_is_part_of_one_call_each() -> None:
     lowered = text(native, *arrays_)
     assert lowered.count(library.needed().target(library.MATRIX_PRODUCT)) == 3
     assert "stablehlo.add" not in lowered
-    np.testing.assert_allclose(jax.jit(native)(*arrays_), total(*arrays_), rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(jit(native)(*arrays_), total(*arrays_), rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -289,7 +290,7 @@ def test_a_sum_of_products_with_relu_is_part_of_one_call_each(both: Callable[...
     assert "stablehlo.add" not in lowered and "stablehlo.maximum" not in lowered
     x, y, z, w, bias = given_arrays
     np.testing.assert_allclose(
-        jax.jit(native)(*given_arrays), np.maximum(both(x @ y, z @ w, bias), 0), rtol=1e-5, atol=1e-4
+        jit(native)(*given_arrays), np.maximum(both(x @ y, z @ w, bias), 0), rtol=1e-5, atol=1e-4
     )
 
 
@@ -327,7 +328,7 @@ def test_loops_and_gradients_call_it() -> None:
 
     native = with_native_elementwise(loop)
     assert text(native, queries, keys).count(library.needed().target(library.MATRIX_PRODUCT)) >= 3
-    for found, expected in zip(jax.jit(native)(queries, keys), jax.jit(loop)(queries, keys), strict=True):
+    for found, expected in zip(jit(native)(queries, keys), jit(loop)(queries, keys), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -338,7 +339,7 @@ def test_portable_code_does_not_call_it() -> None:
 
 def hashed() -> str:
     x, y = arrays((5, 70, 300), (5, 300, 90))
-    return hashlib.sha256(np.asarray(jax.jit(with_native_elementwise(lambda x, y: x @ y))(x, y)).tobytes()).hexdigest()
+    return hashlib.sha256(np.asarray(jit(with_native_elementwise(lambda x, y: x @ y))(x, y)).tobytes()).hexdigest()
 
 
 @needs_affinity

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ipu_tf.device import portable
 from ipu_tf.device.convolution.native import library
 from ipu_tf.device.numerics import half
+from tests.helpers.library_jit import jit
 
 pytestmark = pytest.mark.skipif(library.loaded() is None, reason="the package was installed without a C compiler")
 
@@ -22,7 +23,7 @@ SPECIAL = (np.inf, -np.inf, np.nan, 0.0, -0.0, 65504, -65520, 65519, 3e38, -3e38
 
 def by_xla(value: jax.Array, key: jax.Array) -> np.ndarray:
     """What code for files computes, which may call no native kernel."""
-    return np.asarray(jax.jit(portable.portable(half.stochastic))(value, key))
+    return np.asarray(jit(portable.portable(half.stochastic))(value, key))
 
 
 def bits(numbers: jax.Array | np.ndarray) -> np.ndarray:
@@ -64,11 +65,11 @@ def test_rounding_is_a_call_but_in_code_for_files_and_of_nothing(monkeypatch: py
     value, key = np.ones(9, np.float32), np.array([1, 2], np.uint32)
 
     def text(value: np.ndarray = value) -> str:
-        return jax.jit(lambda *given: half.stochastic(*given)).lower(value, key).as_text()
+        return jit(lambda *given: half.stochastic(*given)).lower(value, key).as_text()
 
     assert library.ROUNDING in text()
     assert library.ROUNDING not in text(np.ones(0, np.float32))
-    assert library.ROUNDING not in jax.jit(portable.portable(half.stochastic)).lower(value, key).as_text()
+    assert library.ROUNDING not in jit(portable.portable(half.stochastic)).lower(value, key).as_text()
     monkeypatch.setenv("IPU_TF_NATIVE", "0")
     assert library.ROUNDING not in text()
 

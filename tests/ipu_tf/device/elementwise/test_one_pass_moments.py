@@ -20,6 +20,7 @@ from ipu_tf.device.convolution.summation import reduce_sum
 from ipu_tf.device.elementwise.evaluate import with_native_elementwise
 from ipu_tf.lowering.jax.jaxpr_plans import planned
 from tests.helpers.exact_sums import small_integers
+from tests.helpers.library_jit import jit
 from tests.helpers.one_core import hashed_on_one_core, needs_affinity
 
 pytestmark = pytest.mark.skipif(library.loaded() is None, reason="the package was installed without a C compiler")
@@ -79,7 +80,7 @@ def test_a_row_of_one_value_has_a_standard_deviation(terms: int, value: float) -
     def spread(x: jax.Array) -> tuple[jax.Array, jax.Array]:
         return jnp.var(x, -1), jnp.std(x, -1)
 
-    variance, deviation = jax.jit(with_native_elementwise(planned(jax.make_jaxpr(spread)(x))))(x)
+    variance, deviation = jit(with_native_elementwise(planned(jax.make_jaxpr(spread)(x))))(x)
     assert (np.asarray(variance) >= 0).all()
     assert (np.asarray(deviation) <= abs(value) * 1e-6).all()
 
@@ -148,7 +149,7 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
 
 
 def text(function: Callable[..., Any], *arguments: Any) -> str:
-    return jax.jit(function).lower(*arguments).as_text()
+    return jit(function).lower(*arguments).as_text()
 
 
 def as_planned(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
@@ -162,7 +163,7 @@ def assert_one_pass(function: Callable[..., Any], x: np.ndarray, axes: Any, atol
     lowered = text(program, x)
     assert lowered.count(library.MOMENTS) == 1
     assert f"{library.SUM}_" not in lowered
-    means, variances = jax.jit(program)(x)
+    means, variances = jit(program)(x)
     exact = x.astype(np.float64)
     np.testing.assert_allclose(means, exact.mean(axes), rtol=1e-6, atol=atol)
     np.testing.assert_allclose(variances, exact.var(axes), rtol=1e-6)
@@ -202,7 +203,7 @@ def test_distances_from_anything(center: list[float]) -> None:
         return reduce_sum(x, AXES), reduce_sum(jnp.square(x - about), AXES)
 
     assert library.MOMENTS in text(with_native_elementwise(statistics), x, about)
-    _, squares = jax.jit(with_native_elementwise(statistics))(x, about)
+    _, squares = jit(with_native_elementwise(statistics))(x, about)
     np.testing.assert_allclose(squares, ((x.astype(np.float64) - about) ** 2).sum(AXES), rtol=1e-6)
 
 
@@ -216,7 +217,7 @@ def test_distances_from_a_sum_that_is_computed_twice() -> None:
     lowered = text(with_native_elementwise(statistics), x)
     assert lowered.count(library.MOMENTS) == 1 and f"{library.SUM}_" not in lowered
     total = x.astype(np.float64).sum(AXES)
-    first, squares, doubled, second = jax.jit(with_native_elementwise(statistics))(x)
+    first, squares, doubled, second = jit(with_native_elementwise(statistics))(x)
     np.testing.assert_allclose(squares, ((x - total) ** 2).sum(AXES), rtol=1e-5)
     np.testing.assert_array_equal(first, second)
     np.testing.assert_array_equal(doubled, 2 * first)
@@ -260,5 +261,5 @@ def test_gradients_and_loops_have_it_too() -> None:
     step = planned(jax.make_jaxpr(jax.grad(loss))(x))
     program = with_native_elementwise(descent(step))
     assert library.MOMENTS in text(program, x)
-    expected = jax.jit(descent(lambda at: [jax.grad(loss)(at)]))(x)
-    np.testing.assert_allclose(jax.jit(program)(x), expected, rtol=1e-5, atol=1e-6)
+    expected = jit(descent(lambda at: [jax.grad(loss)(at)]))(x)
+    np.testing.assert_allclose(jit(program)(x), expected, rtol=1e-5, atol=1e-6)

@@ -17,6 +17,7 @@ from ipu_tf.device import portable
 from ipu_tf.device.convolution.native import library, random_bits
 from ipu_tf.device.elementwise.evaluate import with_native_elementwise
 from ipu_tf.device.numerics import philox
+from tests.helpers.library_jit import jit
 
 pytestmark = pytest.mark.skipif(library.loaded() is None, reason="the package was installed without a C compiler")
 
@@ -27,7 +28,7 @@ Draw = Callable[[jax.Array], Any]
 
 
 def text(function: Draw, *arguments: Any) -> str:
-    return jax.jit(function).lower(*arguments).as_text()
+    return jit(function).lower(*arguments).as_text()
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -75,7 +76,7 @@ def of_raw_keys(key: jax.Array) -> jax.Array:
 def test_draws_of_a_program_are_calls(function: Draw, monkeypatch: pytest.MonkeyPatch) -> None:
     key, native = jax.random.key(3), with_native_elementwise(function)
     assert library.RANDOM_BITS in text(native, key)
-    np.testing.assert_array_equal(jax.jit(native)(key), jax.jit(function)(key))
+    np.testing.assert_array_equal(jit(native)(key), jit(function)(key))
     assert library.RANDOM_BITS not in text(portable.portable(native), key)
     monkeypatch.setenv("IPU_TF_NATIVE", "0")
     assert library.RANDOM_BITS not in text(with_native_elementwise(function), key)
@@ -110,7 +111,7 @@ def test_philox_is_a_call_but_in_code_for_files() -> None:
 
         assert library.RANDOM_BITS in text(draw, state)
         assert library.RANDOM_BITS not in text(portable.portable(draw), state)
-        np.testing.assert_array_equal(jax.jit(draw)(state), jax.jit(portable.portable(draw))(state))
+        np.testing.assert_array_equal(jit(draw)(state), jit(portable.portable(draw))(state))
 
 
 @pytest.mark.parametrize(

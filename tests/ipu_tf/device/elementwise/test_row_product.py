@@ -19,6 +19,7 @@ from ipu_tf.device.convolution.native import library, row_product
 from ipu_tf.device.convolution.native.row_product import RowProduct
 from ipu_tf.device.elementwise import call_choice
 from ipu_tf.device.elementwise.evaluate import with_native_elementwise
+from tests.helpers.library_jit import jit
 from tests.helpers.one_core import hashed_on_one_core, needs_affinity
 
 pytestmark = pytest.mark.skipif(library.loaded() is None, reason="the package was installed without a C compiler")
@@ -34,7 +35,7 @@ def arrays(*shapes: tuple[int, ...]) -> list[np.ndarray]:
 
 
 def text(function: Callable[..., Any], *arguments: Any) -> str:
-    return jax.jit(function).lower(*arguments).as_text()
+    return jit(function).lower(*arguments).as_text()
 
 
 def assert_close(found: Any, x: np.ndarray, matrix: np.ndarray) -> None:
@@ -86,7 +87,7 @@ def test_programs_call_it_for_a_few_rows(name: str) -> None:
     native = with_native_elementwise(function)
     assert library.needed().target(library.ROW_PRODUCT) in text(native, *operands)
     expected = function(*(each.astype(np.float64) for each in operands))
-    np.testing.assert_allclose(jax.jit(native)(*operands), expected, rtol=1e-5, atol=2e-4)
+    np.testing.assert_allclose(jit(native)(*operands), expected, rtol=1e-5, atol=2e-4)
 
 
 OTHERS: dict[str, tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...]]] = {
@@ -113,7 +114,7 @@ def test_loops_call_it() -> None:
 
     native = with_native_elementwise(loop)
     assert library.needed().target(library.ROW_PRODUCT) in text(native, x, matrix)
-    np.testing.assert_allclose(jax.jit(native)(x, matrix), jax.jit(loop)(x, matrix), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(jit(native)(x, matrix), jit(loop)(x, matrix), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(("elements", "expected"), [(600, False), (60000, True)])

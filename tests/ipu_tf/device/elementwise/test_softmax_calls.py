@@ -19,6 +19,7 @@ from ipu_tf.device.convolution.native import library
 from ipu_tf.device.elementwise.evaluate import with_native_elementwise
 from ipu_tf.device.elementwise.softmax_calls import softmax
 from ipu_tf.lowering.jax.jaxpr_plans import planned
+from tests.helpers.library_jit import jit
 from tests.helpers.one_core import hashed_on_one_core, needs_affinity
 
 pytestmark = pytest.mark.skipif(library.loaded() is None, reason="the package was installed without a C compiler")
@@ -63,7 +64,7 @@ def test_long_rows() -> None:
 def test_infinities_and_nan_are_those_of_jax() -> None:
     x = normal(6, 35)
     x[0, 3], x[1, 34], x[2, 0], x[3], x[4, 5:] = np.nan, np.nan, np.inf, -np.inf, -np.inf
-    found, expected = np.asarray(softmax(jnp.asarray(x))), np.asarray(jax.nn.softmax(x))
+    found, expected = np.asarray(softmax(jnp.asarray(x))), np.asarray(jit(jax.nn.softmax)(x))
     np.testing.assert_allclose(found, expected, rtol=4 * 2**-23)
     assert np.isnan(found[:4]).all() and np.isfinite(found[4:]).all() and not found[4, 5:].any()
 
@@ -114,7 +115,7 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
 
 
 def text(function: Callable[..., Any], *arguments: Any) -> str:
-    return jax.jit(function).lower(*arguments).as_text()
+    return jit(function).lower(*arguments).as_text()
 
 
 def as_planned(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
@@ -130,7 +131,7 @@ def test_programs_call_it(name: str, sums: str) -> None:
     lowered = text(program, x)
     assert lowered.count(library.needed().target(library.SOFTMAX)) == (2 if name == "twice" else 1)
     assert "stablehlo.exponential" not in lowered and "stablehlo.reduce" not in lowered
-    found, expected = (jax.tree.leaves(jax.jit(each)(x)) for each in (program, function))
+    found, expected = (jax.tree.leaves(jit(each)(x)) for each in (program, function))
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)
 
@@ -165,7 +166,7 @@ def test_other_quotients_stay_as_they_are(name: str) -> None:
     x, function = normal(*SCORES), OTHERS[name]
     if name != "another largest":
         assert library.SOFTMAX not in text(with_native_elementwise(function), x)
-    found, expected = (jax.tree.leaves(jax.jit(each)(x)) for each in (with_native_elementwise(function), function))
+    found, expected = (jax.tree.leaves(jit(each)(x)) for each in (with_native_elementwise(function), function))
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
 
@@ -185,4 +186,4 @@ def test_gradients_and_loops_have_it_too() -> None:
         return lax.fori_loop(0, 3, lambda _, at: at - 0.1 * jax.grad(loss)(at), x)
 
     program = with_native_elementwise(descent)
-    np.testing.assert_allclose(jax.jit(program)(x), jax.jit(descent)(x), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(jit(program)(x), jit(descent)(x), rtol=1e-5, atol=1e-6)

@@ -15,13 +15,14 @@ from ipu_tf.device.convolution.native import library
 from ipu_tf.device.elementwise.evaluate import with_native_elementwise
 from ipu_tf.device.elementwise.transposed_product import pays
 from tests.helpers.exact_sums import small_integers
+from tests.helpers.library_jit import jit
 
 pytestmark = pytest.mark.skipif(library.loaded() is None, reason="the package was installed without a C compiler")
 
 
 def transposes(subscripts: str, *operands: Any) -> bool:
     function = with_native_elementwise(lambda x, g: jnp.einsum(subscripts, x, g))
-    return "optimization_barrier" in jax.jit(function).lower(*operands).as_text()
+    return "optimization_barrier" in jit(function).lower(*operands).as_text()
 
 
 @pytest.mark.parametrize("subscripts", ["bi,bo->io", "bti,bto->io", "bti,tbo->io", "bi,ob->io"])
@@ -34,7 +35,7 @@ def test_it_is_the_product(subscripts: str, rows: int, inputs: int, outputs: int
     first, second = subscripts.split("->")[0].split(",")
     x, g = (small_integers(*(sizes[axis] for axis in axes)) for axes in (first, second))
     assert transposes(subscripts, x, g) == pays(rows * 160, 64 * inputs)
-    found = jax.jit(with_native_elementwise(lambda x, g: jnp.einsum(subscripts, x, g)))(x, g)
+    found = jit(with_native_elementwise(lambda x, g: jnp.einsum(subscripts, x, g)))(x, g)
     np.testing.assert_array_equal(found, np.einsum(subscripts, x.astype(np.float64), g))
 
 

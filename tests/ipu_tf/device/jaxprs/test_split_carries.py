@@ -16,6 +16,7 @@ from jax.extend import core
 
 from ipu_tf.device.jaxprs.flat_equations import inner
 from ipu_tf.device.jaxprs.split_carries import with_split_carries
+from tests.helpers.library_jit import jit
 
 Cache = jax.Array
 LAYERS, BATCH, LENGTH, WIDTH = 3, 2, 5, 4
@@ -238,7 +239,7 @@ def test_what_a_body_does_besides_is_done() -> None:
         return lax.while_loop(lambda state: state[2] < 3, step, (cache, x, jnp.int32(0)))
 
     split = with_split_carries(traced(function, *example()))
-    jax.block_until_ready(jax.jit(core.jaxpr_as_fun(split))(*example()))
+    jax.block_until_ready(jit(core.jaxpr_as_fun(split))(*example()))
     jax.effects_barrier()
     assert seen == [0, 1, 2]
     assert joins_in_loops(split.jaxpr) == 0

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from ipu_tf.device import portable
 from ipu_tf.device.convolution.native import library
 from ipu_tf.device.packed.packed_product import PackedForm, packed_product
+from tests.helpers.library_jit import jit
 from tests.helpers.one_core import hashed_on_one_core, needs_affinity
 
 built = pytest.mark.skipif(
@@ -65,7 +66,7 @@ def check(form: PackedForm, rows: int, level: int | None = None) -> None:
     given = operands(form, rows)
     x, weights, *groups = map(jnp.asarray, given)
     found = np.asarray(
-        jax.jit(lambda *each: packed_product(each[0], each[1], form, *each[2:], level=level))(x, weights, *groups)
+        jit(lambda *each: packed_product(each[0], each[1], form, *each[2:], level=level))(x, weights, *groups)
     )
     wanted, size = exact(form, *given)
     assert found.dtype == (np.int32 if form.whole else np.float32)
@@ -122,7 +123,7 @@ def test_the_native_kernel_is_used_unless_it_is_switched_off(monkeypatch: pytest
     given = [jnp.asarray(each) for each in operands(BY_COLUMN, 1)]
 
     def lowered() -> str:
-        return jax.jit(lambda x, weights: packed_product(x, weights, BY_COLUMN)).lower(*given).as_text()
+        return jit(lambda x, weights: packed_product(x, weights, BY_COLUMN)).lower(*given).as_text()
 
     assert library.PACKED_PRODUCT in lowered()
     with portable.without_native_code():

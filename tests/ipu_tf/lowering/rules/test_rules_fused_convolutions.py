@@ -15,11 +15,11 @@ import tensorflow as tf
 from jax import lax
 
 from ipu_tf.device import portable
-from ipu_tf.device.cache.compiler_options import numeric_options
 from ipu_tf.device.convolution.convolve import ConvLayout, convolution_bias_relu
 from ipu_tf.device.convolution.native import library
 from ipu_tf.lowering.importer.interpreter import Interpreter
 from ipu_tf.lowering.stablehlo.module import Module, parse
+from tests.helpers.library_jit import jit
 from tests.helpers.lowering_parity import NoFeeds, lowered
 
 pytestmark = pytest.mark.skipif(library.loaded() is None, reason="the package was installed without a C compiler")
@@ -77,7 +77,7 @@ def compiled_module(module: Module, *arrays: Any) -> Any:
     def run(*given: jax.Array) -> list[jax.Array]:
         return Interpreter(module, NoFeeds()).run_block(module.main, given)
 
-    program = jax.jit(run, compiler_options=numeric_options())
+    program = jit(run)
     with jax.enable_x64(True):
         return program.lower(*arrays).compile()
 
@@ -215,8 +215,8 @@ def test_pools_may_begin_with_what_is_not_above_a_layers_least_result(start: flo
         result = lax.max(total + lax.broadcast_in_dim(bias, total.shape, (3,)), jnp.zeros_like(total))
         return lax.reduce_window(result, np.float32(start), lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
 
-    wanted = jax.jit(program)(IMAGES, KERNEL, BIAS)
-    text = jax.jit(program).lower(IMAGES, KERNEL, BIAS).as_text()
+    wanted = jit(program)(IMAGES, KERNEL, BIAS)
+    text = jit(program).lower(IMAGES, KERNEL, BIAS).as_text()
     made = compiled_module(parse(text), IMAGES, KERNEL, BIAS)
     assert is_pooled(made) == is_part
     np.testing.assert_allclose(made(IMAGES, KERNEL, BIAS)[0], wanted, rtol=1e-5, atol=1e-5)
@@ -245,14 +245,14 @@ def test_over_replicas() -> None:
 
     images = jnp.stack([IMAGES, IMAGES[::-1]])
     expected = np.stack([by_numpy(each, KERNEL, BIAS) for each in np.asarray(images)])
-    mapped = jax.jit(jax.vmap(one, in_axes=(0, None, None)))(images, KERNEL, BIAS)
+    mapped = jit(jax.vmap(one, in_axes=(0, None, None)))(images, KERNEL, BIAS)
     np.testing.assert_allclose(mapped, expected, rtol=1e-5, atol=1e-5)
     mesh = jax.make_mesh((1,), ("replica",), axis_types=(jax.sharding.AxisType.Auto,))
     part, whole = jax.sharding.PartitionSpec("replica"), jax.sharding.PartitionSpec()
     sharded = jax.shard_map(
         lambda x, k, b: one(x[0], k, b)[None], mesh=mesh, in_specs=(part, whole, whole), out_specs=part
     )
-    np.testing.assert_allclose(jax.jit(sharded)(images[:1], KERNEL, BIAS), expected[:1], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(jit(sharded)(images[:1], KERNEL, BIAS), expected[:1], rtol=1e-5, atol=1e-5)
 
 
 def test_small_results_are_fused_too() -> None:

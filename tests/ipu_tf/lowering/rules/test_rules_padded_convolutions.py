@@ -13,6 +13,7 @@ import tensorflow as tf
 from ipu_tf.device.convolution.problem import CanonicalConvolution
 from ipu_tf.device.convolution.recorded import record_convolutions
 from ipu_tf.lowering.importer.interpreter import Interpreter
+from tests.helpers.library_jit import jit
 from tests.helpers.lowering_parity import NoFeeds, lowered
 
 RNG = np.random.default_rng(0)
@@ -123,7 +124,7 @@ def imported(function: Callable[..., Any], *arrays: np.ndarray) -> tuple[list[np
         return Interpreter(module, NoFeeds()).run_block(module.main, given)
 
     with jax.enable_x64(True), record_convolutions() as recorded:
-        program = jax.jit(run).lower(*arrays).compile()
+        program = jit(run).lower(*arrays).compile()
     return [np.asarray(each) for each in program(*arrays)], list(recorded.values())
 
 
