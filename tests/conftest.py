@@ -65,6 +65,9 @@ SET_BY_IMPORTS = {
     *("TF2_BEHAVIOR", "TPU_ML_PLATFORM", "TPU_ML_PLATFORM_VERSION", "TPU_SKIP_MDS_QUERY"),
 }
 
+#: Memory mappings of a process above which compiled code of earlier files is dropped; Linux gives it 65,530.
+MOST_MAPPINGS = 20_000
+
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
@@ -77,6 +80,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """Half a million objects of imported packages live as long as the process."""
     _freeze_objects()
+
+
+def _free_compiled_code() -> None:
+    """Drops what JAX keeps of earlier files once it takes a third of the memory mappings that Linux gives a process.
+
+    Each compiled function needs some. Near the limit XLA ends the process, wherever it happens to be.
+    """
+    jax = sys.modules.get("jax")
+    if jax is None or _mappings() < MOST_MAPPINGS:
+        return
+    gc.unfreeze()  # what was frozen, and is dropped since, may be in cycles
+    jax.clear_caches()
+    gc.collect()
+
+
+def _mappings() -> int:
+    """How many memory mappings the process has; 0 where the system does not say."""
+    maps = Path("/proc/self/maps")
+    return len(maps.read_bytes().splitlines()) if maps.exists() else 0
 
 
 def _freeze_objects() -> None:
@@ -120,6 +142,7 @@ def cleared() -> Iterator[None]:
     emulation = sys.modules.get("ipu_tf.emulation")
     if emulation is not None:
         emulation.clear_session()
+    _free_compiled_code()
     _freeze_objects()
     before = _patches_for_other_programs()
     yield

@@ -19,9 +19,9 @@ from ipu_tf.device.errors import DeviceError
 _MAPS = Path("/proc/self/maps")
 _LIMIT = Path("/proc/sys/vm/max_map_count")
 _COLLECT, _REFUSE = 0.5, 0.9
-"""Parts of the limit: from the first on, garbage is collected; from the second on, programs are refused."""
-_OF_A_PROGRAM = 1000
-"""About the most mappings that a program has."""
+"""Parts of the limit: from the first on, garbage is collected; from the second on, nothing is compiled."""
+_OF_A_FUNCTION = 300
+"""About the most mappings that a compiled function has: a program has one, a pipeline three for each stage."""
 
 _ADVICE = (
     "Delete models, graphs and functions that are not used any more, or raise the limit "
@@ -29,7 +29,7 @@ _ADVICE = (
 )
 
 _lock = threading.Lock()
-_left = register_state("memory mappings: programs until they are counted again", ProcessValue(0))
+_left = register_state("memory mappings: functions until they are counted again", ProcessValue(0))
 
 
 class TooManyMappings(DeviceError):
@@ -48,7 +48,7 @@ class TooManyMappings(DeviceError):
 
 
 def make_room() -> None:
-    """Ensures that the process has enough mappings left for one more program.
+    """Ensures that the process has enough mappings left for one more compiled function.
 
     Unreferenced programs are garbage-collected once half of the limit is used; it warns the first time that this does
     not help.
@@ -68,7 +68,7 @@ def make_room() -> None:
             raise TooManyMappings(used, limit)
         if used > _COLLECT * limit and first_time("memory mappings"):
             warnings.warn(f"Compiled programs use {used} of the {limit} memory mappings. {_ADVICE}", stacklevel=2)
-        _left.value = max(0, int(_REFUSE * limit - used) // _OF_A_PROGRAM // 4)
+        _left.value = max(0, int(_REFUSE * limit - used) // _OF_A_FUNCTION // 4)
 
 
 def _used() -> int:

@@ -15,6 +15,7 @@ from typing import Any
 
 from ipu_tf._state.context import context_value
 from ipu_tf.device.jax_events import listen
+from ipu_tf.device.memory.memory_maps import make_room
 from ipu_tf.device.timeline import recording
 
 _STAGES = {
@@ -138,14 +139,20 @@ class RunRecord:
         self._compiled.append(Span(what, start, seconds))
 
 
-def compiling() -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def compiling() -> Iterator[None]:
     """Context in which a function of the executed program is traced, lowered and compiled, and nothing else is.
 
     An error in it ends the program's compilation. What an execution raises, and copies that JAX compiles on the way to
     the function, are outside of it.
+
+    Raises:
+        TooManyMappings: the process has no room for another compiled function.
     """
     record = _current.get()
-    return contextlib.nullcontext() if record is None else record._compiling()
+    with contextlib.nullcontext() if record is None else record._compiling():
+        make_room()
+        yield
 
 
 def note_memory(compiled: Any) -> None:

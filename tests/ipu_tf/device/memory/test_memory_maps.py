@@ -15,7 +15,10 @@ import ipu_tf as ipu
 from ipu_tf.device.memory import memory_maps
 from ipu_tf.device.memory.memory_maps import TooManyMappings, make_room
 from ipu_tf.device.run.executable import Executable
+from ipu_tf.device.run.interruptible_function import CompilationState, InterruptibleFunction
+from ipu_tf.device.run.run_record import compiling
 from ipu_tf.emulation import clear_session
+from tests.helpers.library_jit import jit
 from tests.helpers.some_ipus import ipus
 
 tf1 = tf.compat.v1
@@ -88,3 +91,32 @@ def test_a_process_near_the_limit_is_told(monkeypatch: pytest.MonkeyPatch, tmp_p
     limited(monkeypatch, tmp_path, 0.97)
     with pytest.raises(TooManyMappings, match="vm.max_map_count"):
         make_room()
+
+
+def test_functions_of_a_program_that_was_counted_long_ago_are_counted_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Another shape of a loop, and each stage of a pipeline, is compiled when it is needed first."""
+    function = InterruptibleFunction(jit(lambda x: x + 1), CompilationState())
+    limited(monkeypatch, tmp_path, 0.97)
+    with pytest.raises(TooManyMappings, match="vm.max_map_count"):
+        function(np.float32(1))
+    limited(monkeypatch, tmp_path, 0.3)
+    assert function(np.float32(1)) == 2
+
+
+@pytest.mark.parametrize("of_each", [30, 300])
+def test_functions_are_refused_before_the_limit_is_reached(of_each: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five pipelines of 16 stages are 240 functions, of up to a hundred pieces each."""
+    clear_session()
+    used, limit, functions = 2000, 65530, 0
+    monkeypatch.setattr(memory_maps, "_used", lambda: used)
+    monkeypatch.setattr(memory_maps, "_limit", lambda: limit)
+    with pytest.raises(TooManyMappings), pytest.warns(UserWarning, match="memory mappings"):
+        while used < limit:
+            with compiling():
+                used += of_each
+                functions += 1
+    assert 0.9 * limit < used < 0.95 * limit
+    assert functions == (used - 2000) / of_each
+    clear_session()
