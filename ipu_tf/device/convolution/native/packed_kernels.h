@@ -24,9 +24,10 @@ INLINE void NAME(read)(const int8_t *at, V pair[2], const int bits) {
   }
 }
 
-// Adds `deep` lines' products to the sums of `rows` rows for one piece of columns: sums [rows][TILE].
+// Adds `deep` lines' products to the sums of `rows` rows for one piece of columns: sums [rows][TILE]. Shifted, zeros
+// are subtracted from the weights.
 INLINE void NAME(lines)(const float *x, int64_t x_step, const int8_t *w, int64_t w_step, int64_t deep, float *sums,
-                        const int rows, const int bits) {
+                        const float *zeros, const int rows, const int bits, const int shifted) {
   V total[MOST_ROWS][2];
   UNROLL for (int r = 0; r < rows; r++)
     UNROLL for (int v = 0; v < 2; v++) total[r][v] = *(V *)(sums + r * TILE + v * LANES);
@@ -34,6 +35,7 @@ INLINE void NAME(lines)(const float *x, int64_t x_step, const int8_t *w, int64_t
     V pair[2];
     __builtin_prefetch(w + (k + AHEAD) * w_step);
     NAME(read)(w + k * w_step, pair, bits);
+    if (shifted) pair[0] -= *(V *)zeros, pair[1] -= *(V *)(zeros + LANES);
     UNROLL for (int r = 0; r < rows; r++)
       UNROLL for (int v = 0; v < 2; v++) total[r][v] += x[r * x_step + k] * pair[v];
   }
@@ -43,7 +45,7 @@ INLINE void NAME(lines)(const float *x, int64_t x_step, const int8_t *w, int64_t
 
 // Adds the products of lines [from, to) to sums; w is at the first column, of which there are `columns`.
 INLINE void NAME(stretch)(const Packed *p, const float *x, const int8_t *w, int64_t from, int64_t to, int64_t columns,
-                          float *sums, const int rows, const int bits) {
+                          float *sums, const float *zeros, const int rows, const int bits, const int shifted) {
   const int64_t step = line_bytes(p->shapes), bytes = ceiling(columns * bits, 8);
   enum { PIECE = 2 * LANES };
   for (int64_t k = from; k < to; k += DEEP) {
@@ -51,14 +53,15 @@ INLINE void NAME(stretch)(const Packed *p, const float *x, const int8_t *w, int6
     const int8_t *line = w + k * step;
     int64_t at = 0, c = 0;
     for (; at + some <= bytes; at += some, c += PIECE)
-      NAME(lines)(x + k, p->shapes->inner, line + at, step, deep, sums + c, rows, bits);
+      NAME(lines)(x + k, p->shapes->inner, line + at, step, deep, sums + c, shifted ? zeros + c : NULL,
+                  rows, bits, shifted);
     if (at == bytes) continue;
     int8_t edge[DEEP * PIECE];
     for (int64_t i = 0; i < deep; i++) {
       memset(edge + i * PIECE, 0, PIECE);
       memcpy(edge + i * PIECE, line + i * step + at, bytes - at);
     }
-    NAME(lines)(x + k, p->shapes->inner, edge, PIECE, deep, sums + c, rows, bits);
+    NAME(lines)(x + k, p->shapes->inner, edge, PIECE, deep, sums + c, shifted ? zeros + c : NULL, rows, bits, shifted);
   }
 }
 
@@ -69,11 +72,10 @@ INLINE void NAME(ordered)(const float *sums, V pair[2], const int bits) {
   pair[1] = bits == 4 ? (V)BLEND_HIGH(first, second) : second;
 }
 
-// Adds a stretch's sums to the result, or begins it with them.
+// Adds a stretch's sums to the result, or begins it with them, less the zeros times `sum`, that of x.
 INLINE void NAME(flush)(const Packed *p, int64_t row, int64_t stretch, int64_t column, int64_t columns,
-                        const float *sums, const int bits) {
+                        const float *sums, float sum, const int bits) {
   const Shapes *s = p->shapes;
-  const float sum = s->block ? p->sums[row * groups_of(s) + stretch] : 0;
   const int64_t group = s->block ? stretch * s->columns + column : 0;
   const float *scale = s->block ? p->scale + group : NULL;
   const int8_t *zero = s->block ? p->zero + group : NULL;
@@ -96,6 +98,30 @@ INLINE void NAME(flush)(const Packed *p, int64_t row, int64_t stretch, int64_t c
   }
 }
 
+// Returns the sum of x over a group; 0 without groups.
+INLINE float NAME(sum_of)(const Packed *p, int64_t row, int64_t stretch) {
+  return p->shapes->block ? p->sums[row * groups_of(p->shapes) + stretch] : 0;
+}
+
+// Computes the sums of a row over a group with the zeros subtracted from each weight: where x is infinite, or too large
+// to be summed, the sum times a zero is no number.
+static __attribute__((noinline)) void NAME(shifted_row)(const Packed *p, int64_t row, int64_t stretch, int64_t column,
+                                                        int64_t columns, float *sums) {
+  const Shapes *s = p->shapes;
+  const int64_t from = stretch * s->block, to = least(from + s->block, s->inner), wide = ceiling(columns, UNIT) * UNIT;
+  const int8_t *zero = p->zero + stretch * s->columns + column, *w = p->weights + column * s->bits / 8;
+  const float *x = p->x + row * s->inner;
+  float zeros[TILE];  // in the order in which weights are read: of 4 bits, the even ones of a piece first
+  for (int64_t c = 0; c < wide; c++) {
+    const int64_t in_piece = c % (2 * LANES), odd = in_piece / LANES;
+    const int64_t at = s->bits == 4 ? c - in_piece + 2 * (in_piece - odd * LANES) + odd : c;
+    zeros[c] = at < columns ? zero[at] : 0;
+  }
+  memset(sums, 0, wide * sizeof(float));
+  if (s->bits == 4) NAME(stretch)(p, x, w, from, to, columns, sums, zeros, 1, 4, 1);
+  else NAME(stretch)(p, x, w, from, to, columns, sums, zeros, 1, 8, 1);
+}
+
 // Computes `rows` rows of up to TILE columns.
 INLINE void NAME(tile)(const Packed *p, int64_t row, int64_t column, int64_t columns, const int rows, const int bits) {
   const Shapes *s = p->shapes;
@@ -104,9 +130,40 @@ INLINE void NAME(tile)(const Packed *p, int64_t row, int64_t column, int64_t col
   float sums[MOST_ROWS * TILE] __attribute__((aligned(64)));
   for (int64_t from = 0, stretch = 0; from < s->inner; from += every, stretch++) {
     for (int r = 0; r < rows; r++) memset(sums + r * TILE, 0, wide * sizeof(float));
-    NAME(stretch)(p, p->x + row * s->inner, w, from, least(from + every, s->inner), columns, sums, rows, bits);
-    for (int r = 0; r < rows; r++) NAME(flush)(p, row + r, stretch, column, columns, sums + r * TILE, bits);
+    NAME(stretch)(p, p->x + row * s->inner, w, from, least(from + every, s->inner), columns, sums, NULL, rows, bits, 0);
+    for (int r = 0; r < rows; r++) {
+      float sum = NAME(sum_of)(p, row + r, stretch);
+      if (sum - sum != 0) NAME(shifted_row)(p, row + r, stretch, column, columns, sums + r * TILE), sum = 0;
+      NAME(flush)(p, row + r, stretch, column, columns, sums + r * TILE, sum, bits);
+    }
   }
+}
+
+// Computes one result, turned, as `shifted_row` does.
+static __attribute__((noinline)) float NAME(shifted_dot)(const Packed *p, int64_t row, int64_t column) {
+  const Shapes *s = p->shapes;
+  const int64_t x_step = x_line(s), groups = groups_of(s), half = s->bits == 4 ? x_step / 2 : LANES;
+  const int64_t bytes = line_bytes(s), piece = s->bits == 4 ? LANES : 2 * LANES;
+  const int8_t *w = p->weights + column * bytes;
+  const float *x = p->x + row * x_step;
+  float result = 0;
+  for (int64_t group = 0; group < groups; group++) {
+    const int64_t from = group * s->block * s->bits / 8, end = least(bytes, from + s->block * s->bits / 8);
+    const float zero = p->zero[column * groups + group];
+    V total = {0};
+    for (int64_t at = from; at < end; at += piece) {
+      V pair[2];
+      int8_t edge[2 * LANES] = {0};
+      memcpy(edge, w + at, least(piece, end - at));
+      if (s->bits == 4) NAME(read)(edge, pair, 4);
+      else NAME(read)(edge, pair, 8);
+      total += *(V *)(x + at) * (pair[0] - zero) + *(V *)(x + at + half) * (pair[1] - zero);
+    }
+    float sum = 0;
+    for (int lane = 0; lane < LANES; lane++) sum += total[lane];
+    result += p->scale[column * groups + group] * sum;
+  }
+  return result;
 }
 
 // Computes a column of `rows` rows, turned: each column's weights are a line.
@@ -160,7 +217,13 @@ INLINE void NAME(dots)(const Packed *p, int64_t row, int64_t column, const int r
 }
 
 INLINE void NAME(each)(const Packed *p, int64_t row, int64_t column, int64_t columns, const int rows, const int bits) {
+  const Shapes *s = p->shapes;
   for (int64_t c = column; c < column + columns; c++) NAME(dots)(p, row, c, rows, bits);
+  for (int64_t c = column; s->block && c < column + columns; c++)
+    for (int r = 0; r < rows; r++) {
+      float *result = (float *)p->result + (row + r) * s->columns + c;
+      if (*result - *result != 0) *result = NAME(shifted_dot)(p, row + r, c);
+    }
 }
 
 #define CASE(n)                                                    \

@@ -9,9 +9,9 @@
 //
 //   result[r, c] = sum over inner k of x[r, k] * (weights[k, c] - zero[k / block, c]) * scale[k / block, c]
 //
-// which takes sums[r, g], of x over the group, so that the inner loop is the same for all. Scale and zero are
-// [groups, columns], turned [columns, groups]. Turned, x is padded with zeros to a multiple of UNIT; of 4 bits, each
-// row of it has the even places first and then the odd ones.
+// which takes sums[r, g], of x over the group, so that the inner loop is the same for all; where such a sum is not finite,
+// zeros are subtracted from the weights instead. Scale and zero are [groups, columns], turned [columns, groups]. Turned,
+// x is padded with zeros to a multiple of UNIT; of 4 bits, each row of it has the even places first and then the odd ones.
 #ifndef IPU_TF_PACKED_SHAPES_H
 #define IPU_TF_PACKED_SHAPES_H
 

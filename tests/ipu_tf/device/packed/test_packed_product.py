@@ -90,6 +90,32 @@ def test_without_the_library_plain_jax_computes_the_same(name: str) -> None:
 
 
 @built
+@pytest.mark.parametrize("level", range(len(library.LEVELS)), ids=library.LEVELS)
+@pytest.mark.parametrize("name", [name for name, form in FORMS.items() if form.block])
+def test_an_infinity_is_multiplied_with_each_weight_of_its_group(name: str, level: int) -> None:
+    """Not with the weight, and with the zero by itself: that would be inf - inf."""
+    x, weights, scale, zero = operands(FORMS[name], 13)
+    x[5, 3] = np.inf
+    with np.errstate(invalid="ignore"):  # infinity times 0
+        wanted, _ = exact(FORMS[name], x, weights, scale, zero)
+    found = np.asarray(packed_product(*map(jnp.asarray, (x, weights)), FORMS[name], scale, zero, level=level))
+    np.testing.assert_array_equal(found[5], wanted[5])
+    assert np.isinf(found[5]).any() and np.isfinite(np.delete(found, 5, 0)).all()
+
+
+@built
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("level", range(len(library.LEVELS)), ids=library.LEVELS)
+def test_a_group_may_be_too_large_to_be_summed(level: int, turned: bool) -> None:
+    """Weights of the group's zero add nothing, whatever x is."""
+    form = PackedForm(96, 96, 8, turned, block=32)
+    x, weights, scale, zero = operands(form, 5)
+    x[:], weights[:], zero[:] = 3e37, 101, 101
+    found = packed_product(*map(jnp.asarray, (x, weights)), form, scale, zero, level=level)
+    np.testing.assert_array_equal(found, np.zeros((5, 96)))
+
+
+@built
 @settings(max_examples=15, deadline=None)
 @given(
     st.integers(1, 10), st.integers(1, 200), st.integers(1, 150), st.sampled_from([4, 8]), st.booleans(),
