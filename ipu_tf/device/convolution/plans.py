@@ -93,7 +93,7 @@ def solve(lhs: jax.Array, rhs: jax.Array, problem: CanonicalConvolution) -> jax.
 
 
 def explain(problem: CanonicalConvolution) -> str:
-    """Describes the chosen plan, the reason, and the estimated costs of the others.
+    """Describes the chosen plan, the reason, the estimated costs of the others, and whether there are native kernels.
 
     Example:
         >>> print(explain(CanonicalConvolution(8, 32, 16, (9,), (1,), (1,), ((0, 0),), (1,), (1,))))
@@ -104,5 +104,4 @@ def explain(problem: CanonicalConvolution) -> str:
     (plan, cost), *others = candidates(problem, callable_now())
     lines = [f"{problem}: {plan.name}, about {math.ceil(cost)} us", f"  {plan.why}"]
     lines += [f"  instead of {other.name}, about {math.ceil(cost)} us" for other, cost in others]
-    lines += [f"  {library.described()}"] if problem.leading_contraction else []
-    return "\n".join(lines)
+    return "\n".join([*lines, f"  {library.described()}"])

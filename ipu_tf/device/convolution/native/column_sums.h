@@ -1,5 +1,7 @@
 // Sums of a few rows, for one instruction set: NAME gives the names. Vectors are of 16 floats for all of them, so that
 // each sum is added up in the same order and results do not depend on the instruction set.
+#include "shuffled.h"
+
 #define INLINE static inline __attribute__((always_inline))
 #define V NAME(RowV)
 typedef float V __attribute__((vector_size(64), aligned(4), may_alias));
@@ -23,9 +25,9 @@ INLINE void NAME(sum)(const float *x, int64_t terms, int64_t line, V *total, con
 
 // Adds up 16 numbers: those that are 8 apart, then 4, 2, 1.
 INLINE float NAME(lanes_sum)(V x) {
-  x += __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
-  x += __builtin_shufflevector(x, x, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11);
-  x += __builtin_shufflevector(x, x, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
-  x += __builtin_shufflevector(x, x, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14);
+  x += SHUFFLED(x, x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
+  x += SHUFFLED(x, x, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11);
+  x += SHUFFLED(x, x, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
+  x += SHUFFLED(x, x, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14);
   return x[0];
 }

@@ -47,6 +47,8 @@ HANDLERS = (
 """Functions of the library that XLA calls."""
 LEVELS = ("plain vectors", "AVX2", "AVX-512")
 """Instruction sets that there are kernels for, the least capable first."""
+NEEDED = "GCC 11 or newer, or Clang"
+"""Compilers that the kernels can be built with: see `processor.h`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +96,9 @@ def needed() -> Library:
     """
     native = loaded()
     if native is None:
-        raise RuntimeError(f"wanted the native library; received: {described()}. Install a C compiler first.")
+        raise RuntimeError(
+            f"wanted the native library; received: {described()}. Install one, and then the package once more."
+        )
     return native
 
 
@@ -125,5 +129,5 @@ def described() -> str:
         return "native kernels are off: IPU_TF_NATIVE is 0"
     library = loaded()
     if library is None:
-        return "there are no native kernels: the package was installed without a C compiler"
+        return f"there are no native kernels: the package was installed without a C compiler ({NEEDED})"
     return f"native kernels, {LEVELS[library.level]}"

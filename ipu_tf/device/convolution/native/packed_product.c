@@ -8,6 +8,7 @@
 #include "packed_shapes.h"
 #include "parts.h"
 #include "processor.h"
+#include "shuffled.h"
 
 #ifdef HAS_X86
 #include <immintrin.h>
@@ -21,8 +22,8 @@
 #define LANES 16
 #define NAME(x) JOIN(x, avx512)
 #define WIDEN(p) ((I)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(p))))
-#define BLEND_LOW(a, b) __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
-#define BLEND_HIGH(a, b) __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
+#define BLEND_LOW(a, b) SHUFFLED(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
+#define BLEND_HIGH(a, b) SHUFFLED(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
 #include "packed_kernels.h"
 #ifdef __clang__
 #pragma clang attribute pop
@@ -35,8 +36,8 @@
 #define LANES 8
 #define NAME(x) JOIN(x, avx2)
 #define WIDEN(p) ((I)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(p))))
-#define BLEND_LOW(a, b) __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
-#define BLEND_HIGH(a, b) __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
+#define BLEND_LOW(a, b) SHUFFLED(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
+#define BLEND_HIGH(a, b) SHUFFLED(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
 #include "packed_kernels.h"
 #ifdef __clang__
 #pragma clang attribute pop
@@ -48,8 +49,8 @@
 #define LANES 4
 #define NAME(x) JOIN(x, plain)
 #define WIDEN(p) ((I){(p)[0], (p)[1], (p)[2], (p)[3]})
-#define BLEND_LOW(a, b) __builtin_shufflevector(a, b, 0, 4, 1, 5)
-#define BLEND_HIGH(a, b) __builtin_shufflevector(a, b, 2, 6, 3, 7)
+#define BLEND_LOW(a, b) SHUFFLED(a, b, 0, 4, 1, 5)
+#define BLEND_HIGH(a, b) SHUFFLED(a, b, 2, 6, 3, 7)
 #include "packed_kernels.h"
 
 // Returns what is wrong with a call's buffers; NULL if nothing is.

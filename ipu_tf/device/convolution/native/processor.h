@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-#ifndef __GNUC__
-#error "GCC or Clang is needed, for their vectors and attributes"
+#if !defined(__GNUC__) || (!defined(__clang__) && __GNUC__ < 11)
+#error "GCC 11 or newer, or Clang, is needed, for their vectors and attributes"
 #endif
 #define JOIN_(a, b) a##_##b
 #define JOIN(a, b) JOIN_(a, b)

@@ -1,4 +1,6 @@
 // Softmax of some rows, for one instruction set: NAME gives the names. Sixteen numbers are a vector, or some.
+#include "shuffled.h"
+
 #define INLINE static inline __attribute__((always_inline))
 #if defined(__AVX512F__)
 #define LANES 16
@@ -19,12 +21,12 @@ typedef struct NAME(Sixteen) {
 // x, begun at another place.
 #if LANES == 16
 #define TURNED(x, n) \
-  __builtin_shufflevector(x, x, n, n + 1, n + 2, n + 3, n + 4, n + 5, n + 6, n + 7, n + 8, n + 9, n + 10, n + 11, n + 12, \
+  SHUFFLED(x, x, n, n + 1, n + 2, n + 3, n + 4, n + 5, n + 6, n + 7, n + 8, n + 9, n + 10, n + 11, n + 12, \
                           n + 13, n + 14, n + 15)
 #elif LANES == 8
-#define TURNED(x, n) __builtin_shufflevector(x, x, n, n + 1, n + 2, n + 3, n + 4, n + 5, n + 6, n + 7)
+#define TURNED(x, n) SHUFFLED(x, x, n, n + 1, n + 2, n + 3, n + 4, n + 5, n + 6, n + 7)
 #else
-#define TURNED(x, n) __builtin_shufflevector(x, x, n, n + 1, n + 2, n + 3)
+#define TURNED(x, n) SHUFFLED(x, x, n, n + 1, n + 2, n + 3)
 #endif
 
 // Sets numbers to the larger ones of two.
