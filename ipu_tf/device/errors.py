@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ipu_tf.device.op_locations import OpLocation
 
 
