@@ -8,8 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_tf._state.trace_lock import TRACE_LOCK
 from ipu_tf._tracing.construction_errors import deferring, raise_first_error
-from ipu_tf._tracing.trace_lock import TRACE_LOCK
 from ipu_tf._tracing.unconverted import do_not_convert
 from ipu_tf._training.replication import target, target_of, traced_for
 from ipu_tf.device.run.interruptible_call import InterruptibleCall

@@ -14,10 +14,10 @@ import tensorflow as tf
 
 from ipu_tf._state.context import context_value
 from ipu_tf._state.registry import register_state
+from ipu_tf._state.trace_lock import TRACE_LOCK
 from ipu_tf._strategy.arguments import filled, is_kept, is_tensor, key_of, spec_of, tensors_of, text_of
 from ipu_tf._strategy.hooks import refuse_legacy_keras
 from ipu_tf._strategy.iterator_arguments import IteratorFeeds, distinct_iterators, with_stand_ins
-from ipu_tf._tracing.trace_lock import TRACE_LOCK
 from ipu_tf._training.replication import target, target_of, traced_for
 from ipu_tf.device.run.interruptible_call import InterruptibleCall
 from ipu_tf.device.run.recompilation import Signature, named_arguments, settings_of, what_changed

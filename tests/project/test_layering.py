@@ -74,7 +74,7 @@ PRIVATE_ENTRY_POINTS = frozenset(
         "ipu_tf._strategy.auto_shard",
         "ipu_tf._tracing.caller_location",
         "ipu_tf._tracing.queue_arguments",
-        "ipu_tf._tracing.trace_lock",
+        "ipu_tf._state.trace_lock",
         "ipu_tf._training.replication",
         "ipu_tf._training.weight_update",
     }

@@ -7,7 +7,7 @@ from typing import Any
 
 from ipu_tf._loops.batch_feed import BatchFeed
 from ipu_tf._loops.step_loop import StepLoop
-from ipu_tf._tracing.trace_lock import TRACE_LOCK
+from ipu_tf._state.trace_lock import TRACE_LOCK
 
 
 class TracedLoops:

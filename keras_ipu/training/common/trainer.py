@@ -22,8 +22,8 @@ from ipu_tf._config.state import graphcore_rules
 from ipu_tf._config.synthetic_data import SyntheticDataCategory, use_synthetic_data_for
 from ipu_tf._loops.interruption import InterruptibleCall
 from ipu_tf._state.context import context_value
+from ipu_tf._state.trace_lock import TRACE_LOCK
 from ipu_tf._strategy.auto_shard import keras_distributes
-from ipu_tf._tracing.trace_lock import TRACE_LOCK
 from ipu_tf._training.replication import instance_count
 from ipu_tf.ipu_iterator import stock_iterators
 from ipu_tf.libpvti import TraceChannel, Tracepoint

@@ -9,8 +9,8 @@ from typing import Any
 from ipu_tf._checkpoints.tensorflow_values import Values, read_values, write_values
 from ipu_tf._loops.tensorflow_step import flush_variables
 from ipu_tf._sessions.session_devices import eager_step
+from ipu_tf._state.trace_lock import TRACE_LOCK
 from ipu_tf._strategy.run import functions_run_eagerly
-from ipu_tf._tracing.trace_lock import TRACE_LOCK
 from keras_ipu.stock import models as keras_models
 from keras_ipu.stock.ownership import is_ipu_model
 from keras_ipu.training.common.epoch_iterator import IPUEpochIterator
@@ -65,8 +65,9 @@ class TensorFlowTrainer(IPUTrainer):
 
     def create_variables(self, model: Any, iterator: Any) -> None:
         """Creates all variables that a training step has, before the first one is traced."""
+        batch_spec = iterator.batch_spec  # may wait for data, which another thread makes
         with TRACE_LOCK, keras_models.strategy_of(model).scope():
-            keras_models.build_all(model, iterator.batch_spec)
+            keras_models.build_all(model, batch_spec)
 
     def read_variables(self, model: Any, variables: Sequence[Any]) -> list[Values]:
         """Returns copies of the newest values of Keras variables, of every replica."""

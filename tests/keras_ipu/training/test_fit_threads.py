@@ -64,7 +64,7 @@ def test_threads_may_predict_with_one_model() -> None:
     assert did.counts.steps == 4 * 10 * 64
 
 
-class Meeting(keras.layers.Layer):  # type: ignore[misc] # Keras has no types
+class Meeting(keras.layers.Layer):
     """Gives its inputs. Once it is told to, its calls wait for one another, as two traces at once would meet."""
 
     def __init__(self) -> None:
