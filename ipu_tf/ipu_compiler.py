@@ -14,9 +14,9 @@ from ipu_tf._tracing.unconverted import do_not_convert
 from ipu_tf._training.replication import target, target_of, traced_for
 from ipu_tf.device.run.interruptible_call import InterruptibleCall
 from ipu_tf.ipu_strategy import device_ordinal
-from ipu_tf.lowering.programs.device_function import DeviceFunction
 from ipu_tf.lowering.programs.graph_op import embed
 from ipu_tf.lowering.programs.program_target import Target
+from ipu_tf.lowering.programs.taped_function import TapedFunction
 from ipu_tf.lowering.tensorflow import tf_graphs, tf_private, tf_values
 
 _NOT_ON_IPU = """  A computation has been compiled, however it was not placed on an IPU device. This computation \
@@ -71,12 +71,7 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
     if tf_values.executing_eagerly():
         function = tf.function(parts, autograph=False, jit_compile=True)
         with InterruptibleCall():
-            with TRACE_LOCK:
-                with _traced_on(device):
-                    specs = [tf.TensorSpec(t.shape, t.dtype) for t in tensors]
-                    concrete = tf_private.concrete_function(function, *specs)
-                runs = DeviceFunction(concrete, target_of(_checked_ordinal(device), concrete.graph))
-            return parts.packed(runs(tensors), None)
+            return parts.packed(_lowered(function, tensors, device)(tensors), None)
     # TensorFlow makes the variables of a nested graph in the innermost graph that was entered, else eagerly.
     with _resource_variables(), tf.compat.v1.get_default_graph().as_default(), deferring() as errors:
 
@@ -89,6 +84,14 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
     if not _is_ipu(parts.device_within(device)):
         return _on_no_device(parts)
     return parts.packed(embedded.outputs, embedded.operation)
+
+
+def _lowered(function: Any, tensors: Sequence[tf.Tensor], device: str) -> TapedFunction:
+    with TRACE_LOCK:
+        with _traced_on(device):
+            specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
+            concrete = tf_private.concrete_function(function, *specs)
+        return TapedFunction(concrete, target_of(_checked_ordinal(device), concrete.graph))
 
 
 class _Parts:

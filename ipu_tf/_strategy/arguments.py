@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from ipu_tf._strategy.iterator_arguments import elements_text
 from ipu_tf.device.run.recompilation import array_text
-from ipu_tf.ipu_iterator import IPUIterator
+from ipu_tf.ipu_iterator import IPUIterator, iterators_in_programs
 
 _PLAIN = (bool, int, float, str, bytes, type(None))
 _DATA_PARTS = {tf.IndexedSlices: 2, tf.RaggedTensor: 1, tf.SparseTensor: 2}
@@ -38,6 +38,38 @@ def filled(leaf: Any, tensors: Iterator[tf.Tensor]) -> Any:
     fixed = [tf.constant(np.asarray(part)) for part in _parts(leaf)[count:]]  # what decides on shapes is a constant
     parts = [*itertools.islice(tensors, count), *fixed]
     return tf.nest.pack_sequence_as(leaf, parts, expand_composites=True)
+
+
+def filled_in_graph(leaf: Any, tensors: Iterator[tf.Tensor]) -> Any:
+    """Returns an argument as `filled` does, but tensors of several parts as they are: a graph captures their parts."""
+    return next(tensors) if is_tensor(leaf) else leaf
+
+
+def computation_of(
+    strategy: Any,
+    function: Callable[..., Any],
+    structure: Any,
+    leaves: Sequence[Any],
+    fill: Callable[[Any, Iterator[tf.Tensor]], Any] = filled,
+) -> Callable[..., Any]:
+    """Returns a function, for a trace, of the tensors among some arguments.
+
+    Args:
+        strategy: that runs it.
+        function: takes all arguments.
+        structure: of its positional and keyword arguments.
+        leaves: of these.
+        fill: `filled` or `filled_in_graph`.
+    """
+
+    def body(*tensors: tf.Tensor) -> Any:
+        fed = iter(tensors)
+        args, kwargs = tf.nest.pack_sequence_as(structure, [fill(leaf, fed) for leaf in leaves])
+        ordinal = strategy._device_ordinal  # noqa: SLF001 - one class in several files
+        with tf.distribute.ReplicaContext(strategy, replica_id_in_sync_group=0), iterators_in_programs(ordinal):
+            return function(*args, **kwargs)
+
+    return body
 
 
 def spec_of(tensor: tf.Tensor) -> tf.TensorSpec:

@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import dataclasses
 import functools
-import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from ipu_tf._state.context import context_value
-from ipu_tf._state.registry import register_state
-from ipu_tf._state.trace_lock import TRACE_LOCK
-from ipu_tf._strategy.arguments import filled, is_kept, is_tensor, key_of, spec_of, tensors_of, text_of
+from ipu_tf._strategy.arguments import computation_of, filled_in_graph, is_tensor, tensors_of
 from ipu_tf._strategy.hooks import refuse_legacy_keras
-from ipu_tf._strategy.iterator_arguments import IteratorFeeds, distinct_iterators, with_stand_ins
-from ipu_tf._training.replication import target, target_of, traced_for
+from ipu_tf._strategy.iterator_arguments import distinct_iterators
+from ipu_tf._strategy.prepared_function import prepared_for
+from ipu_tf._training.replication import target, traced_for
 from ipu_tf.device.run.interruptible_call import InterruptibleCall
-from ipu_tf.device.run.recompilation import Signature, named_arguments, settings_of, what_changed
-from ipu_tf.ipu_iterator import IPUIterator, fed_by, feed_of, iterators_in_programs
-from ipu_tf.lowering.programs.device_function import DeviceFunction
+from ipu_tf.ipu_iterator import fed_by, feed_of
 from ipu_tf.lowering.programs.graph_op import embed
 from ipu_tf.lowering.tensorflow import tf_graphs, tf_private, tf_values
-from ipu_tf.lowering.tensorflow.op_lines import location_of_value
 
 _NOT_A_FUNCTION = (
     "IPUStrategyV1.run(fn, ...) does not support eager execution. Either convert `fn` into a tf.function or consider "
@@ -39,36 +33,6 @@ _eagerly: contextvars.ContextVar[EagerStep | None] = contextvars.ContextVar("ipu
 def functions_run_eagerly(eager_step: EagerStep) -> contextlib.AbstractContextManager[None]:
     """Context in which `strategy.run` runs any function op by op on the device, for `run_eagerly=True` of Keras."""
     return context_value(_eagerly, eager_step)
-
-
-@dataclasses.dataclass
-class _Prepared:
-    """A function traced and lowered for one set of arguments.
-
-    Attributes:
-        device_function: the program.
-        outputs: the structure of the function's results.
-        feeds: the feeds of the iterators among the arguments.
-        alive: arguments that the trace depends on, kept so that nothing else takes their identity.
-        signature: these arguments, by name.
-    """
-
-    device_function: DeviceFunction
-    outputs: Any
-    feeds: IteratorFeeds
-    alive: tuple[Any, ...]
-    signature: Signature = dataclasses.field(default_factory=dict)
-
-    def explain(self, signature: Signature, earlier: Sequence[_Prepared]) -> None:
-        """Sets the signature, and records what is other than in earlier ones of the same function."""
-        because = what_changed(signature, [each.signature for each in earlier])
-        self.device_function.executable.record.because = because
-        self.signature = signature
-
-
-_prepared: weakref.WeakKeyDictionary[Any, dict[Any, list[_Prepared]]] = register_state(
-    "functions of strategy.run", weakref.WeakKeyDictionary()
-)
 
 
 def skip_device_compilation(function: Any) -> Any:
@@ -119,68 +83,12 @@ def _run_program(
     leaves = [fed_by(leaf, ordinal) for leaf in tf.nest.flatten((args, kwargs))]
     iterators = distinct_iterators(leaves) if iterators_alike else []
     tensors = [tensor for leaf in leaves for tensor in tensors_of(leaf)]
-    prepared = _prepared_for(strategy, function, (args, kwargs), leaves, iterators)
-    if iterators and prepared.device_function.reads(map(feed_of, iterators)):  # it closes over one of them too
+    prepared = prepared_for(strategy, function, (args, kwargs), leaves, iterators)
+    if iterators and prepared.function.runs.reads(map(feed_of, iterators)):  # it closes over one of them too
         return _run_program(strategy, function, args, kwargs, iterators_alike=False)
+    computation = computation_of(strategy, function, (args, kwargs), leaves)
     with prepared.feeds.of(iterators):
-        return _restored(prepared.outputs, prepared.device_function(tensors))
-
-
-def _prepared_for(
-    strategy: Any,
-    function: Callable[..., Any],
-    structure: tuple[Any, Any],
-    leaves: list[Any],
-    iterators: Sequence[IPUIterator],
-) -> _Prepared:
-    """Returns a function traced and lowered for arguments, at the first call with such ones."""
-    where = target(strategy._device_ordinal)  # noqa: SLF001 - one class in two files
-    kinds = str(tf.nest.map_structure(is_tensor, structure))
-    key = (where, strategy.reduces_in_programs, kinds, *(key_of(leaf, iterators) for leaf in leaves))
-    known = _prepared.setdefault(function, {})
-    of_key = known.setdefault(key, [])
-    prepared = _fitting(of_key)
-    if prepared is None:
-        with TRACE_LOCK:
-            prepared = _fitting(of_key)  # another thread may have traced it meanwhile
-            if prepared is None:
-                prepared = _prepare(strategy, function, structure, leaves, iterators)
-                signature = {name: text_of(leaf) for name, leaf in named_arguments(function, *structure)}
-                prepared.explain(signature | settings_of(where), [each for some in known.values() for each in some])
-                of_key.append(prepared)
-    return prepared
-
-
-def _fitting(known: list[_Prepared]) -> _Prepared | None:
-    """Returns the program for the shapes that variables of unknown shape have now; None if there is none yet."""
-    return next((each for each in known if each.device_function.fits_variables()), None)
-
-
-def _prepare(
-    strategy: Any,
-    function: Callable[..., Any],
-    structure: Any,
-    leaves: list[Any],
-    iterators: Sequence[IPUIterator],
-) -> _Prepared:
-    ordinal = strategy._device_ordinal  # noqa: SLF001
-    leaves, feeds = with_stand_ins(leaves, iterators)
-    structure = tf.nest.map_structure(lambda _: None, structure)  # not to keep what is in it
-    specs = [spec_of(tensor) for leaf in leaves for tensor in tensors_of(leaf)]
-
-    def body(*tensors: tf.Tensor) -> Any:
-        fed = iter(tensors)
-        args, kwargs = tf.nest.pack_sequence_as(structure, [filled(leaf, fed) for leaf in leaves])
-        with tf.distribute.ReplicaContext(strategy, replica_id_in_sync_group=0), iterators_in_programs(ordinal):
-            return function(*args, **kwargs)
-
-    with traced_for(ordinal, strategy.reduces_in_programs):
-        concrete = tf_private.concrete_function(tf.function(body, autograph=False, jit_compile=True), *specs)
-    _check_dtypes(concrete.inputs, "input")
-    _check_dtypes([output for output in concrete.outputs if output is not None], "output")
-    title = str(getattr(function, "__name__", ""))
-    runs = DeviceFunction(concrete, target_of(ordinal, concrete.graph), title)
-    return _Prepared(runs, concrete.structured_outputs, feeds, tuple(filter(is_kept, leaves)))
+        return _restored(prepared.outputs, prepared.function(tensors, computation))
 
 
 def _restored(outputs: Any, tensors: list[tf.Tensor]) -> Any:
@@ -198,13 +106,10 @@ def _run_in_graph(strategy: Any, function: Callable[..., Any], args: Any, kwargs
     ordinal = strategy._device_ordinal  # noqa: SLF001
     leaves = [fed_by(leaf, ordinal) for leaf in tf.nest.flatten((args, kwargs))]
     outputs: list[Any] = []
+    computation = computation_of(strategy, function, (args, kwargs), leaves, filled_in_graph)
 
     def body(*tensors: tf.Tensor) -> list[tf.Tensor]:
-        fed = iter(tensors)
-        filled = [next(fed) if is_tensor(leaf) else leaf for leaf in leaves]
-        new_args, new_kwargs = tf.nest.pack_sequence_as((args, kwargs), filled)
-        with tf.distribute.ReplicaContext(strategy, replica_id_in_sync_group=0), iterators_in_programs(ordinal):
-            outputs.append(function(*new_args, **new_kwargs))
+        outputs.append(computation(*tensors))
         parts = tf.nest.flatten(outputs[-1], expand_composites=True)
         return [tf.convert_to_tensor(part) for part in parts if part is not None]
 
@@ -212,12 +117,3 @@ def _run_in_graph(strategy: Any, function: Callable[..., Any], args: Any, kwargs
     with traced_for(ordinal, strategy.reduces_in_programs):
         results = embed(body, tensors, "strategy_run", functools.partial(target, ordinal)).outputs
     return _restored(outputs[-1], results)
-
-
-def _check_dtypes(tensors: list[tf.Tensor], role: str) -> None:
-    for tensor in tensors:
-        if tensor.dtype == tf.float64:
-            raise TypeError(
-                f"Unsupported data type for {role}: float64\n{location_of_value(tensor)}\nThe device has no float64: "
-                "cast to float32 on the host, or make the tensor as float32."
-            )

@@ -63,8 +63,7 @@ class LoopPart:
     Attributes:
         step: `(carry, constants, hidden, elements) -> (carry, hidden, enqueued)`, traceable by JAX.
         goes_on: `(carry, constants) -> bool array`, the loop's condition, traceable by JAX.
-        trip_count: from the initial carry to the number of iterations; None, also as its result, for a data-dependent
-            loop.
+        trip_count: from the initial carry to the number of iterations; None, also as its result, where data decide it.
         carry_in: slots of the initial carried values; a slot may occur twice.
         constants: slots of values the loop reads but does not carry.
         carry_out: slots for the final carried values; None for one that is not read.
@@ -75,8 +74,7 @@ class LoopPart:
         accumulated_at: the op that accumulates them, with the user's source line; None where it is not known.
         most_steps: most iterations of a chunk, and so most elements that outfeeds get at a time; None for no limit.
         lengths_vary: whether executions of one iteration and of several share one compiled function.
-        feedless: whether it has no feeds, and is a part only so that the host may end it between chunks.
-            Its iterations do not count as steps.
+        feedless: whether it has no feeds, and is a part only so that the host may end it; its iterations are no steps.
         stages: the loop cut into pipeline stages, or the reason why it cannot be; None if it is no pipeline.
     """
 
@@ -124,8 +122,7 @@ class Program:
         parameters: shape and dtype of every parameter; parameter i is slot i.
         parts: what to run, in order.
         results: slots of the results.
-        aliases: result index -> parameter index, where a result is the new value of a piece of state. The buffers
-            of such parameters are donated to the execution.
+        aliases: result -> parameter by index, where a result is the new value of state. These parameters are donated.
         hidden: the pieces of hidden state that its control flow carries; see `ipu_tf.device.memory.hidden_state`.
         replicas: how many replicas it was built for. Shapes here are those of one replica.
         controls: how many parameters, the first ones, control the execution and are no user data.

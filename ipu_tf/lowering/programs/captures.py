@@ -126,6 +126,10 @@ class Captures:
         values = [results[result] for result in self._written]
         RESIDENCY.commit(list(self._written.values()), values, self.claim)
 
+    def flush(self) -> None:
+        """Writes new values back to the host."""
+        RESIDENCY.flush(self.variables)
+
     def recover(self) -> None:
         """Recovers the variables after a failed execution, and ends its claim on them."""
         try:

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_tf.device.errors import DeviceError
-from ipu_tf.device.run.executable import Executable
+from ipu_tf.device.run.executable import Executable, ExecutionResult
 from ipu_tf.device.run.interrupts import Interrupts, check_interrupts
 from ipu_tf.device.timeline import span
 from ipu_tf.lowering.programs.build import build_program
@@ -78,6 +78,29 @@ class DeviceFunction:
         """Returns whether it was lowered for the shapes that its variables have now; most have one shape for good."""
         return self._captures.have_their_shapes()
 
+    def captured(self) -> list[tf.Tensor]:
+        """Returns what its captures have now, as tensors that gradient tapes know."""
+        self._captures.flush()
+        with tf_values.eager_mode():
+            return list(map(value_of, self.lowered.captures))
+
+    def on(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Runs it on values of its inputs and captures, in place of what its variables have. It may change none.
+
+        Args:
+            values: one tensor for each of the function's tensor inputs, then for each capture.
+
+        Raises:
+            Exception: as for a call.
+        """
+        check_interrupts()
+        with Interrupts():
+            try:
+                outcome = self.executable.run(list(map(tf_values.tensor_memory, values)))
+            except BaseException as error:
+                raise to_tensorflow_error(error) from error.__cause__
+            return self._outputs(outcome)
+
     def _run(self, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         values = [tf_values.tensor_memory(tensor) for tensor in inputs]
         lease = VariableLease(self._captures, self.executable, {index: index for index in self.lowered.module.aliases})
@@ -87,7 +110,15 @@ class DeviceFunction:
             self._captures.recover()
             raise to_tensorflow_error(error) from error.__cause__
         self._captures.commit(outcome.results, flush=True)
+        return self._outputs(outcome)
+
+    def _outputs(self, outcome: ExecutionResult) -> list[tf.Tensor]:
         if outcome.error is not None:
             raise to_tensorflow_error(outcome.error)
         with tf_values.eager_mode():
             return [tf.convert_to_tensor(np.array(array)) for array in outcome.results[: self.lowered.outputs]]
+
+
+def value_of(capture: Any) -> tf.Tensor:
+    """Returns what a captured tensor or variable has now on the host."""
+    return capture.value() if isinstance(capture, tf.Variable) else capture

@@ -24,6 +24,7 @@ from ipu_tf.device.run.recompilation import Signature, array_text, settings_of, 
 from ipu_tf.lowering.programs.build import build_program
 from ipu_tf.lowering.programs.capture_notes import graph_notes
 from ipu_tf.lowering.programs.program_target import Target
+from ipu_tf.lowering.programs.refused_gradients import without_gradients
 from ipu_tf.lowering.programs.replica_variables import ReplicaVariables
 from ipu_tf.lowering.programs.tensorflow_errors import to_tensorflow_error
 from ipu_tf.lowering.programs.trace_settings import TraceSettings
@@ -80,8 +81,10 @@ def embed(
             tf_values.assign_handle(handles[index][0], value)
             for index, value in zip(program.written, op.results[count:], strict=True)
         ]
+        sources = [*inputs, *(outer for outer, _ in values), *states]
+        results = without_gradients(op.results[:count], sources, name)
         with tf.control_dependencies([op.operation, *updates]):
-            outputs = [tf.identity(result) for result in op.results[:count]]
+            outputs = [tf.identity(result) for result in results]
             return EmbeddedProgram(outputs, tf.no_op(name=f"{name}_run"))
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.compiler.xla import xla_data_pb2 as _xla_data
+from tensorflow.python.eager import record as _record
 from tensorflow.python.framework import func_graph as _func_graph
 from tensorflow.python.framework import op_def_library as _op_def_library
 from tensorflow.python.framework import op_def_registry as _op_def_registry
@@ -172,6 +173,22 @@ def _custom_gradient(node: Any) -> str:
 def set_gradient_function(operation: tf.Operation, function: Callable[..., Any]) -> None:
     """Sets the gradient function of an op, for `tf.gradients`."""
     operation._gradient_function = function
+
+
+def with_gradient(tensors: Sequence[tf.Tensor], gradient: Callable[..., Any]) -> list[tf.Tensor]:
+    """Returns tensors of the current graph, passed on by an op whose gradient is a function of one's own.
+
+    Nothing is registered, as `tf.custom_gradient` does in graphs: the function goes with the op.
+
+    Args:
+        tensors: the tensors.
+        gradient: takes the gradients of what is passed on, returns one for each tensor, or None.
+    """
+    with _record.stop_recording():
+        passed = list(tf.identity_n(tensors))
+    set_gradient_function(passed[0].op, lambda _, *upstream: gradient(*upstream))
+    _record.record_operation("program of the device", passed, list(tensors), gradient)
+    return passed
 
 
 def captured_tensors(graph: tf.Graph) -> list[tf.Tensor]:

@@ -16,6 +16,7 @@ from tensorflow.python.data.ops import iterator_ops as _iterator_ops
 from tensorflow.python.distribute import device_util as _device_util
 from tensorflow.python.eager import context as _context
 from tensorflow.python.eager import core as _core
+from tensorflow.python.eager import record as _record
 from tensorflow.python.framework import ops as _ops
 from tensorflow.python.ops import handle_data_util as _handle_data_util
 from tensorflow.python.ops import resource_variable_ops as _resource_variable_ops
@@ -47,6 +48,11 @@ def eager_mode() -> Iterator[None]:
     """Context manager: TensorFlow executes eagerly on the host, also with TensorFlow 2's behaviour switched off."""
     with _context.eager_mode(), tf.device("/device:CPU:0"):
         yield
+
+
+def tapes_record() -> bool:
+    """Returns whether a gradient tape records in this thread."""
+    return bool(_record.could_possibly_record())
 
 
 def stock_iterator(dataset: tf.data.Dataset, tuned: bool = True) -> Any:
