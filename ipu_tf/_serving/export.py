@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import tensorflow as tf
 
-from ipu_tf._serving.export_checks import Specs, Step, check_compatible, checked_names
+from ipu_tf._serving.export_checks import Specs, Step, check_compatible
 from ipu_tf._strategy.run import skip_device_compilation
 from ipu_tf.device.files.executable_file import SUFFIX
 from ipu_tf.ipu_infeed_queue import IPUInfeedQueue
@@ -70,7 +70,7 @@ def export(served: ExportRequest, directory: str) -> Any:
         TypeError: for output names that are none.
         ValueError: if the steps, or the names, do not fit each other.
     """
-    names = checked_names(served.output_names)
+    names = _checked_names(served.output_names)
     name = f"application_{uuid.uuid4()}"
     before = _frozen(served.preprocessing, served.signature)
     after = _frozen(served.postprocessing, served.postprocessing_signature)
@@ -159,3 +159,20 @@ def _named(results: Sequence[tf.Tensor], names: list[str] | None) -> Any:
 
 def _as_list(results: Any) -> list[Any]:
     return list(results) if isinstance(results, (list, tuple)) else [results]
+
+
+def _checked_names(names: Any) -> list[str] | None:
+    """The names of the outputs; None for `output_0`, `output_1` and so on.
+
+    Raises:
+        TypeError: if they are neither a string nor a list of strings.
+        ValueError: if two are equal.
+    """
+    if not names:
+        return None
+    names = [names] if isinstance(names, str) else names
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"output_names must be a string or a list of strings. Received: {names!r}.")
+    if len(set(names)) < len(names):
+        raise ValueError(f"output_names must differ: each names one result. Received: {names}.")
+    return names

@@ -63,9 +63,8 @@ class ServedSteps:
         if self.preprocessing_step is not None and self.predict_step_signature is None:
             _check_has_input_signature(self.predict_step, "predict_step", dataset_helps=False)
         if self.input_dataset is not None and not isinstance(self.input_dataset, tf.data.Dataset):
-            raise TypeError(
-                f"`input_dataset` must be a tf.data.Dataset. Received: {type(self.input_dataset).__name__}."
-            )
+            received = type(self.input_dataset).__name__
+            raise TypeError(f"`input_dataset` must be a tf.data.Dataset. Received: {received}.")
         if self.postprocessing_step is not None and self.postprocessing_step_signature is None:
             _check_has_input_signature(self.postprocessing_step, "postprocessing_step", dataset_helps=False)
         for name in _SIGNATURES:
@@ -140,24 +139,6 @@ def input_signature(
             f"specs, {specs}."
         )
     return [tf.TensorSpec(spec.shape, spec.dtype, name) for spec, name in zip(specs, names, strict=True)]
-
-
-def checked_names(names: Any) -> list[str] | None:
-    """The names of the outputs; None for `output_0`, `output_1` and so on.
-
-    Raises:
-        TypeError: if they are neither a string nor a list of strings.
-        ValueError: if two are equal.
-    """
-    if not names:
-        return None
-    if isinstance(names, str):
-        return [names]
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise TypeError(f"output_names must be a string or a list of strings. Received: {names!r}.")
-    if len(set(names)) < len(names):
-        raise ValueError(f"output_names must differ: each names one result. Received: {names}.")
-    return names
 
 
 def check_compatible(results: Sequence[Any], specs: Specs, source: str, sink: str) -> None:

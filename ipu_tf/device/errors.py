@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ipu_tf.device.op_locations import OpLocation
 
 
@@ -185,23 +183,4 @@ class ReplicaGroupError(DeviceError, ValueError):
     def __init__(self, group: int, replicas: int) -> None:
         super().__init__(
             f"The replica group size (got {group}) does not evenly divide the total number of replicas (got {replicas})"
-        )
-
-
-class VariablesInUseError(DeviceError):
-    """Raised if a program waits for variables that another program keeps while it waits for data or for the host.
-
-    Attributes:
-        variables: names of the variables.
-        seconds: how long.
-    """
-
-    def __init__(self, variables: Sequence[str], seconds: float) -> None:
-        self.variables = tuple(variables)
-        self.seconds = seconds
-        some = ", ".join(f"'{name}'" for name in self.variables[:3]) + (", ..." if len(self.variables) > 3 else "")
-        super().__init__(
-            f"A program cannot use {some}: a program of another thread changes these variables, and has waited "
-            f"{seconds:.0f} seconds for data or for a function on the host, perhaps for this very one. Run one after "
-            "the other: not within the dataset or the callback of a program that changes the same variables."
         )

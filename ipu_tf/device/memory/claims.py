@@ -13,15 +13,14 @@ Programs that only read a variable keep nobody waiting: a buffer that they read 
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import jax
 
-from ipu_tf.device.errors import VariablesInUseError
+from ipu_tf.device.errors import DeviceError
+from ipu_tf.device.memory.claim import Claim
 
 PATIENCE = 10.0
 """Seconds that a program waits for one that keeps its variables and is waiting for data."""
@@ -29,55 +28,23 @@ _POLL = 0.1
 """Seconds after which a waiting program looks again for Ctrl-C, and for what the others wait for."""
 
 
-@dataclasses.dataclass(eq=False)
-class Claim:
-    """What one execution does with variables.
+class VariablesInUseError(DeviceError):
+    """Raised if a program waits for variables that another program keeps while it waits for data or for the host.
 
     Attributes:
-        reads: keys of the variables that it only reads.
-        writes: keys of those that it changes.
-        donates: whether the device's buffers of those are gone while it computes.
-        calls_host: whether it calls functions on the host while it computes.
-        names: of variables by their keys, for errors.
-        thread: that runs it.
-        borrowed: buffers that it reads and that may not be donated, by the variables' keys.
-        records: what is known of the variables, by their keys: one that is dropped meanwhile is stored again.
-        exposed: whether it began with values, or has computed some, that the host does not have.
-        parked_since: when it began to wait for data, by `time.monotonic`; None while it computes.
-        waits_since: when it began to wait for its turn.
-        publish: stores the new values that it has so far; None if it keeps its variables while it waits for data.
-        published: whether others may have used its variables since it was parked.
+        variables: names of the variables.
+        seconds: how long.
     """
 
-    reads: frozenset[int]
-    writes: frozenset[int]
-    donates: bool = True
-    calls_host: bool = False
-    names: Callable[[int], str] = str
-    thread: threading.Thread = dataclasses.field(default_factory=threading.current_thread)
-    borrowed: Mapping[int, jax.Array] = dataclasses.field(default_factory=dict)
-    records: dict[int, Any] = dataclasses.field(default_factory=dict)
-    exposed: bool = False
-    parked_since: float | None = None
-    waits_since: float = 0.0
-    publish: Callable[[], None] | None = None
-    published: bool = False
-
-    def borrow(self, arrays: Mapping[int, jax.Array]) -> None:
-        """Notes which buffers the execution reads and does not donate, by the variables' keys."""
-        kept = self.reads if self.donates else self.reads | self.writes
-        self.borrowed = {key: array for key, array in arrays.items() if key in kept}
-
-    def hides(self, key: int) -> bool:
-        """Whether the device's value of a variable is not there, or half computed, while this computes."""
-        return key in self.writes and self.donates and not self.published
-
-    def keeps_waiting(self, other: Claim) -> frozenset[int]:
-        """Returns the variables for which another claim has to wait until this one computes no more."""
-        if self.published:
-            return frozenset()
-        hidden = other.reads & self.writes if self.exposed and self.donates else frozenset()
-        return (other.writes & self.writes) | hidden
+    def __init__(self, variables: Sequence[str], seconds: float) -> None:
+        self.variables = tuple(variables)
+        self.seconds = seconds
+        some = ", ".join(f"'{name}'" for name in self.variables[:3]) + (", ..." if len(self.variables) > 3 else "")
+        super().__init__(
+            f"A program cannot use {some}: a program of another thread changes these variables, and has waited "
+            f"{seconds:.0f} seconds for data or for a function on the host, perhaps for this very one. Run one after "
+            "the other: not within the dataset or the callback of a program that changes the same variables."
+        )
 
 
 class Claims:

@@ -24,7 +24,8 @@ import numpy as np
 from ipu_tf._state.registry import register_state
 from ipu_tf.device.counters import COUNTERS
 from ipu_tf.device.feeds.staging import aligned_empty
-from ipu_tf.device.memory.claims import Claim, Claims
+from ipu_tf.device.memory.claim import Claim
+from ipu_tf.device.memory.claims import Claims
 from ipu_tf.device.memory.host_variable import (
     HostVariable,
     Snapshot,

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ipu_tf.device.errors import AccumulationCountError
 from ipu_tf.device.program.program import Arrays, LoopPart, Program
+from ipu_tf.device.program.replicas import Replicas
 
 
 class Slots:
@@ -81,3 +83,42 @@ class Slots:
         """Returns the slots whose JAX array no other slot holds."""
         holders = collections.Counter(map(id, self._arrays.values()))
         return {s for s, array in self._arrays.items() if isinstance(array, jax.Array) and holders[id(array)] == 1}
+
+
+def trip_count(part: LoopPart, carry: Sequence[Any], replicas: Replicas) -> int | None:
+    """Returns how many iterations a loop has; None where that depends on data, or replicas differ.
+
+    Args:
+        part: the loop.
+        carry: its initial values.
+        replicas: that run it.
+
+    Raises:
+        AccumulationCountError: for a number that makes no whole number of weight updates.
+    """
+    iterations = None if part.trip_count is None else _trips_of_all(part.trip_count, carry, replicas.count)
+    for count in part.accumulation_counts:
+        if iterations is None or iterations % count:
+            raise AccumulationCountError(count, iterations, part.accumulated_at)
+    return iterations
+
+
+def _trips_of_all(count: Callable[[Sequence[Any]], int | None], carry: Sequence[Any], replicas: int) -> int | None:
+    """Returns the trip count that all replicas have; None where they differ: the loop's condition is asked then."""
+    if replicas == 1:
+        return count(carry)
+    counts = {count(_OfReplica(carry, replica)) for replica in range(replicas)}
+    return counts.pop() if len(counts) == 1 else None
+
+
+class _OfReplica(Sequence[Any]):
+    """One replica's values of arrays with a leading replica axis, each read when it is asked for."""
+
+    def __init__(self, arrays: Sequence[Any], replica: int) -> None:
+        self._arrays, self._replica = arrays, replica
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def __getitem__(self, index: Any) -> Any:
+        return np.asarray(self._arrays[index])[self._replica]

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipu_tf.device.errors import AccumulationCountError
 from ipu_tf.device.feeds.chunk_reading import StagedChunk
 from ipu_tf.device.feeds.stager import Stager
 from ipu_tf.device.feeds.staging import chunk_capacity
 from ipu_tf.device.memory.hidden_state import ITERATION
 from ipu_tf.device.numerics.assertions import ASSERTIONS, check_assertions
 from ipu_tf.device.numerics.exceptions import EXCEPTIONS, check_exceptions
-from ipu_tf.device.program.program import Arrays, Hidden, LoopPart, Program
-from ipu_tf.device.program.replicas import Replicas
+from ipu_tf.device.program.program import Arrays, Hidden, LoopPart
+from ipu_tf.device.program.slots import trip_count
 from ipu_tf.device.run.chunk_function import agrees, replicated_chunk_function
 from ipu_tf.device.run.compilation_log import log_chunk
 from ipu_tf.device.run.execution_context import ExecutionContext
 from ipu_tf.device.run.feed_agreement import FeedAgreement
+from ipu_tf.device.run.lease import carried_state
 from ipu_tf.device.run.pace import MOST_WITHOUT_FEEDS, Pace
 from ipu_tf.device.run.pipeline_placement import together
 from ipu_tf.device.timeline import span
@@ -46,7 +46,7 @@ class LoopRun:
         self._part, self._replicas = part, self._executable.replicas
         self._lease, self._state = context.lease, carried_state(self._executable.program, part, self._replicas)
         self._hidden = {**hidden, ITERATION: jnp.int32(0)} if ITERATION in hidden else hidden
-        self._wanted = self._trip_count()
+        self._wanted = trip_count(part, self._slots.read(part.carry_in), self._replicas)
         # A loop of single steps computes by the same function as one of varying lengths: to the same bits.
         shared = part.lengths_vary or part.most_steps is not None
         self.capacity = chunk_capacity(part.element_bytes, self._wanted, self._replicas.count, shared)
@@ -62,26 +62,6 @@ class LoopRun:
             ("staging", index, self.capacity), lambda: Stager.make_buffers(part, self.capacity, self._replicas)
         )
         self._carry, self._constants = self._initial_values(index)
-
-    def _trip_count(self) -> int | None:
-        """Returns how many iterations the loop has; None where that depends on data.
-
-        Raises:
-            AccumulationCountError: for a number that makes no whole number of weight updates.
-        """
-        iterations = None if self._part.trip_count is None else self._trips_of_all(self._part.trip_count)
-        for count in self._part.accumulation_counts:
-            if iterations is None or iterations % count:
-                raise AccumulationCountError(count, iterations, self._part.accumulated_at)
-        return iterations
-
-    def _trips_of_all(self, count: Callable[[Sequence[Any]], int | None]) -> int | None:
-        """Returns the trip count that all replicas have; None where they differ: the loop's condition is asked then."""
-        carry = self._slots.read(self._part.carry_in)
-        if self._replicas.count == 1:
-            return count(carry)
-        counts = {count(_OfReplica(carry, replica)) for replica in range(self._replicas.count)}
-        return counts.pop() if len(counts) == 1 else None
 
     def _chunk_function(self, index: int) -> Any:
         """Returns the compiled function of a chunk."""
@@ -208,31 +188,3 @@ class LoopRun:
         for name, queue in self._outfeeds.items():
             queue.put(elements[name], int(np.asarray(lengths[name])))
         return ran, more
-
-
-def carried_state(program: Program, part: LoopPart, replicas: Replicas) -> dict[int, int] | None:
-    """Returns where a loop carries the program's state, if others may use that between its chunks.
-
-    Returns:
-        For each result that is a new value of state its position in what the loop carries; None if the loop does not
-        carry all of it from the program's parameters to its results, or state stays as it is until the program has
-        ended well.
-    """
-    if program.keeps_state or replicas.instances > 1:
-        return None
-    positions = {pair: place for place, pair in enumerate(zip(part.carry_in, part.carry_out, strict=True))}
-    found = {result: positions.get((slot, program.results[result])) for result, slot in program.aliases.items()}
-    return None if None in found.values() else {result: place for result, place in found.items() if place is not None}
-
-
-class _OfReplica(Sequence[Any]):
-    """One replica's values of arrays with a leading replica axis, each read when it is asked for."""
-
-    def __init__(self, arrays: Sequence[Any], replica: int) -> None:
-        self._arrays, self._replica = arrays, replica
-
-    def __len__(self) -> int:
-        return len(self._arrays)
-
-    def __getitem__(self, index: Any) -> Any:
-        return np.asarray(self._arrays[index])[self._replica]

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import tensorflow as tf
 
-from ipu_tf.device.memory.claims import Claim
+from ipu_tf.device.memory.claim import Claim
 from ipu_tf.device.memory.residency import RESIDENCY
 from ipu_tf.device.program.replicas import Replicas
 from ipu_tf.device.run.executable import Executable

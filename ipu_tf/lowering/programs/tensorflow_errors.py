@@ -15,10 +15,10 @@ from ipu_tf.device.errors import (
     QueueReplicationError,
     ReplicaGroupError,
     UnknownQueue,
-    VariablesInUseError,
 )
 from ipu_tf.device.feeds.connection_type import DeviceNotAttachedError
 from ipu_tf.device.feeds.outfeed import OutfeedRowMismatch
+from ipu_tf.device.memory.claims import VariablesInUseError
 from ipu_tf.device.memory.host_tables import HostTableExists, HostTableIndexError, UnknownHostTable
 from ipu_tf.device.numerics.assertions import AssertionFailed
 from ipu_tf.device.numerics.exceptions import FloatingPointExceptionError

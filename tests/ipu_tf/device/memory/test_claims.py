@@ -8,9 +8,9 @@ from collections.abc import Callable
 import jax.numpy as jnp
 import pytest
 
-from ipu_tf.device.errors import VariablesInUseError
 from ipu_tf.device.memory import claims as claims_module
-from ipu_tf.device.memory.claims import Claim, Claims
+from ipu_tf.device.memory.claim import Claim
+from ipu_tf.device.memory.claims import Claims, VariablesInUseError
 
 V, W = 1, 2
 """Keys of two variables."""
