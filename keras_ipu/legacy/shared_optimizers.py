@@ -11,14 +11,13 @@ import keras
 from ipu_tf._state.registry import register_state
 
 _log = logging.getLogger("ipu_tf")
-_KEPT = "each goes with its optimizer"
 #: Which model an optimizer was compiled into.
 _models: weakref.WeakKeyDictionary[Any, weakref.ref[Any]] = register_state(
-    "models of optimizers of Keras 2", weakref.WeakKeyDictionary(), kept=_KEPT
+    "models of optimizers of Keras 2", weakref.WeakKeyDictionary(), kept="each goes with its optimizer"
 )
 #: Which optimizer a like was made of.
 _originals: weakref.WeakKeyDictionary[Any, weakref.ref[Any]] = register_state(
-    "optimizers of Keras 2 that others are like", weakref.WeakKeyDictionary(), kept=_KEPT
+    "optimizers of Keras 2 that others are like", weakref.WeakKeyDictionary(), kept="each goes with its optimizer"
 )
 
 

@@ -16,9 +16,8 @@ from keras_ipu.resume.data_tracker import DataPosition, DataTracker
 from keras_ipu.resume.run_facts import check_same, run_facts
 from keras_ipu.resume.run_folder import RunFolder
 from keras_ipu.resume.save_interval import SaveInterval
-from keras_ipu.resume.saved_variables import restore_variables, variables_state
 from keras_ipu.resume.termination import EXIT_CODE, Termination
-from keras_ipu.resume.variable_access import VariableAccess
+from keras_ipu.resume.variable_access import VariableAccess, restore_variables, variables_state
 from keras_ipu.stock import models as keras_models
 from keras_ipu.stock.arrays import is_endless_generator
 

@@ -100,6 +100,7 @@ def explain(problem: CanonicalConvolution) -> str:
         8x9x32 * 1x32x16 -> 8x9x16 float32: matmul, about ... us
           each result sees one position, or the whole input: a matrix product without copies
           instead of ..., about ... us
+          ...native kernels...
     """
     (plan, cost), *others = candidates(problem, callable_now())
     lines = [f"{problem}: {plan.name}, about {math.ceil(cost)} us", f"  {plan.why}"]

@@ -24,13 +24,12 @@ from ipu_tf.device.run.recompilation import Signature, array_text, settings_of, 
 from ipu_tf.lowering.programs.build import build_program
 from ipu_tf.lowering.programs.capture_notes import graph_notes
 from ipu_tf.lowering.programs.program_target import Target
-from ipu_tf.lowering.programs.refused_gradients import without_gradients
 from ipu_tf.lowering.programs.replica_variables import ReplicaVariables
 from ipu_tf.lowering.programs.tensorflow_errors import to_tensorflow_error
 from ipu_tf.lowering.programs.trace_settings import TraceSettings
 from ipu_tf.lowering.tensorflow import tf_graphs, tf_private, tf_session_patches, tf_values
 from ipu_tf.lowering.tensorflow.graph_pruning import pruned
-from ipu_tf.lowering.tensorflow.host_op import host_op
+from ipu_tf.lowering.tensorflow.host_op import host_op, without_gradients
 from ipu_tf.lowering.tensorflow.refusal import check_variables
 from ipu_tf.lowering.tensorflow.shards import shard_count_of
 from ipu_tf.lowering.tensorflow.trace import Lowered, lower

@@ -176,17 +176,11 @@ class EffectiveTransformer(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the config that `from_config` takes."""
-        sizes = (
-            "output_layer_size",
-            "max_batch_size",
-            "sequences_per_iter",
-            "num_attention_heads",
-            "attention_head_size",
-        )
+        sizes = ("output_layer_size", "max_batch_size", "num_attention_heads", "attention_head_size")
         others = ("use_scale", "attention_dropout_prob", "output_dropout_prob", "layer_norm_output")
         return {
             **super().get_config(),
-            **{name: getattr(self, name) for name in (*sizes, *others)},
+            **{name: getattr(self, name) for name in (*sizes, *others, "sequences_per_iter")},
             "qkv_activation": keras.activations.serialize(self.qkv_activation),
             "output_activation": keras.activations.serialize(self.output_activation),
             **{name: keras.initializers.serialize(value) for name, value in self.initializers.items()},

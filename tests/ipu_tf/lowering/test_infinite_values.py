@@ -46,6 +46,7 @@ SURVEY: dict[str, tuple[Callable[..., Any], list[Any], Any, Any]] = {
     "exp times exp": (lambda x: tf.exp(x) * tf.exp(-x), [[100]], [NAN], [1]),
     "product and quotient": (lambda x: x * 2.0 / 2.0, [[3e38]], [INF], [3e38]),
     "sum and difference": (lambda x: x + 1e30 - 1e30, [[1]], [0], [1]),
+    "1 / top_k": (lambda x: 1 / tf.math.top_k(x, 2).values, [[-0.0, 0, -1]], [-INF, INF], [INF, -INF]),
     "top_k": (lambda x: tf.math.top_k(x, 3).values, [[-3, NAN, 2, NAN, 5]], [NAN, 5, 2], [NAN, NAN, 5]),
 }
 

@@ -98,7 +98,8 @@ def test_an_infinity_is_multiplied_with_each_weight_of_its_group(name: str, leve
     x[5, 3] = np.inf
     with np.errstate(invalid="ignore"):  # infinity times 0
         wanted, _ = exact(FORMS[name], x, weights, scale, zero)
-    found = np.asarray(packed_product(*map(jnp.asarray, (x, weights)), FORMS[name], scale, zero, level=level))
+    given_x, given_weights = jnp.asarray(x), jnp.asarray(weights)
+    found = np.asarray(packed_product(given_x, given_weights, FORMS[name], scale, zero, level=level))
     np.testing.assert_array_equal(found[5], wanted[5])
     assert np.isinf(found[5]).any() and np.isfinite(np.delete(found, 5, 0)).all()
 
@@ -111,7 +112,7 @@ def test_a_group_may_be_too_large_to_be_summed(level: int, turned: bool) -> None
     form = PackedForm(96, 96, 8, turned, block=32)
     x, weights, scale, zero = operands(form, 5)
     x[:], weights[:], zero[:] = 3e37, 101, 101
-    found = packed_product(*map(jnp.asarray, (x, weights)), form, scale, zero, level=level)
+    found = packed_product(jnp.asarray(x), jnp.asarray(weights), form, scale, zero, level=level)
     np.testing.assert_array_equal(found, np.zeros((5, 96)))
 
 
