@@ -74,8 +74,9 @@ class Claims:
             self._held.append(claim)
 
     def release(self, claim: Claim) -> None:
-        """Ends a claim."""
+        """Ends a claim, which holds no buffers from then on."""
         with self._changed:
+            claim.borrowed, claim.records, claim.publish = {}, {}, None
             if claim in self._held:
                 self._held.remove(claim)
                 self._changed.notify_all()

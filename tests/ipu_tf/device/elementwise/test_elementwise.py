@@ -140,6 +140,8 @@ def applied(kind: Any, shape: tuple[int, ...], x: Any, y: Any, z: Any, w: Any) -
             return (x.reshape(-1, shape[-1]) * y.reshape(-1, shape[-1])).reshape(shape)
         case "transposed":
             return lax.reshape(x, shape, dimensions=(2, 0, 1)) + y
+    if kind is lax.div:
+        y = y + 0.0  # the sign of a zero that `max` or `min` chose among both is open: a quotient would show it
     return kind(x) if kind in UNARY else kind(x, y)
 
 

@@ -149,3 +149,5 @@ def test_buffers_that_are_read_are_known() -> None:
     assert not claims.borrowed(V, buffer, reader), "its own are donated"
     assert not claims.borrowed(V, jnp.ones(2), writer)
     assert claims.hidden(V, reader) and not claims.hidden(V, writer)
+    claims.release(reader)
+    assert not reader.borrowed, "memory goes with the execution"
