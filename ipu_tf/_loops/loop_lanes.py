@@ -1,4 +1,4 @@
-"""`LoopLanes`: what runs of one step loop need for themselves, so that one may run within the feed of another."""
+"""`LoopLanes`: an executable and an outfeed for each concurrent run of a step loop, as one in the feed of another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ops of which XLA's numbers are not those of TensorFlow's CPU kernels: made of others, they are the latter's.
+"""Ops that XLA computes otherwise than TensorFlow's CPU kernels, rebuilt to give the numbers of those.
 
 Means of integers whose sum has more bits than they have, targets that are no class, NaN that is searched for,
 zeros of both signs.

@@ -15,7 +15,7 @@ import dataclasses
 import threading
 import weakref
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -58,6 +58,24 @@ class _ResidentVariable:
     """Whether the buffer may be the host's memory, which is never donated."""
 
 
+class _Use(NamedTuple):
+    """How an execution uses one variable.
+
+    Attributes:
+        replicas: of the program.
+        home: as for `Residency.acquire_all`.
+        only_read: as for `Residency.acquire_all`.
+        where: the JAX devices that the program runs on otherwise.
+        seen: a snapshot of the variable taken just now.
+    """
+
+    replicas: Replicas
+    home: Replicas | None
+    only_read: bool
+    where: frozenset[Any]
+    seen: Snapshot
+
+
 class Residency:
     """Device buffers of host variables. The process has one, `RESIDENCY`.
 
@@ -96,10 +114,12 @@ class Residency:
         count = len(variables)
         with self._lock:
             self._settle(variables, claim)
-            where = frozenset(replicas.where())
+            where, acquire = frozenset(replicas.where()), self._acquire
+            if self.claims.others(claim):
+                acquire = self._acquire_beside_others
             kinds = zip(homes or [None] * count, only_read or [False] * count, strict=True)
             rows = zip(variables, kinds, snapshots(variables), strict=True)
-            buffers = [self._acquire_for(claim, v, replicas, *kind, where, seen) for v, kind, seen in rows]
+            buffers = [acquire(claim, variable, _Use(replicas, *kind, where, seen)) for variable, kind, seen in rows]
             if claim is not None:
                 claim.borrow(dict(zip(map(id, variables), buffers, strict=True)))
                 claim.records = {key: self._residents[key] for key in claim.writes}
@@ -111,54 +131,18 @@ class Residency:
             changed = (self._residents.get(id(v)) for v in variables if id(v) in claim.writes)
             claim.exposed = any(resident is not None and resident.dirty for resident in changed)
 
-    def _acquire_for(
-        self,
-        claim: Claim | None,
-        variable: HostVariable,
-        replicas: Replicas,
-        home: Replicas | None,
-        only_read: bool,
-        where: frozenset[Any],
-        seen: Snapshot,
-    ) -> jax.Array:
-        """Returns one variable's device buffer beside other executions that use it; see `_acquire`."""
-        if not self.claims.others(claim):
-            return self._acquire(claim, variable, replicas, home, only_read, where, seen)
+    def _acquire_beside_others(self, claim: Claim | None, variable: HostVariable, use: _Use) -> jax.Array:
+        """Returns one variable's device buffer, as `_acquire`, while other executions may use the variable."""
         if self.claims.hidden(id(variable), claim):
-            return self._value_before(replicas, home, seen)
-        buffer = self._acquire(claim, variable, replicas, home, only_read, where, seen)
-        if not only_read and self.claims.borrowed(id(variable), buffer, claim):
+            return _value_before(use)
+        buffer = self._acquire(claim, variable, use)
+        if not use.only_read and self.claims.borrowed(id(variable), buffer, claim):
             buffer = self._residents[id(variable)].buffer = jnp.array(buffer, copy=True)
         return buffer
 
-    @staticmethod
-    def _value_before(replicas: Replicas, home: Replicas | None, seen: Snapshot) -> jax.Array:
-        """Uploads a variable's value from before the execution that is changing it, for one that only reads it."""
-        place, view = home or replicas, np.array(seen[0])
-        with jax.enable_x64(True):
-            return place.place(view, 0) if replicas.count == 1 else place.spread(view, view.shape)
-
-    def _acquire(
-        self,
-        claim: Claim | None,
-        variable: HostVariable,
-        replicas: Replicas,
-        home: Replicas | None,
-        only_read: bool,
-        where: frozenset[Any],
-        seen: Snapshot,
-    ) -> jax.Array:
-        """Returns one variable's device buffer.
-
-        Args:
-            claim: as for `acquire_all`.
-            variable: the variable.
-            replicas: of the program.
-            home: as for `acquire_all`.
-            only_read: as for `acquire_all`.
-            where: the JAX devices that the program runs on otherwise.
-            seen: a snapshot of the variable taken just now.
-        """
+    def _acquire(self, claim: Claim | None, variable: HostVariable, use: _Use) -> jax.Array:
+        """Returns one variable's device buffer."""
+        replicas, home, only_read, where, seen = use
         resident = self._residents.get(id(variable))
         if resident is not None and resident.address == address(seen) and not resident.buffer.is_deleted():
             usable = only_read or not resident.shared
@@ -319,6 +303,13 @@ def _portions(sizes: Sequence[int]) -> list[list[int]]:
             portions[-1].append(place)
             room -= size
     return [each for each in portions if each]
+
+
+def _value_before(use: _Use) -> jax.Array:
+    """Uploads a variable's value from before the execution that is changing it, for one that only reads it."""
+    place, view = use.home or use.replicas, np.array(use.seen[0])
+    with jax.enable_x64(True):
+        return place.place(view, 0) if use.replicas.count == 1 else place.spread(view, view.shape)
 
 
 def _moved(buffer: jax.Array, replicas: Replicas) -> jax.Array:

@@ -52,6 +52,8 @@ class DeviceFunction:
         except DeviceError as error:
             raise to_tensorflow_error(error) from error.__cause__
         self._captures = Captures(self.lowered)
+        results = {index: index for index in self.lowered.module.aliases}
+        self._lease = VariableLease(self._captures, self.executable, results)
         self._one_run = threading.Lock()  # threads take turns
 
     def reads(self, feeds: Iterable[str]) -> bool:
@@ -103,9 +105,8 @@ class DeviceFunction:
 
     def _run(self, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         values = [tf_values.tensor_memory(tensor) for tensor in inputs]
-        lease = VariableLease(self._captures, self.executable, {index: index for index in self.lowered.module.aliases})
         try:
-            outcome = self.executable.run([*values, *self._captures.acquire(self.executable)], lease=lease)
+            outcome = self.executable.run([*values, *self._captures.acquire(self.executable)], lease=self._lease)
         except BaseException as error:
             self._captures.recover()
             raise to_tensorflow_error(error) from error.__cause__

@@ -97,6 +97,7 @@ def _original(error: BaseException) -> BaseException | None:
 def without_gradients(results: Sequence[tf.Tensor], sources: Sequence[tf.Tensor], name: str) -> list[tf.Tensor]:
     """Returns a program's results; what computes their gradients in the graph raises an error when it runs.
 
+    The op is Python to TensorFlow: without this its gradient would be None, and that of a sum would lack its part.
     TensorFlow makes a function's gradients for all of its results, whichever a tape asks for: the others get zeros, of
     which the gradients are zeros.
 
