@@ -83,10 +83,11 @@ TENSORFLOW = (
         _TF_PATCHES,
     ),
     Patch(f"{_EAGER}.execute:record_gradient", When.USE, "gradient tapes note on which IPU an op is", _TF_PATCHES),
-    Patch(
-        f"{_OPS}.control_flow_util:EnableControlFlowV2",
+    *patches_of(
+        f"{_OPS}.control_flow_util:",
+        ("EnableControlFlowV2", "GraphOrParentsInXlaContext"),
         When.IMPORT,
-        "loops and branches on an IPU can be lowered",
+        "loops and branches on an IPU, and gradients of them, can be lowered",
         _TF_PATCHES,
     ),
     *(

@@ -67,6 +67,11 @@ def tracing_for_device() -> contextlib.AbstractContextManager[None]:
     return context_value(_tracing_for_device, True)
 
 
+def is_tracing_for_device() -> bool:
+    """Returns whether functions are being traced for the device."""
+    return _tracing_for_device.get()
+
+
 def own_function_traces() -> contextlib.AbstractContextManager[None]:
     """Context in which functions that a program calls are traced for it alone.
 

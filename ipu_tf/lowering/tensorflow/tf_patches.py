@@ -35,7 +35,7 @@ from tensorflow.python.ops import gen_stateless_random_ops_v2 as _gen_stateless_
 from tensorflow.python.ops import variable_scope as _variable_scope
 
 from ipu_tf._patches.installation import is_installed, record, replace_in
-from ipu_tf.lowering.tensorflow.tf_graphs import function_traces_of, scope_attribute
+from ipu_tf.lowering.tensorflow.tf_graphs import function_traces_of, is_tracing_for_device, scope_attribute
 from ipu_tf.lowering.tensorflow.tf_values import current_device
 
 _local = threading.local()
@@ -210,9 +210,11 @@ def patch_gradient_tapes(attribute: str, within: Callable[[Any], Any]) -> None:
 
 
 def patch_control_flow(is_ours: Callable[[str], bool]) -> None:
-    """Patches loops and branches on an IPU to TensorFlow 2's control flow, which can be lowered.
+    """Patches loops and branches on an IPU to TensorFlow 2's control flow, and their gradients to ops for XLA.
 
-    A second call changes nothing.
+    TensorFlow asks whether the graph of a loop lies in one for XLA. Once the program that a `tf.function` was traced in
+    is made, its graph does not any more: in the gradients that another program takes of it then, lengths came from
+    stacks, where XLA needs constants. A second call changes nothing.
 
     Args:
         is_ours: whether a device is one of ours, by its name.
@@ -225,7 +227,15 @@ def patch_control_flow(is_ours: Callable[[str], bool]) -> None:
 
         return enabled
 
+    def of_programs(stock: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(stock)
+        def in_xla_context(graph: Any) -> bool:
+            return bool(stock(graph)) or is_tracing_for_device() and any(map(stock, _ops._default_graph_stack.stack))
+
+        return in_xla_context
+
     replace_in(_control_flow_util, "EnableControlFlowV2", patched)
+    replace_in(_control_flow_util, "GraphOrParentsInXlaContext", of_programs)
 
 
 def patch_function_traces(for_device: Callable[[], bool]) -> None:

@@ -155,3 +155,23 @@ def test_in_fit_and_predict_of_keras(strategy: Any, host_first: bool) -> None:
     assert keras_ipu.pipeline.stage.__name__ in sys.modules
     assert shared.traces == [2, 2]
     assert model.noisy.shared.traces == [3, 3]
+
+
+@pytest.mark.parametrize("layer", [keras.layers.LSTM, keras.layers.GRU, keras.layers.SimpleRNN])
+def test_a_function_that_ran_by_itself_is_differentiated_afterwards(layer: Any, strategy: Any) -> None:
+    """Its trace was of another program, whose graph is made, and no longer one for XLA."""
+    recurrent = layer(4)
+    x = tf.constant(np.random.default_rng(0).normal(size=(2, 5, 3)), tf.float32)
+
+    def loss(x: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        with tf.GradientTape() as tape:
+            value = tf.reduce_sum(forward(x) ** 2)
+        return value, tape.gradient(value, recurrent.trainable_variables)
+
+    forward = tf.function(lambda x: recurrent(x))
+    expected = forward(x), loss(x)
+    with device_work() as work:
+        found = strategy.run(forward, [x]), strategy.run(tf.function(loss), [x])
+    assert work.counts.executions == 2
+    for one, other in zip(tf.nest.flatten(found), tf.nest.flatten(expected), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
