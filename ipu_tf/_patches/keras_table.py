@@ -242,6 +242,12 @@ KERAS = (
         "fit, evaluate and predict of Keras 2's models run on the device",
         "keras_ipu.keras_2.trainer",
     ),
+    Patch(
+        "tf_keras.src.engine.data_adapter:DataHandler.enumerate_epochs",
+        When.SCOPE,
+        "steps of Keras 2's models on replicas know the batches of an epoch",
+        "keras_ipu.keras_2.trainer",
+    ),
     *patches_of(
         "tf_keras.src.engine.training:Model.",
         (

@@ -6,7 +6,6 @@ Keras 2's loop ──► Keras2StepFunction: batches of one execution ──► 
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator
@@ -17,9 +16,9 @@ import tensorflow as tf
 from ipu_tf._data.narrow_dtypes import warn_cast
 from ipu_tf._loops.tensor_feed import TensorFeed
 from ipu_tf._loops.tensorflow_step import TensorFlowStep
-from ipu_tf._state.context import context_value
 from ipu_tf.emulation import EmulationError
 from ipu_tf.pipeline import require_one_device
+from keras_ipu.keras_2.epochs import EndingEpochs, EpochIterator
 from keras_ipu.keras_2.pipeline_stages import STAGES_IN_CALL
 from keras_ipu.keras_2.split_steps import metrics_in_step, optimizer_state, split_updates, summed_updates
 from keras_ipu.pipeline.run_checks import is_pipelined
@@ -32,18 +31,10 @@ from keras_ipu.training.tensorflow.tensor_functions import TENSORS
 
 _COUNTERS = {"train": "_train_counter", "test": "_test_counter", "predict": "_predict_counter"}
 
-#: How many batches a run takes from its data in an epoch, for all replicas; None for all that there are.
-_epoch_batches: contextvars.ContextVar[int | None] = contextvars.ContextVar("ipu_keras_2_epoch_batches", default=None)
-
 
 def steps_per_execution(model: Any) -> int:
     """Returns the batches of an execution as Keras 2's loop counts them now: fewer at the end of an epoch."""
     return 1 if model.steps_per_execution is None else int(model.steps_per_execution)
-
-
-def batches_of_epoch(count: int | None) -> contextlib.AbstractContextManager[None]:
-    """Context of a run that takes so many batches from its data in an epoch, for all replicas; None for all."""
-    return context_value(_epoch_batches, count)
 
 
 class Keras2StepFunction(StepFunction):
@@ -65,7 +56,7 @@ class Keras2StepFunction(StepFunction):
         """Runs the next execution, of as many batches as Keras's loop now counts in `steps_per_execution`.
 
         Args:
-            iterator: over the batches.
+            iterator: over the batches, an `EpochIterator` but for a single batch.
 
         Returns:
             The logs of the last step, or the predictions of all.
@@ -90,17 +81,19 @@ class Keras2StepFunction(StepFunction):
     def _feed(self, batches: Iterator[Any]) -> TensorFeed:
         return TensorFeed(batches, warn_cast, sizes_vary())
 
-    def _feed_of_run(self, batches: Iterator[Any]) -> TensorFeed:
+    def _feed_of_run(self, iterator: Any) -> TensorFeed:
         """Returns the feed of a run's iterator, which was read ahead: one for all of its executions."""
-        if self._read is None or self._read[0] is not batches:
-            self._read = (batches, self._feed(self._epochs(batches)))
+        if not isinstance(iterator, EpochIterator):
+            return self._feed(iterator)
+        if self._read is None or self._read[0] is not iterator.batches:
+            self._read = (iterator.batches, self._feed(self._ending(iterator)))
         return self._read[1]
 
-    def _epochs(self, batches: Iterator[Any]) -> Iterator[Any]:
+    def _ending(self, epoch: EpochIterator) -> Iterator[Any]:
         """Returns batches that end with each epoch, if its last ones are not one for each replica, else the same."""
-        count = _epoch_batches.get() or 0
+        count = epoch.count or 0
         goes_round = count <= 0 or count % self._replicas(self._model) == 0
-        return batches if goes_round or not sizes_vary() else _Epochs(batches, count)
+        return epoch.batches if goes_round or not sizes_vary() else EndingEpochs(epoch.batches, count)
 
     def forget_data(self) -> None:
         """Drops the feed of the last iterator."""
@@ -166,23 +159,3 @@ class Keras2StepFunction(StepFunction):
                 return self._step(tf.nest.pack_sequence_as(batch_spec, filled))
 
         tf.function(traced, autograph=False).get_concrete_function(*specs)
-
-
-class _Epochs(Iterator[Any]):
-    """Batches that end after each epoch, and go on with those of the next one: the feed finds the last to be too few.
-
-    Args:
-        batches: of all epochs.
-        count: how many an epoch has.
-    """
-
-    def __init__(self, batches: Iterator[Any], count: int) -> None:
-        self._batches, self._count, self._left = batches, count, count
-
-    def __next__(self) -> Any:
-        if not self._left:
-            self._left = self._count
-            raise StopIteration
-        batch = next(self._batches)
-        self._left -= 1
-        return batch

@@ -26,9 +26,10 @@ from ipu_tf._state.context import context_value
 from ipu_tf._strategy.run import functions_run_eagerly
 from ipu_tf.emulation import EmulationError
 from ipu_tf.ipu_iterator import stock_iterators
+from keras_ipu.keras_2.epochs import with_counts
 from keras_ipu.keras_2.model_methods import add_methods
 from keras_ipu.keras_2.pipeline_stages import assign_from_scopes
-from keras_ipu.keras_2.step_functions import Keras2StepFunction, batches_of_epoch, steps_per_execution
+from keras_ipu.keras_2.step_functions import Keras2StepFunction, steps_per_execution
 from keras_ipu.keras_2.variable_sync import variable_sync
 from keras_ipu.pipeline.run_checks import OVERRIDDEN
 from keras_ipu.pipeline.stage_scopes import record_stage
@@ -43,11 +44,14 @@ Stock = Callable[..., Any]
 """A method of a Keras 2 model, unbound."""
 
 _KINDS = {"train_function": TRAIN, "test_function": TEST, "predict_function": PREDICT}
-_STEPS = {"fit": "steps_per_epoch", "evaluate": "steps", "predict": "steps"}
-"""By name of a method: its argument with the batches of an epoch."""
+_FUNCTIONS = {"fit": "train_function", "evaluate": "test_function", "predict": "predict_function"}
+"""By name of a method that loops: the function that it calls."""
 
-#: Whether a loop of this thread's counts the batches of all replicas already: `fit` calls `evaluate`.
-_counting: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_keras_2_counting", default=False)
+#: Models whose loops run in this thread, and the batches of an execution of theirs for all replicas: a run may be
+#: within another one, as `evaluate` in `fit`.
+_counting: contextvars.ContextVar[tuple[tuple[Any, int], ...]] = contextvars.ContextVar(
+    "ipu_keras_2_counting", default=()
+)
 
 #: Whether a loop of Keras 2 runs in this thread.
 _running: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_keras_2_running", default=False)
@@ -77,6 +81,8 @@ def install() -> None:
         _patch(model_class, f"make_{attribute}", functools.partial(_make, attribute, kind))
     scaling = sys.modules[tf_keras().mixed_precision.LossScaleOptimizer.__module__]
     replace_in(scaling, "strategy_supports_loss_scaling", _supports_loss_scaling, by=__name__)
+    handlers = importlib.import_module("tf_keras.src.engine.data_adapter")
+    replace_in(handlers.DataHandler, "enumerate_epochs", with_counts, by=__name__)
     _patch(model_class, "_validate_and_get_metrics_result", _metrics_from_host)
     add_methods(model_class)
     patch_calls(tf_keras().layers.Layer, importlib.import_module("tf_keras.src.engine.node").Node, record_stage)
@@ -130,13 +136,12 @@ def _run(name: str, stock: Stock, model: Any, *args: Any, **kwargs: Any) -> Any:
                 return stock(*bound.args, **bound.kwargs)
         one_batch = name.endswith("_on_batch")
         synced = contextlib.nullcontext() if one_batch else variable_sync(bound.arguments)
-        steps = bound.arguments.get(_STEPS.get(name, ""))
-        with synced, _batches_of_all_replicas(model, one_batch), batches_of_epoch(steps):
+        with synced, _batches_of_all_replicas(model, one_batch):
             try:
                 return stock(*bound.args, **bound.kwargs)
             finally:
                 flush_variables()
-                _forget_data(model)
+                _forget_data(model, name)
 
 
 def _metrics_from_host(stock: Stock, model: Any, logs: Any) -> Any:
@@ -153,28 +158,39 @@ def _batches_of_all_replicas(model: Any, one_batch: bool) -> Iterator[None]:
     """Context in which Keras 2's loop counts the batches of all replicas in an execution, as it does in an epoch.
 
     Raises:
-        EmulationError: for one batch where the model runs as several replicas.
+        EmulationError: for one batch, or steps that Keras 2 counts itself, where the model runs as several replicas.
     """
     replicas = replica_count(model)
-    if replicas > 1 and one_batch:
+    if replicas == 1:
+        yield
+        return
+    _check_replicated(model, replicas, one_batch)
+    counting, now = _counting.get(), steps_per_execution(model)
+    # Within its own loop a model's last execution of an epoch may have fewer batches.
+    wanted = next((count for each, count in counting if each is model), now * replicas)
+    model.steps_per_execution = wanted
+    try:
+        with context_value(_counting, (*counting, (model, wanted))):
+            yield
+    finally:
+        model.steps_per_execution = now
+
+
+def _check_replicated(model: Any, replicas: int, one_batch: bool) -> None:
+    if one_batch:
         raise EmulationError(
             f"A model that runs as {replicas} replicas takes {replicas} batches a step, one for each. Received: one "
             "batch. Use `fit`, `evaluate` or `predict`, or a device with fewer IPUs."
         )
-    if replicas == 1 or _counting.get():
-        yield
-        return
-    own = steps_per_execution(model)
-    model.steps_per_execution = own * replicas
-    try:
-        with context_value(_counting, True):
-            yield
-    finally:
-        model.steps_per_execution = own
+    if model.autotune_steps_per_execution:
+        raise EmulationError(
+            f"A model that runs as {replicas} replicas has a number of steps per execution. Received: "
+            "steps_per_execution='auto'. Compile the model with a number."
+        )
 
 
-def _forget_data(model: Any) -> None:
-    for attribute in _KINDS:
-        function = getattr(model, attribute)
-        if isinstance(function, Keras2StepFunction):
-            function.forget_data()
+def _forget_data(model: Any, name: str) -> None:
+    """Drops what a method has read of its data; a callback of `fit` may have called it, whose own goes on."""
+    function = getattr(model, _FUNCTIONS.get(name, ""), None)
+    if isinstance(function, Keras2StepFunction):
+        function.forget_data()
