@@ -145,8 +145,9 @@ def has_staged_layers(model: Any) -> bool:
 def trace(model: Any, inputs: Any) -> None:
     """Calls a subclassed model with symbolic tensors, and keeps the graph and the order of the calls of its layers.
 
-    Layers that are not built are built by it. A branch on `training` is taken as if it was false. Keras passes it on to
-    layers that are called without it, and else records their defaults as if `call` had passed them.
+    Layers that are not built are built by it; variables, such as those of random numbers, keep their values. A branch
+    on `training` is taken as if it was false. Keras passes it on to layers that are called without it, and else records
+    their defaults as if `call` had passed them.
 
     Args:
         model: the model.
@@ -154,7 +155,8 @@ def trace(model: Any, inputs: Any) -> None:
     """
     keras_graphs.clear_calls(state_of(model).graph_nodes)
     given = {"training": UNSET} if "training" in inspect.signature(model.call).parameters else {}
-    with keras_models.strategy_of(model).scope(), keras_graphs.model_call(model, training=UNSET, first=True):
+    looked_at = keras_graphs.call_is_looked_at(model)
+    with keras_models.strategy_of(model).scope(), looked_at, keras_graphs.model_call(model, UNSET, first=True):
         outputs = model.call(inputs, **given)
     graph = keras.Function(inputs, outputs, name=f"{model.name}_graph")
     update_state(model, graph=graph, graph_nodes=tuple(keras_graphs.graph_nodes(graph)), scopes_read=False)

@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import keras
 from keras.src.backend.common import global_state
 from keras.src.backend.common import masking as _masking
 from keras.src.layers.layer import CallContext
@@ -123,6 +124,25 @@ def model_call(model: Any, training: bool | None, first: bool) -> Iterator[None]
             yield
     finally:
         global_state.set_global_attribute(key, outer)
+
+
+@contextlib.contextmanager
+def call_is_looked_at(model: Any) -> Iterator[None]:
+    """Context in which a `call` runs to be looked at: what it assigns to variables, and adds to losses, is dropped.
+
+    Args:
+        model: the model, whose `add_loss` takes no symbolic tensors in Keras.
+    """
+    own = vars(model)  # past Keras's tracking of attributes
+    before = own.get("add_loss")
+    own["add_loss"] = lambda loss: None
+    try:
+        with keras.StatelessScope():
+            yield
+    finally:
+        del own["add_loss"]
+        if before is not None:
+            own["add_loss"] = before
 
 
 def name_scope_of(layer: Any) -> contextlib.AbstractContextManager[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -39,6 +40,24 @@ class Stepping(Staged):
 
     def train_step(self, data: Any) -> Any:
         return super().train_step(data)
+
+
+class Stateful(keras.Model):
+    """A `call` that draws, counts and adds a loss of its own, with the scopes of `stage` around its layers."""
+
+    def __init__(self, stage: Callable[[int], contextlib.AbstractContextManager[Any]]) -> None:
+        super().__init__()
+        self.first, self.last, self.stage = keras.layers.Dense(4), keras.layers.Dense(1), stage
+        self.seed = keras.random.SeedGenerator(5)
+        self.calls = self.add_weight(shape=(), initializer="zeros", trainable=False)
+
+    def call(self, x: Any) -> Any:
+        self.calls.assign_add(1.0)
+        with self.stage(0):
+            x = self.first(x) + keras.random.normal((4,), seed=self.seed)
+            self.add_loss(keras.ops.mean(keras.ops.square(x)))
+        with self.stage(1):
+            return self.last(x)
 
 
 class Batches(keras.utils.PyDataset):
@@ -106,6 +125,43 @@ def test_a_model_whose_stages_were_found_is_checked_before_it_runs() -> None:
         with pytest.raises(RuntimeError, match="The function `train_step` for the model .* has been overridden"):
             model.fit(X, Y, BATCH, verbose=0)
     assert work.counts.executions == 0
+
+
+def fitted(model: keras.Model) -> list[Any]:
+    """Weights, variables of random numbers, losses and predictions of a model that trains."""
+    model.compile("sgd", "mse", steps_per_execution=4)
+    history = model.fit(X, Y, BATCH, shuffle=False, verbose=0).history["loss"]
+    return [history, model.evaluate(X, Y, BATCH, verbose=0), model.predict(X, BATCH, verbose=0), *model.get_weights()]
+
+
+def test_finding_stages_leaves_the_variables_of_a_call_as_they_are_and_its_losses_count() -> None:
+    keras.utils.set_random_seed(3)
+    with ipus(1) as strategy, strategy.scope():
+        model = Stateful(lambda stage: contextlib.nullcontext())
+        model.set_gradient_accumulation_options(gradient_accumulation_steps_per_replica=4)
+        wanted = fitted(model)
+    keras.utils.set_random_seed(3)
+    with ipus(2) as strategy, strategy.scope():
+        model = Stateful(PipelineStage)
+        model.set_pipelining_options(gradient_accumulation_steps_per_replica=4)
+        found = fitted(model)
+        assert model._is_pipelined()
+    for mine, theirs in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5)
+
+
+def test_finding_stages_draws_no_numbers_of_stock_keras() -> None:
+    keras.utils.set_random_seed(3)
+    model = Stateful(lambda stage: contextlib.nullcontext())
+    wanted = [model.predict(X, BATCH, verbose=0), *model.get_weights()]
+    keras.utils.set_random_seed(3)
+    with ipus(2) as strategy, strategy.scope():
+        model = Stateful(PipelineStage)
+        model.set_pipelining_options(pipeline_schedule=PipelineSchedule.Sequential)
+        found = [model.predict(X, BATCH, verbose=0), *model.get_weights()]
+        assert model._is_pipelined()
+    for mine, theirs in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-5)
 
 
 STAGES: list[tuple[Any, type[Exception], str]] = [
