@@ -141,6 +141,19 @@ TENSORFLOW = (
         "the mean of integers in a program comes from their sum in 64 bits, as in TensorFlow's CPU kernel",
         _PROGRAM_OPS,
     ),
+    *patches_of(
+        f"{_OPS}.gen_math_ops:",
+        ("reciprocal_grad", "rsqrt_grad", "sqrt_grad"),
+        When.IMPORT,
+        "gradients of roots and reciprocals of complex numbers in a program have their conjugates",
+        _PROGRAM_OPS,
+    ),
+    Patch(
+        f"{_OPS}.gen_nn_ops:selu_grad",
+        When.IMPORT,
+        "the slope of `tf.nn.selu` at 0 in a program is that of positive numbers, as in TensorFlow's CPU kernel",
+        _PROGRAM_OPS,
+    ),
     Patch(
         f"{_OPS}.gen_nn_ops:in_top_kv2",
         When.IMPORT,

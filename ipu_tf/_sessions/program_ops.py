@@ -23,6 +23,10 @@ OPS = (
     "mean",
     "random_gamma",
     "random_poisson_v2",
+    "reciprocal_grad",
+    "rsqrt_grad",
+    "selu_grad",
+    "sqrt_grad",
     "stateless_multinomial",
     "stateless_random_binomial",
     "stateless_random_gamma_v3",
@@ -51,6 +55,7 @@ def op_functions() -> dict[str, Callable[..., Any]]:
         image_transform,
         random_samples,
         stateless_random,
+        stock_gradients,
         stock_numbers,
     )
 
@@ -58,6 +63,7 @@ def op_functions() -> dict[str, Callable[..., Any]]:
         **candidate_sampling.SAMPLERS,
         **random_samples.SAMPLES,
         **stateless_random.DRAWS,
+        **stock_gradients.OPS,
         **stock_numbers.OPS,
         "dense_bincount": bincount.dense_bincount,
         "ImageProjectiveTransformV3": image_transform.image_projective_transform,
