@@ -172,6 +172,13 @@ TENSORFLOW = (
         "`tf.searchsorted` in a program finds NaN behind all numbers",
         _PROGRAM_OPS,
     ),
+    *patches_of(
+        f"{_OPS}.gen_image_ops:",
+        ("resize_bilinear_grad", "resize_nearest_neighbor"),
+        When.IMPORT,
+        "`tf.image.resize` in a program keeps integers and has gradients of the nearest pixels, and of short floats",
+        _PROGRAM_OPS,
+    ),
     Patch(
         "tensorflow._api.v2.raw_ops:Bucketize",
         When.IMPORT,

@@ -24,6 +24,8 @@ OPS = (
     "random_gamma",
     "random_poisson_v2",
     "reciprocal_grad",
+    "resize_bilinear_grad",
+    "resize_nearest_neighbor",
     "rsqrt_grad",
     "selu_grad",
     "sqrt_grad",
@@ -52,6 +54,7 @@ def op_functions() -> dict[str, Callable[..., Any]]:
     from ipu_tf._ops import (
         bincount,
         candidate_sampling,
+        image_resize,
         image_transform,
         random_samples,
         stateless_random,
@@ -61,6 +64,7 @@ def op_functions() -> dict[str, Callable[..., Any]]:
 
     return {
         **candidate_sampling.SAMPLERS,
+        **image_resize.OPS,
         **random_samples.SAMPLES,
         **stateless_random.DRAWS,
         **stock_gradients.OPS,

@@ -27,6 +27,7 @@ from tensorflow.python.framework import ops as _ops
 from tensorflow.python.ops import control_flow_util as _control_flow_util
 from tensorflow.python.ops import gen_array_ops as _gen_array_ops
 from tensorflow.python.ops import gen_candidate_sampling_ops as _gen_candidate_sampling_ops
+from tensorflow.python.ops import gen_image_ops as _gen_image_ops
 from tensorflow.python.ops import gen_math_ops as _gen_math_ops
 from tensorflow.python.ops import gen_nn_ops as _gen_nn_ops
 from tensorflow.python.ops import gen_random_ops as _gen_random_ops
@@ -266,6 +267,7 @@ _OP_MODULES = (
     tf.raw_ops,
     _gen_array_ops,
     _gen_candidate_sampling_ops,
+    _gen_image_ops,
     _gen_math_ops,
     _gen_nn_ops,
     _gen_random_ops,
