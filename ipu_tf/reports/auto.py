@@ -143,8 +143,11 @@ def _try(path: Path, write: Callable[[], None]) -> None:
     try:
         write()
     except Exception as error:  # noqa: BLE001 - a report that fails must not end the user's training
-        what = f"No report was written to '{path}': {type(error).__name__}: {error}"
-        warnings.warn(what, RuntimeWarning, stacklevel=2)
+        _warn(path, f"{type(error).__name__}: {error}")
+
+
+def _warn(path: Path, why: str) -> None:
+    warnings.warn(f"No report was written to '{path}': {why}", RuntimeWarning, stacklevel=3)
 
 
 def _framework(program: Program) -> dict[str, object]:
@@ -166,5 +169,7 @@ def _finish() -> None:
         if program is not None and record.executions > 1 and folder.is_dir():
             _try(folder, functools.partial(_write, program, record, folder))
     page, longest = _setting.value.page, _longest.value
+    if page is not None and longest is None:
+        _warn(page, "the device ran no program. Models run there that are made in the scope of an `IPUStrategy`.")
     if page is not None and longest is not None and not longest.failed:
         _try(page, lambda: write_page(report_of(longest.program, longest.record), page, _setting.value.compare))

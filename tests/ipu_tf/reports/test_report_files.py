@@ -228,6 +228,12 @@ def page(tmp_path: Path) -> Iterator[Path]:
     auto.use(auto.AutoReport())
 
 
+def test_it_is_said_that_there_is_no_page_where_no_program_ran(page: Path) -> None:
+    with pytest.warns(RuntimeWarning, match=f"No report was written to '{page}': .* ran no program"):
+        auto._finish()
+    assert not page.exists()
+
+
 def test_the_page_is_on_the_program_that_took_most_of_the_time_even_if_it_is_gone(page: Path) -> None:
     ipu.config.IPUConfig().configure_ipu_system()
 
