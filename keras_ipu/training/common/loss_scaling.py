@@ -9,6 +9,7 @@ import keras
 
 from ipu_tf._config.state import configured_system
 from ipu_tf._state.once import first_time
+from keras_ipu.stock.graphs import layers_within
 
 _log = logging.getLogger("ipu_tf")
 _SATURATES = (
@@ -26,13 +27,18 @@ def warn_if_overflow_is_hidden(model: Any) -> None:
     """
     if keras.backend.backend() == "jax" and isinstance(model, keras.Model):
         return  # where float16 overflows to infinity
-    if _is_dynamic(getattr(model, "optimizer", None)) and _saturates() and first_time(_SATURATES, model.name):
+    waits = _is_dynamic(getattr(model, "optimizer", None)) and _computes_in_half(model)
+    if waits and _saturates() and first_time(_SATURATES, model.name):
         _log.warning(_SATURATES, model.name)
 
 
 def _is_dynamic(optimizer: Any) -> bool:
     scales = "LossScaleOptimizer" in {kind.__name__.removesuffix("V3") for kind in type(optimizer).__mro__}
     return scales and bool(getattr(optimizer, "dynamic", True))  # that of Keras 3 always is
+
+
+def _computes_in_half(model: Any) -> bool:
+    return any(getattr(layer, "compute_dtype", None) == "float16" for layer in layers_within(model))
 
 
 def _saturates() -> bool:
