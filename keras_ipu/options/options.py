@@ -88,6 +88,13 @@ class IPUOptions:
     outfeed_kwargs: Mapping[str, Any] = dataclasses.field(default_factory=_nothing)
 
     @property
+    def says_pipeline(self) -> bool:
+        """Whether options of pipelines were set, so that the model is meant to be one."""
+        steps, mapping = self.pipelining_gradient_accumulation_steps, self.pipelining_device_mapping
+        given = (steps, mapping, self.pipelining_accumulate_outfeed)
+        return any(each is not None for each in given) or bool(self.pipelining_kwargs)
+
+    @property
     def log_reduction(self) -> ReplicatedMetricReductionMethod:
         """How the logs of replicas are reduced; those of joint metrics are all equal."""
         return self.replicated_metric_reduction or ReplicatedMetricReductionMethod.NONE

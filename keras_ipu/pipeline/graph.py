@@ -13,7 +13,7 @@ from typing import Any
 
 import keras
 
-from keras_ipu.options.model_state import state_of, update_state
+from keras_ipu.options.model_state import options_of, state_of, update_state
 from keras_ipu.pipeline.stage_scopes import recorded_stage, stages_are_used, stages_entered
 from keras_ipu.stock import graphs as keras_graphs
 from keras_ipu.stock import models as keras_models
@@ -97,6 +97,14 @@ def build_graph(model: Any, inputs: Any) -> None:
         trace(model, _inputs_for(model, inputs))
 
 
+def may_have_stages(model: Any) -> bool:
+    """Returns whether a model may have stages: the program has imported `PipelineStage`, or set options of pipelines.
+
+    Nothing here imports that module before the program does, which may be as late as in a model's `call`.
+    """
+    return stages_are_used() or options_of(model).says_pipeline
+
+
 def has_stages(model: Any, inputs: Any) -> bool:
     """Returns whether a subclassed model has layers, or a `call`, with `PipelineStage` scopes. It may build the layers.
 
@@ -104,10 +112,9 @@ def has_stages(model: Any, inputs: Any) -> bool:
         model: the model.
         inputs: a structure of tensors or of `tf.TensorSpec`s: what the model takes, batch dimension included.
     """
-    # Nothing here imports that module before the program does: without it there is no `PipelineStage`.
-    if not stages_are_used():
+    if not may_have_stages(model):
         return False
-    if not _is_called(model):
+    if not is_called(model):
         return has_staged_layers(model)
     symbolic = _inputs_for(model, inputs)
     if not model.built and type(model).build is not keras.Model.build:  # which may make layers that `call` uses
@@ -132,7 +139,7 @@ def build_layers(model: Any, inputs: Any) -> bool:
     return stages_entered() > before or has_staged_layers(model)
 
 
-def _is_called(model: Any) -> bool:
+def is_called(model: Any) -> bool:
     """Returns whether a model has a `call` of its own, which its steps use: others have a `train_step` alone."""
     return type(model).call is not keras.Model.call
 

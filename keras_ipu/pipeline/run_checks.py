@@ -43,7 +43,7 @@ def is_pipelined(model: Any, inputs: Any = None) -> bool:
         model: the model.
         inputs: what a subclassed model that is not built will be called with, as a structure of tensors or
             `tf.TensorSpec`s with the batch dimension: its `call` may have `PipelineStage` scopes that are
-            unknown before it is traced. It is traced only in programs that have imported `PipelineStage`.
+            unknown before it is traced. It is traced only if `may_have_stages` holds.
 
     Raises:
         ValueError: if only some of the layers have a stage.

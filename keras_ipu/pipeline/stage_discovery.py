@@ -5,6 +5,7 @@ data for fit ─► shapes of a batch ─► trace of `call` ─► `PipelineSta
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import types
 from collections.abc import Iterator
@@ -15,11 +16,16 @@ import tensorflow as tf
 
 from ipu_tf._data.narrow_dtypes import NARROW
 from keras_ipu.options.model_state import state_of
-from keras_ipu.pipeline.graph import ModelKind, kind_of
+from keras_ipu.pipeline.graph import ModelKind, is_called, kind_of, may_have_stages
 from keras_ipu.pipeline.run_checks import is_pipelined
-from keras_ipu.pipeline.stage_scopes import stages_are_used
+from keras_ipu.pipeline.stage_scopes import stages_entered
 
 _DEFAULT_BATCH = 32
+_UNKNOWN = (
+    "Model {model} enters `PipelineStage` scopes while its step is traced, and was not known to be a pipeline before. "
+    "Expected scopes in its `call`, whatever `training` is, in a program that has imported the class before the model "
+    "runs: begin it with `from keras_ipu import PipelineStage`, or call the model's `set_pipelining_options`."
+)
 
 
 def discover_stages(model: Any, given: dict[str, Any]) -> bool:
@@ -47,8 +53,25 @@ def discover_stages_of_batch(model: Any, x: Any) -> None:
         is_pipelined(model, _specs(model, x))
 
 
+@contextlib.contextmanager
+def unknown_stages_refused(model: Any) -> Iterator[None]:
+    """Context in which a model's step is traced; stages that are entered in it have to be known already.
+
+    Raises:
+        ValueError: where a `call` enters scopes that discovery has not found.
+    """
+    before = stages_entered()
+    yield
+    if stages_entered() > before and _is_unknown(model) and is_called(model):
+        raise ValueError(_UNKNOWN.format(model=model.name))
+
+
 def _may_have_stages(model: Any) -> bool:
-    return stages_are_used() and kind_of(model) is ModelKind.SUBCLASSED and state_of(model).graph is None
+    return may_have_stages(model) and _is_unknown(model)
+
+
+def _is_unknown(model: Any) -> bool:
+    return kind_of(model) is ModelKind.SUBCLASSED and state_of(model).graph is None
 
 
 def _inputs(model: Any, given: dict[str, Any], batch_size: int) -> Any:

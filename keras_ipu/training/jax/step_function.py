@@ -21,6 +21,7 @@ from ipu_tf.emulation import record_ignored
 from ipu_tf.pipeline import require_one_device
 from keras_ipu.options.model_state import options_of
 from keras_ipu.pipeline.run_checks import is_pipelined
+from keras_ipu.pipeline.stage_discovery import unknown_stages_refused
 from keras_ipu.stock import models as keras_models
 from keras_ipu.training.common.async_callbacks import current_run
 from keras_ipu.training.common.epoch_iterator import ElementIterator
@@ -135,7 +136,7 @@ class JaxStepFunction(StepFunction):
 
         def traced(*given: Any) -> tuple[Any, State]:
             seeds = seeds_of_replicas(split, functools.partial(own_replica, split.replicas))
-            with metrics_in_step(model, split, gather_from_all), seeds:
+            with unknown_stages_refused(model), metrics_in_step(model, split, gather_from_all), seeds:
                 return step(*given)
 
         return JaxStep(traced, state, batch_spec, accumulation, self._variable_names())
@@ -145,7 +146,7 @@ class JaxStepFunction(StepFunction):
         steps = remainder_step(self._model, self._kind, split)
 
         def traced(*given: Any) -> tuple[Any, State]:
-            with metrics_in_remainder(self._model, split):
+            with unknown_stages_refused(self._model), metrics_in_remainder(self._model, split):
                 return steps(*given)
 
         return JaxStep(traced, state, batches_spec, accumulation, self._variable_names())

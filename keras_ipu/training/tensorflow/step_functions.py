@@ -19,6 +19,7 @@ from ipu_tf.ops.all_to_all_op import all_gather
 from ipu_tf.ops.replication_ops import replication_index
 from keras_ipu.pipeline.graph import build_graph
 from keras_ipu.pipeline.run_checks import is_pipelined
+from keras_ipu.pipeline.stage_discovery import unknown_stages_refused
 from keras_ipu.pipeline.staged_call import staged_call
 from keras_ipu.stock import models as keras_models
 from keras_ipu.stock.compiled_metrics import batches_counted_alike
@@ -86,6 +87,7 @@ class TensorFlowStepFunction(StepFunction):
             layers, wrapped = after_host_layers(model, batch), hoist_weight_reads()
             seeds = seeds_of_replicas(split, replication_index)
             with (
+                unknown_stages_refused(model),
                 strategy.replica_context(),
                 staged,
                 wrapped,
@@ -106,7 +108,8 @@ class TensorFlowStepFunction(StepFunction):
         def traced(batches: Any) -> Any:
             counted = _counted(model, metrics_in_remainder(model, split))
             layers = after_host_layers(model, *batches)
-            with strategy.replica_context(), hoist_weight_reads(), metrics_created(model), counted, layers as given:
+            created, stages = metrics_created(model), unknown_stages_refused(model)
+            with stages, strategy.replica_context(), hoist_weight_reads(), created, counted, layers as given:
                 return steps(given)
 
         return TensorFlowStep(traced, batches_spec, lambda: keras_models.optimizer_state(model))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ import keras
 import numpy as np
 import pytest
 
+import keras_ipu
 from ipu_tf.ops.pipelining_ops import PipelineSchedule
 from keras_ipu import PipelineStage
 from tests.helpers.device_counts import device_work
@@ -162,6 +164,55 @@ def test_finding_stages_draws_no_numbers_of_stock_keras() -> None:
         assert model._is_pipelined()
     for mine, theirs in zip(found, wanted, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-5)
+
+
+class Reaching(keras.Model):
+    """Stages that the program reaches as attributes of `keras_ipu`, in a `call` alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = keras.layers.Dense(4), keras.layers.Dense(1)
+
+    def call(self, x: Any) -> Any:
+        with keras_ipu.PipelineStage(0):
+            x = self.first(x)
+        with keras_ipu.PipelineStage(1):
+            return self.last(x)
+
+
+@pytest.fixture
+def nobody_used_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process that has not come to its first `PipelineStage` yet."""
+    monkeypatch.delitem(sys.modules, "keras_ipu.pipeline.stage")
+
+
+OPTIONS: list[dict[str, Any]] = [
+    {"gradient_accumulation_steps_per_replica": 4},
+    {"device_mapping": [0, 1]},
+    {"pipeline_schedule": PipelineSchedule.Sequential},
+]
+
+
+@pytest.mark.usefixtures("nobody_used_stages")
+@pytest.mark.parametrize("options", OPTIONS)
+def test_options_of_pipelines_say_that_a_call_may_have_stages(options: dict[str, Any]) -> None:
+    with ipus(2) as strategy, strategy.scope():
+        model = Reaching()
+        model.set_pipelining_options(**options)
+        model.compile(steps_per_execution=4)
+        model.predict(X, BATCH, verbose=0)
+        assert model._is_pipelined()
+
+
+@pytest.mark.usefixtures("nobody_used_stages")
+@pytest.mark.parametrize("samples", [len(X), BATCH - 1])
+def test_a_pipeline_that_nobody_knew_of_is_refused_where_its_step_is_traced(samples: int) -> None:
+    with ipus(1) as strategy, strategy.scope(), device_work() as work:
+        model = Reaching()
+        model.compile("sgd", "mse")
+        with pytest.raises(ValueError, match=r"enters `PipelineStage` scopes .* `from keras_ipu import PipelineStage`"):
+            model.fit(X[:samples], Y[:samples], BATCH, verbose=0)
+    assert work.counts.executions == 0
 
 
 STAGES: list[tuple[Any, type[Exception], str]] = [
