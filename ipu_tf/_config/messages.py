@@ -93,12 +93,20 @@ def apply_log_settings() -> None:
     if _applied.value == (level, destination):
         return  # what the program has set since stays
     if destination:
-        log_to(destination)
+        _log_to_destination(destination)
     if level:
         LOGGER.setLevel(_LEVELS[level])
         for name in _QUIET:
             logging.getLogger(name).setLevel(_LEVELS[level])
     _applied.value = level, destination
+
+
+def _log_to_destination(destination: str) -> None:
+    try:
+        log_to(destination)
+    except OSError as error:
+        wanted = "POPLAR_LOG_DEST must be stderr, stdout or a file that can be written to"
+        raise type(error)(f"{wanted}. Received: {destination!r} ({error.strerror}).") from None
 
 
 def warn_user(message: str, category: type[Warning]) -> None:

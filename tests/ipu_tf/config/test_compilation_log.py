@@ -245,5 +245,7 @@ def test_bad_settings_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         ipu.config.IPUConfig().configure_ipu_system()
     monkeypatch.setenv("POPLAR_LOG_LEVEL", "INFO")
     monkeypatch.setenv("POPLAR_LOG_DEST", str(tmp_path / "none" / "log.txt"))
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(
+        FileNotFoundError, match="POPLAR_LOG_DEST must be stderr, stdout or a file .* Received: '.*none"
+    ):
         ipu.config.IPUConfig().configure_ipu_system()
