@@ -6,6 +6,7 @@ Keras 2's loop ──► Keras2StepFunction: batches of one execution ──► 
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ import tensorflow as tf
 
 from ipu_tf._data.narrow_dtypes import warn_cast
 from ipu_tf._loops.tensor_feed import TensorFeed
-from ipu_tf._loops.tensorflow_step import TensorFlowStep
+from ipu_tf._loops.tensorflow_step import TensorFlowStep, flush_variables
 from ipu_tf.emulation import EmulationError
 from ipu_tf.pipeline import require_one_device
 from keras_ipu.keras_2.epochs import EndingEpochs, EpochIterator
@@ -30,6 +31,9 @@ from keras_ipu.training.common.step_split import StepSplit
 from keras_ipu.training.tensorflow.tensor_functions import TENSORS
 
 _COUNTERS = {"train": "_train_counter", "test": "_test_counter", "predict": "_predict_counter"}
+
+#: The model whose `fit`, `evaluate`, `predict` or method for one batch runs; it writes its variables back to the host.
+running_model: contextvars.ContextVar[Any] = contextvars.ContextVar("ipu_keras_2_running_model", default=None)
 
 
 def steps_per_execution(model: Any) -> int:
@@ -65,7 +69,13 @@ class Keras2StepFunction(StepFunction):
             StopIteration: if there are not so many batches left; those that were left have run.
             RuntimeError: if gradient accumulation does not divide the steps of the execution.
         """
-        batches = self._batches(iterator)
+        try:
+            return self._outputs_of(self._batches(iterator))
+        finally:
+            if running_model.get() is not self._model:  # a program calls the function itself
+                flush_variables()
+
+    def _outputs_of(self, batches: ExecutionBatches) -> Any:
         done = self._execute(batches)
         counter = getattr(self._model, _COUNTERS[self._kind.name])
         counter.assign_add(done.ran.steps)

@@ -29,7 +29,7 @@ from ipu_tf.ipu_iterator import stock_iterators
 from keras_ipu.keras_2.epochs import with_counts
 from keras_ipu.keras_2.model_methods import add_methods
 from keras_ipu.keras_2.pipeline_stages import assign_from_scopes
-from keras_ipu.keras_2.step_functions import Keras2StepFunction, steps_per_execution
+from keras_ipu.keras_2.step_functions import Keras2StepFunction, running_model, steps_per_execution
 from keras_ipu.keras_2.variable_sync import variable_sync
 from keras_ipu.pipeline.run_checks import OVERRIDDEN
 from keras_ipu.pipeline.stage_scopes import record_stage
@@ -53,9 +53,6 @@ _FUNCTIONS = {"fit": "train_function", "evaluate": "test_function", "predict": "
 _counting: contextvars.ContextVar[tuple[tuple[Any, int], ...]] = contextvars.ContextVar(
     "ipu_keras_2_counting", default=()
 )
-
-#: Whether a loop of Keras 2 runs in this thread.
-_running: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_keras_2_running", default=False)
 
 
 def tf_keras() -> Any:
@@ -109,7 +106,7 @@ def _patch(model_class: Any, name: str, ours: Callable[..., Any]) -> None:
 
 def iterators_in_scope() -> contextlib.AbstractContextManager[None]:
     """Context of a strategy's scope: in that of Keras 2's own loops, which enter it anew, they read their data."""
-    return stock_iterators() if _running.get() else contextlib.nullcontext()
+    return stock_iterators() if running_model.get() is not None else contextlib.nullcontext()
 
 
 def _make(attribute: str, kind: StepKind, stock: Stock, model: Any, force: bool = False) -> Any:
@@ -131,7 +128,7 @@ def _run(name: str, stock: Stock, model: Any, *args: Any, **kwargs: Any) -> Any:
     if name in ("fit", "train_on_batch"):
         warn_if_overflow_is_hidden(model)
     bound = inspect.signature(stock).bind(model, *args, **kwargs)
-    with InterruptibleCall(), context_value(_running, True):
+    with InterruptibleCall(), context_value(running_model, model):
         if model.run_eagerly:
             check_eager_model(model)
             flush_variables()

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from ipu_tf._data.narrow_dtypes import warn_cast
 from ipu_tf._loops.tensor_feed import TensorFeed
-from ipu_tf._loops.tensorflow_step import TensorFlowStep
+from ipu_tf._loops.tensorflow_step import TensorFlowStep, flush_variables
 from ipu_tf.ops.all_to_all_op import all_gather
 from ipu_tf.ops.replication_ops import replication_index
 from keras_ipu.pipeline.graph import build_graph
@@ -64,8 +64,18 @@ class TensorFlowStepFunction(StepFunction):
         """
         if isinstance(iterator, ElementIterator) and iterator.waiting:
             return iterator.waiting.popleft()
-        batches = self._batches(iterator)
-        return self._finish(self._execute(batches), batches)
+        return self._outputs_of(self._batches(iterator))
+
+    def _outputs_of(self, batches: ExecutionBatches) -> Any:
+        """Runs the next execution, and writes variables back if its batches are not an epoch's.
+
+        A program that calls the function itself has no run that writes them back at its end.
+        """
+        try:
+            return self._finish(self._execute(batches), batches)
+        finally:
+            if batches.epoch is None:
+                flush_variables()
 
     def _feed(self, batches: Iterator[Any]) -> TensorFeed:
         return TensorFeed(batches, warn_cast, sizes_vary())
@@ -139,8 +149,7 @@ class TensorFlowPredictFunction(TensorFlowStepFunction):
         """
         if isinstance(batches[0], BatchPlaceholder):
             return super().__call__(batches[0].elements)
-        execution = self._read_batches(batches)
-        return self._finish(self._execute(execution), execution)
+        return self._outputs_of(self._read_batches(batches))
 
     def _read_batches(self, steps: list[Any]) -> ExecutionBatches:
         """Returns batches that Keras has read, one for each step or a `ReplicaBatches` for each."""

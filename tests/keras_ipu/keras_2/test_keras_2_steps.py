@@ -212,3 +212,18 @@ def test_callbacks_in_a_list_of_the_users_own_see_and_change_the_weights_of_thei
         found = trained()
     assert work.counts.executions > 0
     _assert_close(found, wanted)
+
+
+def test_weights_and_metrics_after_a_train_function_that_the_program_calls() -> None:
+    def trained() -> list[Any]:
+        model = _own("newer", 1)
+        model.make_train_function()
+        batches = iter(tf.data.Dataset.from_tensor_slices((X, Y)).batch(12))
+        losses = [float(model.train_function(batches)["loss"]) for _ in range(3)]
+        return [losses, *model.get_weights()]
+
+    wanted = trained()
+    with ipus(1) as strategy, strategy.scope():
+        found = trained()
+    for each, expected in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(each, expected, rtol=1e-4, atol=1e-6)
