@@ -1,7 +1,8 @@
 """Ops that XLA computes otherwise than TensorFlow's CPU kernels, rebuilt to give the numbers of those.
 
 Means of integers whose sum has more bits than they have, targets that are no class, NaN that is searched for,
-zeros of both signs.
+zeros of both signs, gradients of roots of complex numbers, which XLA does not conjugate, and of SELU at 0, where XLA's
+slope is that of negative numbers.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
+
+_SELU_SCALE = 1.0507009873554804934
+_SELU_SCALE_ALPHA = 1.7580993408473768599
 
 
 def mean(input: Any, axis: Any, keep_dims: bool = False, name: str | None = None) -> tf.Tensor:
@@ -63,10 +67,46 @@ def top_k(input: Any, k: Any, sorted: bool = True, index_type: Any = tf.int32, n
     return found._replace(values=tf.cast(found.values, input.dtype)) if short else found
 
 
+def reciprocal_grad(y: Any, dy: Any, name: str | None = None) -> tf.Tensor:
+    """Computes the gradient of 1 / x as `tf.raw_ops.ReciprocalGrad` does; the arguments are its."""
+    y = tf.convert_to_tensor(y)
+    if not y.dtype.is_complex:
+        return tf.raw_ops.ReciprocalGrad(y=y, dy=dy, name=name)
+    return tf.multiply(-dy, tf.square(tf.math.conj(y)), name or "ReciprocalGrad")
+
+
+def rsqrt_grad(y: Any, dy: Any, name: str | None = None) -> tf.Tensor:
+    """Computes the gradient of a root's reciprocal as `tf.raw_ops.RsqrtGrad` does; the arguments are its."""
+    y = tf.convert_to_tensor(y)
+    if not y.dtype.is_complex:
+        return tf.raw_ops.RsqrtGrad(y=y, dy=dy, name=name)
+    conjugate = tf.math.conj(y)
+    return tf.multiply(-0.5 * dy, conjugate * tf.square(conjugate), name or "RsqrtGrad")
+
+
+def selu_grad(gradients: Any, outputs: Any, name: str | None = None) -> tf.Tensor:
+    """Computes the gradient of SELU as `tf.raw_ops.SeluGrad` does, from its outputs; the arguments are its."""
+    outputs = tf.convert_to_tensor(outputs)
+    negative = gradients * (outputs + _SELU_SCALE_ALPHA)
+    return tf.where(outputs < 0, negative, gradients * _SELU_SCALE, name or "SeluGrad")
+
+
+def sqrt_grad(y: Any, dy: Any, name: str | None = None) -> tf.Tensor:
+    """Computes the gradient of a root as `tf.raw_ops.SqrtGrad` does; the arguments are its."""
+    y = tf.convert_to_tensor(y)
+    if not y.dtype.is_complex:
+        return tf.raw_ops.SqrtGrad(y=y, dy=dy, name=name)
+    return tf.divide(0.5 * dy, tf.math.conj(y), name or "SqrtGrad")
+
+
 OPS: dict[str, Callable[..., Any]] = {
     "Bucketize": bucketize,
     "in_top_kv2": in_top_k,
     "mean": mean,
+    "reciprocal_grad": reciprocal_grad,
+    "rsqrt_grad": rsqrt_grad,
+    "selu_grad": selu_grad,
+    "sqrt_grad": sqrt_grad,
     "top_kv2": top_k,
     "upper_bound": upper_bound,
 }

@@ -58,7 +58,6 @@ def op_functions() -> dict[str, Callable[..., Any]]:
         image_transform,
         random_samples,
         stateless_random,
-        stock_gradients,
         stock_numbers,
     )
 
@@ -67,7 +66,6 @@ def op_functions() -> dict[str, Callable[..., Any]]:
         **image_resize.OPS,
         **random_samples.SAMPLES,
         **stateless_random.DRAWS,
-        **stock_gradients.OPS,
         **stock_numbers.OPS,
         "dense_bincount": bincount.dense_bincount,
         "ImageProjectiveTransformV3": image_transform.image_projective_transform,
