@@ -87,9 +87,13 @@ class IPUInfeedQueue:
         self._id = f"infeed_{next_number('infeed')}"
         self._dequeued = False
         self._initializer_taken = False
+        # An iterator has threads of its own: they end with the queue and the functions that dequeue, or with the graph,
+        # also where no deleter runs.
+        self._kept: dict[str, Infeed] = {}
         if tf_values.executing_eagerly():
             self._start(eager_elements(dataset))
         else:
+            self._kept = tf_graphs.graph_dict(tf.compat.v1.get_default_graph(), "infeeds")
             self._init_op, self._delete_op = self._graph_ops(GraphDataset(dataset))
 
     @property
@@ -158,6 +162,7 @@ class IPUInfeedQueue:
     def _dequeue(self) -> Any:
         """Dequeues the next element, inside a program."""
         self._dequeued = True
+        tf_graphs.keep_with_functions("queues", self._id, self._kept)
         fed = dequeue_marker(self._id, self._specs)
         wanted = tf.nest.flatten(self._structure)  # a program sees the dtypes that the host does
         return tf.nest.pack_sequence_as(self._structure, list(map(_of_dtype, fed, wanted)))
@@ -165,7 +170,7 @@ class IPUInfeedQueue:
     def _with_feed(self, name: str) -> IPUInfeedQueue:
         """Returns a queue of such elements, without data of its own: a program dequeues them from this feed."""
         other = copy.copy(self)
-        other._id, other._dataset = name, None
+        other._id, other._dataset, other._kept = name, None, {}
         return other
 
     def _check_element(self) -> None:
@@ -185,7 +190,7 @@ class IPUInfeedQueue:
                     "the inputs.",
                 )
 
-    def _start(self, open_source: Callable[[], Any], keep_in: dict[str, Infeed] | None = None) -> None:
+    def _start(self, open_source: Callable[[], Any]) -> None:
         self._check_element()
         types = tuple(jax.ShapeDtypeStruct(tuple(s.shape.as_list()), s.dtype.as_numpy_dtype) for s in self._specs)
         # TF_POPLAR_FLAGS may ask for data that does not come from the dataset, which then is never read.
@@ -195,13 +200,14 @@ class IPUInfeedQueue:
         name = self._id
         infeed = Infeed(name, types, watched(lambda: name, open_source))
         infeed.restart()
-        queues.add_infeed(infeed, keep_in)
+        queues.add_infeed(infeed, self._kept)
 
     def _delete(self) -> None:
         try:
             known = queues.remove(self._id)
         except DeviceError as error:
             raise to_tensorflow_error(error) from None
+        self._kept.pop(self._id, None)
         if not known:
             raise tf.errors.NotFoundError(
                 None,
@@ -211,19 +217,12 @@ class IPUInfeedQueue:
             )
 
     def _graph_ops(self, dataset: GraphDataset) -> tuple[tf.Operation, tf.Operation]:
-        # An iterator has threads of its own: they end with the graph, also where no deleter runs.
-        kept = tf_graphs.graph_dict(tf.compat.v1.get_default_graph(), "infeeds")
-
         def start(*values: np.ndarray) -> None:
-            self._start(dataset.open(*values), kept)
-
-        def delete() -> None:
-            self._delete()
-            kept.pop(self._id, None)
+            self._start(dataset.open(*values))
 
         return (
             host_op(start, dataset.inputs, [], f"{self._id}_initializer").operation,
-            host_op(delete, [], [], f"{self._id}_deleter").operation,
+            host_op(self._delete, [], [], f"{self._id}_deleter").operation,
         )
 
 

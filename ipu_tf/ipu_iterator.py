@@ -11,9 +11,8 @@ import tensorflow as tf
 
 from ipu_tf._config.state import graphcore_rules
 from ipu_tf._tracing.unconverted import do_not_convert
-from ipu_tf.device.feeds import queues
 from ipu_tf.ipu_infeed_queue import IPUInfeedQueue
-from ipu_tf.lowering.tensorflow import tf_graphs, tf_patches, tf_values
+from ipu_tf.lowering.tensorflow import tf_patches, tf_values
 
 
 class IPUIterator:
@@ -40,8 +39,6 @@ class IPUIterator:
             raise ValueError("Either `dataset` or both `infeed_spec` and `element_spec` need to be provided.")
         self._infeed_queue = IPUInfeedQueue(dataset, **kwargs)
         self._element_spec = dataset.element_spec
-        # It goes with the iterator, and with the functions that are traced with it. A graph keeps its infeeds itself.
-        self._infeed = queues.release(feed_of(self)) if tf_values.executing_eagerly() else None
 
     @property
     def element_spec(self) -> Any:
@@ -70,8 +67,6 @@ class IPUIterator:
                 "elements should be accessed inside of a 'tf.function' with 'jit_compile=True' set, which is run with "
                 "`strategy.run`."
             )
-        if self._infeed is not None:
-            tf_graphs.keep_with_functions("infeeds", self._infeed.name, self._infeed)
         return self._infeed_queue._dequeue()  # noqa: SLF001 - dequeuing is the loop's business, and the iterator's
 
     def get_next(self) -> Any:
@@ -155,7 +150,7 @@ def feed_of(iterator: IPUIterator) -> str:
 def stand_in(iterator: IPUIterator, feed: str) -> IPUIterator:
     """Returns an iterator over elements like those of another, which has no data: programs dequeue them from a feed."""
     other = copy.copy(iterator)
-    other._infeed, other._infeed_queue = None, iterator._infeed_queue._with_feed(feed)  # noqa: SLF001
+    other._infeed_queue = iterator._infeed_queue._with_feed(feed)  # noqa: SLF001
     return other
 
 

@@ -60,14 +60,6 @@ def infeed(name: str) -> Infeed:
         return found
 
 
-def release(name: str) -> Infeed:
-    """Returns an infeed that the registry is to keep no longer: it is forgotten once nobody has it."""
-    with _lock:
-        found = _infeeds[name]
-        _kept.pop(name, None)
-        return found
-
-
 @contextlib.contextmanager
 def known_as(names: Mapping[str, str]) -> Iterator[None]:
     """Context manager: programs dequeue from infeeds by further names, each with the infeed's; raises as `infeed`."""

@@ -226,11 +226,16 @@ def graph_dict(graph: tf.Graph, name: str) -> dict[Any, Any]:
 
 
 def keep_with_functions(kind: str, name: str, value: Any) -> None:
-    """Keeps an object as long as the function that is being traced, and those around it; see `graph_dict`."""
+    """Keeps an object as long as the function that is being traced, and those around it; see `graph_dict`.
+
+    Also as long as the graph around them, unless they are functions of an eager program: the graph there is for ever.
+    """
     graph = tf.compat.v1.get_default_graph()
     while (outer := getattr(graph, "outer_graph", None)) is not None:
         graph_dict(graph, kind)[name] = value
         graph = outer
+    if not tf.compat.v1.executing_eagerly_outside_functions():
+        graph_dict(graph, kind)[name] = value
 
 
 def set_origin(graph: tf.Graph, origin: tf.Graph | None) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -161,3 +163,36 @@ def test_data_of_any_length_ends_in_elements_or_in_a_named_error(
         dequeued = outfeed.dequeue().numpy()
     every = np.arange(given_out * replicas, dtype=np.float32)
     np.testing.assert_array_equal(dequeued.ravel(), every[-replicas:] if last else every)
+
+
+def test_an_infeed_goes_with_its_queue_and_the_functions_that_dequeue() -> None:
+    ended = threading.Event()
+
+    def numbers() -> Iterator[float]:
+        try:
+            yield from map(float, range(1000))
+        finally:
+            ended.set()
+
+    elements = tf.data.Dataset.from_generator(numbers, output_signature=tf.TensorSpec([], tf.float32))
+    queues, outfeed = [Infeed(elements)], Outfeed()
+    with ipus(1) as strategy:
+        loops = [loop_of(2, queues.pop(), outfeed)]
+        strategy.run(loops[0])
+        gc.collect()
+        strategy.run(loops[0])  # the queue is the function's alone
+        np.testing.assert_array_equal(outfeed.dequeue(), [0, 1, 2, 3])
+        loops.clear()
+        gc.collect()
+        assert ended.wait(10)
+
+
+def test_a_function_goes_on_with_the_queue_that_it_was_traced_with() -> None:
+    names, outfeed = {"queue": Infeed(counting(9))}, Outfeed()
+    with ipus(1) as strategy:
+        loop = tf.function(lambda: ipu.loops.repeat(2, outfeed.enqueue, [], names["queue"]) and None, autograph=False)
+        strategy.run(loop)
+        names["queue"] = Infeed(counting(3))
+        gc.collect()
+        strategy.run(loop)
+    np.testing.assert_array_equal(outfeed.dequeue(), [0, 1, 2, 3])
