@@ -59,11 +59,20 @@ KERAS = (
         "fit, evaluate and predict run on the device",
         _TRAINERS,
     ),
+    *(
+        Patch(
+            f"keras.src.optimizers.{optimizer}.apply",
+            When.SCOPE,
+            "gradients are summed over replicas before they are clipped or looked at",
+            "keras_ipu.training.tensorflow.summed_gradients",
+        )
+        for optimizer in ("optimizer:Optimizer", "loss_scale_optimizer:LossScaleOptimizer")
+    ),
     Patch(
         "keras.src.optimizers.optimizer:Optimizer.apply",
         When.SCOPE,
         "rows of embeddings that a batch names several times are added up before the update",
-        "keras_ipu.training.tensorflow.summed_rows",
+        "keras_ipu.training.tensorflow.summed_gradients",
     ),
     *(
         Patch(

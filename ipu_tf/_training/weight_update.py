@@ -57,7 +57,7 @@ def accumulate_and_apply(
         return accumulated(gradient, accumulation_count, reduction, dtype(position) if dtype else None, name)
 
     def update() -> None:
-        with context_value(_already_summed, True):
+        with gradients_reduced():
             apply(_over_replicas(ready, replicas))
 
     ready = [accumulate(position, gradient) for position, gradient in enumerate(gradients)]
@@ -75,6 +75,11 @@ def traced_for_device() -> bool:
 def gradients_are_reduced() -> bool:
     """Returns whether the gradients that an optimizer applies now are reduced over replicas."""
     return _already_summed.get()
+
+
+def gradients_reduced() -> contextlib.AbstractContextManager[None]:
+    """Context of an optimizer's call that gets gradients which are reduced over replicas."""
+    return context_value(_already_summed, True)
 
 
 def _over_replicas(gradients: Sequence[Any], replicas: int) -> list[Any]:

@@ -18,6 +18,8 @@ from keras_ipu.stock import patches as keras_patches
 
 #: Whether an optimizer's gradients are summed over TensorFlow's replicas.
 _aggregates: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_keras_2_aggregates", default=True)
+#: Whether `_transform_unaggregated_gradients` has seen the gradients.
+_transformed: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_keras_2_transformed", default=False)
 
 
 class _Variables(list[Any]):
@@ -122,11 +124,13 @@ def _backend_update_step(
     if optimizer._initial_decay:
         rate = keras.ops.cast(learning_rate, "float32")
         learning_rate = rate / (1.0 + optimizer._initial_decay * keras.ops.cast(optimizer.iterations, "float32"))
-    return stock(optimizer, [each for each, _ in changed], [each for _, each in changed], learning_rate)
+    with context_value(_transformed, True):
+        return stock(optimizer, [each for each, _ in changed], [each for _, each in changed], learning_rate)
 
 
 def _all_reduce(stock: Callable[..., Any], optimizer: Any, grads_and_vars: Any) -> Any:
-    if not _aggregates.get() or overrides(optimizer, "_aggregate_gradients"):
+    later = overrides(optimizer, "_transform_unaggregated_gradients") and not _transformed.get()
+    if later or not _aggregates.get() or overrides(optimizer, "_aggregate_gradients"):
         return grads_and_vars
     return stock(optimizer, grads_and_vars)
 

@@ -28,7 +28,7 @@ from keras_ipu.training.jax import host_functions
 from keras_ipu.training.tensorflow.eager_updates import install_eager_updates
 from keras_ipu.training.tensorflow.image_layers import patch_crops, patch_image_layers
 from keras_ipu.training.tensorflow.recurrent_weights import patch_weight_reads
-from keras_ipu.training.tensorflow.summed_rows import patch_row_sums
+from keras_ipu.training.tensorflow.summed_gradients import patch_gradient_sums
 
 
 def install_extensions() -> None:
@@ -59,7 +59,7 @@ def _patch_backend() -> None:
         host_functions.install()
         patch_crops()
     if keras.backend.backend() == "tensorflow":
-        patch_row_sums()
+        patch_gradient_sums()
         install_eager_updates()
         patch_weight_reads()
         patch_image_layers()

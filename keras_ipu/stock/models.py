@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,20 @@ def computes_slots(optimizer: Any) -> bool:
 def scales_loss(optimizer: Any) -> bool:
     """Returns whether an optimizer has a loss scale of its own: until it is built, Keras's is a constant."""
     return type(optimizer).scale_loss is not keras.optimizers.Optimizer.scale_loss
+
+
+def summed_over_replicas(optimizer: Any, gradients: Sequence[Any]) -> list[Any]:
+    """Returns gradients summed over replicas, as an optimizer of Keras's TensorFlow backend sums them for its update.
+
+    They come back as they are where the optimizer's own methods sum them later, or not at all.
+    """
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    places = [place for place, gradient in enumerate(gradients) if gradient is not None]
+    sums = list(gradients)
+    pairs = inner._all_reduce_sum_gradients([(gradients[place], None) for place in places])
+    for place, (whole, _) in zip(places, pairs, strict=True):
+        sums[place] = whole
+    return sums
 
 
 @contextlib.contextmanager

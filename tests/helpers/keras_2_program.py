@@ -150,6 +150,27 @@ class Aggregating(gradient_descent.SGD):
         return [gradient for gradient, _ in halved(grads_and_vars)]
 
 
+class Unaggregated(gradient_descent.SGD):
+    def _transform_unaggregated_gradients(self, grads_and_vars: Any) -> Any:
+        return [(tf.minimum(gradient, 1.0), variable) for gradient, variable in grads_and_vars]
+
+
+def replicas() -> None:
+    """Two replicas with the gradients 4 and 0.5."""
+
+    def change(optimizer: Any) -> float:
+        variable = keras.Variable(0.0)
+
+        def step() -> None:
+            gradient = tf.where(tf.equal(ipu.replication_ops.replication_index(), 0), 4.0, 0.5)
+            optimizer.apply_gradients([(gradient, variable)])
+
+        tf.distribute.get_strategy().run(tf.function(step))
+        return -float(variable)
+
+    assert [change(Unaggregated(1.0)), change(gradient_descent.SGD(1.0, clipvalue=1.0))] == [1.5, 1.0]
+
+
 def optimizer_arguments() -> None:
     sgd, scaling = gradient_descent.SGD, tf.keras.mixed_precision.LossScaleOptimizer
     rates = [sgd(lr=0.01), sgd(np.float64(0.01)), sgd(tf.constant(0.01)), sgd(tf.Variable(0.01))]
@@ -419,6 +440,7 @@ def main() -> None:
     policy.set_policy("float32")
     with ipu.ipu_strategy.IPUStrategy().scope():
         report(refusals)
+        report(replicas)
     config.auto_select_ipus = 1
     config.configure_ipu_system()
     with ipu.ipu_strategy.IPUStrategy().scope():

@@ -27,7 +27,7 @@ from keras_ipu.training.common.step_split import StepSplit
 from keras_ipu.training.common.update_sums import UpdateSums
 from keras_ipu.training.tensorflow.first_trace import slots_created
 from keras_ipu.training.tensorflow.remainder_updates import Apply, RemainderUpdates, Update
-from keras_ipu.training.tensorflow.summed_rows import sum_repeated_rows
+from keras_ipu.training.tensorflow.summed_gradients import sum_repeated_rows
 
 Step = Callable[[Any], Any]
 

@@ -41,7 +41,16 @@ def program_of_keras_2() -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     "check",
     [
-        *("refusals", "names", "wordings", "metrics", "optimizers", "optimizer_arguments", "optimizer_subclasses"),
+        *(
+            "refusals",
+            "replicas",
+            "names",
+            "wordings",
+            "metrics",
+            "optimizers",
+            "optimizer_arguments",
+            "optimizer_subclasses",
+        ),
         *("arguments", "ops", "batch_norm", "files", "neighbours", "slashes"),
         *("removed_layers", "one_target", "graph_dtypes", "watched"),
     ],
