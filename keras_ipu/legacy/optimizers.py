@@ -16,9 +16,8 @@ from keras_ipu.legacy.optimizer_slots import host_variable
 from keras_ipu.legacy.optimizer_subclasses import as_number, overrides, owner_of, set_rate
 from keras_ipu.stock import patches as keras_patches
 
-#: Whether an optimizer's gradients are summed over TensorFlow's replicas.
+#: Whether an optimizer's gradients are summed over replicas; whether `_transform_unaggregated_gradients` has seen them.
 _aggregates: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_keras_2_aggregates", default=True)
-#: Whether `_transform_unaggregated_gradients` has seen the gradients.
 _transformed: contextvars.ContextVar[bool] = contextvars.ContextVar("ipu_keras_2_transformed", default=False)
 
 
@@ -44,9 +43,8 @@ def install_optimizers() -> None:
     if keras.config.backend() == "tensorflow":
         for owner in (base, keras.optimizers.LossScaleOptimizer):
             replace_in(owner, "variables", _callable_variables)
-        keras_patches.patch_method(
-            owner_of("_all_reduce_sum_gradients"), "_all_reduce_sum_gradients", _always, _all_reduce
-        )
+        name = "_all_reduce_sum_gradients"
+        keras_patches.patch_method(owner_of(name), name, _always, _all_reduce)
     for name, attribute in _ATTRIBUTES.items():
         keras_patches.add_attribute(base, name, attribute, __name__)
 
@@ -108,8 +106,7 @@ def _transform_gradients(optimizer: Any, grads_and_vars: Any) -> list[tuple[Any,
 def _aggregate_gradients(optimizer: Any, grads_and_vars: Any) -> list[Any]:
     """Sums gradients over TensorFlow's replicas, of which an IPUStrategy has one; returns them without variables."""
     reduce = getattr(type(optimizer), "_all_reduce_sum_gradients", None)
-    pairs = list(grads_and_vars) if reduce is None else reduce.__wrapped__(optimizer, grads_and_vars)
-    return [gradient for gradient, _ in pairs]
+    return [each for each, _ in (grads_and_vars if reduce is None else reduce.__wrapped__(optimizer, grads_and_vars))]
 
 
 def _backend_update_step(
@@ -130,9 +127,8 @@ def _backend_update_step(
 
 def _all_reduce(stock: Callable[..., Any], optimizer: Any, grads_and_vars: Any) -> Any:
     later = overrides(optimizer, "_transform_unaggregated_gradients") and not _transformed.get()
-    if later or not _aggregates.get() or overrides(optimizer, "_aggregate_gradients"):
-        return grads_and_vars
-    return stock(optimizer, grads_and_vars)
+    as_is = later or not _aggregates.get() or overrides(optimizer, "_aggregate_gradients")
+    return grads_and_vars if as_is else stock(optimizer, grads_and_vars)
 
 
 def _callable_variables(stock: Any) -> Any:
