@@ -51,6 +51,7 @@ class LoopOptions:
         all_outputs: whether to keep the outputs of all steps, not only those of the last.
         stepwise: whether outputs reach the host after each step, not after each chunk of steps: `run` can be watched.
         lengths_vary: whether runs of one step and of several come in turn: they share one compiled function.
+        overflow_shows: whether float16 that overflows is NaN, whatever the configuration says.
     """
 
     ordinal: int = 0
@@ -58,6 +59,7 @@ class LoopOptions:
     all_outputs: bool = False
     stepwise: bool = False
     lengths_vary: bool = False
+    overflow_shows: bool = False
 
     @property
     def most_steps(self) -> int | None:
@@ -159,7 +161,7 @@ class StepLoop:
     def __init__(self, step: DeviceStep, options: LoopOptions = LoopOptions(), title: str = "") -> None:  # noqa: B008
         self._step = step
         self._options = options
-        self._target = target(options.ordinal, options.shards)
+        self._target = target(options.ordinal, options.shards, options.overflow_shows)
         start = time.perf_counter()
         with interrupt_at_once(), span("Compile", f"trace and lower {title}"):
             program = dataclasses.replace(step.trace(self._target, options), title=title)
@@ -274,7 +276,7 @@ class StepLoop:
         return StepLoopResult(ran, state, lane.outputs.of_run(ran), ended_by)
 
     def _execute(self, lane: LoopLane, state: Any, batches: BatchFeed, steps: int) -> ExecutionResult:
-        check_target(self._target, self._options.shards)
+        check_target(self._target, self._options.shards, self._options.overflow_shows)
         lane.outputs.forget()
         outfeeds = {OUTFEED: lane.outfeed, **live_outfeeds()}
         queues = ExecutionQueues({INFEED: batches.as_infeed(INFEED)}, outfeeds)

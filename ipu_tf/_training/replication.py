@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 
 import tensorflow as tf
 
@@ -36,10 +37,18 @@ def target_of(ordinal: int, graph: tf.Graph) -> Target:
     return target(ordinal, shard_count_of(graph))
 
 
-def target(ordinal: int, shards: int = 1) -> Target:
-    """Returns the target of a program that uses so many shards; otherwise as `target_of`."""
+def target(ordinal: int, shards: int = 1, overflow_shows: bool = False) -> Target:
+    """Returns the target of a program that uses so many shards; otherwise as `target_of`.
+
+    Args:
+        ordinal: of the device.
+        shards: how many IPUs one replica uses.
+        overflow_shows: whether float16 that overflows is NaN, whatever the configuration says.
+    """
     replicas = replicas_that_fit(use_device(ordinal).num_ipus, shards)
     numerics = configured_numerics()
+    if overflow_shows:
+        numerics = dataclasses.replace(numerics, nan_on_overflow=True)
     instances = instance_count()
     _check_norm_groups(replicas * instances, numerics.norm_group)
     return Target(ordinal, replicas, numerics, instances)
@@ -69,13 +78,13 @@ def instance_index() -> int:
     return first_replica(1)
 
 
-def check_target(compiled_for: Target, shards: int) -> None:
-    """Checks that a step still runs on the device it was compiled for.
+def check_target(compiled_for: Target, shards: int, overflow_shows: bool) -> None:
+    """Checks that a step still runs on the device it was compiled for; the arguments are as for `target`.
 
     Raises:
         tf.errors.FailedPreconditionError: if the device has other IPUs or settings now, or none is configured.
     """
-    now = target(compiled_for.ordinal, shards)
+    now = target(compiled_for.ordinal, shards, overflow_shows)
     if now != compiled_for:
         raise tf.errors.FailedPreconditionError(
             None,

@@ -37,7 +37,6 @@ from keras_ipu.stock.models import strategy_of
 from keras_ipu.stock.ownership import on_device
 from keras_ipu.stock.patches import patch_calls
 from keras_ipu.training.common.eager_runs import check_eager_model
-from keras_ipu.training.common.loss_scaling import warn_if_overflow_is_hidden
 from keras_ipu.training.common.step_function import PREDICT, TEST, TRAIN, StepKind
 from keras_ipu.training.common.step_split import replica_count
 
@@ -125,8 +124,6 @@ def _run(name: str, stock: Stock, model: Any, *args: Any, **kwargs: Any) -> Any:
         if getattr(type(model), f"make_{attribute}") is not getattr(tf_keras().Model, f"make_{attribute}"):
             raise RuntimeError(OVERRIDDEN.format(function=f"make_{attribute}", name=model.name))
     assign_from_scopes(model)
-    if name in ("fit", "train_on_batch"):
-        warn_if_overflow_is_hidden(model)
     bound = inspect.signature(stock).bind(model, *args, **kwargs)
     with InterruptibleCall(), context_value(running_model, model):
         if model.run_eagerly:

@@ -1,35 +1,25 @@
-"""Says when a dynamic loss scale cannot work: it looks for gradients that overflow, and float16 saturates."""
+"""Whether a model's optimizer finds a loss scale by gradients that overflow, which float16 on an IPU does not show."""
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import keras
 
-from ipu_tf._config.state import configured_system
-from ipu_tf._state.once import first_time
 from keras_ipu.stock.graphs import layers_within
 
-_log = logging.getLogger("ipu_tf")
-_SATURATES = (
-    "ipu_tf: %s: a LossScaleOptimizer looks for infinite gradients, but float16 saturates on the device, as on an IPU: "
-    "gradients beyond its range are clipped to it, and the scale never falls. For the numbers of stock Keras set "
-    "`config.floating_point_behaviour.nanoo = True` before `configure_ipu_system()`."
-)
 
+def looks_for_overflow(model: Any) -> bool:
+    """Returns whether training needs float16 that overflows to be NaN: on an IPU it saturates, unless configured.
 
-def warn_if_overflow_is_hidden(model: Any) -> None:
-    """Warns, once for each name of a model, if its optimizer waits for overflow that does not show.
+    Where gradients are not finite, stock Keras skips the update and halves the scale of a dynamic `LossScaleOptimizer`.
 
     Args:
-        model: of either Keras, about to be trained on the device.
+        model: of either Keras. With Keras 3 on JAX float16 overflows to infinity anyway.
     """
     if keras.backend.backend() == "jax" and isinstance(model, keras.Model):
-        return  # where float16 overflows to infinity
-    waits = _is_dynamic(getattr(model, "optimizer", None)) and _computes_in_half(model)
-    if waits and _saturates() and first_time(_SATURATES, model.name):
-        _log.warning(_SATURATES, model.name)
+        return False
+    return _is_dynamic(getattr(model, "optimizer", None)) and _computes_in_half(model)
 
 
 def _is_dynamic(optimizer: Any) -> bool:
@@ -39,9 +29,3 @@ def _is_dynamic(optimizer: Any) -> bool:
 
 def _computes_in_half(model: Any) -> bool:
     return any(getattr(layer, "compute_dtype", None) == "float16" for layer in layers_within(model))
-
-
-def _saturates() -> bool:
-    system = configured_system()
-    behaviour = None if system is None else system.config.floating_point_behaviour
-    return behaviour is None or not (behaviour.nanoo or behaviour.set_all)

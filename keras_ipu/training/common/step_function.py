@@ -24,6 +24,7 @@ from keras_ipu.pipeline.run_checks import accumulates_outfeed, accumulation_coun
 from keras_ipu.stock import models as keras_models
 from keras_ipu.training.common.async_callbacks import AsynchronousRun, current_run
 from keras_ipu.training.common.epoch_iterator import ElementIterator
+from keras_ipu.training.common.loss_scaling import looks_for_overflow
 from keras_ipu.training.common.outputs_for_keras import ArrayFunctions, OutputsForKeras
 from keras_ipu.training.common.padding import fits_padding, may_pad, padded
 from keras_ipu.training.common.partial_batches import ExecutedSteps, batch_size, log_remainder, run_execution
@@ -240,7 +241,7 @@ class StepFunction(TracedLoops, abc.ABC):
         log_remainder(self._model.name, tuple(map(batch_size, batches)))
         feed = self._feed(iter([tuple(batches)] * split.replicas))
         ordinal = keras_models.strategy_of(self._model).device_ordinal
-        chosen = LoopOptions(ordinal, split.shards)
+        chosen = LoopOptions(ordinal, split.shards, overflow_shows=self._looks_for_overflow())
         key = ("remainder", feed.spec_name, self._state_key(state), split, chosen, target(ordinal, split.shards))
         loop = self._traced(
             key,
@@ -293,6 +294,9 @@ class StepFunction(TracedLoops, abc.ABC):
             )
         return split
 
+    def _looks_for_overflow(self) -> bool:
+        return self._kind.training and looks_for_overflow(self._model)
+
     def _state_key(self, state: Any) -> Any:
         """Returns what a state's traced loop is found by; freezing a layer moves weights between its parts."""
         return tuple(map(len, state))
@@ -300,7 +304,7 @@ class StepFunction(TracedLoops, abc.ABC):
     def _loop(self, feed: BatchFeed, state: Any, split: StepSplit, **options: bool) -> StepLoop:
         """Returns the loop for a feed's batches, traced on first use; `options` are further `LoopOptions`."""
         ordinal = keras_models.strategy_of(self._model).device_ordinal
-        chosen = LoopOptions(ordinal, split.shards, **options)
+        chosen = LoopOptions(ordinal, split.shards, overflow_shows=self._looks_for_overflow(), **options)
         key = (feed.spec_name, self._state_key(state), split, chosen, target(ordinal, split.shards))
 
         def trace() -> StepLoop:

@@ -36,7 +36,6 @@ from keras_ipu.training.common.async_callbacks import asynchronous
 from keras_ipu.training.common.epoch_iterator import may_be_empty
 from keras_ipu.training.common.instance_data import current_first_batch, share_data
 from keras_ipu.training.common.instances import share_initial_values, show_progress_once
-from keras_ipu.training.common.loss_scaling import warn_if_overflow_is_hidden
 from keras_ipu.training.common.model_checks import (
     check_runnable,
     checked_arguments,
@@ -220,8 +219,6 @@ class IPUTrainer(abc.ABC):
     @contextlib.contextmanager
     def _running(self, model: Any, doing: str) -> Iterator[None]:
         check_runnable(model)
-        if doing in ("fit", "train_on_batch"):
-            warn_if_overflow_is_hidden(model)
         replicas = replica_count(model)
         own_function = isinstance(model.predict_function, StepFunction | None)
         predicts = doing == "predict" and own_function
