@@ -201,7 +201,10 @@ class IPUOutfeedQueue:
             outfeed.drain()
         if self._mode is IPUOutfeedMode.ALL:
             rows = outfeed.drain()
-            return rows if rows is not None else [np.zeros((0, *s.shape), s.dtype.as_numpy_dtype) for s in self._specs]
+            if rows is not None:
+                return rows
+            leading = (0,) if outfeed.replicas in (None, 1) else (0, outfeed.replicas)  # to go behind other rows
+            return [np.zeros((*leading, *spec.shape), spec.dtype.as_numpy_dtype) for spec in self._specs]
         newest = outfeed.newest()
         if newest is None:
             raise tf.errors.FailedPreconditionError(
