@@ -66,6 +66,22 @@ def scales_loss(optimizer: Any) -> bool:
     return type(optimizer).scale_loss is not keras.optimizers.Optimizer.scale_loss
 
 
+def looks_for_overflow(model: Any) -> bool:
+    """Returns whether training needs float16 that overflows to be NaN: on an IPU it saturates, unless configured.
+
+    Where gradients are not finite, stock Keras skips the update and halves the scale of a dynamic `LossScaleOptimizer`.
+
+    Args:
+        model: of either Keras. With Keras 3 on JAX float16 overflows to infinity anyway.
+    """
+    if keras.backend.backend() == "jax" and isinstance(model, keras.Model):
+        return False
+    optimizer = getattr(model, "optimizer", None)
+    scales = "LossScaleOptimizer" in {kind.__name__.removesuffix("V3") for kind in type(optimizer).__mro__}
+    dynamic = scales and bool(getattr(optimizer, "dynamic", True))  # that of Keras 3 always is
+    return dynamic and any(getattr(layer, "compute_dtype", None) == "float16" for layer in model._flatten_layers())
+
+
 def summed_over_replicas(optimizer: Any, gradients: Sequence[Any]) -> list[Any]:
     """Returns gradients summed over replicas, as an optimizer of Keras's TensorFlow backend sums them for its update.
 

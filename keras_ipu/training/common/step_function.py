@@ -24,7 +24,6 @@ from keras_ipu.pipeline.run_checks import accumulates_outfeed, accumulation_coun
 from keras_ipu.stock import models as keras_models
 from keras_ipu.training.common.async_callbacks import AsynchronousRun, current_run
 from keras_ipu.training.common.epoch_iterator import ElementIterator
-from keras_ipu.training.common.loss_scaling import looks_for_overflow
 from keras_ipu.training.common.outputs_for_keras import ArrayFunctions, OutputsForKeras
 from keras_ipu.training.common.padding import fits_padding, may_pad, padded
 from keras_ipu.training.common.partial_batches import ExecutedSteps, batch_size, log_remainder, run_execution
@@ -295,7 +294,7 @@ class StepFunction(TracedLoops, abc.ABC):
         return split
 
     def _looks_for_overflow(self) -> bool:
-        return self._kind.training and looks_for_overflow(self._model)
+        return self._kind.training and keras_models.looks_for_overflow(self._model)
 
     def _state_key(self, state: Any) -> Any:
         """Returns what a state's traced loop is found by; freezing a layer moves weights between its parts."""
