@@ -1,4 +1,4 @@
-"""Sizes of images: what XLA computes in float32 alone, or not at all, as TensorFlow's CPU kernels do.
+"""`tf.image.resize` by nearest pixels, and gradients of bilinear sizes, with the numbers of TensorFlow's CPU kernels.
 
 XLA resizes integers by products of floats, has no gradient of the nearest pixel, and gives the gradient of a
 bilinear size in float32 where the image is shorter.

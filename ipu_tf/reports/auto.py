@@ -169,7 +169,9 @@ def _finish() -> None:
         if program is not None and record.executions > 1 and folder.is_dir():
             _try(folder, functools.partial(_write, program, record, folder))
     page, longest = _setting.value.page, _longest.value
-    if page is not None and longest is None:
+    if page is None:
+        return
+    if longest is None:
         _warn(page, "the device ran no program. Models run there that are made in the scope of an `IPUStrategy`.")
-    if page is not None and longest is not None and not longest.failed:
+    elif not longest.failed:
         _try(page, lambda: write_page(report_of(longest.program, longest.record), page, _setting.value.compare))

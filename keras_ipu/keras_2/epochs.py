@@ -1,4 +1,4 @@
-"""Iterators of Keras 2's loops know how many batches an epoch has: those of arrays go on with the next epoch's.
+"""`EpochIterator`: batches of an epoch of Keras 2's `DataHandler`, with their number; those of arrays go on after it.
 
 DataHandler.enumerate_epochs ──► EpochIterator ──► Keras2StepFunction ──► EndingEpochs ──► feed
 """
